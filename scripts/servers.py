@@ -1,0 +1,125 @@
+"""Server processes of one machine: started in order, waited for, stopped in reverse.
+
+Invariant: a server started here does not outlive this process, not even when it is killed: the kernel sends the child
+SIGKILL when its parent dies. What a server prints goes to its own log file. This module knows nothing of what the servers do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+
+from weir.scripts.errors import ServerFailed
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+_PROXY_VARIABLES = {"http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """How one server is started, and the URL that answers 200 once it is ready."""
+
+    name: str
+    argv: Sequence[str]
+    ready_url: str
+    log_path: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A port that nobody listens on right now."""
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+def free_ports_in_row(count: int, host: str = "127.0.0.1") -> int:
+    """The first of `count` neighbouring ports that nobody listens on right now."""
+    while True:
+        first = free_port(host)
+        with contextlib.ExitStack() as probes, contextlib.suppress(OSError, OverflowError):
+            for port in range(first, first + count):
+                probes.enter_context(socket.socket()).bind((host, port))
+            return first
+
+
+@contextlib.contextmanager
+def running(servers: Sequence[Server], *, ready_timeout_s: float = 120.0) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Start the servers together, wait until each is ready, stop them in reverse order on the way out.
+
+    Raises `ServerFailed` when one ends or is not ready in time; those that were started are stopped first.
+    """
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        processes.extend(_start(server) for server in servers)
+        deadline = time.monotonic() + ready_timeout_s
+        for server, process in zip(servers, processes, strict=True):
+            _wait_ready(server, process, deadline)
+        yield processes
+    finally:
+        for process in reversed(processes):
+            stop(process)
+
+
+def stop(process: subprocess.Popen[bytes], *, grace_s: float = 15.0) -> None:
+    """SIGTERM to the process group, SIGKILL after the grace; returns when the process is gone."""
+    for signal_number, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, None)):
+        if process.poll() is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal_number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(wait_s)
+
+
+def _start(server: Server) -> subprocess.Popen[bytes]:
+    environment = {name: value for name, value in os.environ.items() if name not in _PROXY_VARIABLES}
+    server.log_path.parent.mkdir(parents=True, exist_ok=True)
+    with server.log_path.open("ab") as log:
+        return subprocess.Popen(
+            server.argv,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=environment | dict(server.environment),
+            start_new_session=True,
+            preexec_fn=_die_with_parent,
+        )
+
+
+def _die_with_parent() -> None:
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _wait_ready(server: Server, process: subprocess.Popen[bytes], deadline: float) -> None:
+    with httpx.Client(trust_env=False, timeout=5.0) as client:
+        while time.monotonic() < deadline:
+            if process.poll() is not None:
+                raise ServerFailed(
+                    f"{server.name} ended with status {process.returncode} before it was ready"
+                    f"{_last_line(server.log_path)}; its log is {server.log_path}"
+                )
+            with contextlib.suppress(httpx.TransportError):
+                if client.get(server.ready_url).status_code == 200:
+                    return
+            time.sleep(0.05)
+    raise ServerFailed(
+        f"{server.name} was not ready in time (no 200 from {server.ready_url}){_last_line(server.log_path)}; "
+        f"its log is {server.log_path}"
+    )
+
+
+def _last_line(log_path: Path) -> str:
+    lines = log_path.read_text(errors="replace").splitlines() if log_path.exists() else []
+    return f", saying: {lines[-1].strip()}" if lines else ""
