@@ -1,0 +1,143 @@
+"""The client of the kernel-evaluation server, for agents and the trainer: a task and an answer in, a verdict out.
+
+Invariant: `evaluate` returns only verdicts on the candidate. What is not the candidate's doing (a server that is
+away, a reference that does not run) is retried a bounded number of times where that can help, and then raised.
+Importing this costs no torch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import httpx
+import msgspec
+
+from weir.kernel_eval.errors import KernelEvalRejected, KernelEvalUnavailable, KernelUnsupported
+from weir.kernel_eval.protocol import EvalReply, EvalRequest, EvalResult, Fault, KernelTask
+
+__all__ = [
+    "EvalResult",
+    "Fault",
+    "KernelEvalClient",
+    "KernelEvalRejected",
+    "KernelEvalUnavailable",
+    "KernelTask",
+    "KernelUnsupported",
+    "candidate_source",
+    "feedback",
+]
+
+_FENCED = re.compile(r"```[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL)
+_DETAIL_LINES = 12
+
+
+def candidate_source(task: KernelTask, answer_text: str) -> str:
+    """The module to judge: the last fenced block of the answer (all of it where there is none) in the task's template.
+
+    A block that the answer does not close, because it was cut off, counts as one.
+    """
+    blocks = _FENCED.findall(answer_text)
+    code: str = blocks[-1] if blocks else answer_text
+    return code if task.candidate_template is None else task.candidate_template.replace("{kernel}", code)
+
+
+def feedback(result: EvalResult) -> str:
+    """What an agent tells the model about its last attempt: one line, and the end of the traceback if there is one."""
+    if result.correct:
+        return f"Correct on all {result.trials} trials."
+    text = f"{result.fault}: {result.fault_message}"
+    traceback = result.details.get("traceback")
+    if isinstance(traceback, str) and traceback.strip():
+        text += "\n" + "\n".join(traceback.strip().splitlines()[-_DETAIL_LINES:])
+    return text
+
+
+class KernelEvalClient:
+    """Sends candidates to one server. Safe to share between the tasks of one event loop."""
+
+    def __init__(
+        self,
+        base_url: str,
+        api_key: str | None = None,
+        timeout_s: float = 600.0,
+        attempts: int = 4,
+        backoff_s: float = 0.5,
+    ) -> None:
+        headers = {} if api_key is None else {"authorization": f"Bearer {api_key}"}
+        limits = httpx.Limits(max_connections=256, max_keepalive_connections=32)
+        self._http = httpx.AsyncClient(
+            base_url=base_url.rstrip("/"), headers=headers, timeout=timeout_s, limits=limits, trust_env=False
+        )
+        self._attempts = attempts
+        self._backoff_s = backoff_s
+
+    async def evaluate(
+        self,
+        task: KernelTask,
+        candidate_src: str,
+        *,
+        seed: int = 42,
+        num_correct_trials: int = 3,
+        use_cache: bool = False,
+    ) -> EvalResult:
+        """Judge one candidate. Raises `KernelEvalUnavailable`, `KernelUnsupported` or `KernelEvalRejected`."""
+        request = EvalRequest(
+            original_model_src=task.reference_src,
+            custom_model_src=candidate_src.encode(errors="replace").decode(),
+            seed_num=seed,
+            num_correct_trials=num_correct_trials,
+            backend=task.backend,
+            use_cache=use_cache,
+        )
+        body = msgspec.json.encode(request)
+        failure = "it was never asked"
+        for attempt in range(self._attempts):
+            if attempt:
+                await asyncio.sleep(self._backoff_s * 2 ** (attempt - 1))
+            reply = await self._post(body)
+            if isinstance(reply, EvalReply) and not (reply.fault and reply.fault.retryable):
+                return _verdict(task, reply)
+            failure = reply if isinstance(reply, str) else f"{reply.fault}: {reply.fault_message}"
+        raise KernelEvalUnavailable(
+            f"no verdict on task {task.task_id} from {self._http.base_url} after {self._attempts} attempts: {failure}; "
+            "look at the server's /health"
+        )
+
+    async def _post(self, body: bytes) -> EvalReply | str:
+        """One attempt: a reply, or the reason why there is none. Raises `KernelEvalRejected` on HTTP 4xx."""
+        try:
+            response = await self._http.post("/eval", content=body, headers={"content-type": "application/json"})
+            if 400 <= response.status_code < 500 and response.status_code not in (408, 429):
+                raise KernelEvalRejected(
+                    f"{self._http.base_url} refused the evaluation with HTTP {response.status_code}: "
+                    f"{response.text[:500]}; check kernel_eval's url and api_key"
+                )
+            if response.status_code != 200:
+                return f"HTTP {response.status_code}: {response.text[:200]}"
+            return msgspec.json.decode(response.content, type=EvalReply)
+        except (httpx.TransportError, msgspec.ValidationError, msgspec.DecodeError) as error:
+            return f"{type(error).__name__}: {error}"
+
+    async def aclose(self) -> None:
+        """Close the connections. May be called twice."""
+        await self._http.aclose()
+
+
+def _verdict(task: KernelTask, reply: EvalReply) -> EvalResult:
+    if reply.fault is not None and reply.fault.ours:
+        raise KernelUnsupported(f"task {task.task_id} cannot be judged: {reply.fault}: {reply.fault_message}")
+    if reply.raw_reward is None:
+        raise KernelEvalUnavailable(f"task {task.task_id}: the server gave neither a reward nor a fault of its own")
+    return EvalResult(
+        compiled=reply.compiled,
+        correct=reply.correct,
+        fault=None if reply.fault is None else str(reply.fault),
+        fault_message=reply.fault_message,
+        raw_reward=reply.raw_reward,
+        sandbox=reply.sandbox,
+        mode=reply.mode,
+        trials=reply.trials,
+        seconds=reply.seconds,
+        details=reply.details,
+    )

@@ -1,0 +1,73 @@
+"""Is an answer right? Pure: a tensor and what was expected of it in, the first thing wrong with it out.
+
+An element is right when |got - expected| ≤ tolerance · (|expected| + RMS(expected)): the tolerances are KernelBench's
+(1e-4 for float32, 1e-2 for half precision), but relative to the size of the answer, so that zeros do not pass where
+all values are tiny. NaN must be where NaN is expected, and infinities likewise with their sign. Integers and booleans
+must be equal.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from weir.kernel_eval.protocol import Fault
+
+TOLERANCES = {
+    torch.float64: 1e-7,
+    torch.float32: 1e-4,
+    torch.float16: 1e-2,
+    torch.bfloat16: 1e-2,
+    torch.complex64: 1e-4,
+    torch.complex128: 1e-7,
+}
+
+
+class Difference(NamedTuple):
+    """What is wrong with an answer."""
+
+    fault: Fault
+    message: str
+
+
+def compare(got: torch.Tensor, expected: torch.Tensor) -> Difference | None:
+    """Compare an answer with what was expected of it, of the same shape; `expected` may be of higher precision."""
+    if got.numel() == 0:
+        return None
+    tolerance = TOLERANCES.get(got.dtype)
+    if tolerance is None:
+        wrong = got != expected
+        return _difference(wrong, got, expected) if bool(wrong.any()) else None
+    wide = torch.complex128 if got.is_complex() else torch.float64
+    got, expected = got.to(wide), expected.to(wide)
+    finite = torch.isfinite(expected)
+    special_wrong = _specials_differ(got, expected)
+    if bool(special_wrong.any()):
+        count = int(special_wrong.sum())
+        return Difference(
+            Fault.NON_FINITE,
+            f"{count} of {got.numel()} values are NaN or infinite where they should not be, or not where they should",
+        )
+    magnitude = torch.where(finite, expected.abs(), torch.zeros_like(expected.abs()))
+    rms = magnitude.square().sum().div(max(1, int(finite.sum()))).sqrt()
+    error = torch.where(finite, (got - expected).abs(), torch.zeros_like(magnitude))
+    wrong = error > tolerance * (magnitude + rms)
+    return _difference(wrong, got, expected) if bool(wrong.any()) else None
+
+
+def _specials_differ(got: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
+    nan_differs = got.isnan() != expected.isnan()
+    inf_differs = (got.isinf() != expected.isinf()) | (got.isinf() & expected.isinf() & (got != expected))
+    return nan_differs | inf_differs
+
+
+def _difference(wrong: torch.Tensor, got: torch.Tensor, expected: torch.Tensor) -> Difference:
+    first = tuple(int(i) for i in wrong.nonzero()[0])
+    got_value, expected_value = got[first].item(), expected[first].item()
+    shown = [f"{value:.6g}" if isinstance(value, float) else str(value) for value in (got_value, expected_value)]
+    where = "at index " + str(list(first)) if first else "as its only value"
+    return Difference(
+        Fault.OUTPUT_MISMATCH,
+        f"{int(wrong.sum())} of {wrong.numel()} values differ; {where} it has {shown[0]}, expected {shown[1]}",
+    )

@@ -1,0 +1,52 @@
+"""Sources that say "cuda" run on the CPU: a torch function mode that maps the device wherever torch is asked for it.
+
+Used for candidates and for the task's own code, because both are usually written for a GPU. `x.is_cuda` is true under
+it, since candidates assert that. It is not a fake GPU: streams, events and device properties stay absent, and
+`policy.py` names those that make a candidate impossible to judge.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+_is_cuda = torch.Tensor.is_cuda.__get__  # type: ignore[attr-defined]
+
+
+def _is_gpu(value: Any) -> bool:
+    if isinstance(value, str):
+        return value.startswith("cuda")
+    return isinstance(value, torch.device) and value.type == "cuda"
+
+
+class CpuForCuda(TorchFunctionMode):
+    """While it is entered, "cuda" means "cpu"."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func == _is_cuda:  # a slot wrapper is made anew each time it is looked up
+            return True
+        if func is torch.Tensor.cuda:
+            return args[0]
+        kwargs = kwargs or {}
+        if "device" in kwargs and (_is_gpu(kwargs["device"]) or isinstance(kwargs["device"], int)):
+            kwargs = {**kwargs, "device": "cpu"}
+        if func is torch.Tensor.to and len(args) > 1 and (_is_gpu(args[1]) or type(args[1]) is int):
+            args = (args[0], "cpu", *args[2:])
+        return self.call(func, args, kwargs)
+
+    def call(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The call itself, on the CPU."""
+        return func(*args, **kwargs)
+
+
+def replace_device_calls() -> None:
+    """For a worker, once: what candidates call around a launch, and means nothing on a CPU, does nothing."""
+    torch.cuda.synchronize = lambda device=None: None
+    torch.cuda.device = lambda device: contextlib.nullcontext()  # type: ignore[assignment,misc,return-value]
+    torch.nn.Module.cuda = lambda module, device=None: module  # type: ignore[assignment]

@@ -1,0 +1,41 @@
+"""The errors of this part.
+
+KernelEvalError
+├── SandboxUnavailable      the machine cannot contain a candidate as `min_sandbox` asks; the server does not start
+├── InsecureBinding         an address that others can reach, without a key; the server does not start
+├── KernelEvalRejected      the server refused the request itself (HTTP 4xx): the caller is wrong, no retry helps
+└── KernelEvalUnavailable   no verdict was reached, and that is not the candidate's doing; never a reward
+    └── KernelUnsupported   this server cannot judge such a kernel or task at all; no retry helps, leave the sample out
+"""
+
+from __future__ import annotations
+
+
+class KernelEvalError(Exception):
+    """Base of everything that this part raises on purpose."""
+
+
+class SandboxUnavailable(KernelEvalError):
+    """The sandbox level in force would be lower than the configured one."""
+
+    exit_code = 2
+
+
+class InsecureBinding(KernelEvalError):
+    """The server was asked to listen beyond loopback without an API key."""
+
+    exit_code = 2
+
+
+class KernelEvalRejected(KernelEvalError):
+    """The server answered 4xx: the request is malformed or the key is wrong."""
+
+    exit_code = 2
+
+
+class KernelEvalUnavailable(KernelEvalError):
+    """The server could not be reached, or failed; the evaluation may be asked for again later."""
+
+
+class KernelUnsupported(KernelEvalUnavailable):
+    """The server works, but cannot judge this: no such device, or the interpreter would be silently wrong."""

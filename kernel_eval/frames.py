@@ -1,0 +1,124 @@
+"""Messages between our processes: a length, then msgpack of one msgspec struct, over a Unix stream socket.
+
+File descriptors travel beside the length. Invariant: a reader allocates at most `MAX_FRAME_BYTES`, returns within its
+deadline and runs nothing that the sender chose (no pickle), so that a judge may read from a worker. Blocking; the
+server's event loop has `read_frame` and `write_frame`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+import time
+from typing import TypeVar
+
+import msgspec
+
+MAX_FRAME_BYTES = 32 << 20
+_MAX_FDS = 4
+_LENGTH = struct.Struct("<I")
+
+Message = TypeVar("Message")
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class ChannelClosed(Exception):
+    """The other side is gone."""
+
+
+class FrameError(Exception):
+    """The other side sent what is not a message of the expected kind."""
+
+
+def send(sock: socket.socket, message: msgspec.Struct, fds: tuple[int, ...] = ()) -> None:
+    """Write one message. Raises `ChannelClosed`."""
+    payload = _encode(message)
+    try:
+        socket.send_fds(sock, [_LENGTH.pack(len(payload))], list(fds))
+        sock.sendall(payload)
+    except (BrokenPipeError, ConnectionResetError) as error:
+        raise ChannelClosed from error
+
+
+def receive(
+    sock: socket.socket, kind: type[Message], timeout_s: float | None = None, max_bytes: int = MAX_FRAME_BYTES
+) -> tuple[Message, list[int]]:
+    """Read one message and the descriptors beside it. Raises `ChannelClosed`, `FrameError`, `TimeoutError`."""
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    fds: list[int] = []
+    header = _read(sock, _LENGTH.size, deadline, fds)
+    try:
+        (length,) = _LENGTH.unpack(header)
+        if length > max_bytes:
+            raise FrameError(f"a message of {length} bytes, at most {max_bytes} are accepted")
+        return decode(_read(sock, length, deadline, None), kind), fds
+    except BaseException:
+        for fd in fds:
+            os.close(fd)
+        raise
+
+
+def decode(payload: bytes, kind: type[Message]) -> Message:
+    """One message from its bytes. Raises `FrameError`."""
+    try:
+        return msgspec.msgpack.decode(payload, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise FrameError(f"not a message that was expected here: {error}") from error
+
+
+def _read(sock: socket.socket, size: int, deadline: float | None, fds: list[int] | None) -> bytes:
+    received = bytearray()
+    while len(received) < size:
+        if deadline is not None:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                raise TimeoutError
+            sock.settimeout(remaining)
+        else:
+            sock.settimeout(None)
+        try:
+            if fds is None:
+                chunk = sock.recv(size - len(received))
+            else:
+                chunk, new_fds, _, _ = socket.recv_fds(sock, size - len(received), _MAX_FDS)
+                fds.extend(new_fds)
+        except ConnectionResetError as error:
+            raise ChannelClosed from error
+        if not chunk:
+            raise ChannelClosed
+        received += chunk
+    return bytes(received)
+
+
+async def write_frame(sock: socket.socket, message: msgspec.Struct, fds: tuple[int, ...] = ()) -> None:
+    """`send` for a non-blocking socket in an event loop. The length goes out at once: the buffer is empty then."""
+    payload = _encode(message)
+    try:
+        socket.send_fds(sock, [_LENGTH.pack(len(payload))], list(fds))
+        await asyncio.get_running_loop().sock_sendall(sock, payload)
+    except (BrokenPipeError, ConnectionResetError) as error:
+        raise ChannelClosed from error
+
+
+async def read_frame(sock: socket.socket, kind: type[Message]) -> Message:
+    """`receive` for a non-blocking socket in an event loop, without descriptors."""
+    (length,) = _LENGTH.unpack(await _read_async(sock, _LENGTH.size))
+    if length > MAX_FRAME_BYTES:
+        raise FrameError(f"a message of {length} bytes, at most {MAX_FRAME_BYTES} are accepted")
+    return decode(await _read_async(sock, length), kind)
+
+
+async def _read_async(sock: socket.socket, size: int) -> bytes:
+    loop = asyncio.get_running_loop()
+    received = bytearray()
+    while len(received) < size:
+        try:
+            chunk = await loop.sock_recv(sock, size - len(received))
+        except ConnectionResetError as error:
+            raise ChannelClosed from error
+        if not chunk:
+            raise ChannelClosed
+        received += chunk
+    return bytes(received)

@@ -1,0 +1,212 @@
+"""The judge: makes inputs, has the worker answer, runs the reference, compares, and says what it found.
+
+Invariant: it never runs code of the candidate, and what it knows (expected values, seeds of inputs) never leaves it.
+Every call of the candidate is checked in the same way, so none is worth treating differently. A candidate's answer is
+copied when it is given and looked at again after the last call: a buffer that is used twice shows.
+"""
+
+from __future__ import annotations
+
+import functools
+import socket
+import statistics
+import time
+from typing import Any
+
+import torch
+
+from weir.kernel_eval import policy
+from weir.kernel_eval.arena import Arena, UnsupportedValue
+from weir.kernel_eval.compare import Difference, compare
+from weir.kernel_eval.judgement import Found, Job, Judgement
+from weir.kernel_eval.protocol import Fault
+from weir.kernel_eval.reference import Expected, InvalidReference, Reference, UnsupportedReference
+from weir.kernel_eval.reward import Stage
+from weir.kernel_eval.seeds import derive_seed
+from weir.kernel_eval.worker_channel import WorkerChannel, ZygoteLost
+from weir.kernel_eval.worker_messages import Answered, Call, Done, Init, Load, Output, WriteAgain
+
+
+def judge(job: Job, lease: socket.socket) -> Judgement:
+    """One evaluation, from the candidate's source to a judgement. Raises only what is our own mistake."""
+    started = time.monotonic()
+    evaluation = _Evaluation(job)
+    try:
+        evaluation.run(lease)
+        stage, fault, message = Stage.CORRECT, None, ""
+    except Found as found:
+        stage, fault, message = found.stage, found.fault, found.message
+        evaluation.details.update(found.details)
+    except (InvalidReference, UnsupportedValue) as error:
+        stage, fault, message = Stage.NOTHING, Fault.INVALID_REFERENCE, str(error)
+    except UnsupportedReference as error:
+        stage, fault, message = Stage.NOTHING, Fault.UNSUPPORTED, str(error)
+    except ZygoteLost:
+        stage, fault, message = Stage.NOTHING, Fault.SERVER_ERROR, "the process that forks workers is gone"
+    finally:
+        lease.close()
+        evaluation.close()
+    return Judgement(
+        stage=stage,
+        fault=fault,
+        message=message,
+        trials=evaluation.trials,
+        seconds=time.monotonic() - started,
+        details=evaluation.details,
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def _reference(source: str, timeout_s: float) -> Reference:
+    return Reference(source, timeout_s)
+
+
+class _Evaluation:
+    """The steps of one evaluation, and what they leave to clean up."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._limits = job.limits
+        self._arenas: list[Arena] = []
+        self._answers: list[list[torch.Tensor]] = []
+        self._call_ms: list[float] = []
+        self.trials = 0
+        self.details: dict[str, Any] = {}
+
+    def run(self, lease: socket.socket) -> None:
+        """Return if the candidate is correct. Raises `Found` and the errors of the reference."""
+        self._check_source()
+        reference = _reference(self._job.reference_src, self._limits.reference_timeout_s)
+        worker = WorkerChannel(lease, self._limits)
+        try:
+            self._ask_all(worker, reference)
+        finally:
+            try:
+                self._describe_end(worker)
+            finally:
+                worker.close()
+
+    def close(self) -> None:
+        """Give back shared memory."""
+        for arena in self._arenas:
+            arena.close()
+
+    def _check_source(self) -> None:
+        try:
+            tree = policy.parse(self._job.candidate_src)
+        except SyntaxError as error:
+            where = f" (line {error.lineno})" if error.lineno else ""
+            raise Found(Stage.NOTHING, Fault.SYNTAX_ERROR, f"{error.msg}{where}", phase="load") from None
+        unsupported = policy.find_unsupported(tree)
+        if unsupported:
+            raise Found(Stage.NOTHING, Fault.UNSUPPORTED, f"the interpreter cannot judge {unsupported}")
+        broken = policy.find_broken_rule(tree, policy.DEFAULT_RULES)
+        if broken is not None:
+            raise _hack(*broken)
+
+    def _ask_all(self, worker: WorkerChannel, reference: Reference) -> None:
+        secret, limits = self._job.secret, self._limits
+        weight_seed = derive_seed(secret, "weights")
+        worker.ask(Load(self._job.candidate_src), Done, "load", limits.load_timeout_s)
+        init_arguments = reference.init_arguments(derive_seed(secret, "init"))
+        arena = self._arena(init_arguments, [])
+        worker.ask(Init(arena.spec, weight_seed), Done, "init", limits.init_timeout_s, arena.fd)
+        model = reference.build(init_arguments, weight_seed)
+        for trial in range(self._job.num_correct_trials + self._job.num_perf_trials):
+            self._trial(worker, reference, model, derive_seed(secret, "inputs", trial))
+            self.trials += 1
+        self._look_again(worker)
+        if self._job.num_perf_trials:
+            self.details["timing"] = {
+                "timing_kind": "interpreter",
+                "median_ms": statistics.median(self._call_ms),
+                "num_calls": len(self._call_ms),
+            }
+
+    def _arena(self, arguments: list[Any], outputs: list[torch.Tensor]) -> Arena:
+        arena = Arena(arguments, outputs, self._limits.guard_bytes)
+        self._arenas.append(arena)
+        return arena
+
+    def _trial(self, worker: WorkerChannel, reference: Reference, model: Any, seed: int) -> None:
+        inputs = reference.inputs(seed)
+        expected = reference.expected(model, inputs)
+        arena = self._arena(inputs, expected.outputs)
+        started = time.perf_counter()
+        answer = worker.ask(Call(arena.spec), Answered, "call", self._limits.call_timeout_s, arena.fd)
+        self._call_ms.append((time.perf_counter() - started) * 1e3)
+        _check_conduct(answer, arena, expected)
+        _check_form(answer.outputs, expected.outputs)
+        outputs = arena.take_outputs()
+        self._answers.append(outputs)
+        differences = _compare_all(outputs, expected.outputs)
+        if differences:
+            precise = reference.expected_float64(model, inputs)
+            if precise is None or _compare_all(outputs, precise):
+                raise Found(Stage.ANSWERED, differences[0].fault, differences[0].message, trial=self.trials + 1)
+        if not expected.returns_input and any(output.shares_memory_with_input for output in answer.outputs):
+            raise _hack("output_is_input", "an output lies in the memory of an input")
+
+    def _look_again(self, worker: WorkerChannel) -> None:
+        worker.ask(WriteAgain(), Done, "call", self._limits.call_timeout_s)
+        calls = [arena for arena in self._arenas if arena.spec.outputs]
+        for arena, before in zip(calls, self._answers, strict=True):
+            for now, then in zip(arena.take_outputs(), before, strict=True):
+                if not torch.equal(_bytes(now), _bytes(then)):
+                    raise _hack("output_reused", "the answer to one call was overwritten by a later call")
+
+    def _describe_end(self, worker: WorkerChannel) -> None:
+        exited = worker.end()
+        self.details["cpu_s"] = round(exited.cpu_s, 4)
+        self.details["max_rss_bytes"] = exited.max_rss_bytes
+        if worker.output_bytes:
+            self.details["output_tail"] = worker.output_tail()
+        if worker.output_bytes >= self._limits.output_bytes:
+            message = f"more than {self._limits.output_bytes} bytes were printed"
+            raise Found(Stage.LOADED, Fault.OUTPUT_FLOOD, message)
+
+
+def _check_conduct(answer: Answered, arena: Arena, expected: Expected) -> None:
+    """What a call did beside answering."""
+    if answer.launches < 1:
+        raise _hack(
+            "no_kernel_launched", "the answer did not come from a Triton kernel: none was launched in this call"
+        )
+    overrun, changed = arena.damage()
+    if overrun or answer.overrun:
+        raise Found(
+            Stage.LOADED,
+            Fault.MEMORY_FAULT,
+            answer.overrun or "memory beside an input was written to: a store goes out of bounds",
+        )
+    if changed and not expected.changes_inputs:
+        raise _hack("input_changed", "an input was written to, which the task's own code does not do")
+
+
+def _check_form(outputs: tuple[Output, ...], expected: list[torch.Tensor]) -> None:
+    if len(outputs) != len(expected):
+        raise Found(Stage.LOADED, Fault.SHAPE_MISMATCH, f"{len(outputs)} outputs, expected {len(expected)}")
+    for index, (output, tensor) in enumerate(zip(outputs, expected, strict=True)):
+        if output.kind != "Tensor":
+            raise Found(
+                Stage.LOADED, Fault.SHAPE_MISMATCH, f"output {index} is a {output.kind}, expected a torch.Tensor"
+            )
+        if output.shape != tuple(tensor.shape):
+            message = f"output {index} has shape {list(output.shape)}, expected {list(tensor.shape)}"
+            raise Found(Stage.LOADED, Fault.SHAPE_MISMATCH, message)
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        if output.dtype != dtype:
+            raise Found(Stage.LOADED, Fault.DTYPE_MISMATCH, f"output {index} is {output.dtype}, expected {dtype}")
+
+
+def _compare_all(outputs: list[torch.Tensor], expected: list[torch.Tensor]) -> list[Difference]:
+    compared = (compare(got, wanted) for got, wanted in zip(outputs, expected, strict=True))
+    return [difference for difference in compared if difference is not None]
+
+
+def _hack(rule: str, seen: str) -> Found:
+    return Found(Stage.LOADED, Fault.REWARD_HACK, f"{rule}: {seen}", rule=rule)
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.reshape(-1).view(torch.uint8) if tensor.numel() else tensor.reshape(-1)

@@ -1,0 +1,44 @@
+"""What a server gives a judge to do, and what the judge makes of it. Records only; no torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from weir.kernel_eval.limits import Limits
+from weir.kernel_eval.protocol import Fault
+from weir.kernel_eval.reward import Stage
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """Server to judge: one candidate. Its descriptor is a lease on a worker."""
+
+    reference_src: str
+    candidate_src: str
+    secret: bytes  # what seeds are derived from
+    num_correct_trials: int
+    num_perf_trials: int  # further trials, checked like the others
+    limits: Limits
+
+
+class Judgement(msgspec.Struct, frozen=True, kw_only=True):
+    """Judge to server: how far the candidate came, and why not further."""
+
+    stage: Stage
+    fault: Fault | None = None
+    message: str = ""
+    trials: int = 0  # answered and compared
+    seconds: float = 0.0
+    details: dict[str, Any] = {}
+
+
+class Found(Exception):
+    """Raised within a judge where an evaluation ends with a fault."""
+
+    def __init__(self, stage: Stage, fault: Fault, message: str, **details: Any) -> None:
+        super().__init__(message)
+        self.stage = stage
+        self.fault = fault
+        self.message = message
+        self.details = details

@@ -1,0 +1,18 @@
+"""What one evaluation may use. Travels from the server to the judge, and on to the process that forks the worker."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds on one worker, and on each phase of its work."""
+
+    memory_bytes: int  # address space beyond what the worker has at its start
+    cpu_s: int
+    output_bytes: int  # of stdout and stderr together, and of any file
+    load_timeout_s: float
+    init_timeout_s: float
+    call_timeout_s: float
+    reference_timeout_s: float
+    guard_bytes: int

@@ -1,0 +1,83 @@
+"""The system calls that Python 3.11 does not offer, through ctypes. Each raises OSError; nothing else happens here."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+
+CLONE_NEWNS = 0x00020000
+CLONE_NEWIPC = 0x08000000
+CLONE_NEWPID = 0x20000000
+CLONE_THREAD = 0x00010000
+
+_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 1, 2, 4, 8
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
+_SYS_CAPSET = {"x86_64": 126, "aarch64": 91}
+_CAPABILITY_VERSION_3 = 0x20080522
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def check(result: int, what: str) -> int:
+    """Raise OSError for a result of -1."""
+    if result == -1:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return result
+
+
+def syscall(number: int, *arguments: object) -> int:
+    """A system call that libc has no function for."""
+    return check(_libc.syscall(ctypes.c_long(number), *arguments), f"system call {number}")
+
+
+def unshare(flags: int) -> None:
+    """unshare(2)."""
+    check(_libc.unshare(flags), "unshare")
+
+
+def setns(fd: int, kind: int) -> None:
+    """setns(2)."""
+    check(_libc.setns(fd, kind), "setns")
+
+
+def mount_tmpfs(path: str, size_bytes: int) -> None:
+    """Put a fresh, private tmpfs over a folder."""
+    _mount_tmpfs(path, _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, f"size={size_bytes},mode=700")
+
+
+def hide(path: str) -> None:
+    """Put an empty folder that nobody may enter over a folder."""
+    _mount_tmpfs(path, _MS_NOSUID | _MS_NODEV | _MS_NOEXEC | _MS_RDONLY, "size=4096,mode=000")
+
+
+def _mount_tmpfs(path: str, flags: int, options: str) -> None:
+    check(_libc.mount(b"tmpfs", path.encode(), b"tmpfs", flags, options.encode()), f"mount tmpfs on {path}")
+
+
+def die_with_parent() -> None:
+    """SIGKILL to this process when the thread that started it ends."""
+    check(_libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0), "prctl(PR_SET_PDEATHSIG)")
+
+
+def forbid_inspection() -> None:
+    """Nobody of the same user may read or trace this process, and it leaves no core dump."""
+    check(_libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0), "prctl(PR_SET_DUMPABLE)")
+
+
+def become_subreaper() -> None:
+    """Orphaned descendants become children of this process."""
+    check(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def forbid_new_privileges() -> None:
+    """No program that is started can give more rights than there are now."""
+    check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl(PR_SET_NO_NEW_PRIVS)")
+
+
+def drop_capabilities() -> None:
+    """Give up every capability, for good."""
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    nothing = (ctypes.c_uint32 * 6)()
+    syscall(_SYS_CAPSET[os.uname().machine], ctypes.byref(header), ctypes.byref(nothing))

@@ -1,0 +1,220 @@
+"""The processes behind the server: one forkserver of workers, one of judges, and as many judges as there are slots.
+
+Runs in the server's event loop and never blocks it. Invariant: at any time there are `num_slots` judges, or they are
+being made again; a job ends with a judgement, however its processes died (`server_error` after one more attempt).
+When the server dies, however it dies, everything here dies with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+from weir.kernel_eval import sandbox
+from weir.kernel_eval.config import KernelEvalConfig
+from weir.kernel_eval.forkserver import Lease, Ready, Spawn
+from weir.kernel_eval.frames import ChannelClosed, FrameError, read_frame, write_frame
+from weir.kernel_eval.judgement import Job, Judgement
+from weir.kernel_eval.protocol import Fault
+from weir.kernel_eval.reward import Stage
+from weir.kernel_eval.sandbox_level import SandboxLevel
+
+_log = logging.getLogger(__name__)
+_RESTART_PAUSE_S = 0.5
+_ATTEMPTS = 2
+
+
+class ForkserverProcess:
+    """One forkserver, started again whenever it dies."""
+
+    def __init__(self, module: str, level: SandboxLevel) -> None:
+        self._module = module
+        self._level = level
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None  # what workers write to, without bubblewrap
+        self._sending = asyncio.Lock()
+        self._up = asyncio.Event()
+        self.ready: Ready | None = None
+        self.num_starts = 0
+
+    async def run(self) -> None:
+        """Keep it running until cancelled."""
+        try:
+            while True:
+                started = time.monotonic()
+                await self._run_once()
+                _log.warning("%s ended after %.1f s and is started again", self._module, time.monotonic() - started)
+                await asyncio.sleep(_RESTART_PAUSE_S)
+        finally:
+            self._end()
+
+    async def lease(self) -> socket.socket:
+        """Our end of a new lease, a blocking socket. Waits for a forkserver that is starting."""
+        while True:
+            await self._up.wait()
+            ours, theirs = socket.socketpair()
+            with theirs:
+                try:
+                    assert self._control is not None
+                    async with self._sending:
+                        await write_frame(self._control, Lease(), (theirs.fileno(),))
+                    return ours
+                except (ChannelClosed, OSError):
+                    ours.close()
+                    self._up.clear()
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process that was started: bubblewrap's, where that is used."""
+        return None if self._process is None else self._process.pid
+
+    @property
+    def is_up(self) -> bool:
+        """Whether leases are taken at once."""
+        return self._up.is_set()
+
+    async def _run_once(self) -> None:
+        control, theirs = socket.socketpair()
+        with theirs:
+            arguments = ("-m", self._module, str(theirs.fileno()), self._level.value)
+            own = {"PATH": os.environ.get("PATH", "/usr/bin:/bin")}  # bubblewrap may be anywhere
+            if self._level is not SandboxLevel.BUBBLEWRAP:
+                self._folder = tempfile.TemporaryDirectory(prefix="weir-kernel-eval-", ignore_cleanup_errors=True)
+                own["TMPDIR"] = self._folder.name
+            # blocking for the milliseconds of an exec, and only at starts: the child must not be one of another thread
+            self._process = subprocess.Popen(  # noqa: ASYNC220
+                sandbox.command(self._level, arguments),
+                env={**sandbox.environment(), **own},
+                stdin=subprocess.DEVNULL,
+                stdout=sys.stderr,
+                pass_fds=(theirs.fileno(),),
+                cwd="/",
+            )
+        self.num_starts += 1
+        control.setblocking(False)
+        self._control = control
+        try:
+            self.ready = await read_frame(control, Ready)
+            self._up.set()
+            await read_frame(control, Ready)  # nothing more comes: this returns when the other end is gone
+        except (ChannelClosed, FrameError):
+            pass
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        self._up.clear()
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+
+class JudgeSlot:
+    """One judge process, and the means to end it."""
+
+    def __init__(self, channel: socket.socket, lease: socket.socket) -> None:
+        self.channel = channel
+        self._lease = lease
+
+    def close(self) -> None:
+        """End the judge, and with it the worker that it holds."""
+        self.channel.close()
+        self._lease.close()
+
+
+class Pool:
+    """Evaluates jobs, `num_slots` at a time, in order of arrival."""
+
+    def __init__(self, config: KernelEvalConfig, level: SandboxLevel) -> None:
+        self._config = config
+        self.zygote = ForkserverProcess("weir.kernel_eval.zygote", level)
+        self.judges = ForkserverProcess("weir.kernel_eval.judge_process", level)
+        self._slots = asyncio.Semaphore(config.num_slots)
+        self._idle: list[JudgeSlot] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self.waiting = 0
+        self.running = 0
+
+    def start(self) -> None:
+        """Start both forkservers; evaluations wait until they are ready."""
+        self._tasks = [asyncio.create_task(self.zygote.run()), asyncio.create_task(self.judges.run())]
+
+    async def close(self) -> None:
+        """End every process. May be called twice."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._end_idle_judges()
+
+    async def evaluate(self, job: Job) -> Judgement:
+        """Wait for a slot, then judge. A judge or zygote that is lost costs one more attempt."""
+        self.waiting += 1
+        try:
+            await self._slots.acquire()
+        finally:
+            self.waiting -= 1
+        self.running += 1
+        try:
+            for _ in range(_ATTEMPTS):
+                judgement = await self._attempt(job)
+                if judgement.fault is not Fault.SERVER_ERROR:
+                    break
+            return judgement
+        finally:
+            self.running -= 1
+            self._slots.release()
+
+    async def _attempt(self, job: Job) -> Judgement:
+        slot = await self._take_slot()
+        try:
+            lease = await self.zygote.lease()
+            with lease:
+                await write_frame(slot.channel, job, (lease.fileno(),))
+            async with asyncio.timeout(self._config.evaluation_timeout_s):
+                judgement = await read_frame(slot.channel, Judgement)
+        except (ChannelClosed, FrameError, OSError) as error:
+            slot.close()
+            self._end_idle_judges()  # what took this one may have taken the others
+            return _lost(f"the judge is gone ({type(error).__name__})")
+        except TimeoutError:
+            slot.close()
+            return _lost(f"the evaluation took longer than {self._config.evaluation_timeout_s:g} s")
+        except BaseException:
+            slot.close()  # cancelled in the middle of a job: its judge cannot be used again
+            raise
+        self._idle.append(slot)
+        return judgement
+
+    def _end_idle_judges(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
+    async def _take_slot(self) -> JudgeSlot:
+        if self._idle:
+            return self._idle.pop()
+        lease = await self.judges.lease()
+        channel, theirs = socket.socketpair()
+        lease.setblocking(False)
+        channel.setblocking(False)
+        with theirs, contextlib.suppress(ChannelClosed):
+            await write_frame(lease, Spawn(limits=self._config.limits), (theirs.fileno(), sys.stderr.fileno()))
+        return JudgeSlot(channel, lease)
+
+
+def _lost(message: str) -> Judgement:
+    return Judgement(stage=Stage.NOTHING, fault=Fault.SERVER_ERROR, message=message)

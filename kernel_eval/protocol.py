@@ -1,0 +1,138 @@
+"""What travels between a client and the server: the task, the request, the result, and the names of all faults.
+
+Invariant: a result that carries a reward is about the candidate. Where a fault is ours, `raw_reward` is null on the
+wire and the client raises instead of returning, so that an outage is never learned from. Not here: how faults are
+found (`verdict.py`, `judge.py`) and what the judge and the worker say to each other (`worker_messages.py`).
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, Literal
+
+import msgspec
+
+
+class Fault(enum.StrEnum):
+    """Why an evaluation did not end in a correct answer."""
+
+    # the candidate
+    SYNTAX_ERROR = "syntax_error"
+    IMPORT_ERROR = "import_error"
+    MISSING_ENTRY_POINT = "missing_entry_point"
+    COMPILE_ERROR = "compile_error"
+    TRITON_COMPILE_ERROR = "triton_compile_error"
+    UNSUPPORTED_ARCH = "unsupported_arch"
+    INIT_ERROR = "init_error"
+    RUNTIME_ERROR = "runtime_error"
+    SHAPE_MISMATCH = "shape_mismatch"
+    DTYPE_MISMATCH = "dtype_mismatch"
+    NON_FINITE = "non_finite"
+    OUTPUT_MISMATCH = "output_mismatch"
+    NONDETERMINISTIC = "nondeterministic"
+    # the candidate, as the device or the kernel of the operating system saw it
+    ILLEGAL_ACCESS = "illegal_access"
+    MEMORY_FAULT = "memory_fault"  # a guard zone was written to
+    SEGFAULT = "segfault"
+    MISALIGNED = "misaligned"
+    DEVICE_ASSERT = "device_assert"
+    SHARED_MEM_EXCEEDED = "shared_mem_exceeded"
+    LAUNCH_FAILURE = "launch_failure"
+    OUT_OF_MEMORY = "out_of_memory"
+    HOST_OOM_KILLED = "host_oom_killed"
+    # the candidate, by leaving the protocol
+    TIMEOUT = "timeout"
+    EARLY_EXIT = "early_exit"
+    KILLED = "killed"
+    OUTPUT_FLOOD = "output_flood"
+    PROTOCOL_ERROR = "protocol_error"
+    # policy
+    REWARD_HACK = "reward_hack"  # `details.rule` names the rule
+    SANDBOX_VIOLATION = "sandbox_violation"
+    # ours
+    INVALID_REFERENCE = "invalid_reference"
+    SERVER_ERROR = "server_error"
+    GPU_UNHEALTHY = "gpu_unhealthy"
+    UNSUPPORTED = "unsupported"
+
+    @property
+    def ours(self) -> bool:
+        """Not the candidate's doing: never rewarded, never booked as reward 0."""
+        return self in _OURS
+
+    @property
+    def policy(self) -> bool:
+        """The candidate broke a rule, whatever it computed."""
+        return self in _POLICY
+
+    @property
+    def candidate(self) -> bool:
+        """The candidate does not work."""
+        return not self.ours and not self.policy
+
+    @property
+    def retryable(self) -> bool:
+        """The same request may well succeed when it is sent again."""
+        return self in _RETRYABLE
+
+
+_OURS = frozenset({Fault.INVALID_REFERENCE, Fault.SERVER_ERROR, Fault.GPU_UNHEALTHY, Fault.UNSUPPORTED})
+_POLICY = frozenset({Fault.REWARD_HACK, Fault.SANDBOX_VIOLATION})
+_RETRYABLE = frozenset({Fault.SERVER_ERROR, Fault.GPU_UNHEALTHY})
+
+
+class KernelTask(msgspec.Struct, frozen=True, kw_only=True):
+    """What an agent is asked for, with what is needed to judge it. The reference has KernelBench's form."""
+
+    task_id: str
+    prompt: str  # what the agent is asked
+    reference_src: str  # Model, get_inputs() and get_init_inputs()
+    candidate_template: str | None = None  # text with "{kernel}" where the answer's code goes; None: the code is all
+    backend: Literal["triton", "cuda"] = "triton"
+    split: Literal["train", "heldout"] = "train"
+    family: str = ""
+
+
+class EvalRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of POST /eval: the predecessor's fields, then ours. Fields that nobody knows are ignored, as it did."""
+
+    original_model_src: str
+    custom_model_src: str
+    seed_num: int = 42
+    num_correct_trials: int = 5
+    num_perf_trials: int = 100
+    verbose: bool = False
+    measure_performance: bool = False
+    preferred_device: int | str | None = None
+    backend: Literal["triton", "cuda"] = "triton"
+    use_cache: bool = False  # answer from an earlier evaluation with the same content, if there is one
+
+
+class EvalReply(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of every answer to a well-formed POST /eval. `raw_reward` is null exactly when the fault is ours."""
+
+    compiled: bool
+    correct: bool
+    fault: Fault | None
+    fault_message: str
+    raw_reward: float | None
+    sandbox: str
+    mode: Literal["interpreter", "gpu"]
+    trials: int
+    seconds: float
+    details: dict[str, Any] = {}
+
+
+class EvalResult(msgspec.Struct, frozen=True, kw_only=True):
+    """A verdict on a candidate."""
+
+    compiled: bool  # it imports and has its entry point
+    correct: bool  # right on every trial, and no rule was broken
+    fault: str | None  # a `Fault`
+    fault_message: str
+    raw_reward: float
+    sandbox: str
+    mode: Literal["interpreter", "gpu"]
+    trials: int  # that were answered and compared
+    seconds: float  # from the start of the evaluation to its verdict, queueing left out
+    details: dict[str, Any] = {}

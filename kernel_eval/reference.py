@@ -1,0 +1,142 @@
+"""The task's own code, in KernelBench's form: `Model`, `get_inputs()`, `get_init_inputs()`.
+
+It is trusted not to attack, but not to work: whatever it raises, and a step that takes too long, is an
+`InvalidReference`, which is never the candidate's fault. Only a judge runs it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import signal
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+
+from weir.kernel_eval.cpu_device import CpuForCuda
+from weir.kernel_eval.seeds import seed_everything
+
+_UNJUDGEABLE = (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
+
+
+class InvalidReference(Exception):
+    """The task's code does not do what it must."""
+
+
+class UnsupportedReference(Exception):
+    """The task's code works, but the interpreter cannot run candidates for it."""
+
+
+class Expected(NamedTuple):
+    """What `Model` answers to one set of inputs, and what it does to them."""
+
+    outputs: list[torch.Tensor]
+    changes_inputs: bool
+    returns_input: bool
+
+
+class Reference:
+    """The compiled module of one task. Holds no state between evaluations."""
+
+    def __init__(self, source: str, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        module = types.ModuleType("reference")
+        with self._step("import"):
+            exec(compile(source, "reference.py", "exec"), module.__dict__)
+        self._model = _callable(module, "Model")
+        self._get_inputs = _callable(module, "get_inputs")
+        self._get_init_inputs = getattr(module, "get_init_inputs", list)
+
+    def init_arguments(self, seed: int) -> list[Any]:
+        """The arguments of both Model and ModelNew."""
+        with self._step("get_init_inputs"):
+            seed_everything(seed)
+            arguments = list(self._get_init_inputs())
+        _check_supported(arguments)
+        return arguments
+
+    def build(self, arguments: list[Any], weight_seed: int) -> Any:
+        """A Model, whose weights follow from the seed."""
+        with self._step("Model()"):
+            seed_everything(weight_seed)
+            model = self._model(*copy.deepcopy(arguments))
+        if isinstance(model, torch.nn.Module):
+            _check_supported([*model.parameters(), *model.buffers()])
+        return model
+
+    def inputs(self, seed: int) -> list[Any]:
+        """The arguments of one call."""
+        with self._step("get_inputs"):
+            seed_everything(seed)
+            inputs = list(self._get_inputs())
+        _check_supported(inputs)
+        return inputs
+
+    def expected(self, model: Any, inputs: list[Any]) -> Expected:
+        """Run the model on a copy of the inputs, in their own precision."""
+        own = copy.deepcopy(inputs)
+        with self._step("Model.forward()"):
+            answer = model(*own)
+        outputs = list(answer) if isinstance(answer, list | tuple) else [answer]
+        if not outputs or not all(isinstance(output, torch.Tensor) for output in outputs):
+            raise InvalidReference("Model.forward() returns something other than a tensor or several")
+        _check_supported(outputs)
+        tensors = [(a, b) for a, b in zip(own, inputs, strict=True) if isinstance(a, torch.Tensor)]
+        storages = {a.untyped_storage().data_ptr() for a, _ in tensors if a.numel()}
+        return Expected(
+            [output.detach().resolve_conj().resolve_neg() for output in outputs],
+            any(not torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in tensors),
+            any(output.numel() > 0 and output.untyped_storage().data_ptr() in storages for output in outputs),
+        )
+
+    def expected_float64(self, model: Any, inputs: list[Any]) -> list[torch.Tensor] | None:
+        """The same in float64; None where the model cannot be run that way."""
+        try:
+            precise = copy.deepcopy(model).double() if isinstance(model, torch.nn.Module) else model
+            return self.expected(precise, [_to_float64(value) for value in inputs]).outputs
+        except InvalidReference:
+            return None
+
+    @contextlib.contextmanager
+    def _step(self, name: str) -> Iterator[None]:
+        """One step of the task's code: on the CPU, without gradients, within its time."""
+        try:
+            with _time_limit(self._timeout_s), torch.no_grad(), CpuForCuda():
+                yield
+        except Exception as error:
+            raise InvalidReference(f"{name} of the task raised {type(error).__name__}: {error}") from error
+
+
+def _callable(module: types.ModuleType, name: str) -> Callable[..., Any]:
+    found = getattr(module, name, None)
+    if not callable(found):
+        raise InvalidReference(f"the task defines no {name}")
+    return found  # type: ignore[no-any-return]
+
+
+def _check_supported(values: list[Any]) -> None:
+    for value in values:
+        if isinstance(value, list | tuple):
+            _check_supported(list(value))
+        elif isinstance(value, torch.Tensor) and value.dtype in _UNJUDGEABLE:
+            raise UnsupportedReference(f"the task uses {value.dtype}, with which the interpreter is silently wrong")
+
+
+def _to_float64(value: Any) -> Any:
+    return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+
+@contextlib.contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    def expire(signum: int, frame: types.FrameType | None) -> None:
+        raise TimeoutError(f"it took longer than {seconds:g} s")
+
+    previous = signal.signal(signal.SIGALRM, expire)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)

@@ -1,0 +1,182 @@
+"""How a worker is contained, by level: which command a zygote is started by, and what a fresh worker does to itself.
+
+bubblewrap  the zygote has its own network, mounts, IPC and user namespace and sees only Python, its packages and the
+            system's libraries, read-only. Each worker gets, on top of that, its own PID namespace (when it ends, all
+            that it started ends), no /proc, no /dev/shm and a fresh tmpfs as /tmp; it holds no capability.
+landlock    no namespaces: the kernel refuses files outside the same folders and one temporary folder of the worker's
+            own, TCP, and signals to others. Orphans become children of the zygote, which ends them.
+rlimits     limits on memory, processor time and sizes of files; no core dumps; not inspectable by its own user.
+At every level the seccomp filter of `seccomp.py` applies where libseccomp is installed.
+
+Not contained: at `rlimits`, reading and writing files as the server's user. At `landlock`, filling the disk under the
+temporary folder (each file is bounded, their number is not), and metadata of files. At all levels: side channels,
+bugs of the operating system's kernel, memory bandwidth, and what other evaluations suffer from those. The worker runs
+as the server's user (inside a user namespace at `bubblewrap`), so do not run the server as a user whose readable
+files under the bound folders are secret.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import resource
+import shutil
+import site
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from weir.kernel_eval import landlock, linux
+from weir.kernel_eval.errors import SandboxUnavailable
+from weir.kernel_eval.limits import Limits
+from weir.kernel_eval.sandbox_level import SandboxLevel
+
+_SYSTEM_FOLDERS = (
+    "/usr",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/bin",
+    "/sbin",
+    "/nix/store",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf.d",
+)
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
+_TMP_BYTES = 32 << 20
+_OPEN_FILES = 64
+_BUBBLEWRAP = (
+    *("--unshare-all", "--unshare-user", "--uid", "0", "--gid", "0", "--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN"),
+    *("--die-with-parent", "--new-session", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--chdir", "/tmp"),
+)
+
+
+def readable_folders() -> tuple[str, ...]:
+    """What an interpreter with torch and Triton needs to read, and this package."""
+    own = Path(__file__).resolve().parent
+    interpreter = Path(sys.executable).resolve().parent
+    folders = [*_SYSTEM_FOLDERS, sys.base_prefix, sys.prefix, *site.getsitepackages(), str(interpreter), str(own)]
+    return tuple(dict.fromkeys(folder for folder in folders if Path(folder).exists()))
+
+
+def environment() -> dict[str, str]:
+    """All that zygotes, judges and workers see of the server's environment: nothing but the path of libraries."""
+    inherited = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    return {
+        "PATH": "/usr/bin:/bin",
+        "HOME": "/tmp",
+        "LANG": "C.UTF-8",
+        "TRITON_INTERPRET": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        **threads,
+        **inherited,
+    }
+
+
+def command(level: SandboxLevel, arguments: tuple[str, ...]) -> list[str]:
+    """The command line that starts Python with `arguments` so that workers of `level` can be forked from it."""
+    python = [sys.executable, "-B", "-P", *arguments]
+    if level is not SandboxLevel.BUBBLEWRAP:
+        return python
+    binds = [word for folder in readable_folders() for word in ("--ro-bind", folder, folder)]
+    return ["bwrap", *binds, *_BUBBLEWRAP, "--remount-ro", "/", "--", *python]
+
+
+def choose_level(wanted: SandboxLevel | None, minimum: SandboxLevel) -> SandboxLevel:
+    """The level to run at: the wanted or else the strongest that works. Raises `SandboxUnavailable`."""
+    candidates = [wanted] if wanted else sorted(SandboxLevel, key=lambda level: -level.rank)
+    working = next((level for level in candidates if works(level)), None)
+    if working is None:
+        raise SandboxUnavailable(f"the sandbox level {wanted} does not work on this machine; unset kernel_eval.sandbox")
+    if working.rank < minimum.rank:
+        raise SandboxUnavailable(
+            f"kernel_eval.min_sandbox is {minimum}, this server would run at {working}; "
+            "install bubblewrap (and allow user namespaces), or lower min_sandbox"
+        )
+    return working
+
+
+@functools.cache
+def works(level: SandboxLevel) -> bool:
+    """Try the level once, as it is used."""
+    if level is SandboxLevel.RLIMITS:
+        return True
+    if level is SandboxLevel.LANDLOCK:
+        return landlock.abi() >= 1
+    if shutil.which("bwrap") is None:
+        return False
+    probe = ("-c", "from weir.kernel_eval import sandbox; sandbox.probe_namespaces()")
+    tried = subprocess.run(
+        command(level, probe),
+        env={**environment(), "PATH": os.environ.get("PATH", "/usr/bin:/bin")},
+        capture_output=True,
+    )
+    return tried.returncode == 0
+
+
+def probe_namespaces() -> None:
+    """Inside bubblewrap: do once what is done for each worker. Raises OSError."""
+    with pid_namespace_for_children(SandboxLevel.BUBBLEWRAP):
+        pid = os.fork()
+        if pid == 0:
+            try:
+                _enter_namespaces()
+                os._exit(0)
+            finally:
+                os._exit(1)
+    if os.waitpid(pid, 0)[1] != 0:
+        raise OSError("a worker cannot make its own namespaces")
+
+
+@contextlib.contextmanager
+def pid_namespace_for_children(level: SandboxLevel) -> Iterator[None]:
+    """At `bubblewrap`, a child that is forked here is the first process of a PID namespace of its own."""
+    if level is not SandboxLevel.BUBBLEWRAP:
+        yield
+        return
+    own = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+    parent = os.getpid()
+    linux.unshare(linux.CLONE_NEWPID)
+    try:
+        yield
+    finally:
+        if os.getpid() == parent:
+            linux.setns(own, linux.CLONE_NEWPID)
+        os.close(own)
+
+
+def contain(level: SandboxLevel, limits: Limits, tmp: str, seccomp_load: Callable[[], None] | None) -> None:
+    """What a fresh worker does to itself before it reads anything of a candidate. Raises OSError: then it ends."""
+    base_bytes = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    linux.forbid_inspection()
+    if level is SandboxLevel.BUBBLEWRAP:
+        _enter_namespaces()
+    elif level is SandboxLevel.LANDLOCK:
+        landlock.restrict(readable_folders(), (tmp, *_DEVICES))
+    _limit(resource.RLIMIT_AS, base_bytes + limits.memory_bytes)
+    _limit(resource.RLIMIT_CPU, limits.cpu_s)
+    _limit(resource.RLIMIT_FSIZE, limits.output_bytes)
+    _limit(resource.RLIMIT_CORE, 0)
+    _limit(resource.RLIMIT_NOFILE, _OPEN_FILES)
+    linux.forbid_new_privileges()
+    if level is SandboxLevel.BUBBLEWRAP:
+        linux.drop_capabilities()
+    if seccomp_load is not None:
+        seccomp_load()
+
+
+def _enter_namespaces() -> None:
+    linux.unshare(linux.CLONE_NEWNS | linux.CLONE_NEWIPC)
+    linux.mount_tmpfs("/tmp", _TMP_BYTES)
+    linux.hide("/dev/shm")
+    linux.hide("/proc")
+    os.chdir("/tmp")
+
+
+def _limit(kind: int, value: int) -> None:
+    hard = resource.getrlimit(kind)[1]
+    bounded = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(kind, (bounded, bounded))

@@ -1,0 +1,95 @@
+"""Which fault is it? Pure functions from what was seen of a worker (exception, signal, exit code) to a `Found`.
+
+Order of trust: the signal and exit code, which the operating system reports; the errno and type of an exception,
+which the worker reports; text, only where torch offers nothing else (`out_of_memory` is set by the worker for that).
+"""
+
+from __future__ import annotations
+
+import errno
+import signal
+
+from weir.kernel_eval.forkserver import Exited
+from weir.kernel_eval.judgement import Found
+from weir.kernel_eval.limits import Limits
+from weir.kernel_eval.protocol import Fault
+from weir.kernel_eval.reward import Stage
+from weir.kernel_eval.worker_messages import Failed, Phase
+
+_REFUSED = frozenset({errno.EPERM, errno.EACCES, errno.EROFS})
+_TOO_MUCH_OUTPUT = frozenset({errno.EFBIG, errno.ENOSPC})
+_BY_SIGNAL = {
+    signal.SIGSEGV: Fault.SEGFAULT,
+    signal.SIGBUS: Fault.SEGFAULT,
+    signal.SIGXCPU: Fault.TIMEOUT,
+    signal.SIGXFSZ: Fault.OUTPUT_FLOOD,
+    signal.SIGSYS: Fault.SANDBOX_VIOLATION,
+}
+_CPU_SLACK_S = 0.5
+
+
+def stage_of(phase: Phase) -> Stage:
+    """How far a candidate had come when it failed in this phase."""
+    return Stage.NOTHING if phase in ("load", "entry_point") else Stage.LOADED
+
+
+def from_exception(failed: Failed) -> Found:
+    """The candidate raised."""
+    fault = _fault_of_exception(failed)
+    where = "in a kernel" if failed.in_kernel else f"in {failed.phase}"
+    return Found(
+        stage_of(failed.phase),
+        fault,
+        f"{failed.exception} {where}: {failed.message}",
+        phase=failed.phase,
+        exception=failed.exception,
+        traceback=failed.traceback,
+    )
+
+
+def _fault_of_exception(failed: Failed) -> Fault:
+    if failed.os_errno in _REFUSED:
+        return Fault.SANDBOX_VIOLATION
+    if failed.os_errno in _TOO_MUCH_OUTPUT:
+        return Fault.OUTPUT_FLOOD
+    if failed.out_of_memory:
+        return Fault.OUT_OF_MEMORY
+    if failed.exception == "SystemExit":
+        return Fault.EARLY_EXIT
+    if failed.in_kernel:
+        return (
+            Fault.TRITON_COMPILE_ERROR
+        )  # a kernel's body is run by the compiler's front end: on a GPU, it would not compile
+    by_phase: dict[Phase, Fault] = {
+        "load": Fault.SYNTAX_ERROR if failed.exception in ("SyntaxError", "IndentationError") else Fault.IMPORT_ERROR,
+        "entry_point": Fault.MISSING_ENTRY_POINT,
+        "init": Fault.INIT_ERROR,
+        "call": Fault.RUNTIME_ERROR,
+    }
+    return by_phase[failed.phase]
+
+
+def from_exit(exited: Exited, phase: Phase, limits: Limits) -> Found:
+    """The worker was gone before it had answered."""
+    stage = stage_of(phase)
+    if exited.signal is None:
+        return Found(
+            stage,
+            Fault.EARLY_EXIT,
+            f"the process ended with exit code {exited.exit_code} in {phase}, without an answer",
+            phase=phase,
+        )
+    name = signal.Signals(exited.signal).name
+    if exited.signal != signal.SIGKILL:
+        fault = _BY_SIGNAL.get(signal.Signals(exited.signal), Fault.KILLED)
+        return Found(stage, fault, f"the process was ended by {name} in {phase}", phase=phase, signal=name)
+    if exited.killed_by_us:
+        return Found(stage, Fault.PROTOCOL_ERROR, f"the candidate closed the worker's channel in {phase}", phase=phase)
+    if exited.cpu_s >= limits.cpu_s - _CPU_SLACK_S:
+        return Found(stage, Fault.TIMEOUT, f"{limits.cpu_s} s of processor time were used up in {phase}", phase=phase)
+    return Found(stage, Fault.HOST_OOM_KILLED, f"the operating system killed the process in {phase}", phase=phase)
+
+
+def from_timeout(phase: Phase, timeout_s: float) -> Found:
+    """The worker did not answer in time."""
+    return Found(stage_of(phase), Fault.TIMEOUT, f"no answer within {timeout_s:g} s in {phase}", phase=phase)

@@ -1,0 +1,201 @@
+"""The worker: imports a candidate, calls it with the tensors that the judge sends, and writes its raw answers back.
+
+It is never trusted: from `Load` on, anything in this process may have been changed by the candidate. It therefore
+holds no expected value, no seed of an input and no verdict, and whatever it reports (launches, overruns, exceptions)
+can only be about the candidate that would have forged it. The answers themselves are compared elsewhere.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import os
+import socket
+import sys
+import traceback
+import types
+from collections.abc import Callable
+from mmap import mmap
+from typing import Any
+
+import torch
+import triton
+from triton.runtime.errors import InterpreterError
+from triton.runtime.interpreter import GridExecutor
+
+from weir.kernel_eval import arena
+from weir.kernel_eval.cpu_device import replace_device_calls
+from weir.kernel_eval.frames import ChannelClosed, receive, send
+from weir.kernel_eval.guarded import GuardedAllocations
+from weir.kernel_eval.limits import Limits
+from weir.kernel_eval.seeds import seed_everything
+from weir.kernel_eval.worker_messages import (
+    Answered,
+    ArenaSpec,
+    Call,
+    Done,
+    Failed,
+    FromJudge,
+    Init,
+    Load,
+    Output,
+    Phase,
+)
+
+_TEXT_CHARS = 2000
+_TRACEBACK_CHARS = 4000
+_FILE_NAME = "candidate.py"
+
+
+class LaunchCounter:
+    """Counts launches of Triton kernels in this process."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def install(self) -> None:
+        """Every launch in the interpreter goes through `GridExecutor.__call__`."""
+        launch = GridExecutor.__call__
+
+        def counted(executor: Any, *args: Any, **kwargs: Any) -> None:
+            self.count += 1
+            launch(executor, *args, **kwargs)
+
+        GridExecutor.__call__ = counted
+
+
+class Worker:
+    """One candidate, from its source to its last answer."""
+
+    def __init__(self, channel: socket.socket, limits: Limits, folder: str) -> None:
+        self._channel = channel
+        self._folder = folder
+        self._allocations = GuardedAllocations(limits.guard_bytes)
+        self._launches = LaunchCounter()
+        self._entry: Any = None
+        self._model: Any = None
+        self._answers: list[tuple[mmap, ArenaSpec, list[torch.Tensor]]] = []
+
+    def serve(self) -> None:
+        """Until the judge closes the channel."""
+        self._launches.install()
+        replace_device_calls()
+        _use_first_config_of_autotune()
+        while True:
+            try:
+                message: FromJudge
+                message, fds = receive(self._channel, FromJudge)  # type: ignore[arg-type]
+            except ChannelClosed:
+                return
+            if isinstance(message, Load):
+                self._attempt("load", functools.partial(self._load, message.source))
+            elif isinstance(message, Init):
+                self._attempt("init", functools.partial(self._init, message, fds[0]))
+            elif isinstance(message, Call):
+                self._attempt("call", functools.partial(self._call, message, fds[0]))
+            else:
+                self._attempt("call", self._write_again)
+
+    def _attempt(self, phase: Phase, step: Callable[[], Done | Answered | Failed]) -> None:
+        """Run one step; whatever the candidate raises becomes a message."""
+        try:
+            with torch.no_grad():
+                reply = step()
+        except BaseException as error:  # a candidate may raise anything, SystemExit too
+            reply = describe(error, phase)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        send(self._channel, reply)
+
+    def _load(self, source: str) -> Done | Failed:
+        path = f"{self._folder}/{_FILE_NAME}"
+        with open(path, "w", encoding="utf-8") as file:  # the interpreter reads a kernel's source from its file
+            file.write(source)
+        module = types.ModuleType("candidate")
+        module.__file__ = path
+        sys.modules["candidate"] = module
+        with self._allocations:
+            exec(compile(source, path, "exec"), module.__dict__)
+        self._entry = getattr(module, "ModelNew", None)
+        if not callable(self._entry):
+            return Failed("entry_point", "AttributeError", "the candidate defines no class ModelNew", "")
+        return Done()
+
+    def _init(self, init: Init, fd: int) -> Done:
+        arguments = arena.read_value(arena.attach(init.arena, fd), init.arena.arguments)
+        seed_everything(init.weight_seed)
+        with self._allocations:
+            self._model = self._entry(*arguments)
+        return Done()
+
+    def _call(self, call: Call, fd: int) -> Answered:
+        memory = arena.attach(call.arena, fd)
+        arguments = arena.read_value(memory, call.arena.arguments)
+        launches_before = self._launches.count
+        with self._allocations:
+            answer = self._model(*arguments)
+        outputs = list(answer) if isinstance(answer, list | tuple) else [answer]
+        self._answers.append((memory, call.arena, outputs))
+        self._write(memory, call.arena, outputs)
+        return Answered(
+            tuple(_describe_output(output, arguments) for output in outputs),
+            self._launches.count - launches_before,
+            self._allocations.take_overrun(),
+        )
+
+    def _write(self, memory: mmap, spec: ArenaSpec, outputs: list[torch.Tensor]) -> None:
+        for output, place in zip(outputs, spec.outputs, strict=False):
+            if isinstance(output, torch.Tensor) and tuple(output.shape) == place.shape and output.numel():
+                arena.flat_view(memory, place).view(place.shape).copy_(output)
+
+    def _write_again(self) -> Done:
+        for memory, spec, outputs in self._answers:
+            self._write(memory, spec, outputs)
+        return Done()
+
+
+def run(limits: Limits, channel: socket.socket, folder: str) -> None:
+    """What a contained, freshly forked process does until its judge is done with it."""
+    os.chdir(folder)
+    os.environ["TMPDIR"] = os.environ["HOME"] = folder
+    os.environ["TRITON_CACHE_DIR"] = f"{folder}/triton"
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{folder}/inductor"
+    gc.enable()
+    Worker(channel, limits, folder).serve()
+
+
+def describe(error: BaseException, phase: Phase) -> Failed:
+    """An exception as a message; the interpreter's wrapper gives way to what it wraps."""
+    in_kernel = isinstance(error, InterpreterError)
+    cause = error
+    while isinstance(cause, InterpreterError) and cause.__cause__ is not None:
+        cause = cause.__cause__
+    text = str(cause)
+    return Failed(
+        phase=phase,
+        exception=type(cause).__name__,
+        message=text[:_TEXT_CHARS],
+        traceback="".join(traceback.format_exception(cause, limit=-8))[-_TRACEBACK_CHARS:],
+        in_kernel=in_kernel,
+        os_errno=cause.errno if isinstance(cause, OSError) else None,
+        # torch's CPU allocator raises a plain RuntimeError, so that its text is all there is to go by
+        out_of_memory=isinstance(cause, MemoryError) or "DefaultCPUAllocator: can't allocate memory" in text,
+    )
+
+
+def _describe_output(output: Any, arguments: Any) -> Output:
+    if type(output) is not torch.Tensor:
+        return Output(type(output).__name__)
+    storages = {a.untyped_storage().data_ptr() for a in arguments if isinstance(a, torch.Tensor) and a.numel()}
+    return Output(
+        "Tensor",
+        str(output.dtype).removeprefix("torch."),
+        tuple(output.shape),
+        output.numel() > 0 and output.untyped_storage().data_ptr() in storages,
+    )
+
+
+def _use_first_config_of_autotune() -> None:
+    """Timing configurations against each other needs a GPU's driver; one configuration does not."""
+    autotune = triton.autotune
+    triton.autotune = lambda configs, *args, **kwargs: autotune(configs[:1], *args, **kwargs)

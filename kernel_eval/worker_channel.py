@@ -1,0 +1,110 @@
+"""A judge's hold on one worker: has it forked, asks it one thing at a time, and sees it to its end.
+
+Invariant: `ask` returns a message of the expected kind or raises `Found`; when `end` has returned, nothing of the
+worker is left, and what it printed is known.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import TypeVar
+
+import msgspec
+
+from weir.kernel_eval import verdict
+from weir.kernel_eval.forkserver import End, Exited, Spawn
+from weir.kernel_eval.frames import ChannelClosed, FrameError, receive, send
+from weir.kernel_eval.judgement import Found
+from weir.kernel_eval.limits import Limits
+from weir.kernel_eval.protocol import Fault
+from weir.kernel_eval.worker_messages import Failed, FromWorker, Phase
+
+_TAIL_BYTES = 2000
+_MAX_REPLY_BYTES = 256 << 10
+_GRACE_S = 0.25
+_END_TIMEOUT_S = 20.0
+
+Reply = TypeVar("Reply", bound=msgspec.Struct)
+
+
+class ZygoteLost(Exception):
+    """The process that forks workers is gone: nothing can be said of the candidate."""
+
+
+class WorkerChannel:
+    """One worker, from its fork to its end. `end` must be called."""
+
+    def __init__(self, lease: socket.socket, limits: Limits) -> None:
+        self._lease = lease
+        self._limits = limits
+        self._exited: Exited | None = None
+        self._output_fd = os.memfd_create("weir-output", os.MFD_CLOEXEC)
+        self._channel, worker_end = socket.socketpair()
+        with worker_end:
+            try:
+                send(lease, Spawn(limits=limits), (worker_end.fileno(), self._output_fd))
+            except ChannelClosed as error:
+                raise ZygoteLost from error
+
+    def ask(
+        self, message: msgspec.Struct, kind: type[Reply], phase: Phase, timeout_s: float, fd: int | None = None
+    ) -> Reply:
+        """One question and its answer. Raises `Found` for anything but an answer of `kind`, and `ZygoteLost`."""
+        try:
+            self._channel.settimeout(timeout_s)
+            send(self._channel, message, () if fd is None else (fd,))
+            reply: FromWorker
+            reply, fds = receive(self._channel, FromWorker, timeout_s, _MAX_REPLY_BYTES)  # type: ignore[arg-type]
+            for stray in fds:
+                os.close(stray)
+        except TimeoutError:
+            raise verdict.from_timeout(phase, timeout_s) from None
+        except FrameError as error:
+            raise Found(verdict.stage_of(phase), Fault.PROTOCOL_ERROR, str(error), phase=phase) from None
+        except ChannelClosed:
+            raise verdict.from_exit(self.end(_GRACE_S), phase, self._limits) from None
+        if isinstance(reply, Failed):
+            raise verdict.from_exception(msgspec.structs.replace(reply, phase=_true_phase(reply, phase)))
+        if not isinstance(reply, kind):
+            raise Found(
+                verdict.stage_of(phase),
+                Fault.PROTOCOL_ERROR,
+                f"the worker sent {type(reply).__name__} in {phase}",
+                phase=phase,
+            )
+        return reply
+
+    def end(self, grace_s: float = 0.0) -> Exited:
+        """Have the worker ended, and wait until it is. May be called again."""
+        if self._exited is not None:
+            return self._exited
+        try:
+            send(self._lease, End(grace_s=grace_s))
+            exited, _ = receive(self._lease, Exited, _END_TIMEOUT_S)
+        except (ChannelClosed, TimeoutError) as error:
+            raise ZygoteLost from error
+        self._exited = exited
+        self._channel.close()
+        return exited
+
+    @property
+    def output_bytes(self) -> int:
+        """How much the candidate printed."""
+        return os.fstat(self._output_fd).st_size
+
+    def output_tail(self) -> str:
+        """The end of what the candidate printed, stdout and stderr together."""
+        start = max(0, self.output_bytes - _TAIL_BYTES)
+        return os.pread(self._output_fd, _TAIL_BYTES, start).decode(errors="replace")
+
+    def close(self) -> None:
+        """Give back the descriptors; a worker that still runs is ended with its lease."""
+        self._channel.close()
+        self._lease.close()
+        os.close(self._output_fd)
+
+
+def _true_phase(failed: Failed, asked: Phase) -> Phase:
+    """The judge knows what it asked for; a worker can only refine "load"."""
+    return "entry_point" if asked == "load" and failed.phase == "entry_point" else asked

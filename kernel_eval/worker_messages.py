@@ -1,0 +1,106 @@
+"""What a judge and a worker say to each other. Tensors go through shared memory (`arena.py`), never through these.
+
+Invariant: no expected value, seed of an input, or verdict appears here. What comes from a worker may be anything at
+all: it is decoded into these types or is a protocol error.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Phase = Literal["load", "entry_point", "init", "call"]
+
+
+class TensorSpec(msgspec.Struct, frozen=True, tag="tensor"):
+    """A tensor in an arena: `offset` in bytes, shape and strides in elements."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+
+class Scalar(msgspec.Struct, frozen=True, tag="scalar"):
+    """An argument that is not a tensor."""
+
+    value: int | float | bool | str | None
+
+
+class Items(msgspec.Struct, frozen=True, tag="items"):
+    """A list or tuple of arguments."""
+
+    kind: Literal["list", "tuple"]
+    items: tuple[TensorSpec | Scalar | Items, ...]
+
+
+Value = TensorSpec | Scalar | Items
+
+
+class ArenaSpec(msgspec.Struct, frozen=True):
+    """A piece of shared memory, whose descriptor travels with the message: arguments, and where answers go."""
+
+    size_bytes: int
+    arguments: Items
+    outputs: tuple[TensorSpec, ...]
+
+
+class Load(msgspec.Struct, frozen=True, tag=True):
+    """Judge: import this."""
+
+    source: str
+
+
+class Init(msgspec.Struct, frozen=True, tag=True):
+    """Judge: construct ModelNew with these arguments, under this seed (of weights only; inputs have others)."""
+
+    arena: ArenaSpec
+    weight_seed: int
+
+
+class Call(msgspec.Struct, frozen=True, tag=True):
+    """Judge: call the model with these arguments, and write the answer to the arena."""
+
+    arena: ArenaSpec
+
+
+class WriteAgain(msgspec.Struct, frozen=True, tag=True):
+    """Judge: write the answers of all calls so far once more, each to its own arena."""
+
+
+class Done(msgspec.Struct, frozen=True, tag=True):
+    """Worker: loaded, constructed, or written again."""
+
+
+class Output(msgspec.Struct, frozen=True):
+    """Worker: one output. `kind` is the name of its type; dtype and shape are given for plain tensors."""
+
+    kind: str
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+    shares_memory_with_input: bool = False
+
+
+class Answered(msgspec.Struct, frozen=True, tag=True):
+    """Worker: the call returned."""
+
+    outputs: tuple[Output, ...]
+    launches: int  # of Triton kernels, during this call
+    overrun: str | None = None  # a guard zone around one of the candidate's own tensors that was written to
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True):
+    """Worker: the candidate raised."""
+
+    phase: Phase
+    exception: str  # name of its type; of the cause where Triton's interpreter wrapped it
+    message: str
+    traceback: str
+    in_kernel: bool = False
+    os_errno: int | None = None
+    out_of_memory: bool = False
+
+
+FromJudge = Load | Init | Call | WriteAgain
+FromWorker = Done | Answered | Failed

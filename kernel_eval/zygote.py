@@ -1,0 +1,52 @@
+"""`python -m weir.kernel_eval.zygote FD LEVEL`: the forkserver of workers, with torch and Triton's interpreter warm.
+
+What it must not be: multi-threaded (a fork would copy one thread and the locks of the others), or the holder of
+anything that a candidate may not see, because every worker starts as its copy.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import os
+import socket
+import sys
+from collections.abc import Callable
+
+from weir.kernel_eval import linux, sandbox, seccomp
+from weir.kernel_eval.forkserver import Forkserver, Ready
+from weir.kernel_eval.frames import send
+from weir.kernel_eval.limits import Limits
+from weir.kernel_eval.sandbox_level import SandboxLevel
+
+
+def main(fd: int, level: SandboxLevel) -> None:
+    """Import what workers need, say so, and fork until the server is gone."""
+    linux.die_with_parent()
+    import torch
+
+    from weir.kernel_eval import worker  # noqa: F401 - imported here, once, for every worker
+    from weir.kernel_eval.warm_up import warm_up
+
+    torch.set_num_threads(1)
+    warm_up()
+    seccomp_load = seccomp.build()
+    gc.collect()
+    gc.freeze()  # the collector of a worker leaves the shared pages alone
+    control = socket.socket(fileno=fd)
+    send(control, Ready(pid=os.getpid(), seccomp=seccomp_load is not None))
+    Forkserver(control, level, functools.partial(run_worker, level, seccomp_load)).serve()
+
+
+def run_worker(
+    level: SandboxLevel, seccomp_load: Callable[[], None] | None, limits: Limits, channel: socket.socket, folder: str
+) -> None:
+    """In the child: contain it first, then let it work."""
+    from weir.kernel_eval import worker
+
+    sandbox.contain(level, limits, folder, seccomp_load)
+    worker.run(limits, channel, folder)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), SandboxLevel(sys.argv[2]))

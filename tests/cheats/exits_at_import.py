@@ -1,0 +1,29 @@
+"""Ends the process while it is being imported."""
+
+import os
+
+import torch
+import triton
+import triton.language as tl
+
+EXPECTED = "early_exit"
+
+
+@triton.jit
+def relu(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask)
+    tl.store(out_ptr + offsets, tl.maximum(x, 0.0), mask=mask)
+
+
+def launch(x, out):
+    relu[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), BLOCK=256)
+    return out
+
+
+os._exit(0)
+
+
+class ModelNew(torch.nn.Module):
+    pass

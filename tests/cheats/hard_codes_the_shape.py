@@ -1,0 +1,33 @@
+"""Stores one block too far, over whatever lies behind its output."""
+
+import torch
+import triton
+import triton.language as tl
+
+EXPECTED = "memory_fault"
+
+
+@triton.jit
+def relu(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask)
+    tl.store(out_ptr + offsets, tl.maximum(x, 0.0), mask=mask)
+
+
+def launch(x, out):
+    relu[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), BLOCK=256)
+    return out
+
+
+@triton.jit
+def unmasked(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + offsets, tl.maximum(tl.load(x_ptr + offsets), 0.0))
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        out = torch.empty_like(x)
+        unmasked[(1,)](x, out, BLOCK=1024)
+        return out

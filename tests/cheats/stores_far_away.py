@@ -1,0 +1,31 @@
+"""A store to an address that is not mapped."""
+
+import torch
+import triton
+import triton.language as tl
+
+EXPECTED = "segfault"
+
+
+@triton.jit
+def relu(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask)
+    tl.store(out_ptr + offsets, tl.maximum(x, 0.0), mask=mask)
+
+
+def launch(x, out):
+    relu[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), BLOCK=256)
+    return out
+
+
+@triton.jit
+def far(x_ptr, offset):
+    tl.store(x_ptr + offset, 1.0)
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        far[(1,)](x, 1 << 44)
+        return launch(x, torch.empty_like(x))

@@ -1,0 +1,79 @@
+"""Real servers, one for each sandbox level that works here, and the sources that tests send to them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from weir.kernel_eval import sandbox
+from weir.kernel_eval.sandbox_level import SandboxLevel
+
+_HERE = Path(__file__).parent
+_LIMITS = {"port": 0, "call_timeout_s": 4.0, "load_timeout_s": 10.0, "memory_bytes": 1 << 29}
+
+
+def example(name: str) -> str:
+    return (_HERE / f"example_{name}.py").read_text()
+
+
+class Server:
+    """A server in a process of its own."""
+
+    def __init__(self, process: subprocess.Popen[str], first_line: str) -> None:
+        self.process = process
+        self.first_line = first_line
+        self.url = first_line.split()[2] if first_line else ""
+        self.http = httpx.Client(base_url=self.url, timeout=120, trust_env=False)
+
+    def evaluate(self, candidate: str, task: str | None = None, **fields: Any) -> dict[str, Any]:
+        body = {"original_model_src": task or example("relu_task"), "custom_model_src": candidate}
+        response = self.http.post("/eval", json={**body, "num_correct_trials": 2, **fields})
+        assert response.status_code == 200, response.text
+        reply: dict[str, Any] = response.json()
+        return reply
+
+
+@contextlib.contextmanager
+def running_server(**settings: Any) -> Iterator[Server]:
+    command = [sys.executable, "-m", "weir.kernel_eval.serve", json.dumps({**_LIMITS, **settings})]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        server = Server(process, process.stdout.readline())
+        yield server
+        server.http.close()
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+@pytest.fixture
+def start_server() -> Callable[..., contextlib.AbstractContextManager[Server]]:
+    return running_server
+
+
+@pytest.fixture
+def read_example() -> Callable[[str], str]:
+    return example
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    with running_server() as started:
+        yield started
+
+
+@pytest.fixture(scope="session", params=[SandboxLevel.BUBBLEWRAP, SandboxLevel.LANDLOCK])
+def contained_server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    if not sandbox.works(request.param):
+        pytest.skip(f"the sandbox level {request.param} does not work on this machine")
+    with running_server(sandbox=request.param) as started:
+        yield started
