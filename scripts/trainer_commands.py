@@ -1,0 +1,218 @@
+"""`weir sft`, `weir round`, `weir publish`, `weir versions`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from weir.scripts.errors import UsageError
+from weir.scripts.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from weir.trainer.chat_rows import ChatRenderer
+    from weir.trainer.claims import ClaimedRound
+    from weir.trainer.round import Trainer
+
+PLAIN_WIDTH = 240  # of a table that goes into a file or a pipe
+
+ConfigOption = Annotated[Path | None, typer.Option(help="weir.toml; default: the one in this folder, if any.")]
+
+
+def sft(
+    data: Annotated[Path, typer.Option(help='JSON Lines of conversations: {"messages": [...]}.')],
+    out: Annotated[Path, typer.Option(help="Version folder to write; it must not exist.")],
+    model: Annotated[
+        Path | None, typer.Option(help="Hugging Face folder to start from; default: [model] path.")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the data.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Conversations in one optimiser step.")] = None,
+    lr: Annotated[float | None, typer.Option(help="AdamW's highest learning rate.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Longer sequences are left out.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the order of the data.")] = None,
+    version: Annotated[int | None, typer.Option(help="The weight version that the result is called.")] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Cold start: train on conversations, the assistant's tokens only, rendered as the proxy renders them."""
+    settings = load_settings(config)
+    first = _first_weights(settings, model)
+    given = {
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "lr": lr,
+        "max_tokens": max_tokens,
+        "seed": seed,
+        "version": version,
+    }
+    from rich.console import Console
+
+    from weir.trainer.sft import run_sft
+
+    report = run_sft(
+        _sft_config(given), data=data, model=first, out=out, renderer=chat_renderer(first, settings), console=Console()
+    )
+    typer.echo(
+        f"{report.version.path}: version {report.version.manifest.version}, {report.num_rows} rows "
+        f"({report.num_too_long} too long), loss {report.losses[0]:.3f} → {report.losses[-1]:.3f}, "
+        f"{report.seconds:.1f} s"
+    )
+
+
+def round_(
+    loop: Annotated[bool, typer.Option("--loop", help="Go on with the next round, waiting for groups.")] = False,
+    max_rounds: Annotated[int | None, typer.Option(help="With --loop: end after this many rounds.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what the round would do, and change nothing.")
+    ] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for a round that is running instead of leaving.")] = False,
+    model: Annotated[Path | None, typer.Option(help="Hugging Face folder of the first weights.")] = None,
+    config: ConfigOption = None,
+) -> None:
+    """One training round over finished groups: judge, train, checkpoint, publish. Made for cron."""
+    settings = load_settings(config)
+    trainer = _trainer(settings, model)
+    try:
+        if dry_run:
+            typer.echo(_plan_line(trainer.plan()))
+        elif loop:
+            _run_rounds(trainer, max_rounds, poll_s=settings.trainer.loop_poll_s)
+        else:
+            _run_one_round(trainer, wait=wait)
+    finally:
+        trainer.close()
+
+
+def publish(
+    folder: Annotated[Path, typer.Argument(help="Version folder.")],
+    config: ConfigOption = None,
+) -> None:
+    """Bring a version to every engine of the settings, through the gate. Can be repeated."""
+    from weir.trainer.versions import verify
+
+    manifest = verify(folder)
+    settings = load_settings(config)
+    if not settings.trainer.engine_urls:
+        raise UsageError("no engine to publish to: set [trainer] engine_urls in weir.toml")
+    trainer = _trainer(settings, folder)
+    try:
+        report = trainer.publish(folder)
+    finally:
+        trainer.close()
+    typer.echo(f"version {manifest.version} is served by {len(report.serving)} engines after {report.seconds:.1f} s")
+    if report.failed:
+        raise typer.Exit(1)
+
+
+def versions(config: ConfigOption = None) -> None:
+    """The weight versions of the store, newest last, and which of them engines confirmed to serve."""
+    settings = load_settings(config)
+    from rich.console import Console
+    from rich.table import Table
+
+    from weir.store.catalog import Catalog
+    from weir.trainer.versions import list_versions
+
+    catalog = Catalog.open(settings.store)
+    published = {row.version: row for row in catalog.versions()}
+    catalog.close()
+    table = Table("version", "parent", "round", "made", "published", "engines", "folder")
+    for version in list_versions(settings.store.root):
+        manifest, row = version.manifest, published.get(version.manifest.version)
+        engines = ", ".join((row.engines or []) if row else [])
+        numbers = (manifest.version, _number(manifest.parent), _number(manifest.round))
+        times = (_time(manifest.created_us), _time(row.published_us if row else None))
+        table.add_row(*map(str, numbers), *times, engines, str(version.path))
+    Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH).print(table)
+
+
+def chat_renderer(model: Path, settings: Settings) -> ChatRenderer:
+    """The renderer that the proxy would use for this model folder: cold-start text is sampling text."""
+    from weir.proxy.rendering import open_rendering
+
+    renderer: ChatRenderer = open_rendering(model, settings.model.name, settings.proxy).renderer
+    return renderer
+
+
+def _run_one_round(trainer: Trainer, *, wait: bool) -> None:
+    from weir.trainer.errors import RoundBusy
+
+    try:
+        if trainer.run_round(wait=wait) is None:
+            typer.echo("no round: too few finished groups are waiting")
+    except RoundBusy as busy:
+        typer.echo(str(busy))
+
+
+def _run_rounds(trainer: Trainer, max_rounds: int | None, *, poll_s: float) -> None:
+    """Rounds as groups come. A server that is away is waited for: the round stays open meanwhile."""
+    from weir.trainer.errors import JudgeUnavailable, PublishFailed
+
+    done = 0
+    said = ""
+    while max_rounds is None or done < max_rounds:
+        try:
+            report = trainer.run_round(wait=True)
+            why = "waiting for groups"
+        except (JudgeUnavailable, PublishFailed) as error:
+            report, why = None, str(error)
+        if report is not None:
+            done, said = done + 1, ""
+            continue
+        if why != said:
+            typer.echo(why)
+            said = why
+        time.sleep(poll_s)
+
+
+def _trainer(settings: Settings, model: Path | None) -> Trainer:
+    from rich.console import Console
+
+    from weir.trainer.round import Trainer
+
+    return Trainer(settings.trainer, settings.store, model_path=_first_weights(settings, model), console=Console())
+
+
+def _first_weights(settings: Settings, model: Path | None) -> Path:
+    folder = model or settings.model.path
+    if folder is None:
+        raise UsageError("no model: give --model DIR, or set [model] path in weir.toml, to a Hugging Face folder")
+    if not (folder / "config.json").exists():
+        raise UsageError(f"{folder} is not a Hugging Face model folder: it has no config.json")
+    return folder
+
+
+def _sft_config(given: Mapping[str, Any]) -> Any:
+    from pydantic import ValidationError
+
+    from weir.trainer.config import SftConfig
+
+    try:
+        return SftConfig(**{name: value for name, value in given.items() if value is not None})
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        flag = str(wrong["loc"][0]).replace("_", "-")
+        raise UsageError(f"--{flag} {wrong['input']}: {wrong['msg']}; see weir sft --help") from None
+
+
+def _plan_line(planned: ClaimedRound | None) -> str:
+    if planned is None:
+        return "no round: too few finished groups are waiting"
+    sessions = sum(len(group.calls) for group in planned.groups)
+    calls = sum(len(call_ids) for group in planned.groups for call_ids in group.calls.values())
+    return (
+        f"round {planned.round} would train version {planned.version} from version {planned.parent} "
+        f"({planned.parent_path}) on {len(planned.groups)} groups: {sessions} sessions, {calls} calls"
+    )
+
+
+def _number(value: int | None) -> str:
+    return "" if value is None else str(value)
+
+
+def _time(at_us: int | None) -> str:
+    return "" if at_us is None else f"{datetime.fromtimestamp(at_us / 1e6, UTC):%Y-%m-%d %H:%M:%S}"

@@ -1,0 +1,235 @@
+"""A store with groups to train on, a scripted judge, and rounds in processes that can be killed.
+
+The judge speaks the kernel-evaluation server's /eval and reads its verdict from the candidate: `reward=0.3` in the text
+is the raw reward. Logprobs are the tiny model's own, so that the trainer must find them again.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import re
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+
+from weir.kernel_eval.client import KernelTask
+from weir.store.catalog import Catalog
+from weir.store.config import StoreConfig
+from weir.store.log import LogWriter
+from weir.store.records import (
+    CallRecord,
+    CaptureLevel,
+    FinishReason,
+    SessionSource,
+    VersionSpan,
+    pack_ids,
+    pack_logprobs,
+)
+from weir.trainer.batching import pad
+from weir.trainer.chat_rows import ChatRow
+from weir.trainer.config import TrainerConfig
+from weir.trainer.model import load_model, target_logprobs
+from weir.trainer.round import RoundReport, Trainer
+
+PROMPT_TOKENS = 6
+_processes = multiprocessing.get_context("forkserver")
+_processes.set_forkserver_preload(
+    ["weir.trainer.learner", "weir.trainer.round", "transformers.models.qwen3.modeling_qwen3"]
+)
+
+
+class Judge:
+    """What the scripted kernel-evaluation server was asked, and whether it is out of order."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.candidates: list[str] = []
+        self.out_of_order = False
+
+    def reply(self, body: bytes) -> tuple[int, bytes]:
+        """Status and body of an answer to /eval."""
+        if self.out_of_order:
+            return 503, b"down for maintenance"
+        source = json.loads(body)["custom_model_src"]
+        self.candidates.append(source)
+        match = re.search(r"reward=([\d.]+)", source)
+        reward = float(match[1]) if match else 0.0
+        fault = None if reward == 1.0 else "output_mismatch" if reward >= 0.3 else "syntax_error"
+        reply = {"compiled": reward >= 0.1, "correct": reward == 1.0, "fault": fault, "fault_message": "scripted"}
+        rest = {"raw_reward": reward, "sandbox": "none", "mode": "interpreter", "trials": 1, "seconds": 0.0}
+        return 200, json.dumps(reply | rest | {"details": {}}).encode()
+
+
+@contextmanager
+def scripted_judge() -> Iterator[Judge]:
+    """A judge on a free port."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            status, answer = judge.reply(self.rfile.read(int(self.headers["content-length"])))
+            self.send_response(status)
+            self.send_header("content-length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    judge = Judge(f"http://127.0.0.1:{server.server_address[1]}")
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield judge
+    server.shutdown()
+    thread.join()
+
+
+def make_task(name: str, split: str = "train") -> KernelTask:
+    """A kernel task that only the scripted judge can judge."""
+    return KernelTask(task_id=name, prompt="write it", reference_src=f"# {name}", split=split)  # type: ignore[arg-type]
+
+
+def model_logprobs(model_dir: Path, prompts: np.ndarray, outputs: np.ndarray, temperature: float = 1.0) -> np.ndarray:
+    """The model's logprobs of outputs (B, N) behind prompts (B, P); shape (B, N)."""
+    model = load_model(model_dir, torch.device("cpu"))
+    ids = np.concatenate([prompts, outputs], axis=1).astype(np.int32)
+    targets = np.arange(ids.shape[1]) >= prompts.shape[1]
+    batch = pad([ChatRow(ids=row, targets=targets) for row in ids], torch.device("cpu"))
+    with torch.no_grad():
+        told = target_logprobs(model, batch, torch.full((len(ids),), temperature))
+    return told.logprobs.reshape(outputs.shape).numpy()
+
+
+def make_record(
+    call_id: str, session_id: str, group_id: str, prompt: Any, output: Any, logprobs: Any, **more: Any
+) -> CallRecord:
+    """A finished call whose answer is `text`; `version` names its weights."""
+    text, version = more.pop("text", ""), more.pop("version", "0")
+    given: dict[str, Any] = {
+        "call_id": call_id,
+        "session_id": session_id,
+        "session_source": SessionSource.PATH,
+        "group_id": group_id,
+        "dialect": "chat",
+        "level": CaptureLevel.TOKENS,
+        "model": "tiny",
+        "stream": False,
+        "started_us": 1_000_000,
+        "finished_us": 2_000_000,
+        "prompt_ids": pack_ids(prompt),
+        "output_ids": pack_ids(output),
+        "output_logprobs": pack_logprobs(logprobs),
+        "spans": (VersionSpan(0, len(output), version),),
+        "finish": FinishReason.STOP,
+        "request": json.dumps({"messages": [{"role": "user", "content": "write it"}]}).encode(),
+        "answer": json.dumps({"role": "assistant", "content": text}).encode(),
+        "sampling": {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "max_new_tokens": 64},
+    }
+    return CallRecord(**(given | more))
+
+
+def add_group(
+    store: StoreConfig,
+    model_dir: Path,
+    group_id: str,
+    rewards: Sequence[float],
+    *,
+    num_tokens: int = 8,
+    task: KernelTask | None = None,
+    **more: Any,
+) -> None:
+    """Record one session of one call for each reward, with the model's own logprobs, and finish them."""
+    seed = int.from_bytes(group_id.encode(), "little") % 2**32
+    random = np.random.default_rng(seed)
+    prompts = np.tile(random.integers(10, 200, PROMPT_TOKENS), (len(rewards), 1))
+    outputs = random.integers(10, 200, (len(rewards), num_tokens))
+    logprobs = model_logprobs(model_dir, prompts, outputs, more.get("sampling", {}).get("temperature", 1.0))
+    add_sessions(
+        store,
+        group_id,
+        [
+            [
+                make_record(
+                    f"call-{group_id}-{i}",
+                    f"{group_id}-{i}",
+                    group_id,
+                    prompts[i],
+                    outputs[i],
+                    logprobs[i],
+                    text=f"```\n{group_id} {i} reward={reward}\n```",
+                    **more,
+                )
+            ]
+            for i, reward in enumerate(rewards)
+        ],
+        task=task,
+    )
+
+
+def add_sessions(
+    store: StoreConfig, group_id: str, sessions: Sequence[Sequence[CallRecord]], *, task: KernelTask | None = None
+) -> None:
+    """Register a group's sessions, record their calls and finish them."""
+    catalog = Catalog.open(store)
+    log = LogWriter(store.root, f"writer-{group_id}", store)
+    for calls in sessions:
+        session_id = calls[0].session_id
+        catalog.register_session(
+            session_id,
+            group_id,
+            task=msgspec.to_builtins(task or make_task(group_id)),
+            group_size=len(sessions),
+            metadata={},
+            key_hash=None,
+        )
+        for future in [log.append(call) for call in calls]:
+            future.result(timeout=30)
+        catalog.finish_session(session_id, status="done", info={})
+    log.close()
+    catalog.close()
+
+
+def trainer_config(judge: Judge, **more: Any) -> TrainerConfig:
+    """Small rounds against a scripted judge; TensorBoard is off, as importing it costs a second."""
+    given: dict[str, Any] = {
+        "kernel_eval_url": judge.url,
+        "groups_per_round": 2,
+        "num_correct_trials": 1,
+        "judge_attempts": 1,
+        "tensorboard": False,
+        "device": "cpu",
+    }
+    return TrainerConfig(**(given | more))
+
+
+def run_in_process(
+    config: TrainerConfig, store: StoreConfig, model_dir: Path, *, kill_at: str | None = None, rounds: int = 1
+) -> int | None:
+    """Run rounds in a process of their own, which is killed with SIGKILL at the named step; its exit code."""
+    process = _processes.Process(target=_rounds, args=(config, store, model_dir, kill_at, rounds))
+    process.start()
+    process.join(timeout=120)
+    assert not process.is_alive(), "the round did not end"
+    return process.exitcode
+
+
+def _rounds(config: TrainerConfig, store: StoreConfig, model_dir: Path, kill_at: str | None, rounds: int) -> None:
+    def on_step(name: str) -> None:
+        if name == kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    trainer = Trainer(config, store, model_path=model_dir, on_step=on_step)
+    for _ in range(rounds):
+        report: RoundReport | None = trainer.run_round(wait=True)
+        assert report is not None
+    trainer.close()

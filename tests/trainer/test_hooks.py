@@ -1,0 +1,80 @@
+"""The five hooks: what the defaults keep, and what a replacement may do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from weir.trainer.errors import TrainerUsageError
+from weir.trainer.hooks import Group, GroupItem, Hooks, apply_hooks, load_hooks, shuffle_rewards
+
+
+def item(call_id: str, reward: float) -> GroupItem:
+    return GroupItem(
+        session_id=f"s-{call_id}",
+        call_id=call_id,
+        parent_call=None,
+        reward=reward,
+        raw_reward=reward,
+        compiled=True,
+        correct=False,
+        fault=None,
+    )
+
+
+def group(group_id: str, *rewards: float) -> Group:
+    items = tuple(item(f"{group_id}{i}", reward) for i, reward in enumerate(rewards))
+    return Group(group_id=group_id, group_size=len(items), items=items)
+
+
+def drop_low(found: GroupItem) -> bool:
+    return found.reward > 0.2
+
+
+def double(found: Group) -> Group:
+    return replace(found, items=tuple(replace(i, reward=2 * i.reward) for i in found.items))
+
+
+def rewrite_raw(found: Group) -> Group:
+    return replace(found, items=tuple(replace(i, raw_reward=9.0) for i in found.items))
+
+
+def test_the_defaults_keep_every_finite_reward_however_large() -> None:
+    hooked = apply_hooks([group("a", 0.0, 2.3), group("b", float("nan"), 1.0)], Hooks())
+    assert [[i.reward for i in g.items] for g in hooked.groups] == [[0.0, 2.3], [1.0]]
+    assert (hooked.items_filtered, hooked.groups_invalid) == (1, 0)
+    assert hooked.meta_info["groups"] == 2.0
+
+
+def test_a_group_that_lost_all_items_is_dropped_and_counted() -> None:
+    hooked = apply_hooks([group("a", float("inf")), group("b", 1.0)], Hooks())
+    assert [g.group_id for g in hooked.groups] == ["b"]
+    assert hooked.groups_invalid == 1
+
+
+def test_hooks_are_replaced_by_import_path_and_raw_rewards_survive() -> None:
+    path = f"{__name__}:drop_low"
+    hooks = replace(Hooks(), filter_item=drop_low, normalize_group_data=double)
+    hooked = apply_hooks([group("a", 0.1, 0.3, 1.0)], hooks)
+    assert [(i.reward, i.raw_reward) for i in hooked.groups[0].items] == [(0.6, 0.3), (2.0, 1.0)]
+    assert ":" in path
+    loaded = load_hooks({"normalize_group_data": "weir.trainer.hooks:shuffle_rewards"})
+    assert loaded.normalize_group_data is shuffle_rewards
+
+
+def test_a_hook_that_rewrites_raw_rewards_is_named() -> None:
+    with pytest.raises(TrainerUsageError, match=r"raw reward 9\.0"):
+        apply_hooks([group("a", 0.1)], replace(Hooks(), normalize_group_data=rewrite_raw))
+
+
+def test_a_wrong_import_path_says_which_form_works() -> None:
+    with pytest.raises(TrainerUsageError, match=r"pkg\.mod:name"):
+        load_hooks({"filter_item": "weir.trainer.nowhere:keep"})
+
+
+def test_shuffled_rewards_are_the_same_rewards_on_every_run() -> None:
+    shuffled = shuffle_rewards(group("a", 0.0, 0.1, 0.3, 1.0))
+    assert sorted(i.reward for i in shuffled.items) == [0.0, 0.1, 0.3, 1.0]
+    assert [i.reward for i in shuffled.items] != [i.raw_reward for i in shuffled.items]
+    assert shuffle_rewards(group("a", 0.0, 0.1, 0.3, 1.0)) == shuffled

@@ -1,0 +1,124 @@
+"""The learner: gradients that do not depend on batching, exact resume, a guard before the step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support_rounds import model_logprobs
+
+from weir.trainer.config import TrainerConfig
+from weir.trainer.errors import NotFinite
+from weir.trainer.learner import Learner
+from weir.trainer.samples import Sample
+
+
+def make_samples(model_dir: Path, lengths: list[tuple[int, int]], *, seed: int = 0, noise: float = 0.2) -> list[Sample]:
+    """Samples with (prompt, output) lengths; old logprobs are the model's, and noise clips some ratios."""
+    random = np.random.default_rng(seed)
+    samples = []
+    for i, (num_prompt, num_output) in enumerate(lengths):
+        prompt, output = random.integers(10, 200, (1, num_prompt)), random.integers(10, 200, (1, num_output))
+        temperature = 1.0 if i % 2 else 0.7
+        logprobs = model_logprobs(model_dir, prompt, output, temperature)[0]
+        samples.append(
+            Sample(
+                call_id=f"c{i}",
+                group_id="g",
+                prompt_ids=prompt[0].astype(np.int32),
+                output_ids=output[0].astype(np.int32),
+                old_logprobs=(logprobs + noise * random.standard_normal(num_output)).astype(np.float32),
+                versions=np.zeros(num_output, np.int32),
+                temperature=temperature,
+                advantage=float(random.standard_normal()),
+            )
+        )
+    return samples
+
+
+def gradient(model_dir: Path, samples: list[Sample], token_budget: int) -> torch.Tensor:
+    learner = Learner(model_dir, TrainerConfig(token_budget=token_budget, device="cpu"))
+    learner.accumulate(samples, fresh_version=0)
+    return torch.cat([p.grad.flatten() for p in learner.model.parameters() if p.grad is not None])
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    lengths=st.lists(st.tuples(st.integers(1, 9), st.integers(1, 12)), min_size=2, max_size=7),
+    token_budget=st.integers(1, 120),
+    order=st.randoms(use_true_random=False),
+)
+def test_micro_batches_and_order_do_not_change_the_gradient(
+    tiny_model_dir: Path, lengths: list[tuple[int, int]], token_budget: int, order: object
+) -> None:
+    samples = make_samples(tiny_model_dir, lengths)
+    whole = gradient(tiny_model_dir, samples, 10_000)
+    shuffled = list(samples)
+    order.shuffle(shuffled)  # type: ignore[attr-defined]
+    split = gradient(tiny_model_dir, shuffled, token_budget)
+    assert float((whole - split).norm()) <= 1e-5 * float(whole.norm()) + 1e-9
+
+
+def test_the_gradient_is_that_of_the_formula(tiny_model_dir: Path) -> None:
+    """Against a plain loop: one row at a time, full logits, ratio 1."""
+    samples = make_samples(tiny_model_dir, [(3, 4), (5, 2)], noise=0.0)
+    learner = Learner(tiny_model_dir, TrainerConfig(device="cpu"))
+    learner.accumulate(samples, fresh_version=0)
+    found = [None if p.grad is None else p.grad.clone() for p in learner.model.parameters()]
+    learner.optimizer.zero_grad(set_to_none=True)
+    for sample in samples:
+        logits = learner.model(torch.from_numpy(sample.ids[None].astype(np.int64))).logits[0] / sample.temperature
+        for i, token in enumerate(sample.output_ids):
+            logprob = torch.log_softmax(logits[len(sample.prompt_ids) + i - 1], -1)[int(token)]
+            (-sample.advantage * logprob / 6).backward(retain_graph=True)  # 6 target tokens in all
+    for parameter, grad in zip(learner.model.parameters(), found, strict=True):
+        assert grad is not None and parameter.grad is not None
+        assert torch.allclose(grad, parameter.grad, atol=1e-6, rtol=1e-4)
+
+
+def test_before_the_first_step_the_models_own_logprobs_are_found_again(tiny_model_dir: Path) -> None:
+    samples = make_samples(tiny_model_dir, [(3, 9), (8, 5), (4, 7)], noise=0.0)
+    (step,) = Learner(tiny_model_dir, TrainerConfig(device="cpu")).train(samples, fresh_version=0, seed=0)
+    assert step.fresh_tokens == 21
+    assert step.fresh_logprob_diff_max < 1e-5
+    assert step.ratio_mean == pytest.approx(1.0, abs=1e-5)
+    assert step.kl_k3 == pytest.approx(0.0, abs=1e-6)
+    assert (step.clip_low, step.clip_high) == (0.0, 0.0)
+    assert step.entropy > 0
+
+
+def test_going_on_in_memory_and_loading_from_disk_give_the_same_bits(tiny_model_dir: Path, tmp_path: Path) -> None:
+    first, second = make_samples(tiny_model_dir, [(3, 9), (8, 5)]), make_samples(tiny_model_dir, [(4, 6)], seed=1)
+    config = TrainerConfig(device="cpu", optimizer_steps=2)
+    in_memory = Learner(tiny_model_dir, config)
+    in_memory.train(first, fresh_version=0, seed=1)
+    in_memory.save(tmp_path)
+    in_memory.train(second, fresh_version=0, seed=2)
+    loaded = Learner(tmp_path, config)
+    loaded.train(second, fresh_version=0, seed=2)
+    for ours, theirs in zip(in_memory.model.parameters(), loaded.model.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_a_gradient_that_is_not_finite_leaves_the_weights_alone(tiny_model_dir: Path) -> None:
+    samples = make_samples(tiny_model_dir, [(3, 4)])
+    learner = Learner(tiny_model_dir, TrainerConfig(device="cpu"))
+    before = [p.detach().clone() for p in learner.model.parameters()]
+    with torch.no_grad():
+        next(iter(learner.model.parameters()))[int(samples[0].prompt_ids[0])] = float("nan")
+    with pytest.raises(NotFinite, match="the step was not taken"):
+        learner.train(samples, fresh_version=0, seed=0)
+    for parameter, old in list(zip(learner.model.parameters(), before, strict=True))[1:]:
+        assert torch.equal(parameter, old)
+
+
+def test_several_optimiser_steps_share_the_samples_out(tiny_model_dir: Path) -> None:
+    samples = make_samples(tiny_model_dir, [(3, 4)] * 5)
+    learner = Learner(tiny_model_dir, TrainerConfig(device="cpu", optimizer_steps=2))
+    steps = learner.train(samples, fresh_version=0, seed=3)
+    assert [step.num_samples for step in steps] == [3, 2]
+    assert learner.train([], fresh_version=0, seed=3) == []

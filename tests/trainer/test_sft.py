@@ -1,0 +1,157 @@
+"""Cold start: which tokens are targets, and that the loss falls."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from renderers import create_renderer
+from renderers.configs import Qwen3RendererConfig
+from support_model import make_tokenizer
+
+from weir.trainer.batching import micro_batches
+from weir.trainer.chat_rows import ChatRow, Conversation, conversation_rows, read_conversations
+from weir.trainer.config import SftConfig
+from weir.trainer.errors import TrainerUsageError, VersionError
+from weir.trainer.sft import learning_rate, run_sft
+from weir.trainer.versions import verify
+
+TOKENIZER = make_tokenizer(512)
+
+
+def renderer(**settings: Any) -> Any:
+    return create_renderer(TOKENIZER, Qwen3RendererConfig(thinking_retention="all", **settings))
+
+
+def conversation(*turns: tuple[str, str]) -> Conversation:
+    messages = [
+        {"role": role, "content": text}
+        for turn in turns
+        for role, text in zip(("user", "assistant"), turn, strict=True)
+    ]
+    return Conversation(messages=messages)
+
+
+def target_texts(row: ChatRow) -> list[str]:
+    """The texts of the runs of targets."""
+    texts: list[list[int]] = []
+    for i, (token, target) in enumerate(zip(row.ids.tolist(), row.targets.tolist(), strict=True)):
+        if target and not row.targets[i - 1]:
+            texts.append([])
+        if target:
+            texts[-1].append(token)
+    return [TOKENIZER.decode(ids) for ids in texts]
+
+
+def test_targets_are_exactly_the_assistants_tokens_and_its_end_of_turn() -> None:
+    (row,) = conversation_rows(conversation(("say x", "x = 1"), ("again", "x = 2")), renderer(enable_thinking=False))
+    assert target_texts(row) == ["x = 1<|im_end|>", "x = 2<|im_end|>"]
+    text = TOKENIZER.decode(row.ids.tolist())
+    assert text.startswith(
+        "<|im_start|>user\nsay x<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\nx = 1<|im_end|>"
+    )
+    assert text.endswith("x = 2<|im_end|>")
+
+
+def test_the_ids_before_a_target_are_the_prompt_that_the_proxy_sends() -> None:
+    chat, rendered = conversation(("say x", "x = 1"), ("again", "x = 2")), renderer()
+    (row,) = conversation_rows(chat, rendered)
+    first = rendered.render_ids(chat.messages[:1], add_generation_prompt=True)
+    assert row.ids[: len(first)].tolist() == first
+    assert not row.targets[: len(first)].any()
+    end = len(first) + int(np.argmin(row.targets[len(first) :]))
+    answer = row.ids[len(first) : end].tolist()
+    bridged = rendered.bridge_to_next_turn(first, answer, chat.messages[2:3])
+    assert row.ids[: len(bridged.token_ids)].tolist() == bridged.token_ids
+    assert not row.targets[end : len(bridged.token_ids)].any()
+
+
+def test_a_renderer_that_cannot_bridge_gives_a_row_for_each_turn() -> None:
+    rendered = renderer(enable_thinking=False)
+    rendered.bridge_to_next_turn = lambda *_args, **_options: None
+    rows = conversation_rows(conversation(("say x", "x = 1"), ("again", "x = 2")), rendered)
+    assert [target_texts(row) for row in rows] == [["x = 1<|im_end|>"], ["x = 2<|im_end|>"]]
+
+
+def test_a_wrong_line_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "data.jsonl"
+    file.write_text(
+        '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}\n{"text": 1}\n'
+    )
+    with pytest.raises(TrainerUsageError, match="line 2"):
+        read_conversations(file)
+    file.write_text('{"messages": [{"role": "user", "content": "a"}]}\n')
+    with pytest.raises(TrainerUsageError, match="no assistant message"):
+        read_conversations(file)
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.integers(1, 200))
+def test_micro_batches_hold_every_row_once_within_the_budget(lengths: list[int], budget: int) -> None:
+    rows = [ChatRow(ids=np.zeros(n, np.int32), targets=np.ones(n, np.bool_)) for n in lengths]
+    batches = micro_batches(rows, budget)
+    assert sorted(id(row) for batch in batches for row in batch) == sorted(id(row) for row in rows)
+    assert all(len(batch) == 1 or len(batch) * max(len(r.ids) for r in batch) <= budget for batch in batches)
+
+
+@settings(deadline=None)
+@given(st.integers(0, 200))
+def test_the_learning_rate_warms_up_and_ends_at_its_floor(step: int) -> None:
+    config = SftConfig(lr=1.0, warmup_steps=10, min_lr_ratio=0.1)
+    rate = learning_rate(step, 201, config)
+    assert 0 < rate <= 1.0
+    if step < 10:
+        assert rate == pytest.approx((step + 1) / 10)
+    if step == 200:
+        assert rate == pytest.approx(0.1, abs=1e-3)
+
+
+def write_data(folder: Path) -> Path:
+    file = folder / "data.jsonl"
+    lines = [{"messages": conversation((f"number {i % 4}", f"x = {i % 4}")).messages} for i in range(24)]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return file
+
+
+def test_a_cold_start_learns_and_repeats_to_the_bit(tiny_model_dir: Path, tmp_path: Path) -> None:
+    config = SftConfig(epochs=8, lr=5e-3, warmup_steps=2, device="cpu")
+    data = write_data(tmp_path)
+    reports = [
+        run_sft(config, data=data, model=tiny_model_dir, out=tmp_path / name, renderer=renderer())
+        for name in ("a", "b")
+    ]
+    assert reports[0].losses[-1] < 0.2 * reports[0].losses[0]
+    assert (reports[0].num_rows, reports[0].num_too_long, len(reports[0].losses)) == (24, 0, 24)
+    assert (tmp_path / "a" / "model.safetensors").read_bytes() == (tmp_path / "b" / "model.safetensors").read_bytes()
+    assert verify(tmp_path / "a").version == 0
+    assert (tmp_path / "a" / "tokenizer.json").exists()
+    with pytest.raises(VersionError, match="never overwritten"):
+        run_sft(config, data=data, model=tiny_model_dir, out=tmp_path / "a", renderer=renderer())
+
+
+def test_micro_batches_do_not_change_what_a_cold_start_learns(tiny_model_dir: Path, tmp_path: Path) -> None:
+    data = write_data(tmp_path)
+    losses = [
+        run_sft(
+            SftConfig(epochs=1, token_budget=budget, device="cpu"),
+            data=data,
+            model=tiny_model_dir,
+            out=tmp_path / str(budget),
+            renderer=renderer(),
+        ).losses
+        for budget in (1, 10_000)
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+def test_rows_that_are_too_long_are_left_out_and_counted(tiny_model_dir: Path, tmp_path: Path) -> None:
+    file = tmp_path / "data.jsonl"
+    texts = ["short", "long " * 200]
+    file.write_text("".join(json.dumps({"messages": conversation(("a", t)).messages}) + "\n" for t in texts))
+    config = SftConfig(epochs=1, max_tokens=64, device="cpu")
+    report = run_sft(config, data=file, model=tiny_model_dir, out=tmp_path / "out", renderer=renderer())
+    assert (report.num_rows, report.num_too_long) == (1, 1)

@@ -1,0 +1,77 @@
+"""The commands, as processes over a weir.toml."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support_rounds import Judge, add_group
+from support_servers import EngineFactory
+
+from weir.store.config import StoreConfig
+
+_COMMAND = """
+import sys, typer
+from weir.scripts import trainer_commands
+app = typer.Typer(pretty_exceptions_enable=False)
+app.command("round")(trainer_commands.round_)
+app.command("publish")(trainer_commands.publish)
+app.command("versions")(trainer_commands.versions)
+try:
+    app(standalone_mode=True)
+except Exception as error:
+    print(f"weir: {error}", file=sys.stderr)
+    sys.exit(error.exit_code)
+"""
+
+
+def weir(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command; its environment has one torch thread."""
+    command = [sys.executable, "-c", _COMMAND, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.fixture
+def config(tmp_path: Path, store: StoreConfig, tiny_model_dir: Path, judge: Judge) -> Path:
+    """A weir.toml over the store."""
+    file = tmp_path / "weir.toml"
+    file.write_text(
+        f'[store]\nroot = "{store.root}"\n[model]\npath = "{tiny_model_dir}"\n'
+        f'[trainer]\nkernel_eval_url = "{judge.url}"\ndevice = "cpu"\nnum_correct_trials = 1\n'
+    )
+    return file
+
+
+def test_a_round_is_planned_run_listed_and_published(
+    config: Path, store: StoreConfig, tiny_model_dir: Path, engine_server: EngineFactory
+) -> None:
+    add_group(store, tiny_model_dir, "g1", [0.0, 1.0])
+    planned = weir("round", "--dry-run", "--config", str(config))
+    assert "round 1 would train version 1 from version 0" in planned.stdout
+    assert not (store.root / "versions").exists()
+    done = weir("round", "--config", str(config))
+    assert done.returncode == 0, done.stderr
+    assert "round 1 → version 1" in done.stdout
+    folder = store.root / "versions" / "00000001"
+    assert list((store.root / "tensorboard").iterdir()) != []
+    assert str(folder) in weir("versions", "--config", str(config)).stdout
+    unset = weir("publish", str(folder), "--config", str(config))
+    assert (unset.returncode, "no engine to publish to" in unset.stderr) == (2, True)
+    engine = engine_server()
+    config.write_text(config.read_text() + f'engine_urls = ["{engine.url}"]\n')
+    published = weir("publish", str(folder), "--config", str(config))
+    assert "version 1 is served by 1 engines" in published.stdout, published.stderr
+    assert engine.get("/model_info")["weight_version"] == "1"
+
+
+def test_with_nothing_to_do_a_round_says_so(config: Path) -> None:
+    done = weir("round", "--config", str(config))
+    assert (done.returncode, done.stdout.strip()) == (0, "no round: too few finished groups are waiting")
+
+
+def test_a_folder_that_is_no_version_is_refused(config: Path, tmp_path: Path) -> None:
+    done = weir("publish", str(tmp_path), "--config", str(config))
+    assert done.returncode == 1
+    assert "is not a version folder" in done.stderr

@@ -1,0 +1,160 @@
+"""Claiming: which groups a round trains on, pinned before anything else happens.
+
+Invariant: what a round's weights depend on is in its manifest: parent version, seed, settings, groups, and the very
+calls of each session. The manifest is written in the transaction that takes the groups, and copied to
+`<root>/rounds/<8 digits>/manifest.json` for readers; a round that was claimed is continued from it, never claimed
+anew. One round runs at a time over one store: the kernel gives the lock back when its holder dies.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from weir.kernel_eval.client import KernelTask
+from weir.store.catalog import Catalog
+from weir.store.catalog_rows import GroupRow
+from weir.store.config import StoreConfig
+from weir.store.reader import StoredCall, load_calls
+from weir.trainer.config import TrainerConfig, config_hash
+from weir.trainer.errors import RoundBusy, RoundError
+from weir.trainer.versions import MANIFEST, list_versions, write_aside
+
+SCHEMA = 1
+LOOK_AHEAD = 4  # groups looked at for each one taken, so that those without a kernel task do not stand in the way
+# The catalog keeps tasks as JSON text; within a JSON string the quotes would be escaped, so this matches the key only.
+TRAINABLE_GROUPS = """task IS NOT NULL AND CAST(task AS TEXT) NOT LIKE '%"split": "heldout"%'"""
+
+
+class ClaimedGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """One group of a round, with the calls that its sessions had when it was claimed."""
+
+    group_id: str
+    group_size: int
+    task: KernelTask
+    calls: dict[str, list[str]]  # session → calls in the order of their start
+
+
+class ClaimedRound(msgspec.Struct, frozen=True, kw_only=True):
+    """What a round is going to do."""
+
+    schema: int = SCHEMA
+    round: int
+    version: int  # that it will make
+    parent: int
+    parent_path: str
+    seed: int
+    config: dict[str, Any]  # the pinned settings
+    config_hash: str
+    groups: list[ClaimedGroup]
+    created_us: int
+
+    @property
+    def group_ids(self) -> list[str]:
+        """The consumed groups."""
+        return [group.group_id for group in self.groups]
+
+
+@contextmanager
+def round_lock(root: Path, *, wait: bool) -> Iterator[None]:
+    """Hold the rounds' lock. Raises `RoundBusy` when another process has it and `wait` is false."""
+    folder = root / "rounds"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError as error:
+            raise RoundBusy(
+                f"another round is running over {root}; nothing done, the next start finds it free"
+            ) from error
+        yield
+
+
+def continue_round(catalog: Catalog, root: Path) -> ClaimedRound | None:
+    """The round that was claimed and not committed, if there is one."""
+    row = catalog.open_round()
+    if row is None:
+        return None
+    claimed = msgspec.convert(row.manifest, ClaimedRound)
+    if config_hash(claimed.config) != claimed.config_hash:
+        raise RoundError(f"the manifest of round {claimed.round} in the catalog does not match its own config hash")
+    _write_copy(root, claimed)
+    return claimed
+
+
+def plan_round(
+    catalog: Catalog, store: StoreConfig, config: TrainerConfig, *, parent: int, parent_path: Path
+) -> ClaimedRound | None:
+    """The round that would be claimed now, or None when no group is ready. Changes nothing."""
+    ready = _judgeable(catalog.ready_groups(LOOK_AHEAD * config.groups_per_round, TRAINABLE_GROUPS))
+    if len(ready) < config.min_groups:
+        return None
+    ready = ready[: config.groups_per_round]
+    calls = load_calls(store, [session_id for group, _ in ready for session_id in group.session_ids])
+    pinned = config.pinned()
+    versions = [row.version for row in catalog.versions()] + [v.manifest.version for v in list_versions(store.root)]
+    return ClaimedRound(
+        round=max((row.round_id for row in catalog.rounds()), default=0) + 1,
+        version=max([*versions, parent]) + 1,
+        parent=parent,
+        parent_path=str(parent_path.absolute()),
+        seed=config.seed,
+        config=pinned,
+        config_hash=config_hash(pinned),
+        groups=[_pin(group, task, calls) for group, task in ready],
+        created_us=time.time_ns() // 1000,
+    )
+
+
+def claim(catalog: Catalog, root: Path, planned: ClaimedRound) -> None:
+    """Take the groups for the round: from here on they belong to it, whatever happens."""
+    catalog.claim_groups(planned.round, planned.group_ids, msgspec.to_builtins(planned))
+    _write_copy(root, planned)
+
+
+def pinned_calls(store: StoreConfig, claimed: ClaimedRound) -> dict[str, list[StoredCall]]:
+    """The calls of each claimed group, session by session; calls recorded after the claim are not among them."""
+    stored = load_calls(store, [session_id for group in claimed.groups for session_id in group.calls])
+    found = {call.call_id: call for calls in stored.values() for call in calls}
+    return {group.group_id: _pinned_calls(group, found) for group in claimed.groups}
+
+
+def _pinned_calls(group: ClaimedGroup, found: dict[str, StoredCall]) -> list[StoredCall]:
+    wanted = [call_id for call_ids in group.calls.values() for call_id in call_ids]
+    if missing := [call_id for call_id in wanted if call_id not in found]:
+        raise RoundError(
+            f"group {group.group_id} was claimed with call {missing[0]}, which the store no longer has; "
+            "restore the store's files from a copy"
+        )
+    return [found[call_id] for call_id in wanted]
+
+
+def _judgeable(groups: Sequence[GroupRow]) -> list[tuple[GroupRow, KernelTask]]:
+    """The groups whose task is a kernel task; the others wait for somebody who can judge them."""
+    found: list[tuple[GroupRow, KernelTask]] = []
+    for group in groups:
+        with suppress(msgspec.ValidationError):
+            found.append((group, msgspec.convert(group.task, KernelTask)))
+    return found
+
+
+def _pin(group: GroupRow, task: KernelTask, calls: dict[str, list[StoredCall]]) -> ClaimedGroup:
+    return ClaimedGroup(
+        group_id=group.group_id,
+        group_size=group.group_size or len(group.session_ids),
+        task=task,
+        calls={s: [call.call_id for call in calls.get(s, [])] for s in group.session_ids},
+    )
+
+
+def _write_copy(root: Path, claimed: ClaimedRound) -> None:
+    folder = root / "rounds" / f"{claimed.round:08d}"
+    if not (folder / MANIFEST).exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        write_aside(folder / MANIFEST, msgspec.json.format(msgspec.json.encode(claimed)))

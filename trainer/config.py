@@ -1,0 +1,137 @@
+"""Settings of the trainer: `TrainerConfig` for rounds, `SftConfig` for the cold start.
+
+Invariant: what a round's result depends on is told apart from where servers are, so that a round's manifest can pin the
+first (`pinned`) and be continued after the second has changed. Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+HookName = Literal[
+    "get_group_data_meta_info", "is_valid_group", "filter_item", "normalize_group_data", "pad_group_data"
+]
+
+# Settings that may differ between two attempts at the same round without changing its weights.
+_NOT_PINNED = frozenset(
+    {
+        "proxy_urls",
+        "engine_urls",
+        "router_url",
+        "control_key",
+        "kernel_eval_url",
+        "kernel_eval_key",
+        "judge_concurrency",
+        "judge_timeout_s",
+        "judge_attempts",
+        "judge_retry_delay_s",
+        "publish_timeout_s",
+        "keep_versions",
+        "min_groups",
+        "tensorboard",
+        "loop_poll_s",
+    }
+)
+
+
+class TrainerConfig(BaseModel):
+    """Training rounds: which groups, how they are judged and credited, how the weights are stepped and published."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    groups_per_round: int = Field(default=8, ge=1, description="Finished groups that one round takes at most.")
+    min_groups: int = Field(default=1, ge=1, description="With fewer finished groups there is no round.")
+    max_staleness: int = Field(
+        default=2,
+        ge=0,
+        description="A call is trained on if its oldest token is at most this many versions behind the round's parent.",
+    )
+    seed: int = Field(default=0, description="Seed of everything that a round draws.")
+    hooks: dict[HookName, str] = Field(
+        default={}, description='Replacements of the five hooks by import path, e.g. {filter_item = "my_pkg.mod:keep"}.'
+    )
+
+    num_correct_trials: int = Field(default=3, ge=1, description="Correctness trials behind one reward.")
+    judge_seed: int = Field(default=42, description="Seed of the inputs that candidates are judged on.")
+    judge_concurrency: int = Field(default=8, ge=1, description="Evaluations in flight at once.")
+    judge_timeout_s: float = Field(default=600.0, gt=0, description="Limit for one evaluation, queueing included.")
+    judge_attempts: int = Field(
+        default=4, ge=1, description="Tries of one evaluation before the round is left open for later."
+    )
+    judge_retry_delay_s: float = Field(default=1.0, ge=0, description="Wait before the second try; doubled each time.")
+    kernel_eval_url: str = Field(default="http://127.0.0.1:8300", description="The kernel-evaluation server.")
+    kernel_eval_key: str | None = Field(default=None, description="Its API key, where it wants one.")
+
+    credit: Literal["turn", "trajectory"] = Field(
+        default="turn",
+        description="turn: a call's return is the discounted sum of its own and later rewards of its session; "
+        "trajectory: a branch's last reward counts for all its calls.",
+    )
+    gamma: float = Field(default=0.4, ge=0, le=1, description="Discount from one turn to the next (credit = turn).")
+    advantage: Literal["grpo"] = Field(default="grpo", description="How a group's returns become advantages.")
+
+    policy_loss: Literal["clipped"] = Field(default="clipped", description="The policy loss.")
+    clip_low: float = Field(default=0.2, gt=0, lt=1, description="The probability ratio is clipped at 1 - clip_low.")
+    clip_high: float = Field(default=0.28, gt=0, description="The probability ratio is clipped at 1 + clip_high.")
+    dual_clip: float | None = Field(
+        default=3.0, gt=1, description="Bound of the loss where the advantage is negative; unset: no dual clip."
+    )
+    optimizer_steps: int = Field(default=1, ge=1, description="Optimiser steps that a round's samples are split into.")
+    lr: float = Field(default=4e-4, gt=0, description="AdamW's learning rate, constant.")
+    betas: tuple[float, float] = Field(default=(0.9, 0.95), description="AdamW's betas.")
+    weight_decay: float = Field(default=0.0, ge=0, description="AdamW's weight decay.")
+    grad_clip: float = Field(default=1.0, gt=0, description="Largest gradient norm.")
+    token_budget: int = Field(
+        default=4096, ge=1, description="Tokens of one micro-batch, padding included; a longer sample goes alone."
+    )
+    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto: CUDA where there is one.")
+    torch_threads: int = Field(default=1, ge=1, description="Threads of torch on a CPU; results depend on it.")
+
+    proxy_urls: list[str] = Field(default=[], description="Every proxy whose gate closes while engines load weights.")
+    engine_urls: list[str] = Field(default=[], description="Every engine that is to serve the weights.")
+    router_url: str | None = Field(
+        default=None, description="Router from which an engine that failed to load is taken out."
+    )
+    control_key: str | None = Field(default=None, description="Key of the proxies' control routes.")
+    publish_timeout_s: float = Field(default=300.0, gt=0, description="Limit for one engine to load a version.")
+    keep_versions: int = Field(default=4, ge=2, description="Version folders kept; older ones go after a publish.")
+    tensorboard: bool = Field(default=True, description="Write TensorBoard events under the store's root.")
+    loop_poll_s: float = Field(default=2.0, gt=0, description="Pause of `weir round --loop` when no group is ready.")
+
+    def pinned(self) -> dict[str, Any]:
+        """The settings that a round's weights depend on, as JSON values."""
+        return self.model_dump(mode="json", exclude=set(_NOT_PINNED))
+
+    def continuing(self, pinned: dict[str, Any]) -> TrainerConfig:
+        """These settings with another round's pinned ones in place of our own."""
+        return TrainerConfig.model_validate(self.model_dump() | pinned)
+
+
+def config_hash(pinned: dict[str, Any]) -> str:
+    """sha256 of the canonical JSON of pinned settings."""
+    return hashlib.sha256(json.dumps(pinned, sort_keys=True).encode()).hexdigest()
+
+
+class SftConfig(BaseModel):
+    """Cold start on chat data."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    epochs: int = Field(default=3, ge=1, description="Passes over the data.")
+    batch_size: int = Field(default=8, ge=1, description="Conversations in one optimiser step.")
+    token_budget: int = Field(default=8192, ge=1, description="Tokens of one micro-batch, padding included.")
+    lr: float = Field(default=2e-3, gt=0, description="AdamW's highest learning rate.")
+    min_lr_ratio: float = Field(default=0.05, ge=0, le=1, description="Where the cosine ends, as a part of lr.")
+    warmup_steps: int = Field(default=20, ge=0, description="Steps of linear warm-up.")
+    betas: tuple[float, float] = Field(default=(0.9, 0.999), description="AdamW's betas.")
+    weight_decay: float = Field(default=0.01, ge=0, description="AdamW's weight decay.")
+    grad_clip: float = Field(default=1.0, gt=0, description="Largest gradient norm.")
+    max_tokens: int = Field(default=4096, ge=2, description="Longer sequences are left out, and counted.")
+    seed: int = Field(default=0, description="Seed of the order of the data.")
+    version: int = Field(default=0, ge=0, description="The weight version that the result is called.")
+    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto: CUDA where there is one.")
+    torch_threads: int = Field(default=1, ge=1, description="Threads of torch on a CPU; results depend on it.")

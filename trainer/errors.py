@@ -1,0 +1,49 @@
+"""Errors of the trainer, named for the boundary that failed.
+
+TrainerError             base; exit status 1
+├── TrainerUsageError    wrong settings, data or folders given by the user (exit 2)
+├── VersionError         a version folder is missing, incomplete or does not match its manifest
+├── RoundError           a claimed round cannot be continued from its manifest
+├── RoundBusy            another process holds the rounds' lock
+├── JudgeUnavailable     kernel evaluation did not answer; the round stays open and continues next time
+├── NotFinite            a loss or gradient is not a finite number; the optimiser was not stepped
+└── PublishFailed        no proxy or no engine took the version; the round is committed, publishing can be repeated
+"""
+
+from __future__ import annotations
+
+
+class TrainerError(Exception):
+    """Base of what this part raises; `exit_code` is the status that a command ends with."""
+
+    exit_code = 1
+
+
+class TrainerUsageError(TrainerError, ValueError):
+    """What the user gave cannot work; the message says what was expected."""
+
+    exit_code = 2
+
+
+class VersionError(TrainerError):
+    """A version folder cannot be trusted; the message names the file that differs."""
+
+
+class RoundError(TrainerError):
+    """What a round was claimed with is not there any more, or was changed."""
+
+
+class RoundBusy(TrainerError):
+    """Two rounds cannot run at once over one store."""
+
+
+class JudgeUnavailable(TrainerError):
+    """Infrastructure failed, which says nothing about any kernel and is never a reward."""
+
+
+class NotFinite(TrainerError):
+    """Training would write NaN or infinity into the weights."""
+
+
+class PublishFailed(TrainerError):
+    """Nothing serves the version; engines go on with the one they have."""

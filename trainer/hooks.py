@@ -1,0 +1,144 @@
+"""The five hooks between judging and advantages, each replaceable by an import path "pkg.mod:name".
+
+They run in this order: `get_group_data_meta_info` over all groups, `filter_item` for each item, then `is_valid_group`,
+`normalize_group_data` and `pad_group_data` for each group. Invariant: `raw_reward` is what the judge said and survives
+every hook; only `reward` may be shaped. The defaults drop nothing that was judged: no bound on rewards, no copies.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import random
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from weir.trainer.config import HookName
+from weir.trainer.errors import TrainerUsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupItem:
+    """One judged call."""
+
+    session_id: str
+    call_id: str
+    parent_call: str | None
+    reward: float  # what is trained on
+    raw_reward: float  # what the judge said
+    compiled: bool
+    correct: bool
+    fault: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """The judged calls of one task, session by session, each session in the order of its calls."""
+
+    group_id: str
+    group_size: int  # sessions that the group was to have
+    items: tuple[GroupItem, ...]
+
+
+def get_group_data_meta_info(groups: Sequence[Group]) -> dict[str, float]:
+    """Figures over everything that was judged, before anything is dropped; they go into the round's metrics."""
+    rewards = [item.raw_reward for group in groups for item in group.items]
+    return {
+        "groups": float(len(groups)),
+        "items": float(len(rewards)),
+        "raw_reward_mean": statistics.fmean(rewards) if rewards else 0.0,
+    }
+
+
+def filter_item(item: GroupItem) -> bool:
+    """Keep every item whose reward is a finite number, however large."""
+    return math.isfinite(item.reward)
+
+
+def is_valid_group(group: Group) -> bool:
+    """Keep every group that still has an item."""
+    return len(group.items) > 0
+
+
+def normalize_group_data(group: Group) -> Group:
+    """Shape the rewards of a group: left as they are, since advantages compare within the group anyway."""
+    return group
+
+
+def pad_group_data(group: Group) -> Group:
+    """Fill up a group that lost items: not done, since a copied item would count twice."""
+    return group
+
+
+def shuffle_rewards(group: Group) -> Group:
+    """A `normalize_group_data` for controls: the group's rewards dealt out at random, the same on every run."""
+    rewards = [item.reward for item in group.items]
+    random.Random(group.group_id).shuffle(rewards)
+    items = tuple(replace(item, reward=reward) for item, reward in zip(group.items, rewards, strict=True))
+    return replace(group, items=items)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hooks:
+    """The hooks of a run."""
+
+    get_group_data_meta_info: Callable[[Sequence[Group]], Mapping[str, float]] = field(default=get_group_data_meta_info)
+    filter_item: Callable[[GroupItem], bool] = field(default=filter_item)
+    is_valid_group: Callable[[Group], bool] = field(default=is_valid_group)
+    normalize_group_data: Callable[[Group], Group] = field(default=normalize_group_data)
+    pad_group_data: Callable[[Group], Group] = field(default=pad_group_data)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookedGroups:
+    """What is left after the hooks, and how much they dropped."""
+
+    groups: list[Group]
+    meta_info: dict[str, float]
+    items_filtered: int
+    groups_invalid: int
+
+
+def load_hooks(paths: Mapping[HookName, str]) -> Hooks:
+    """The defaults with those in `paths` replaced. Raises `TrainerUsageError` for a path that names no function."""
+    return replace(Hooks(), **{name: import_function(path) for name, path in paths.items()})
+
+
+def import_function(path: str) -> Callable[..., Any]:
+    """The callable that "pkg.mod:name" names."""
+    module, _, name = path.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise TrainerUsageError(f'cannot import {path!r}: {error}; the form is "pkg.mod:name"') from error
+    if not callable(found):
+        raise TrainerUsageError(f"{path!r} is a {type(found).__name__}, expected a function")
+    return found  # type: ignore[no-any-return]
+
+
+def apply_hooks(groups: Sequence[Group], hooks: Hooks) -> HookedGroups:
+    """Run the five hooks. Raises `TrainerUsageError` when one of them changed a raw reward."""
+    meta_info = dict(hooks.get_group_data_meta_info(groups))
+    filtered = [replace(g, items=tuple(item for item in g.items if hooks.filter_item(item))) for g in groups]
+    valid = [group for group in filtered if hooks.is_valid_group(group)]
+    shaped = [hooks.pad_group_data(hooks.normalize_group_data(group)) for group in valid]
+    _check_raw_rewards(groups, shaped)
+    return HookedGroups(
+        groups=shaped,
+        meta_info=meta_info,
+        items_filtered=sum(len(g.items) for g in groups) - sum(len(g.items) for g in filtered),
+        groups_invalid=len(groups) - len(valid),
+    )
+
+
+def _check_raw_rewards(before: Sequence[Group], after: Sequence[Group]) -> None:
+    raw = {item.call_id: item.raw_reward for group in before for item in group.items}
+    for item in (item for group in after for item in group.items):
+        known = raw.get(item.call_id)
+        if known is None or (item.raw_reward != known and not math.isnan(known)):
+            raise TrainerUsageError(
+                f"a hook gave call {item.call_id} the raw reward {item.raw_reward}, the judge said {known}; "
+                "hooks shape `reward` and leave `raw_reward` alone"
+            )

@@ -1,0 +1,161 @@
+"""The figures of a round: gathered from its parts, kept beside the store, shown as a short table.
+
+Invariant: metrics travel inside the version folder and are written to `metrics.jsonl` from there, so that a round
+which was killed after its checkpoint still reports once. Values are plain numbers; nothing here influences training.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from weir.store.catalog_rows import EvaluationRow
+from weir.trainer.samples import Sample, Skip
+
+if TYPE_CHECKING:  # torch comes in with the first samples, so that a start without groups costs little
+    from weir.trainer.step_stats import StepStats
+
+METRICS_FILE = "metrics.json"
+METRICS_LOG = "metrics.jsonl"
+HISTOGRAM_EDGES = (0.1, 0.3, 0.5, 1.0)  # of raw_reward; the last bin is everything from 1.0 on
+
+Metrics = dict[str, Any]
+
+
+def reward_metrics(evaluations: Sequence[EvaluationRow]) -> Metrics:
+    """What the judge said, over all calls of the round."""
+    rewards = [row.raw_reward for row in evaluations]
+    faults = Counter(row.fault for row in evaluations if row.fault is not None)
+    return {
+        "judged_calls": len(rewards),
+        "reward_mean": statistics.fmean(rewards) if rewards else 0.0,
+        "reward_std": statistics.stdev(rewards) if len(rewards) > 1 else 0.0,
+        "compiled": _share(row.compiled for row in evaluations),
+        "correct": _share(row.correct for row in evaluations),
+        "faults": dict(sorted(faults.items())),
+        "raw_reward_histogram": _histogram(rewards),
+    }
+
+
+def sample_metrics(samples: Sequence[Sample], skipped: Mapping[Skip, int], parent_version: int) -> Metrics:
+    """What is trained on, and what is left out, by reason."""
+    staleness = [parent_version - int(sample.versions.min()) for sample in samples]
+    return {
+        "samples": len(samples),
+        "output_tokens": sum(len(sample.output_ids) for sample in samples),
+        "tokens": sum(len(sample.prompt_ids) + len(sample.output_ids) for sample in samples),
+        "staleness_mean": statistics.fmean(staleness) if staleness else 0.0,
+        "staleness_max": max(staleness, default=0),
+        "skipped": {reason.value: count for reason, count in sorted(skipped.items()) if count},
+    }
+
+
+def step_metrics(steps: Sequence[StepStats]) -> Metrics:
+    """The optimiser steps: the exactness check is of the first, before any step was taken; the rest are means."""
+    if not steps:
+        return {"optimizer_steps": 0}
+    first = steps[0]
+    figures = [asdict(step) for step in steps]
+    means = {
+        name: statistics.fmean(figure[name] for figure in figures)
+        for name in ("loss", "grad_norm", "kl_k3", "entropy", "clip_low", "clip_high", "ratio_mean")
+    }
+    return {
+        "optimizer_steps": len(steps),
+        **means,
+        "ratio_min": min(step.ratio_min for step in steps),
+        "ratio_max": max(step.ratio_max for step in steps),
+        "logprob_diff_mean": first.logprob_diff_mean,
+        "logprob_diff_max": first.logprob_diff_max,
+        "fresh_tokens": first.fresh_tokens,
+        "fresh_logprob_diff_mean": first.fresh_logprob_diff_mean,
+        "fresh_logprob_diff_max": first.fresh_logprob_diff_max,
+    }
+
+
+def write_metrics(root: Path, metrics: Metrics, *, tensorboard: bool) -> None:
+    """Append a round to `metrics.jsonl`, unless it is there already, and to TensorBoard's events."""
+    if is_reported(root, metrics["round"]):
+        return
+    log = root / METRICS_LOG
+    written = log.read_bytes() if log.exists() else b""
+    torn = b"" if written.endswith(b"\n") or not written else b"\n"
+    with log.open("ab") as file:
+        file.write(torn + json.dumps(metrics, sort_keys=True).encode() + b"\n")
+    if tensorboard:
+        _write_tensorboard(root / "tensorboard", metrics)
+
+
+def is_reported(root: Path, round_id: int) -> bool:
+    """Whether `metrics.jsonl` has a round."""
+    log = root / METRICS_LOG
+    return log.exists() and any(_round_of(line) == round_id for line in log.read_bytes().splitlines())
+
+
+def print_table(console: Console, metrics: Metrics) -> None:
+    """The round in a few lines."""
+    table = Table(title=f"round {metrics['round']} → version {metrics['version']}", title_justify="left")
+    table.add_column("figure")
+    table.add_column("value", justify="right")
+    for name in ("groups", "samples", "reward_mean", "correct", "compiled", "frac_groups_without_spread", "loss"):
+        _add_row(table, name, metrics.get(name))
+    for name in ("grad_norm", "entropy", "kl_k3", "clip_high", "fresh_logprob_diff_max", "staleness_mean"):
+        _add_row(table, name, metrics.get(name))
+    for title in ("skipped", "faults"):
+        for name, count in metrics[title].items():
+            _add_row(table, f"{title}: {name}", count)
+    for name, seconds in metrics["seconds"].items():
+        _add_row(table, f"{name} (s)", seconds)
+    console.print(table)
+
+
+def _add_row(table: Table, name: str, value: float | None) -> None:
+    if value is not None:
+        table.add_row(name, f"{value:.4g}" if isinstance(value, float) else str(value))
+
+
+def _share(flags: Iterable[bool]) -> float:
+    values = [float(flag) for flag in flags]
+    return statistics.fmean(values) if values else 0.0
+
+
+def _histogram(rewards: Sequence[float]) -> dict[str, int]:
+    """Counts of rewards below each edge, and of those at or above the last."""
+    bounds = [float("-inf"), *HISTOGRAM_EDGES, float("inf")]
+    names = [f"<{edge:g}" for edge in HISTOGRAM_EDGES] + [f">={HISTOGRAM_EDGES[-1]:g}"]
+    pairs = zip(names, bounds, bounds[1:], strict=False)
+    return {name: sum(low <= reward < high for reward in rewards) for name, low, high in pairs}
+
+
+def _round_of(line: bytes) -> int | None:
+    try:
+        value = json.loads(line)
+    except ValueError:  # the torn last line of a killed process
+        return None
+    return value.get("round") if isinstance(value, dict) else None
+
+
+def _write_tensorboard(folder: Path, metrics: Metrics) -> None:
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(str(folder)) as writer:
+        for name, value in _scalars(metrics):
+            writer.add_scalar(name, value, metrics["round"])
+
+
+def _scalars(metrics: Mapping[str, Any], prefix: str = "") -> list[tuple[str, float]]:
+    found: list[tuple[str, float]] = []
+    for name, value in metrics.items():
+        if isinstance(value, dict):
+            found.extend(_scalars(value, f"{prefix}{name}/"))
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            found.append((prefix + name, float(value)))
+    return found

@@ -1,0 +1,245 @@
+"""One training round, from claimed groups to served weights: `Trainer.run_round` reads top to bottom.
+
+Invariant: the rename that makes the version folder appear is the one moment at which a round has happened. Killed
+before it, the round is continued from its manifest and gives the same bits; killed after it, what is left (catalog,
+publishing, metrics) is repeated from the folder and changes nothing that was done. Model and optimiser stay in memory
+between rounds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from weir.store.catalog import Catalog
+from weir.store.config import StoreConfig
+from weir.trainer.claims import ClaimedRound, claim, continue_round, plan_round, round_lock
+from weir.trainer.config import TrainerConfig
+from weir.trainer.metrics import METRICS_FILE, Metrics, is_reported, print_table, step_metrics, write_metrics
+from weir.trainer.publishing import PublishReport, publish
+from weir.trainer.round_data import RoundData, prepare
+from weir.trainer.versions import (
+    MANIFEST,
+    Version,
+    VersionManifest,
+    current_version,
+    prune,
+    read_manifest,
+    set_current,
+    version_path,
+    write_version,
+)
+
+if TYPE_CHECKING:
+    from weir.trainer.learner import Learner
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundReport:
+    """What a round did."""
+
+    round: int
+    version: int
+    path: Path
+    metrics: Metrics
+    published: PublishReport
+
+
+class Trainer:
+    """Rounds over one store. `on_step` is told the name of each step as it is done."""
+
+    def __init__(
+        self,
+        config: TrainerConfig,
+        store: StoreConfig,
+        *,
+        model_path: Path,
+        console: Console | None = None,
+        on_step: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.config = config
+        self.store = store
+        self.model_path = model_path
+        self.console = console or Console(quiet=True)
+        self.on_step = on_step
+        self.catalog = Catalog.open(store)
+        self._learner: Learner | None = None
+
+    def close(self) -> None:
+        """Give the catalog back. May be called twice."""
+        self.catalog.close()
+
+    def run_round(self, *, wait: bool = False) -> RoundReport | None:
+        """Finish what an earlier process left, then train one round; None when no group is ready.
+
+        Raises `RoundBusy` when another process trains over this store and `wait` is false, `JudgeUnavailable` when
+        kernel evaluation is away, `PublishFailed` when no engine took the version; calling again continues where it
+        stopped.
+        """
+        with round_lock(self.store.root, wait=wait):
+            self._finish_interrupted()
+            claimed = continue_round(self.catalog, self.store.root) or self._claim()
+            return None if claimed is None else self._run(claimed)
+
+    def plan(self) -> ClaimedRound | None:
+        """What `run_round` would work on; nothing is changed."""
+        row = self.catalog.open_round()
+        if row is not None:
+            return continue_round(self.catalog, self.store.root)
+        parent, path = self._parent()
+        return plan_round(self.catalog, self.store, self.config, parent=parent, parent_path=path)
+
+    def _claim(self) -> ClaimedRound | None:
+        parent, path = self._parent()
+        planned = plan_round(self.catalog, self.store, self.config, parent=parent, parent_path=path)
+        if planned is not None:
+            if (path / MANIFEST).exists():
+                self._enter(path, read_manifest(path))
+            claim(self.catalog, self.store.root, planned)
+        return planned
+
+    def _run(self, claimed: ClaimedRound) -> RoundReport:
+        config = self.config.continuing(claimed.config)
+        seconds: dict[str, float] = {}
+        self.on_step("claimed")
+        with self._timed("judge", seconds):
+            data = prepare(claimed, self.catalog, self.store, config, self.console, self.on_step)
+        with self._timed("train", seconds):
+            metrics = self._train(claimed, data, config)
+        with self._timed("checkpoint", seconds):
+            version = self._checkpoint(claimed, config, metrics | {"seconds": dict(seconds)})
+        return self._finish(version, seconds)
+
+    def _train(self, claimed: ClaimedRound, data: RoundData, config: TrainerConfig) -> Metrics:
+        learner = self._learner_at(Path(claimed.parent_path), config)
+        started = time.monotonic()
+        steps = learner.train(data.samples, fresh_version=claimed.parent, seed=claimed.seed + claimed.round)
+        self.on_step("trained")
+        trained_s = max(time.monotonic() - started, 1e-9)
+        tokens_per_s = data.metrics["tokens"] / trained_s
+        return data.metrics | step_metrics(steps) | {"tokens_per_s": tokens_per_s}
+
+    def _checkpoint(self, claimed: ClaimedRound, config: TrainerConfig, metrics: Metrics) -> Version:
+        learner = self._learner_at(Path(claimed.parent_path), config)
+
+        def write_files(folder: Path) -> None:
+            learner.save(folder)
+            (folder / METRICS_FILE).write_text(json.dumps(metrics, sort_keys=True))
+            self.on_step("files_written")
+
+        version = write_version(
+            version_path(self.store.root, claimed.version),
+            write_files,
+            version=claimed.version,
+            parent=claimed.parent,
+            round_id=claimed.round,
+            config_hash=claimed.config_hash,
+            seed=claimed.seed,
+            groups=claimed.group_ids,
+        )
+        learner.folder = version.path
+        self.on_step("checkpointed")
+        return version
+
+    def _finish_interrupted(self) -> None:
+        """A version folder of a round is there: everything after its rename is done again, as far as it is missing."""
+        version = current_version(self.store.root)
+        if version is None or version.manifest.round is None:
+            return
+        published = {row.version for row in self.catalog.versions() if row.published_us is not None}
+        unpublished = bool(self.config.engine_urls) and version.manifest.version not in published
+        if unpublished or not is_reported(self.store.root, version.manifest.round):
+            self.console.print(f"round {version.manifest.round}: finishing version {version.manifest.version}")
+            self._finish(version, {})
+
+    def _finish(self, version: Version, seconds: dict[str, float]) -> RoundReport:
+        """Everything after the rename: repeatable, and the same each time."""
+        metrics = json.loads((version.path / METRICS_FILE).read_bytes())
+        self._commit(version, metrics)
+        try:
+            with self._timed("publish", seconds):
+                report = self.publish(version.path)
+        finally:
+            metrics["seconds"] |= seconds
+            write_metrics(self.store.root, metrics, tensorboard=self.config.tensorboard)
+            print_table(self.console, metrics)
+        prune(self.store.root, self.config.keep_versions)
+        return RoundReport(
+            round=metrics["round"], version=metrics["version"], path=version.path, metrics=metrics, published=report
+        )
+
+    def _commit(self, version: Version, metrics: Metrics) -> None:
+        manifest = version.manifest
+        assert manifest.round is not None
+        set_current(self.store.root, manifest.version)
+        self.on_step("current")
+        self._enter(version.path, manifest)
+        self.on_step("version_added")
+        self.catalog.commit_round(manifest.round, manifest.version, metrics)
+        self.on_step("committed")
+
+    def publish(self, folder: Path) -> PublishReport:
+        """Bring a version folder to the engines of the settings, and write down who serves it.
+
+        Raises `PublishFailed` when no engine serves it.
+        """
+        manifest = read_manifest(folder)
+        self._enter(folder, manifest)
+        report = publish(folder, manifest.version, self.config, control_key(self.config, self.store))
+        if report.serving:
+            self.catalog.set_published(manifest.version, time.time_ns() // 1000, report.serving)
+            self.console.print(f"version {manifest.version} is served by {', '.join(report.serving)}")
+        for url, why in report.failed.items():
+            self.console.print(f"[red]engine {url} is paused and out of rotation[/red]: {why}")
+        self.on_step("published")
+        return report
+
+    def _enter(self, folder: Path, manifest: VersionManifest) -> None:
+        """Make the catalog know a version; entering it again changes nothing."""
+        self.catalog.add_version(
+            manifest.version,
+            path=str(folder.absolute()),
+            parent=manifest.parent,
+            round_id=manifest.round,
+            manifest_sha256=hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest(),
+        )
+
+    def _parent(self) -> tuple[int, Path]:
+        """The newest version, or the first weights with the version that their folder names."""
+        version = current_version(self.store.root)
+        if version is not None:
+            return version.manifest.version, version.path
+        first = read_manifest(self.model_path).version if (self.model_path / MANIFEST).exists() else 0
+        return first, self.model_path
+
+    def _learner_at(self, folder: Path, config: TrainerConfig) -> Learner:
+        """The learner in memory where it stands at this folder, else one loaded from it."""
+        from weir.trainer.learner import Learner
+
+        if self._learner is None or self._learner.folder.absolute() != folder or self._learner.config != config:
+            self._learner = Learner(folder, config)
+        return self._learner
+
+    @contextmanager
+    def _timed(self, phase: str, seconds: dict[str, float]) -> Iterator[None]:
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            seconds[phase] = time.monotonic() - started
+
+
+def control_key(config: TrainerConfig, store: StoreConfig) -> str | None:
+    """The key of the proxies' control routes: from the settings, else the file that a proxy made beside the store."""
+    file = store.root / "control.key"
+    if config.control_key is not None or not file.exists():
+        return config.control_key
+    return file.read_text().strip()

@@ -1,0 +1,137 @@
+"""From claimed groups to samples: judge, hooks, credit, advantages, and the count of everything that is left out.
+
+Invariant: given the claimed calls and their verdicts, all of it is a pure function of the settings; only judging
+talks to anybody. Every claimed call is either a sample or counted under one reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+
+from weir.store.catalog import Catalog
+from weir.store.catalog_rows import EvaluationRow
+from weir.store.config import StoreConfig
+from weir.store.reader import StoredCall
+from weir.trainer.advantages import group_advantages
+from weir.trainer.claims import ClaimedRound, pinned_calls
+from weir.trainer.config import TrainerConfig
+from weir.trainer.hooks import Group, GroupItem, HookedGroups, apply_hooks, load_hooks
+from weir.trainer.judging import Judged, judge, make_candidate
+from weir.trainer.metrics import Metrics, reward_metrics, sample_metrics
+from weir.trainer.progress import progress
+from weir.trainer.samples import Sample, Skip, is_judged, make_samples
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundData:
+    """What a round trains on, and the figures about it."""
+
+    samples: list[Sample]
+    metrics: Metrics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weighed:
+    """The advantage of each call that has one, and why others have none."""
+
+    advantages: dict[str, float]
+    reasons: dict[str, Skip]
+    groups_without_spread: int
+
+
+def prepare(
+    claimed: ClaimedRound,
+    catalog: Catalog,
+    store: StoreConfig,
+    config: TrainerConfig,
+    console: Console,
+    on_step: Callable[[str], None] = lambda _: None,
+) -> RoundData:
+    """Judge a round's calls and make its samples. Raises `JudgeUnavailable`."""
+    calls = pinned_calls(store, claimed)
+    judged = _judge(claimed, calls, catalog, config, console)
+    on_step("judged")
+    groups = judged_groups(claimed, calls, judged.evaluations)
+    hooked = apply_hooks(groups, load_hooks(config.hooks))
+    weighed = weigh(hooked, config)
+    every_call = [call for group_calls in calls.values() for call in group_calls]
+    reasons = weighed.reasons | dict.fromkeys(judged.unsupported, Skip.UNSUPPORTED)
+    samples, skipped = make_samples(every_call, weighed.advantages, reasons, claimed.parent, config.max_staleness)
+    metrics = {
+        "round": claimed.round,
+        "version": claimed.version,
+        "parent": claimed.parent,
+        "groups": len(groups),
+        "groups_invalid": hooked.groups_invalid,
+        "frac_groups_without_spread": weighed.groups_without_spread / max(len(hooked.groups), 1),
+        "items_filtered": hooked.items_filtered,
+        "calls": len(every_call),
+        "meta_info": hooked.meta_info,
+        **reward_metrics(list(judged.evaluations.values())),
+        **sample_metrics(samples, skipped, claimed.parent),
+    }
+    return RoundData(samples=samples, metrics=metrics)
+
+
+def _judge(
+    claimed: ClaimedRound,
+    calls: Mapping[str, Sequence[StoredCall]],
+    catalog: Catalog,
+    config: TrainerConfig,
+    console: Console,
+) -> Judged:
+    candidates = [
+        make_candidate(call, group.task, config)
+        for group in claimed.groups
+        for call in calls[group.group_id]
+        if is_judged(call)
+    ]
+    distinct = len({candidate.content_hash for candidate in candidates})
+    with progress(console, f"round {claimed.round}: judging", distinct) as advance:
+        return judge(candidates, catalog, config, round_id=claimed.round, on_verdict=lambda: advance(1, ""))
+
+
+def judged_groups(
+    claimed: ClaimedRound, calls: Mapping[str, Sequence[StoredCall]], evaluations: Mapping[str, EvaluationRow]
+) -> list[Group]:
+    """The judged calls as the hooks see them."""
+    return [
+        Group(
+            group_id=group.group_id,
+            group_size=group.group_size,
+            items=tuple(
+                _item(call, evaluations[call.call_id]) for call in calls[group.group_id] if call.call_id in evaluations
+            ),
+        )
+        for group in claimed.groups
+    ]
+
+
+def weigh(hooked: HookedGroups, config: TrainerConfig) -> Weighed:
+    """Credit and advantages, group by group."""
+    weighed = Weighed(advantages={}, reasons={}, groups_without_spread=0)
+    without_spread = 0
+    for group in hooked.groups:
+        found = group_advantages(group, credit=config.credit, advantage=config.advantage, gamma=config.gamma)
+        if found is None:
+            without_spread += 1
+            weighed.reasons.update((item.call_id, Skip.NO_SPREAD) for item in group.items)
+        else:
+            weighed.advantages.update(found)
+    return Weighed(advantages=weighed.advantages, reasons=weighed.reasons, groups_without_spread=without_spread)
+
+
+def _item(call: StoredCall, row: EvaluationRow) -> GroupItem:
+    return GroupItem(
+        session_id=call.session_id,
+        call_id=call.call_id,
+        parent_call=call.parent_call,
+        reward=row.raw_reward,
+        raw_reward=row.raw_reward,
+        compiled=row.compiled,
+        correct=row.correct,
+        fault=row.fault,
+    )

@@ -1,0 +1,114 @@
+"""Figures of an optimiser step, summed over tokens so that they do not depend on how tokens were batched.
+
+Invariant: plain sums, minima and maxima of what one forward pass gave; averaging happens once, at the end. The k3
+estimate is J. Schulman's `r - 1 - log r` with the expectation over the recorded policy.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from weir.trainer.model import TargetLogprobs
+from weir.trainer.policy_losses import LOG_RATIO_BOUND, TokenLosses
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepStats:
+    """One optimiser step."""
+
+    num_samples: int
+    num_tokens: int
+    loss: float
+    grad_norm: float
+    kl_k3: float
+    entropy: float
+    clip_low: float  # share of tokens
+    clip_high: float
+    ratio_min: float
+    ratio_mean: float
+    ratio_max: float
+    logprob_diff_mean: float  # |trainer - recorded| over all tokens
+    logprob_diff_max: float
+    fresh_tokens: int  # sampled by the weights that the round started from
+    fresh_logprob_diff_mean: float
+    fresh_logprob_diff_max: float
+
+
+@dataclass(slots=True)
+class TokenStats:
+    """Sums over tokens."""
+
+    num_tokens: int = 0
+    loss_sum: float = 0.0
+    kl_sum: float = 0.0
+    entropy_sum: float = 0.0
+    clipped_low: int = 0
+    clipped_high: int = 0
+    ratio_sum: float = 0.0
+    ratio_min: float = math.inf
+    ratio_max: float = 0.0
+    diff_sum: float = 0.0
+    diff_max: float = 0.0
+    fresh_tokens: int = 0
+    fresh_diff_sum: float = 0.0
+    fresh_diff_max: float = 0.0
+
+    @classmethod
+    @torch.no_grad()
+    def of(
+        cls, told: TargetLogprobs, losses: TokenLosses, old_logprobs: torch.Tensor, fresh: torch.Tensor
+    ) -> TokenStats:
+        """The sums of one micro-batch; all tensors have shape (N,)."""
+        log_ratio = (told.logprobs.detach() - old_logprobs).clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
+        ratio, diff = log_ratio.exp(), (told.logprobs.detach() - old_logprobs).abs()
+        fresh_diff = diff[fresh]
+        return cls(
+            num_tokens=ratio.numel(),
+            loss_sum=float(losses.loss.sum()),
+            kl_sum=float((ratio - 1 - log_ratio).sum()),
+            entropy_sum=float(told.entropy.sum()),
+            clipped_low=int(losses.clipped_low.sum()),
+            clipped_high=int(losses.clipped_high.sum()),
+            ratio_sum=float(ratio.sum()),
+            ratio_min=float(ratio.min()),
+            ratio_max=float(ratio.max()),
+            diff_sum=float(diff.sum()),
+            diff_max=float(diff.max()),
+            fresh_tokens=fresh_diff.numel(),
+            fresh_diff_sum=float(fresh_diff.sum()),
+            fresh_diff_max=float(fresh_diff.max()) if fresh_diff.numel() else 0.0,
+        )
+
+    def add(self, other: TokenStats) -> None:
+        """Take another micro-batch in."""
+        for name in self.__slots__:
+            merge = min if name.endswith("_min") else max if name.endswith("_max") else _plus
+            setattr(self, name, merge(getattr(self, name), getattr(other, name)))
+
+    def finished(self, *, grad_norm: float, num_samples: int) -> StepStats:
+        """Averages over the step's tokens."""
+        return StepStats(
+            num_samples=num_samples,
+            num_tokens=self.num_tokens,
+            loss=self.loss_sum / self.num_tokens,
+            grad_norm=grad_norm,
+            kl_k3=self.kl_sum / self.num_tokens,
+            entropy=self.entropy_sum / self.num_tokens,
+            clip_low=self.clipped_low / self.num_tokens,
+            clip_high=self.clipped_high / self.num_tokens,
+            ratio_min=self.ratio_min,
+            ratio_mean=self.ratio_sum / self.num_tokens,
+            ratio_max=self.ratio_max,
+            logprob_diff_mean=self.diff_sum / self.num_tokens,
+            logprob_diff_max=self.diff_max,
+            fresh_tokens=self.fresh_tokens,
+            fresh_logprob_diff_mean=self.fresh_diff_sum / max(self.fresh_tokens, 1),
+            fresh_logprob_diff_max=self.fresh_diff_max,
+        )
+
+
+def _plus(left: float, right: float) -> float:
+    return left + right

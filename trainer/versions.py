@@ -1,0 +1,233 @@
+"""Version folders: `<root>/versions/<8 digits>/` holds one weight version, complete and checked, or does not exist.
+
+A folder is written aside, every file and the manifest are fsynced, then one rename makes it appear; `CURRENT` names the
+newest and is flipped by a rename after that. The newest complete folder is the truth, `CURRENT` only points at it, so a
+crash between the two renames loses nothing. What a folder holds: Hugging Face safetensors, configuration and tokenizer,
+the trainer's state, and `manifest.json`. This module neither trains nor publishes, and imports no torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from weir.trainer.errors import VersionError
+
+MANIFEST = "manifest.json"
+CURRENT = "CURRENT"
+SCHEMA = 1
+_FOLDER = re.compile(r"\d{8}")
+# Files of a model folder that go into every version made from it.
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+    "chat_template.jinja",
+    "generation_config.json",
+)
+
+
+class FileEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One file of a version folder."""
+
+    sha256: str
+    size_bytes: int
+
+
+class TensorEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One tensor of the safetensors files, as their headers give it."""
+
+    shape: list[int]
+    dtype: str
+
+
+class VersionManifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a version folder says of itself."""
+
+    schema: int = SCHEMA
+    version: int
+    parent: int | None
+    round: int | None
+    created_us: int
+    config_hash: str
+    seed: int
+    groups: list[str] = []  # consumed by the round that made this version
+    files: dict[str, FileEntry]
+    tensors: dict[str, TensorEntry]
+
+
+class Version(msgspec.Struct, frozen=True, kw_only=True):
+    """A complete version folder."""
+
+    path: Path
+    manifest: VersionManifest
+
+
+def versions_folder(root: Path) -> Path:
+    """Where the versions of a store lie."""
+    return root / "versions"
+
+
+def version_path(root: Path, version: int) -> Path:
+    """The folder of one version."""
+    return versions_folder(root) / f"{version:08d}"
+
+
+def read_manifest(folder: Path) -> VersionManifest:
+    """The manifest of a version folder. Raises `VersionError` when there is none that can be read."""
+    try:
+        return msgspec.json.decode((folder / MANIFEST).read_bytes(), type=VersionManifest)
+    except FileNotFoundError:
+        raise VersionError(
+            f"{folder} is not a version folder: no {MANIFEST} in it; name one of `weir versions`"
+        ) from None
+    except (OSError, msgspec.DecodeError) as error:
+        raise VersionError(f"cannot read {folder / MANIFEST}: {error}") from error
+
+
+def list_versions(root: Path) -> list[Version]:
+    """All complete versions under a store's root, oldest first."""
+    folder = versions_folder(root)
+    names = sorted(p.name for p in folder.iterdir() if _FOLDER.fullmatch(p.name)) if folder.is_dir() else []
+    return [Version(path=folder / name, manifest=read_manifest(folder / name)) for name in names]
+
+
+def current_version(root: Path) -> Version | None:
+    """The newest complete version, or None where no round has been trained."""
+    found = list_versions(root)
+    return found[-1] if found else None
+
+
+def write_version(
+    folder: Path,
+    write_files: Callable[[Path], None],
+    *,
+    version: int,
+    parent: int | None,
+    round_id: int | None,
+    config_hash: str,
+    seed: int,
+    groups: list[str],
+) -> Version:
+    """Make a version folder appear at `folder`, whole: `write_files` fills a folder aside, which is then renamed.
+
+    Raises `VersionError` when `folder` exists: a version is never overwritten.
+    """
+    check_new(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    aside = folder.with_name(f".{folder.name}.{os.getpid()}.new")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir()
+    try:
+        write_files(aside)
+        manifest = VersionManifest(
+            version=version,
+            parent=parent,
+            round=round_id,
+            created_us=time.time_ns() // 1000,
+            config_hash=config_hash,
+            seed=seed,
+            groups=groups,
+            files={p.name: _file_entry(p) for p in sorted(aside.iterdir())},
+            tensors=_tensor_entries(aside),
+        )
+        (aside / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
+        for file in aside.iterdir():
+            _fsync(file)
+        _fsync(aside)
+        aside.rename(folder)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    _fsync(folder.parent)
+    return Version(path=folder, manifest=manifest)
+
+
+def check_new(folder: Path) -> None:
+    """Raise `VersionError` when a folder is there already."""
+    if folder.exists():
+        raise VersionError(f"{folder} exists already and a version is never overwritten; name another folder")
+
+
+def set_current(root: Path, version: int) -> None:
+    """Flip CURRENT to a version by a rename."""
+    write_aside(versions_folder(root) / CURRENT, f"{version:08d}\n".encode())
+
+
+def write_aside(path: Path, content: bytes) -> None:
+    """Write a small file so that readers see the old one or the new one, also after a crash."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.new")
+    aside.write_bytes(content)
+    _fsync(aside)
+    aside.rename(path)
+    _fsync(path.parent)
+
+
+def verify(folder: Path) -> VersionManifest:
+    """Hold every file of a version folder against its manifest. Raises `VersionError` naming the first that differs."""
+    manifest = read_manifest(folder)
+    for name, entry in manifest.files.items():
+        file = folder / name
+        if not file.is_file():
+            raise VersionError(f"{folder}: {name} is missing; copy the folder again or publish another version")
+        if _file_entry(file) != entry:
+            raise VersionError(f"{file} is not what the manifest says (sha256 or size); the folder is damaged")
+    return manifest
+
+
+def prune(root: Path, keep: int) -> list[int]:
+    """Delete all but the newest `keep` versions, and what a killed writer left aside; the deleted numbers."""
+    folder = versions_folder(root)
+    doomed = list_versions(root)[:-keep]
+    for version in doomed:
+        version.path.rename(version.path.with_name(f".{version.path.name}.old"))  # gone for readers in one step
+    for leftover in (*folder.glob(".*.old"), *folder.glob(".*.new")):
+        if leftover.is_dir():
+            shutil.rmtree(leftover, ignore_errors=True)
+    return [version.manifest.version for version in doomed]
+
+
+def copy_tokenizer(source: Path, target: Path) -> None:
+    """Copy the tokenizer's files of a model folder."""
+    for name in TOKENIZER_FILES:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.copyfile(source / name, target / name)
+
+
+def _file_entry(path: Path) -> FileEntry:
+    with path.open("rb") as file:
+        return FileEntry(sha256=hashlib.file_digest(file, "sha256").hexdigest(), size_bytes=path.stat().st_size)
+
+
+def _tensor_entries(folder: Path) -> dict[str, TensorEntry]:
+    return {name: entry for file in sorted(folder.glob("*.safetensors")) for name, entry in _read_header(file)}
+
+
+def _read_header(file: Path) -> Iterator[tuple[str, TensorEntry]]:
+    with file.open("rb") as content:
+        size = int.from_bytes(content.read(8), "little")
+        header: dict[str, Any] = json.loads(content.read(size))
+    for name, entry in header.items():
+        if name != "__metadata__":
+            yield name, TensorEntry(shape=entry["shape"], dtype=entry["dtype"])
+
+
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
