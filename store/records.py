@@ -100,11 +100,11 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stitch_differs_at: int | None = None  # first differing position in the prompt ids, where they were compared
 
     request: bytes  # the agent's body, as it came
-    answer: bytes = b""  # JSON of the assistant message that was given: {"role","content","reasoning_content","tool_calls"}
+    answer: bytes = b""  # JSON of the message that was given: role, content, reasoning_content, tool_calls
     sampling: dict[str, Any] = {}  # what the engine was asked for
     agent_ids: dict[str, str] = {}  # identifiers that the agent sent and that did not decide
     user_agent: str | None = None
-    engine_rids: tuple[str, ...] = ()  # the request ids that the engine knew this call by, one for each time it was sent
+    engine_rids: tuple[str, ...] = ()  # what the engine knew this call by, one for each time it was sent
     error: str | None = None
 
     def __post_init__(self) -> None:

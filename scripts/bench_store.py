@@ -1,0 +1,225 @@
+"""`weir bench store`: how fast calls are recorded, compacted and asked, on this machine.
+
+Conversations of ten turns, about 4,000 prompt and 256 output tokens a call at the end, over 8 weight versions. Appends
+come in groups of 64 that wait for each other, with fsync, beside the disk's own limit for the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import typer
+
+from weir.store.compact import compact
+from weir.store.config import StoreConfig
+from weir.store.log import LogWriter
+from weir.store.reader import connect, load_calls
+from weir.store.records import (
+    CallRecord,
+    CaptureLevel,
+    FinishReason,
+    SessionSource,
+    VersionSpan,
+    encode_record,
+    pack_ids,
+    pack_logprobs,
+)
+
+TURNS = 10
+OUTPUT_TOKENS = 256
+FIRST_PROMPT_TOKENS = 1000
+NEW_TOKENS = 80  # that the environment adds each turn
+SESSIONS_PER_GROUP = 8
+BATCH = 64
+VOCABULARY = 50_000
+
+
+def make_calls(num_calls: int, seed: int = 0) -> Iterator[CallRecord]:
+    """Whole conversations, session after session."""
+    rng = np.random.default_rng(seed)
+    for session in range(-(-num_calls // TURNS)):
+        prompt = _tokens(rng, FIRST_PROMPT_TOKENS)
+        for turn in range(min(TURNS, num_calls - session * TURNS)):
+            output = _tokens(rng, OUTPUT_TOKENS)
+            yield _call(session, turn, prompt, output, rng)
+            prompt = np.concatenate([prompt, output, _tokens(rng, NEW_TOKENS)])
+
+
+def _tokens(rng: np.random.Generator, count: int) -> Any:
+    """Ids as frequent as words are."""
+    return (rng.zipf(1.3, count) % VOCABULARY).astype(np.int32)
+
+
+def _call(session: int, turn: int, prompt: Any, output: Any, rng: np.random.Generator) -> CallRecord:
+    at = 1_700_000_000_000_000 + session * 10_000_000 + turn * 1_000_000
+    half = OUTPUT_TOKENS // 2
+    version = session % 8
+    message = {"role": "assistant", "content": "x" * 400}
+    return CallRecord(
+        call_id=f"call_{session:08d}_{turn:02d}",
+        session_id=f"session_{session:08d}",
+        session_source=SessionSource.PATH,
+        group_id=f"group_{session // SESSIONS_PER_GROUP:08d}",
+        dialect="chat",
+        level=CaptureLevel.TOKENS,
+        model="weir",
+        stream=False,
+        started_us=at,
+        first_token_us=at + 50_000,
+        finished_us=at + 900_000,
+        prompt_ids=pack_ids(prompt),
+        output_ids=pack_ids(output),
+        output_logprobs=pack_logprobs(-rng.exponential(0.4, OUTPUT_TOKENS).astype(np.float32)),
+        spans=(VersionSpan(0, half, str(version)), VersionSpan(half, OUTPUT_TOKENS, str(version + turn % 2))),
+        finish=FinishReason.STOP,
+        request=json.dumps({"model": "weir", "messages": [message] * (turn + 1)}).encode(),
+        answer=json.dumps(message).encode(),
+    )
+
+
+def main(num_calls: int = 8000, folder: Path | None = None) -> None:
+    """Measure, print lines for people, and one JSON object on the last line."""
+    root = Path(tempfile.mkdtemp(prefix="weir-bench-", dir=folder))
+    try:
+        calls = list(make_calls(num_calls))
+        figures = measure_appends(root / "appends", calls[:2048])
+        figures |= measure_handoff(root / "handoff", calls[:2048])
+        figures |= measure_reading(root / "store", calls)
+    finally:
+        shutil.rmtree(root)
+    for name, value in figures.items():
+        typer.echo(f"{name:24} {value:,.4g}")
+    typer.echo(json.dumps(figures))
+
+
+def measure_appends(root: Path, calls: list[CallRecord]) -> dict[str, float]:
+    """Calls a second in groups of 64 with fsync, and the same bytes written and synced by nothing but system calls."""
+    config = StoreConfig(root=root, durability="fsync")
+    log = LogWriter(root, "bench", config)
+    log.append(calls[0]).result()
+    started = time.perf_counter()
+    for start in range(0, len(calls), BATCH):
+        for future in [log.append(call) for call in calls[start : start + BATCH]]:
+            future.result()
+    per_s = len(calls) / (time.perf_counter() - started)
+    log.close()
+    limit = _disk_limit(root / "limit", calls)
+    return {"append_per_s": per_s, "disk_limit_per_s": limit, "append_over_disk_limit": per_s / limit}
+
+
+def _disk_limit(path: Path, calls: list[CallRecord]) -> float:
+    batches = [b"".join(map(encode_record, calls[i : i + BATCH])) for i in range(0, len(calls), BATCH)]
+    fd = os.open(path, os.O_RDWR | os.O_CREAT)
+    os.posix_fallocate(fd, 0, sum(map(len, batches)))
+    os.fsync(fd)
+    started, offset = time.perf_counter(), 0
+    for batch in batches:
+        offset += os.pwrite(fd, batch, offset)
+        os.fdatasync(fd)
+    elapsed = time.perf_counter() - started
+    os.close(fd)
+    return len(calls) / elapsed
+
+
+def measure_handoff(root: Path, calls: list[CallRecord]) -> dict[str, float]:
+    """Microseconds that `append` takes from its caller, at 500 calls a second."""
+    log = LogWriter(root, "bench", StoreConfig(root=root))
+    taken = []
+    for call in calls:
+        started = time.perf_counter()
+        future = log.append(call)
+        taken.append((time.perf_counter() - started) * 1e6)
+        future.result()
+        time.sleep(0.0005)
+    log.close()
+    quantiles = statistics.quantiles(taken, n=100)
+    return {"handoff_p50_us": quantiles[49], "handoff_p99_us": quantiles[98]}
+
+
+def measure_reading(root: Path, calls: list[CallRecord]) -> dict[str, float]:
+    """Compaction, sizes and queries over all calls."""
+    config = StoreConfig(root=root, segment_grace_s=0)
+    log = LogWriter(root, "bench", config)
+    for start in range(0, len(calls), BATCH):
+        for future in [log.append(call) for call in calls[start : start + BATCH]]:
+            future.result()
+    log.close()
+    started = time.perf_counter()
+    report = compact(config)
+    figures = {"calls": float(len(calls)), "compact_per_s": report.calls / (time.perf_counter() - started)}
+    figures["smaller_than_json"] = sum(map(_json_bytes, calls)) / report.bytes_out
+    figures |= _column_sizes(root)
+    started = time.perf_counter()
+    with connect(config) as db:
+        figures["connect_ms"] = (time.perf_counter() - started) * 1e3
+        figures |= _query_times(db, len(calls))
+    session_ids = [f"session_{i:08d}" for i in range(SESSIONS_PER_GROUP)]
+    figures["rebuild_group_ms"] = _best_ms(lambda: load_calls(config, session_ids))
+    return figures
+
+
+def _json_bytes(call: CallRecord) -> int:
+    """The call as a JSON line with its whole prompt."""
+    prompt, output = (np.frombuffer(data, "<i4").tolist() for data in (call.prompt_ids, call.output_ids))
+    logprobs = np.frombuffer(call.output_logprobs, "<f4").tolist()
+    bodies = [call.request.decode(), call.answer.decode()]
+    return len(json.dumps([call.call_id, call.session_id, prompt, output, logprobs, bodies]))
+
+
+def _column_sizes(root: Path) -> dict[str, float]:
+    import pyarrow.parquet as pq
+
+    size = dict.fromkeys(("prompt_suffix", "output_logprobs"), 0)
+    count = dict.fromkeys(size, 0)
+    for path in (root / "data").iterdir():
+        groups = pq.ParquetFile(path).metadata
+        for i in range(groups.num_row_groups):
+            for j in range(groups.num_columns):
+                column = groups.row_group(i).column(j)
+                name = column.path_in_schema.split(".")[0]
+                if name in size:
+                    size[name] += column.total_compressed_size
+                    count[name] += column.num_values
+    return {
+        "bytes_per_id": size["prompt_suffix"] / count["prompt_suffix"],
+        "bytes_per_logprob": size["output_logprobs"] / count["output_logprobs"],
+    }
+
+
+def _query_times(db: Any, num_calls: int) -> dict[str, float]:
+    queries = {
+        "reward_by_version_ms": "SELECT version_max, count(*), avg(num_output_tokens) FROM calls GROUP BY 1",
+        "turns_join_ms": "SELECT avg(c.held_ms + p.held_ms) FROM calls c JOIN calls p ON p.call_id = c.parent_call",
+        "sessions_ms": "SELECT count(*), avg(num_turns) FROM sessions",
+        "branches_ms": "SELECT count(*), avg(num_tokens) FROM branches",
+    }
+    figures = {name: _query_ms(db, query) for name, query in queries.items()}
+    scan_ms = _query_ms(db, "SELECT version, avg(logprob) FROM tokens GROUP BY 1")
+    figures["token_scan_mtok_s"] = num_calls * OUTPUT_TOKENS / scan_ms / 1e3
+    return figures
+
+
+def _query_ms(db: Any, query: str) -> float:
+    return _best_ms(lambda: db.execute(query).fetchall())
+
+
+def _best_ms(work: Callable[[], object], times: int = 5) -> float:
+    taken = []
+    for _ in range(times):
+        started = time.perf_counter()
+        work()
+        taken.append((time.perf_counter() - started) * 1e3)
+    return min(taken)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,285 @@
+"""The catalog: what is known besides the calls themselves, in SQLite or PostgreSQL.
+
+Invariants: a group is claimed by one round for ever; a round is committed once, with one version; registering,
+finishing, rewarding, evaluating and committing again with the same values changes nothing, and with other values is
+refused. Every method is one transaction, and safe from several threads and processes. Not here: the files and segments
+of the log (catalog_files.py), which lie in the same database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DatabaseError, IntegrityError, OperationalError
+
+from weir.store import catalog_schema as t
+from weir.store.catalog_engine import insert_if_absent, make_engine, now_us, only_one
+from weir.store.catalog_rows import EvaluationRow, GroupRow, RoundRow, SessionRow, VersionRow
+from weir.store.catalog_sessions import finished_of, insert_session, register_group, session_or_raise
+from weir.store.config import StoreConfig
+from weir.store.errors import (
+    QueryRefused,
+    RewardConflict,
+    RoundConflict,
+    SessionConflict,
+    StoreUnavailable,
+    VersionConflict,
+    VersionUnknown,
+)
+from weir.store.migrations import migrate
+
+__all__ = ["Catalog", "EvaluationRow", "GroupRow", "RoundRow", "SessionRow", "VersionRow"]
+
+SQL_VARIABLES = 500  # ids in one IN list; SQLite takes no more than 32,766 variables
+
+
+class Catalog:
+    """One open catalog. Made by `Catalog.open`; `close` gives its connections back."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._readers = engine
+        self._writers = engine.execution_options(weir_write=True)
+
+    @classmethod
+    def open(cls, config: StoreConfig) -> Catalog:
+        """Open the catalog of a store; its tables are made or brought up to date. Raises StoreUnavailable."""
+        try:
+            config.root.mkdir(parents=True, exist_ok=True)
+            engine = make_engine(config.url)
+            with (
+                only_one(config.root / "catalog.lock"),
+                engine.execution_options(weir_write=True).begin() as connection,
+            ):
+                migrate(connection)
+        except (OSError, DatabaseError) as error:
+            cause = error.orig if isinstance(error, DatabaseError) else error
+            raise StoreUnavailable(
+                f"cannot open the catalog {sa.make_url(config.url)!r}: {cause}; "
+                "look at store.root and store.catalog_url"
+            ) from error
+        return cls(engine)
+
+    def close(self) -> None:
+        """Close all connections. May be called twice."""
+        self._readers.dispose()
+
+    def reading(self) -> sa.Engine:
+        """For readers that need several tables at one transaction: `with catalog.reading().begin()`."""
+        return self._readers
+
+    def writing(self) -> sa.Engine:
+        """For writers of the log's tables: transactions that hold the write lock from the start."""
+        return self._writers
+
+    # sessions
+
+    def register_session(
+        self,
+        session_id: str,
+        group_id: str,
+        *,
+        task: dict[str, Any] | None,
+        group_size: int | None,
+        metadata: dict[str, Any],
+        key_hash: str | None,
+    ) -> None:
+        """Make a session, and its group when it is new. A group's task and size may come with any of its sessions."""
+        with self._writers.begin() as connection:
+            register_group(connection, group_id, task, group_size)
+            found = connection.execute(sa.select(t.sessions).where(t.sessions.c.session_id == session_id)).first()
+            given = {"group_id": group_id, "metadata": metadata, "key_hash": key_hash}
+            if found is None:
+                insert_session(connection, session_id, given)
+                return
+            for name, value in given.items():
+                if found._mapping[name] != value:
+                    raise SessionConflict(
+                        f"cannot register session {session_id}: it is there with {name} {found._mapping[name]!r}, "
+                        f"not {value!r}; choose another session id"
+                    )
+
+    def find_session(self, session_id: str) -> SessionRow | None:
+        """The session of this id."""
+        return self._one_session(t.sessions.c.session_id == session_id)
+
+    def find_session_by_key(self, key_hash: str) -> SessionRow | None:
+        """The session that was registered with this API key."""
+        return self._one_session(t.sessions.c.key_hash == key_hash)
+
+    def _one_session(self, condition: sa.ColumnElement[bool]) -> SessionRow | None:
+        with self._readers.begin() as connection:
+            row = connection.execute(sa.select(t.sessions).where(condition)).first()
+        return None if row is None else SessionRow(**row._mapping)
+
+    def finish_session(self, session_id: str, *, status: str, info: dict[str, Any]) -> None:
+        """Say how a session ended. The first word counts; another status later is refused."""
+        if status not in ("done", "failed"):
+            raise ValueError(f'cannot finish session {session_id} as {status!r}: it is "done" or "failed"')
+        with self._writers.begin() as connection:
+            found = session_or_raise(connection, session_id, "finish")
+            if found.status is None:
+                values = {"status": status, "info": info, "finished_us": now_us()}
+                connection.execute(t.sessions.update().where(t.sessions.c.session_id == session_id).values(values))
+            elif found.status != status:
+                raise SessionConflict(f"cannot finish session {session_id} as {status}: it ended as {found.status}")
+
+    # rewards and evaluations
+
+    def add_reward(
+        self, session_id: str, *, call_id: str | None, name: str, value: float, source: str, idempotency_key: str
+    ) -> bool:
+        """Attach a named number to a session or to one of its calls. False: this very reward was there already."""
+        given = {"call_id": call_id, "name": name, "value": float(value), "source": source}
+        key = (t.rewards.c.session_id == session_id) & (t.rewards.c.idempotency_key == idempotency_key)
+        with self._writers.begin() as connection:
+            session_or_raise(connection, session_id, "reward")
+            found = connection.execute(sa.select(t.rewards).where(key)).first()
+            if found is None:
+                row = {"session_id": session_id, "idempotency_key": idempotency_key, "created_us": now_us(), **given}
+                connection.execute(t.rewards.insert().values(row))
+                return True
+        there = {name: found._mapping[name] for name in given}
+        if there != given:
+            raise RewardConflict(
+                f"cannot reward session {session_id}: the idempotency key {idempotency_key!r} holds {there}, "
+                f"not {given}; use a new key for a new reward"
+            )
+        return False
+
+    def add_evaluations(self, evaluations: Sequence[EvaluationRow]) -> None:
+        """Keep judgements; those of a (call, content hash) that is there already are left as they are."""
+        if not evaluations:
+            return
+        with self._writers.begin() as connection:
+            for row in evaluations:
+                connection.execute(insert_if_absent(connection, t.evaluations, asdict(row)))
+
+    def evaluations_of(self, call_ids: Iterable[str]) -> dict[str, EvaluationRow]:
+        """The latest judgement of each of these calls that has one."""
+        ids = list(call_ids)
+        found: dict[str, EvaluationRow] = {}
+        with self._readers.begin() as connection:
+            for start in range(0, len(ids), SQL_VARIABLES):
+                chosen = t.evaluations.c.call_id.in_(ids[start : start + SQL_VARIABLES])
+                query = sa.select(t.evaluations).where(chosen).order_by(t.evaluations.c.created_us)
+                for row in connection.execute(query):
+                    found[row.call_id] = EvaluationRow(**row._mapping)
+        return found
+
+    # rounds
+
+    def ready_groups(self, limit: int, where_sql: str | None = None) -> list[GroupRow]:
+        """Up to `limit` groups, oldest first, that have all their sessions finished and that no round has claimed.
+
+        `where_sql` is a condition on the columns of `groups`, in the catalog's own SQL.
+        """
+        finished = sa.select(sa.func.count()).where(
+            t.sessions.c.group_id == t.groups.c.group_id, t.sessions.c.status.is_not(None)
+        )
+        taken = sa.exists().where(t.round_groups.c.group_id == t.groups.c.group_id)
+        query = sa.select(t.groups).where(finished.scalar_subquery() >= t.groups.c.group_size, ~taken)
+        if where_sql:
+            query = query.where(sa.literal_column(f"({where_sql})", sa.Boolean))
+        with self._readers.begin() as connection:
+            try:
+                rows = connection.execute(query.order_by(t.groups.c.created_us, t.groups.c.group_id).limit(limit)).all()
+            except (OperationalError, sa.exc.ProgrammingError) as error:
+                raise QueryRefused(f"cannot filter groups by {where_sql!r}: {error.orig}") from error
+            return [GroupRow(**row._mapping, session_ids=finished_of(connection, row.group_id)) for row in rows]
+
+    def claim_groups(self, round_id: int, group_ids: Sequence[str], manifest: dict[str, Any]) -> None:
+        """Take groups for a round: all of them, or none and RoundConflict. One round at a time may be open."""
+        rows = [{"group_id": group_id, "round_id": round_id, "position": i} for i, group_id in enumerate(group_ids)]
+        new = {"round_id": round_id, "state": "claimed", "manifest": manifest, "claimed_us": now_us()}
+        try:
+            with self._writers.begin() as connection:
+                connection.execute(t.rounds.insert().values(new))
+                if rows:
+                    connection.execute(t.round_groups.insert(), rows)
+        except IntegrityError as error:
+            raise RoundConflict(
+                f"cannot claim {len(group_ids)} groups for round {round_id}: the round exists, another one is open, "
+                f"or a group is unknown or taken ({error.orig}); finish the open round, or ask for ready groups again"
+            ) from error
+
+    def commit_round(self, round_id: int, weight_version: int, metrics: dict[str, Any]) -> None:
+        """Close a round with the version that it made. Again with the same version: nothing happens."""
+        with self._writers.begin() as connection:
+            found = connection.execute(sa.select(t.rounds).where(t.rounds.c.round_id == round_id)).first()
+            if found is None:
+                raise RoundConflict(f"cannot commit round {round_id}: no such round was claimed")
+            if found.state == "claimed":
+                values = {
+                    "state": "committed",
+                    "weight_version": weight_version,
+                    "metrics": metrics,
+                    "committed_us": now_us(),
+                }
+                connection.execute(t.rounds.update().where(t.rounds.c.round_id == round_id).values(values))
+            elif found.weight_version != weight_version:
+                raise RoundConflict(
+                    f"cannot commit round {round_id} with version {weight_version}: "
+                    f"it was committed with version {found.weight_version}"
+                )
+
+    def rounds(self) -> list[RoundRow]:
+        """All rounds, by number."""
+        return self._select_rounds(sa.true())
+
+    def open_round(self) -> RoundRow | None:
+        """The round that was claimed and not committed, if there is one: it must be continued."""
+        return next(iter(self._select_rounds(t.rounds.c.state == "claimed")), None)
+
+    def _select_rounds(self, condition: sa.ColumnElement[bool]) -> list[RoundRow]:
+        with self._readers.begin() as connection:
+            rows = connection.execute(sa.select(t.rounds).where(condition).order_by(t.rounds.c.round_id)).all()
+            query = sa.select(t.round_groups).order_by(t.round_groups.c.position)
+            members: dict[int, list[str]] = {row.round_id: [] for row in rows}
+            for member in connection.execute(query.where(t.round_groups.c.round_id.in_(list(members)))):
+                members[member.round_id].append(member.group_id)
+        return [RoundRow(**row._mapping, group_ids=members[row.round_id]) for row in rows]
+
+    # weight versions
+
+    def add_version(
+        self, version: int, *, path: str, parent: int | None, round_id: int | None, manifest_sha256: str
+    ) -> None:
+        """Enter a set of weights. Again with the same checksum: nothing happens."""
+        new = {"version": version, "path": str(path), "parent": parent, "round_id": round_id}
+        with self._writers.begin() as connection:
+            found = connection.execute(sa.select(t.versions).where(t.versions.c.version == version)).first()
+            if found is None:
+                row = {**new, "manifest_sha256": manifest_sha256, "created_us": now_us()}
+                connection.execute(t.versions.insert().values(row))
+            elif found.manifest_sha256 != manifest_sha256:
+                raise VersionConflict(
+                    f"cannot add version {version} from {path}: it is there, from {found.path}, with other weights"
+                )
+
+    def set_published(self, version: int, at_us: int, engines: list[str]) -> None:
+        """Say when a version was published, and which engines confirmed that they serve it."""
+        values = {"published_us": at_us, "engines": engines}
+        with self._writers.begin() as connection:
+            done = connection.execute(t.versions.update().where(t.versions.c.version == version).values(values))
+            if done.rowcount == 0:
+                raise VersionUnknown(f"cannot mark version {version} as published: it was never added")
+
+    def versions(self) -> list[VersionRow]:
+        """All weight versions, by number."""
+        with self._readers.begin() as connection:
+            rows = connection.execute(sa.select(t.versions).order_by(t.versions.c.version)).all()
+        return [VersionRow(**row._mapping) for row in rows]
+
+    # proxies
+
+    def seen_proxy(self, proxy_id: str, *, url: str, writer: str) -> None:
+        """Say that a proxy is alive, where, and under which name it writes its log."""
+        now = now_us()
+        row = {"proxy_id": proxy_id, "url": url, "writer": writer, "started_us": now, "seen_us": now}
+        with self._writers.begin() as connection:
+            connection.execute(insert_if_absent(connection, t.proxies, row))
+            known = t.proxies.c.proxy_id == proxy_id
+            connection.execute(t.proxies.update().where(known).values(url=url, writer=writer, seen_us=now))

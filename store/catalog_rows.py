@@ -1,0 +1,99 @@
+"""The catalog's rows as values: what `Catalog` takes and gives. JSON columns are plain Python data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRow:
+    """A registered session; `status` is None while it runs."""
+
+    session_id: str
+    group_id: str
+    metadata: dict[str, Any]
+    key_hash: str | None
+    created_us: int
+    status: str | None
+    info: dict[str, Any] | None
+    finished_us: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRow:
+    """A group of which no round has taken possession, with its finished sessions in the order they were registered."""
+
+    group_id: str
+    task: dict[str, Any] | None
+    group_size: int | None
+    created_us: int
+    session_ids: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationRow:
+    """One judgement of one call; `result` is what the server gave, as it gave it."""
+
+    call_id: str
+    session_id: str
+    group_id: str
+    round_id: int | None
+    content_hash: str
+    compiled: bool
+    correct: bool
+    fault: str | None
+    raw_reward: float
+    result: dict[str, Any]
+    created_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundRow:
+    """A round of training; `state` is "claimed" or "committed", `group_ids` are in the order of the claim."""
+
+    round_id: int
+    state: str
+    manifest: dict[str, Any]
+    group_ids: list[str]
+    weight_version: int | None
+    metrics: dict[str, Any] | None
+    claimed_us: int
+    committed_us: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionRow:
+    """A set of weights; `published_us` is None until engines serve it."""
+
+    version: int
+    path: str
+    parent: int | None
+    round_id: int | None
+    manifest_sha256: str
+    created_us: int
+    published_us: int | None
+    engines: list[str] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactedSegment:
+    """What compaction found in one segment."""
+
+    segment_id: str
+    num_records: int
+    num_bytes: int
+    bytes_dropped: int
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileRow:
+    """One Parquet file of calls; `path` is relative to the store's root."""
+
+    file_id: str
+    path: str
+    schema_version: int
+    num_calls: int
+    num_bytes: int
+    created_us: int

@@ -1,0 +1,169 @@
+"""The catalog's tables, as the code uses them. migrations.py makes them; a test holds the two against each other.
+
+Times are unix microseconds. Two keys carry invariants: a group is in `round_groups` once, so it is consumed once; a
+segment is in `file_sources` once, so it is compacted once. `one_open_round` lets one round at a time be claimed and
+not yet committed.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    text,
+)
+
+metadata = MetaData()
+
+segments = Table(
+    "segments",
+    metadata,
+    Column("segment_id", String, primary_key=True),
+    Column("num_records", Integer, nullable=False),
+    Column("num_bytes", BigInteger, nullable=False),
+    Column("bytes_dropped", BigInteger, nullable=False),
+    Column("reason", String),
+    Column("compacted_us", BigInteger, nullable=False),
+    Column("deleted_us", BigInteger),
+)
+
+files = Table(
+    "files",
+    metadata,
+    Column("file_id", String, primary_key=True),
+    Column("path", String, nullable=False),  # relative to the store's root
+    Column("schema_version", Integer, nullable=False),
+    Column("num_calls", Integer, nullable=False),
+    Column("num_bytes", BigInteger, nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+)
+
+file_sources = Table(
+    "file_sources",
+    metadata,
+    Column("segment_id", String, ForeignKey("segments.segment_id"), primary_key=True),
+    Column("file_id", String, ForeignKey("files.file_id"), index=True),  # none: the segment held no calls
+)
+
+# Places in the tree that changed after the call was compacted, because its parent was recorded late.
+relinks = Table(
+    "relinks",
+    metadata,
+    Column("call_id", String, primary_key=True),
+    Column("parent_call", String),
+    Column("prefix_len", Integer, nullable=False),
+    Column("depth", Integer, nullable=False),
+    Column("root_call", String, nullable=False),
+    Column("role", String, nullable=False),
+    Column("twin_of", String),
+    Column("ambiguous", Boolean, nullable=False),
+)
+
+groups = Table(
+    "groups",
+    metadata,
+    Column("group_id", String, primary_key=True),
+    Column("task", JSON(none_as_null=True)),
+    Column("group_size", Integer),
+    Column("created_us", BigInteger, nullable=False),
+)
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("session_id", String, primary_key=True),
+    Column("group_id", String, ForeignKey("groups.group_id"), nullable=False, index=True),
+    Column("metadata", JSON, nullable=False),
+    Column("key_hash", String, unique=True),
+    Column("created_us", BigInteger, nullable=False),
+    Column("status", String),  # none while it runs
+    Column("info", JSON(none_as_null=True)),
+    Column("finished_us", BigInteger),
+)
+
+rewards = Table(
+    "rewards",
+    metadata,
+    Column("session_id", String, ForeignKey("sessions.session_id"), primary_key=True),
+    Column("idempotency_key", String, primary_key=True),
+    Column("call_id", String),
+    Column("name", String, nullable=False),
+    Column("value", Float, nullable=False),
+    Column("source", String, nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+)
+
+evaluations = Table(
+    "evaluations",
+    metadata,
+    Column("call_id", String, primary_key=True),
+    Column("content_hash", String, primary_key=True),
+    Column("session_id", String, nullable=False, index=True),
+    Column("group_id", String, nullable=False, index=True),
+    Column("round_id", BigInteger),
+    Column("compiled", Boolean, nullable=False),
+    Column("correct", Boolean, nullable=False),
+    Column("fault", String),
+    Column("raw_reward", Float, nullable=False),
+    Column("result", JSON, nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+)
+
+rounds = Table(
+    "rounds",
+    metadata,
+    Column("round_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("state", String, nullable=False),  # claimed, committed
+    Column("manifest", JSON, nullable=False),
+    Column("weight_version", BigInteger),
+    Column("metrics", JSON(none_as_null=True)),
+    Column("claimed_us", BigInteger, nullable=False),
+    Column("committed_us", BigInteger),
+    Index(
+        "one_open_round",
+        "state",
+        unique=True,
+        sqlite_where=text("state = 'claimed'"),
+        postgresql_where=text("state = 'claimed'"),
+    ),
+)
+
+round_groups = Table(
+    "round_groups",
+    metadata,
+    Column("group_id", String, ForeignKey("groups.group_id"), primary_key=True),
+    Column("round_id", BigInteger, ForeignKey("rounds.round_id"), nullable=False, index=True),
+    Column("position", Integer, nullable=False),
+)
+
+versions = Table(
+    "versions",
+    metadata,
+    Column("version", BigInteger, primary_key=True, autoincrement=False),
+    Column("path", String, nullable=False),
+    Column("parent", BigInteger),
+    Column("round_id", BigInteger),
+    Column("manifest_sha256", String, nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+    Column("published_us", BigInteger),
+    Column("engines", JSON(none_as_null=True)),
+)
+
+proxies = Table(
+    "proxies",
+    metadata,
+    Column("proxy_id", String, primary_key=True),
+    Column("url", String, nullable=False),
+    Column("writer", String, nullable=False),
+    Column("started_us", BigInteger, nullable=False),
+    Column("seen_us", BigInteger, nullable=False),
+)

@@ -1,0 +1,199 @@
+"""Compaction: sealed log segments become one sorted Parquet file each time it runs.
+
+Invariants: a segment's calls are in the log or in one file, after a crash at any moment too; a file is complete and
+synced before the catalog names it; a segment is deleted only when the catalog names its file, and after a grace for
+readers with an older snapshot. Running it again after a crash does what was left to do: the file's name follows from
+its segments, so that a file that was never named is written over. Parents that arrive late change the places of calls
+stored before them, not their bytes. Not here: merging of files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from xxhash import xxh3_128_hexdigest
+
+from weir.store.catalog import Catalog
+from weir.store.catalog_engine import now_us
+from weir.store.catalog_files import deletable_segments, file_set, mark_deleted, publish_file
+from weir.store.catalog_rows import CompactedSegment, FileRow
+from weir.store.config import StoreConfig
+from weir.store.errors import CompactionRunning
+from weir.store.log import lock_file
+from weir.store.parquet_calls import call_table, write_calls
+from weir.store.records import SCHEMA_VERSION, CallRecord
+from weir.store.segment_file import SEAL_REQUEST, sync_folder
+from weir.store.segments import SEALED_SUFFIX, Segment, SegmentContents, list_segments
+from weir.store.snapshot import Placement, place
+
+FILE_BYTES = 256 * 2**20  # of log that go into one file: what compaction holds in memory at once
+SEAL_WAIT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactReport:
+    """What a compaction did."""
+
+    segments: int
+    calls: int
+    bytes_in: int
+    bytes_out: int
+    bytes_dropped: int = 0
+
+
+def compact(config: StoreConfig, seal_open: bool = False) -> CompactReport:
+    """Move all sealed segments into Parquet, those that dead writers left open too.
+
+    `seal_open` asks living writers to seal what they are writing, and waits for it for up to five seconds.
+    Raises CompactionRunning when another process is at it, SchemaTooNew, StoreCorrupt and StoreUnavailable.
+    """
+    report = CompactReport(segments=0, calls=0, bytes_in=0, bytes_out=0)
+    catalog = Catalog.open(config)
+    try:
+        with _only_compactor(config.root):
+            _seal_left_open(config.log_dir)
+            if seal_open:
+                _ask_to_seal(config.log_dir)
+            for chosen in _batches(_waiting(catalog, config.log_dir)):
+                report = _add(report, _compact_segments(catalog, config, chosen))
+            _delete_old_segments(catalog, config)
+    finally:
+        catalog.close()
+    return report
+
+
+@contextlib.contextmanager
+def _only_compactor(root: Path) -> Iterator[None]:
+    try:
+        fd = lock_file(root / "compact.lock")
+    except BlockingIOError as error:
+        raise CompactionRunning(f"cannot compact {root}: another process is doing it; wait for it to end") from error
+    try:
+        yield
+    finally:
+        os.close(fd)
+
+
+def _add(total: CompactReport, part: CompactReport) -> CompactReport:
+    return CompactReport(
+        segments=total.segments + part.segments,
+        calls=total.calls + part.calls,
+        bytes_in=total.bytes_in + part.bytes_in,
+        bytes_out=total.bytes_out + part.bytes_out,
+        bytes_dropped=total.bytes_dropped + part.bytes_dropped,
+    )
+
+
+def _seal_left_open(log_dir: Path) -> None:
+    """Rename the open segments of writers that are gone; what is torn at their ends stays torn."""
+    for segment in list_segments(log_dir):
+        if segment.sealed:
+            continue
+        with contextlib.suppress(BlockingIOError):
+            fd = lock_file(segment.folder / "lock")
+            try:
+                with contextlib.suppress(FileNotFoundError):  # sealed since it was listed
+                    segment.path.rename(segment.path.with_suffix(SEALED_SUFFIX))
+            finally:
+                os.close(fd)
+
+
+def _ask_to_seal(log_dir: Path) -> None:
+    """Leave a note in the folder of every writer with an open segment, and wait until they have followed it."""
+    asked = [segment for segment in list_segments(log_dir) if not segment.sealed]
+    for segment in asked:
+        (segment.folder / SEAL_REQUEST).touch()
+    deadline = time.monotonic() + SEAL_WAIT_S
+    while time.monotonic() < deadline and any(segment.path.exists() for segment in asked):
+        time.sleep(0.02)
+
+
+def _waiting(catalog: Catalog, log_dir: Path) -> list[Segment]:
+    segments = [segment for segment in list_segments(log_dir) if segment.sealed]
+    with catalog.reading().begin() as connection:
+        compacted = file_set(connection).compacted
+    return [segment for segment in segments if segment.segment_id not in compacted]
+
+
+def _batches(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
+    batch: list[Segment] = []
+    num_bytes = 0
+    for segment in segments:
+        size = segment.path.stat().st_size
+        if batch and num_bytes + size > FILE_BYTES:
+            yield batch
+            batch, num_bytes = [], 0
+        batch.append(segment)
+        num_bytes += size
+    if batch:
+        yield batch
+
+
+def _compact_segments(catalog: Catalog, config: StoreConfig, segments: Sequence[Segment]) -> CompactReport:
+    records: dict[str, CallRecord] = {}
+    sources: list[CompactedSegment] = []
+    for segment in segments:
+        contents = segment.read()
+        for record in contents.records:
+            records.setdefault(record.call_id, record)
+        sources.append(_source(segment, contents))
+    with catalog.reading().begin() as connection:
+        known = file_set(connection)
+    placed = place(list(records.values()), [config.root / file.path for file in known.files], known.relinks)
+    file = _write_file(config, sources, placed) if placed.fresh else None
+    publish_file(catalog, file, sources, placed.moved)
+    return CompactReport(
+        segments=len(sources),
+        calls=len(placed.fresh),
+        bytes_in=sum(source.num_bytes for source in sources),
+        bytes_out=file.num_bytes if file is not None else 0,
+        bytes_dropped=sum(source.bytes_dropped for source in sources),
+    )
+
+
+def _source(segment: Segment, contents: SegmentContents) -> CompactedSegment:
+    return CompactedSegment(
+        segment_id=segment.segment_id,
+        num_records=len(contents.records),
+        num_bytes=segment.path.stat().st_size,
+        bytes_dropped=contents.bytes_dropped,
+        reason=contents.reason,
+    )
+
+
+def _write_file(config: StoreConfig, sources: Sequence[CompactedSegment], placed: Placement) -> FileRow:
+    """Write aside, sync, rename: the file is there whole, and no reader knows of it yet."""
+    file_id = xxh3_128_hexdigest("\n".join(source.segment_id for source in sources).encode())
+    config.data_dir.mkdir(exist_ok=True)
+    path = config.data_dir / f"{file_id}.parquet"
+    aside = path.with_suffix(".tmp")
+    aside.unlink(missing_ok=True)
+    num_bytes = write_calls(call_table(placed.fresh, placed.places), aside)
+    aside.rename(path)
+    sync_folder(config.data_dir)
+    return FileRow(
+        file_id=file_id,
+        path=str(path.relative_to(config.root)),
+        schema_version=SCHEMA_VERSION,
+        num_calls=len(placed.fresh),
+        num_bytes=num_bytes,
+        created_us=now_us(),
+    )
+
+
+def _delete_old_segments(catalog: Catalog, config: StoreConfig) -> None:
+    before_us = now_us() - int(config.segment_grace_s * 1e6)
+    deleted = []
+    here = {segment.segment_id: segment for segment in list_segments(config.log_dir)}
+    for segment_id in deletable_segments(catalog, before_us):
+        if (config.log_dir / segment_id).parent.is_dir():  # else it lies on the machine of its writer
+            if segment_id in here:  # else it went just before a crash
+                here[segment_id].path.unlink(missing_ok=True)
+            deleted.append(segment_id)
+    if deleted:
+        mark_deleted(catalog, deleted)

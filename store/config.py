@@ -1,0 +1,49 @@
+"""The store's own settings: the section [store] of weir.toml."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class StoreConfig(BaseModel):
+    """Where records are kept, and what an acknowledgement means."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    root: Path = Field(default=Path("weir-data"), description="Folder of the store; it is made when it is missing.")
+    durability: Literal["os", "fsync"] = Field(
+        default="os",
+        description="When a call counts as recorded: handed to the operating system (survives kill -9), "
+        "or synced to the disk (survives a power cut).",
+    )
+    on_store_failure: Literal["refuse", "answer"] = Field(
+        default="refuse",
+        description="When a call cannot be recorded: refuse it, or answer it unrecorded and count the loss.",
+    )
+    segment_bytes: int = Field(default=64 * 2**20, ge=4096, description="Size at which a log segment is sealed.")
+    seal_age_s: float = Field(default=60.0, gt=0, description="Age at which a log segment with records is sealed.")
+    queue_records: int = Field(default=1024, ge=1, description="Records that may wait for the log; more are refused.")
+    segment_grace_s: float = Field(
+        default=300.0, ge=0, description="How long a compacted segment is kept for readers with an older snapshot."
+    )
+    catalog_url: str | None = Field(
+        default=None, description="SQLAlchemy URL of the catalog; none means catalog.sqlite in the store's folder."
+    )
+
+    @property
+    def log_dir(self) -> Path:
+        """Where each writer has a folder of segments."""
+        return self.root / "log"
+
+    @property
+    def data_dir(self) -> Path:
+        """Where compacted calls lie as Parquet."""
+        return self.root / "data"
+
+    @property
+    def url(self) -> str:
+        """The catalog's URL, with the default filled in."""
+        return self.catalog_url or f"sqlite:///{self.root.absolute() / 'catalog.sqlite'}"

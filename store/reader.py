@@ -1,0 +1,181 @@
+"""How recorded calls are read: whole, for training (`load_calls`), or in SQL (`connect`).
+
+Both see one snapshot, log included; neither needs compaction to have run. Not here: the views themselves (views.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from weir.store.config import StoreConfig
+from weir.store.errors import VersionUnknown
+from weir.store.parquet_calls import TOKEN_COLUMNS, call_tokens, groups_of_sessions, list_slices, read_groups, rebuild
+from weir.store.records import CallRecord, CaptureLevel, Logprobs, TokenIds, VersionSpan, unpack_logprobs
+from weir.store.snapshot import take_snapshot
+from weir.store.tree import CallTokens, link
+
+if TYPE_CHECKING:
+    import duckdb
+
+_BODY_COLUMNS = ("output_logprobs", "spans", "finish", "answer", "request", "sampling", "level")
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class StoredCall:
+    """A call as training needs it. The three arrays over the output have the same shape (T,)."""
+
+    call_id: str
+    session_id: str
+    group_id: str
+    parent_call: str | None
+    prompt_ids: TokenIds
+    output_ids: TokenIds
+    output_logprobs: Logprobs
+    versions: TokenIds  # the weight version that sampled each output token
+    finish: str
+    answer_text: str
+    messages: list[dict[str, Any]]
+    sampling: dict[str, Any]  # what the engine was asked for
+    started_us: int
+    finished_us: int
+    level: CaptureLevel
+
+
+def connect(store: Path | str | StoreConfig) -> duckdb.DuckDBPyConnection:
+    """A DuckDB connection with the views of docs/sql.md, over the store as it is now. It can change nothing in it."""
+    from weir.store.views import open_views
+
+    return open_views(store if isinstance(store, StoreConfig) else StoreConfig(root=Path(store)))
+
+
+def load_calls(config: StoreConfig, session_ids: Sequence[str]) -> dict[str, list[StoredCall]]:
+    """All calls of some sessions, each session's by start; a session without calls has an empty list.
+
+    Parents are looked for in the whole group of a session. Raises StoreCorrupt where stored bytes do not match their
+    hash, and VersionUnknown where an engine named its weights by something else than an integer.
+    """
+    wanted = set(session_ids)
+    snapshot = take_snapshot(config)
+    groups = groups_of_sessions(snapshot.paths, session_ids)
+    groups |= {record.group_id for record in snapshot.hot if record.session_id in wanted}
+    table = read_groups(snapshot.paths, sorted(groups), (*TOKEN_COLUMNS, *_BODY_COLUMNS))
+    bodies = _stored_bodies(table)
+    for record in snapshot.hot:
+        if record.group_id in groups:
+            bodies.setdefault(record.call_id, _hot_body(record))
+    found: dict[str, list[StoredCall]] = {session_id: [] for session_id in session_ids}
+    for group_id in sorted(groups):
+        members = [body for body in bodies.values() if body.group_id == group_id]
+        places = link([body.tokens for body in members])
+        for body in members:
+            if body.tokens.session_id in wanted:
+                found[body.tokens.session_id].append(_stored_call(body, places[body.tokens.call_id].parent_call))
+    for calls in found.values():
+        calls.sort(key=lambda call: (call.started_us, call.call_id))
+    return found
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class _Body:
+    """A call as it was kept, before it is interpreted."""
+
+    tokens: CallTokens
+    group_id: str
+    logprobs: Logprobs
+    spans: Sequence[VersionSpan]
+    finish: str
+    answer: bytes
+    request: bytes
+    sampling: dict[str, Any]
+    level: CaptureLevel
+
+
+def _hot_body(record: CallRecord) -> _Body:
+    return _Body(
+        tokens=call_tokens(record),
+        group_id=record.group_id,
+        logprobs=unpack_logprobs(record.output_logprobs),
+        spans=record.spans,
+        finish=record.finish.value,
+        answer=record.answer,
+        request=record.request,
+        sampling=record.sampling,
+        level=record.level,
+    )
+
+
+def _stored_bodies(table: pa.Table) -> dict[str, _Body]:
+    logprobs = list_slices(table["output_logprobs"])
+    rows = table.select(["group_id", "spans", "finish", "answer", "request", "sampling", "level"]).to_pylist()
+    return {
+        tokens.call_id: _Body(
+            tokens=tokens,
+            group_id=row["group_id"],
+            logprobs=logprobs[i],
+            spans=[VersionSpan(**span) for span in row["spans"]],
+            finish=row["finish"],
+            answer=row["answer"],
+            request=row["request"],
+            sampling=msgspec.json.decode(row["sampling"]),
+            level=CaptureLevel(row["level"]),
+        )
+        for i, (tokens, row) in enumerate(zip(rebuild(table), rows, strict=True))
+    }
+
+
+def _stored_call(body: _Body, parent_call: str | None) -> StoredCall:
+    tokens = body.tokens
+    return StoredCall(
+        call_id=tokens.call_id,
+        session_id=tokens.session_id,
+        group_id=body.group_id,
+        parent_call=parent_call,
+        prompt_ids=tokens.prompt_ids,
+        output_ids=tokens.output_ids,
+        output_logprobs=body.logprobs,
+        versions=token_versions(tokens.call_id, body.spans),
+        finish=body.finish,
+        answer_text=answer_text(body.answer),
+        messages=_messages(body.request),
+        sampling=body.sampling,
+        started_us=tokens.started_us,
+        finished_us=tokens.finished_us,
+        level=body.level,
+    )
+
+
+def token_versions(call_id: str, spans: Sequence[VersionSpan]) -> TokenIds:
+    """The weight version of every output token, shape (T,)."""
+    versions = np.zeros(spans[-1].end if spans else 0, np.int32)
+    for span in spans:
+        if span.version is None:
+            raise VersionUnknown(
+                f"call {call_id}: the engine named the weights of tokens {span.start}:{span.end} {span.label!r}, "
+                "which is no integer; start it with an integer --weight-version"
+            )
+        versions[span.start : span.end] = span.version
+    return versions
+
+
+def answer_text(answer: bytes) -> str:
+    """The content of a recorded answer; empty where there is none, or none that is text."""
+    message = msgspec.json.decode(answer) if answer else {}
+    content = message.get("content") if isinstance(message, dict) else None
+    return content if isinstance(content, str) else ""
+
+
+def _messages(request: bytes) -> list[dict[str, Any]]:
+    """The messages of a recorded request; a body that never was JSON was refused, and has none."""
+    try:
+        body = msgspec.json.decode(request)
+    except msgspec.DecodeError:
+        return []
+    messages = body.get("messages") if isinstance(body, dict) else None
+    return messages if isinstance(messages, list) else []

@@ -1,0 +1,106 @@
+"""A consistent view of the recorded set: the files of one catalog transaction, and the log segments not yet in them.
+
+Invariants: a call is in a snapshot once; every call that was acknowledged before the snapshot began is in it. The log
+is listed before the catalog is read, so that what is compacted in between is found in its file. Folders of Parquet
+files are never listed. Not here: SQL (views.py), or how a file comes to be (compact.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from weir.store.catalog import Catalog
+from weir.store.catalog_files import FileSet, file_set
+from weir.store.config import StoreConfig
+from weir.store.errors import StoreUnavailable
+from weir.store.parquet_calls import call_tokens, read_groups, rebuild, stored_places
+from weir.store.records import CallRecord
+from weir.store.segments import Segment, list_segments
+from weir.store.tree import Link, link
+
+ATTEMPTS = 3  # a segment may be deleted while a slow snapshot is taken; then it is taken again
+
+Rows = list[tuple[object, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """The recorded set at one moment."""
+
+    root: Path
+    fileset: FileSet
+    hot: list[CallRecord]  # in the log and in no file
+    tables: Mapping[str, Rows]  # the catalog tables that were asked for, at the same moment
+
+    @property
+    def paths(self) -> list[Path]:
+        """The Parquet files, oldest first."""
+        return [self.root / file.path for file in self.fileset.files]
+
+
+def take_snapshot(config: StoreConfig, tables: Sequence[sa.Table] = ()) -> Snapshot:
+    """Read the log and the catalog. Raises SchemaTooNew and StoreUnavailable."""
+    catalog = Catalog.open(config)
+    try:
+        for _ in range(ATTEMPTS):
+            segments = list_segments(config.log_dir)
+            with catalog.reading().begin() as connection:
+                fileset = file_set(connection)
+                rows: dict[str, Rows] = {
+                    table.name: [tuple(row) for row in connection.execute(sa.select(table))] for table in tables
+                }
+            try:
+                hot = read_records(segment for segment in segments if segment.segment_id not in fileset.compacted)
+            except FileNotFoundError:
+                continue
+            return Snapshot(root=config.root, fileset=fileset, hot=hot, tables=rows)
+    finally:
+        catalog.close()
+    raise StoreUnavailable(
+        f"cannot read the log of {config.root}: its segments were deleted {ATTEMPTS} times while they were being read; "
+        "raise store.segment_grace_s"
+    )
+
+
+def read_records(segments: Iterable[Segment]) -> list[CallRecord]:
+    """The calls of some segments; one that was appended twice counts once."""
+    records: dict[str, CallRecord] = {}
+    for segment in segments:
+        for record in segment.read().records:
+            records.setdefault(record.call_id, record)
+    return list(records.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Where records stand in the trees of their groups."""
+
+    fresh: list[CallRecord]  # the given records that were not stored before
+    places: dict[str, Link]  # of the fresh records
+    moved: dict[str, Link]  # of stored calls whose place is another one now that the fresh records are known
+
+
+def place(records: Sequence[CallRecord], files: Sequence[Path], known_moves: Mapping[str, Link]) -> Placement:
+    """Link records with the stored calls of their groups. Raises StoreCorrupt when those cannot be rebuilt."""
+    table = read_groups(files, sorted({record.group_id for record in records}))
+    stored = {**stored_places(table), **known_moves}
+    groups: dict[str, list[str]] = {}
+    tokens = {call.call_id: call for call in rebuild(table)}
+    for call_id, group_id in zip(table["call_id"].to_pylist(), table["group_id"].to_pylist(), strict=True):
+        groups.setdefault(group_id, []).append(call_id)
+    fresh = [record for record in records if record.call_id not in tokens]
+    for record in fresh:
+        tokens[record.call_id] = call_tokens(record)
+        groups.setdefault(record.group_id, []).append(record.call_id)
+    places: dict[str, Link] = {}
+    for members in groups.values():
+        places.update(link([tokens[call_id] for call_id in members]))
+    return Placement(
+        fresh=fresh,
+        places={record.call_id: places[record.call_id] for record in fresh},
+        moved={call_id: at for call_id, at in places.items() if call_id in stored and stored[call_id] != at},
+    )

@@ -1,0 +1,82 @@
+"""What a store consists of, for people who look after it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from weir.store import catalog_schema as t
+from weir.store.catalog import Catalog
+from weir.store.catalog_files import file_set
+from weir.store.config import StoreConfig
+from weir.store.log import writer_is_alive
+from weir.store.segments import list_segments
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreStatus:
+    """Counts at one moment. A segment that a living writer is writing may have a torn end; that is no damage."""
+
+    catalog: str
+    stored_calls: int
+    hot_calls: int
+    files: int
+    file_bytes: int
+    open_segments: int
+    sealed_segments: int
+    log_bytes: int
+    compacted_segments: int
+    bytes_dropped: int
+    damaged: list[tuple[str, str]]  # segment, and why not all of it could be read
+    sessions: int
+    groups: int
+    rounds: int
+
+    @property
+    def calls(self) -> int:
+        """All calls."""
+        return self.stored_calls + self.hot_calls
+
+
+def store_status(config: StoreConfig) -> StoreStatus:
+    """Count everything; every segment of the log is read. Raises SchemaTooNew and StoreUnavailable."""
+    segments = list_segments(config.log_dir)
+    catalog = Catalog.open(config)
+    try:
+        with catalog.reading().begin() as connection:
+            fileset = file_set(connection)
+            counts = {
+                table.name: connection.scalar(sa.select(sa.func.count()).select_from(table)) or 0
+                for table in (t.sessions, t.groups, t.rounds)
+            }
+            damaged = [
+                (row.segment_id, row.reason, row.bytes_dropped)
+                for row in connection.execute(sa.select(t.segments).where(t.segments.c.reason.is_not(None)))
+            ]
+    finally:
+        catalog.close()
+    hot_calls, log_bytes = 0, 0
+    waiting = [segment for segment in segments if segment.segment_id not in fileset.compacted]
+    for segment in waiting:
+        contents = segment.read()
+        hot_calls += len(contents.records)
+        log_bytes += contents.num_bytes
+        if contents.reason is not None and (segment.sealed or not writer_is_alive(segment.folder)):
+            damaged.append((segment.segment_id, contents.reason, contents.bytes_dropped))
+    return StoreStatus(
+        catalog=sa.make_url(config.url).render_as_string(hide_password=True),
+        stored_calls=sum(file.num_calls for file in fileset.files),
+        hot_calls=hot_calls,
+        files=len(fileset.files),
+        file_bytes=sum(file.num_bytes for file in fileset.files),
+        open_segments=sum(not segment.sealed for segment in waiting),
+        sealed_segments=sum(segment.sealed for segment in waiting),
+        log_bytes=log_bytes,
+        compacted_segments=len(fileset.compacted),
+        bytes_dropped=sum(dropped for _, _, dropped in damaged),
+        damaged=[(segment_id, reason) for segment_id, reason, _ in damaged],
+        sessions=counts["sessions"],
+        groups=counts["groups"],
+        rounds=counts["rounds"],
+    )

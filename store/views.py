@@ -1,0 +1,110 @@
+"""The SQL views over a snapshot: calls, tokens, sessions, branches, groups, rewards, evaluations, rounds, versions.
+
+Invariants: one connection is one snapshot; DuckDB may read the snapshot's Parquet files and nothing else, and its
+settings are locked; what it holds of the catalog and the log is its own copy. docs/sql.md documents the columns, and a
+test holds the two against each other. Not here: which statements a user may send (scripts/store_commands.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import sqlalchemy as sa
+
+from weir.store import catalog_schema as t
+from weir.store.config import StoreConfig
+from weir.store.parquet_calls import PLACE_COLUMNS, SCHEMA, call_table
+from weir.store.snapshot import Placement, Rows, place, take_snapshot
+from weir.store.tree import Link
+from weir.store.views_sql import VIEWS
+
+CATALOG_TABLES = (t.groups, t.sessions, t.rewards, t.evaluations, t.rounds, t.round_groups, t.versions)
+
+
+def open_views(config: StoreConfig) -> duckdb.DuckDBPyConnection:
+    """A DuckDB connection with all views, over the store as it is now."""
+    snapshot = take_snapshot(config, CATALOG_TABLES)
+    placed = Placement(fresh=[], places={}, moved={})
+    if snapshot.hot:
+        placed = place(snapshot.hot, snapshot.paths, snapshot.fileset.relinks)
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'UTC'; CREATE SCHEMA stored")
+    for table in CATALOG_TABLES:
+        _keep(connection, table.name, _catalog_arrow(table, snapshot.tables[table.name]))
+        _json_columns(connection, table)
+    _keep(connection, "hot", call_table(placed.fresh, placed.places))
+    moved = {**snapshot.fileset.relinks, **placed.moved}
+    _keep(connection, "relinks", _relinks_arrow(moved))
+    paths = [str(path) for path in snapshot.paths]
+    connection.execute(f"CREATE VIEW stored.calls AS {_calls_sql(paths, any_moved=bool(moved))}")
+    for name, query in VIEWS.items():
+        connection.execute(f"CREATE VIEW {name} AS {query}")
+    _lock(connection, paths)
+    return connection
+
+
+def _lock(connection: duckdb.DuckDBPyConnection, paths: Sequence[str]) -> None:
+    if paths:
+        connection.execute("SET allowed_paths = $1", [list(paths)])
+    connection.execute("SET enable_external_access = false; SET lock_configuration = true")
+
+
+def _calls_sql(paths: Sequence[str], any_moved: bool) -> str:
+    """The call columns of files and log together, with the places that changed since compaction."""
+    hot = "SELECT * FROM stored.hot"
+    if not paths:
+        return hot
+    listed = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
+    files = f"read_parquet([{listed}])"
+    if not any_moved:
+        return f"SELECT * FROM {files} UNION ALL {hot}"
+    columns = ", ".join(
+        f"CASE WHEN m.call_id IS NULL THEN f.{name} ELSE m.{name} END AS {name}"
+        if name in PLACE_COLUMNS
+        else f"f.{name}"
+        for name in SCHEMA.names
+    )
+    return f"SELECT {columns} FROM {files} f LEFT JOIN stored.relinks m ON m.call_id = f.call_id UNION ALL {hot}"
+
+
+def _keep(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> None:
+    """Copy an Arrow table into the connection."""
+    connection.register("arriving", table)
+    connection.execute(f"CREATE TABLE stored.{name} AS SELECT * FROM arriving")
+    connection.unregister("arriving")
+
+
+def _json_columns(connection: duckdb.DuckDBPyConnection, table: sa.Table) -> None:
+    for column in table.columns:
+        if isinstance(column.type, sa.JSON):
+            connection.execute(f"ALTER TABLE stored.{table.name} ALTER {column.name} TYPE JSON")
+
+
+def _arrow_type(column: sa.Column[Any]) -> pa.DataType:
+    for kind, arrow in ((sa.Boolean, pa.bool_()), (sa.Integer, pa.int64()), (sa.Float, pa.float64())):
+        if isinstance(column.type, kind):
+            return arrow
+    return pa.string()
+
+
+def _catalog_arrow(table: sa.Table, rows: Rows) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) or [()] * len(table.columns)
+    arrays = {}
+    for column, values in zip(table.columns, columns, strict=True):
+        if isinstance(column.type, sa.JSON):
+            values = tuple(None if value is None else json.dumps(value) for value in values)
+        arrays[column.name] = pa.array(values, _arrow_type(column))
+    return pa.table(arrays)
+
+
+def _relinks_arrow(moved: Mapping[str, Link]) -> pa.Table:
+    schema = pa.schema([SCHEMA.field("call_id"), *(SCHEMA.field(name) for name in PLACE_COLUMNS)])
+    rows = [
+        {"call_id": call_id, **{name: getattr(place, name) for name in PLACE_COLUMNS}}
+        for call_id, place in moved.items()
+    ]
+    return pa.Table.from_pylist(rows, schema=schema)

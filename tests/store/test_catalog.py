@@ -1,0 +1,247 @@
+"""The catalog: idempotent words, exclusive claims, and a schema that the migrations really make."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+
+from weir.store.catalog import Catalog
+from weir.store.catalog_rows import EvaluationRow
+from weir.store.catalog_schema import metadata
+from weir.store.config import StoreConfig
+from weir.store.errors import (
+    QueryRefused,
+    RewardConflict,
+    RoundConflict,
+    SchemaTooNew,
+    SessionConflict,
+    SessionUnknown,
+    StoreUnavailable,
+    VersionConflict,
+    VersionUnknown,
+)
+
+FORK = multiprocessing.get_context("fork")
+
+
+@pytest.fixture
+def catalog(config: StoreConfig) -> Iterator[Catalog]:
+    opened = Catalog.open(config)
+    yield opened
+    opened.close()
+
+
+def register(catalog: Catalog, session_id: str, group_id: str = "g", **changes: Any) -> None:
+    given: dict[str, Any] = {"task": None, "group_size": None, "metadata": {}, "key_hash": None}
+    catalog.register_session(session_id, group_id, **{**given, **changes})
+
+
+def finished_group(catalog: Catalog, group_id: str, size: int = 2, task: dict[str, Any] | None = None) -> None:
+    for i in range(size):
+        register(catalog, f"{group_id}-{i}", group_id, group_size=size, task=task)
+        catalog.finish_session(f"{group_id}-{i}", status="done", info={})
+
+
+def evaluation(call_id: str, content_hash: str, raw_reward: float, created_us: int) -> EvaluationRow:
+    return EvaluationRow(
+        call_id=call_id,
+        session_id="s",
+        group_id="g",
+        round_id=None,
+        content_hash=content_hash,
+        compiled=True,
+        correct=raw_reward == 1.0,
+        fault=None,
+        raw_reward=raw_reward,
+        result={"trials": 5},
+        created_us=created_us,
+    )
+
+
+def test_the_migrations_make_exactly_the_tables_that_the_code_uses(catalog: Catalog) -> None:
+    with catalog.reading().connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+
+
+def test_a_catalog_of_a_later_weir_is_refused(config: StoreConfig, catalog: Catalog) -> None:
+    with catalog.writing().begin() as connection:
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '0099_later'"))
+    with pytest.raises(SchemaTooNew, match="0099_later"):
+        Catalog.open(config)
+
+
+def test_a_folder_that_cannot_be_made_is_reported_in_one_line(config: StoreConfig) -> None:
+    config.root.write_text("a file in the way")
+    with pytest.raises(StoreUnavailable, match=r"cannot open the catalog .*: .*File exists"):
+        Catalog.open(config)
+
+
+def test_registering_again_with_the_same_values_changes_nothing(catalog: Catalog) -> None:
+    given = {"task": {"task_id": "add"}, "group_size": 4, "metadata": {"agent": "x"}, "key_hash": "k1"}
+    register(catalog, "s1", **given)
+    before = catalog.find_session("s1")
+    register(catalog, "s1", **given)
+    assert catalog.find_session("s1") == before == catalog.find_session_by_key("k1")
+    assert before is not None
+    assert (before.group_id, before.metadata, before.status) == ("g", {"agent": "x"}, None)
+    assert catalog.find_session("other") is None
+
+
+@pytest.mark.parametrize("change", [{"metadata": {"a": 1}}, {"key_hash": "k"}, {"group_id": "h"}, {"group_size": 9}])
+def test_registering_again_with_other_values_is_refused(catalog: Catalog, change: dict[str, Any]) -> None:
+    register(catalog, "s1", group_size=2)
+    with pytest.raises(SessionConflict, match=r"s1|group g"):
+        register(catalog, "s1", **change)
+
+
+def test_a_key_belongs_to_one_session(catalog: Catalog) -> None:
+    register(catalog, "s1", key_hash="k")
+    with pytest.raises(SessionConflict, match="s2"):
+        register(catalog, "s2", key_hash="k")
+
+
+def test_a_session_may_bring_the_task_that_its_group_lacked(catalog: Catalog) -> None:
+    register(catalog, "g-early", "g")
+    finished_group(catalog, "g", size=1, task={"task_id": "add"})
+    assert catalog.ready_groups(5)[0].task == {"task_id": "add"}
+
+
+def test_a_session_finishes_once(catalog: Catalog) -> None:
+    register(catalog, "s1")
+    catalog.finish_session("s1", status="failed", info={"why": "crash"})
+    first = catalog.find_session("s1")
+    catalog.finish_session("s1", status="failed", info={"why": "another"})
+    assert catalog.find_session("s1") == first
+    assert first is not None and first.info == {"why": "crash"}
+    with pytest.raises(SessionConflict, match="ended as failed"):
+        catalog.finish_session("s1", status="done", info={})
+    with pytest.raises(SessionUnknown):
+        catalog.finish_session("nobody", status="done", info={})
+
+
+def test_a_reward_is_kept_once_per_idempotency_key(catalog: Catalog) -> None:
+    register(catalog, "s1")
+    reward: dict[str, Any] = {"call_id": None, "name": "judge", "source": "test", "idempotency_key": "k"}
+    assert catalog.add_reward("s1", value=0.5, **reward) is True
+    assert catalog.add_reward("s1", value=0.5, **reward) is False
+    with pytest.raises(RewardConflict, match=r"0\.5"):
+        catalog.add_reward("s1", value=0.7, **reward)
+    with pytest.raises(SessionUnknown):
+        catalog.add_reward("nobody", value=0.5, **reward)
+
+
+def test_evaluations_are_kept_once_and_the_latest_is_given(catalog: Catalog) -> None:
+    first, later = evaluation("c1", "h1", 0.1, 10), evaluation("c1", "h2", 1.0, 20)
+    catalog.add_evaluations([first, later])
+    catalog.add_evaluations([evaluation("c1", "h1", 0.9, 99)])
+    assert catalog.evaluations_of(["c1", "c2"]) == {"c1": later}
+    catalog.add_evaluations([])
+    assert catalog.evaluations_of([]) == {}
+
+
+def test_a_group_is_ready_when_all_its_sessions_are_finished_and_until_a_round_claims_it(catalog: Catalog) -> None:
+    finished_group(catalog, "g1", task={"family": "rows"})
+    finished_group(catalog, "g2", task={"family": "binary"})
+    register(catalog, "g3-0", "g3", group_size=1)
+    assert [(g.group_id, g.session_ids) for g in catalog.ready_groups(9)] == [
+        ("g1", ["g1-0", "g1-1"]),
+        ("g2", ["g2-0", "g2-1"]),
+    ]
+    assert [g.group_id for g in catalog.ready_groups(1)] == ["g1"]
+    assert [g.group_id for g in catalog.ready_groups(9, "json_extract(task, '$.family') = 'binary'")] == ["g2"]
+    with pytest.raises(QueryRefused, match="colour"):
+        catalog.ready_groups(9, "colour = 'red'")
+    catalog.claim_groups(1, ["g2"], {"seed": 3})
+    assert [g.group_id for g in catalog.ready_groups(9)] == ["g1"]
+
+
+def test_a_round_is_claimed_once_and_committed_once(catalog: Catalog) -> None:
+    for name in ("b", "a", "c"):
+        finished_group(catalog, name)
+    catalog.claim_groups(1, ["b", "a"], {"seed": 3})
+    claimed = catalog.open_round()
+    assert claimed is not None
+    assert (claimed.round_id, claimed.group_ids, claimed.manifest) == (1, ["b", "a"], {"seed": 3})
+    with pytest.raises(RoundConflict):
+        catalog.claim_groups(1, ["b", "a"], {"seed": 3})
+    with pytest.raises(RoundConflict):
+        catalog.claim_groups(2, ["c"], {})  # one open round at a time
+    catalog.commit_round(1, 7, {"loss": 0.5})
+    done = catalog.rounds()
+    catalog.commit_round(1, 7, {"loss": 0.9})
+    assert catalog.rounds() == done
+    assert (done[0].weight_version, done[0].metrics, catalog.open_round()) == (7, {"loss": 0.5}, None)
+    with pytest.raises(RoundConflict, match="version 7"):
+        catalog.commit_round(1, 8, {})
+    with pytest.raises(RoundConflict, match="round 9"):
+        catalog.commit_round(9, 8, {})
+
+
+def test_a_claim_takes_all_its_groups_or_none(catalog: Catalog) -> None:
+    finished_group(catalog, "a")
+    finished_group(catalog, "b")
+    catalog.claim_groups(1, ["a"], {})
+    catalog.commit_round(1, 1, {})
+    with pytest.raises(RoundConflict):
+        catalog.claim_groups(2, ["b", "a"], {})
+    assert [g.group_id for g in catalog.ready_groups(9)] == ["b"]
+    assert catalog.open_round() is None
+
+
+def claim(config: StoreConfig, round_id: int, start: Any, results: Any) -> None:
+    catalog = Catalog.open(config)
+    start.wait()
+    try:
+        catalog.claim_groups(round_id, ["a", "b"], {"by": round_id})
+    except RoundConflict:
+        results.put(None)
+    else:
+        results.put(round_id)
+
+
+def test_of_processes_that_claim_the_same_groups_at_once_one_wins(catalog: Catalog, config: StoreConfig) -> None:
+    finished_group(catalog, "a")
+    finished_group(catalog, "b")
+    start, results = FORK.Barrier(3), FORK.Queue()
+    processes = [FORK.Process(target=claim, args=(config, i, start, results)) for i in (1, 2, 3)]
+    for process in processes:
+        process.start()
+    winners = [winner for winner in (results.get(timeout=30) for _ in processes) if winner is not None]
+    for process in processes:
+        process.join()
+    assert [r.round_id for r in catalog.rounds()] == winners
+    assert len(winners) == 1
+
+
+def test_many_threads_write_one_catalog_that_they_all_open_first(config: StoreConfig) -> None:
+    def write(i: int) -> None:
+        catalog = Catalog.open(config)
+        for j in range(10):
+            register(catalog, f"s{i}-{j}", f"g{j}")
+        catalog.close()
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(write, range(8)))
+    catalog = Catalog.open(config)
+    assert all(catalog.find_session(f"s{i}-{j}") is not None for i in range(8) for j in range(10))
+    catalog.close()
+
+
+def test_a_version_names_one_set_of_weights(catalog: Catalog) -> None:
+    first: dict[str, Any] = {"path": "versions/1", "parent": None, "round_id": None, "manifest_sha256": "aa"}
+    catalog.add_version(1, **first)
+    catalog.add_version(1, **first)
+    with pytest.raises(VersionConflict, match="version 1"):
+        catalog.add_version(1, **{**first, "manifest_sha256": "bb"})
+    catalog.set_published(1, 123, ["http://e1"])
+    [row] = catalog.versions()
+    assert (row.version, row.published_us, row.engines) == (1, 123, ["http://e1"])
+    with pytest.raises(VersionUnknown):
+        catalog.set_published(2, 1, [])

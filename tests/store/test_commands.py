@@ -1,0 +1,131 @@
+"""The commands that ask the store, run as a user runs them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from weir.scripts import store_commands
+from weir.scripts.errors import CommandError
+from weir.store.catalog import Catalog
+from weir.store.config import StoreConfig
+from weir.store.errors import StoreError
+
+app = typer.Typer()
+for name in ("sql", "sessions", "show", "store_status", "store_compact"):
+    app.command(name.removeprefix("store_"))(getattr(store_commands, name))
+
+
+def weir(folder: Path, *words: str, stdin: str = "") -> tuple[int, str, str]:
+    """Exit status, stdout and stderr of a command in a folder without a weir.toml, errors as `weir` prints them."""
+    with contextlib.chdir(folder):
+        done = CliRunner().invoke(app, words, input=stdin)
+    if isinstance(done.exception, StoreError | CommandError):
+        return done.exception.exit_code, done.stdout, f"weir: {done.exception}\n"
+    return done.exit_code, done.stdout, done.stderr
+
+
+@pytest.fixture
+def filled(config: StoreConfig, record: Any, make_call: Any) -> list[str]:
+    """Arguments that name a store with session s-1 of two calls over two versions, and its neighbour s-2."""
+    catalog = Catalog.open(config)
+    catalog.register_session("s-1", "g", task=None, group_size=None, metadata={}, key_hash=None)
+    reward: dict[str, Any] = {"name": "r", "source": "t", "idempotency_key": "k"}
+    catalog.add_reward("s-1", call_id="a", value=0.25, **reward)
+    catalog.close()
+    record(
+        [
+            make_call(
+                "a", [1], [2, 3], session_id="s-1", text="one [line]\nand another", versions=[(1, "1"), (1, "2")]
+            ),
+            make_call("b", [1, 2, 3, 4], [5], session_id="s-1", at=2_000_000, text=""),
+            make_call("c", [9], [9], session_id="s-2", at=3_000_000),
+        ]
+    )
+    return ["--root", str(config.root)]
+
+
+def test_sql_prints_a_table_json_or_csv(tmp_path: Path, filled: list[str]) -> None:
+    query = "SELECT call_id, text, output_ids, started_at FROM calls ORDER BY 1 LIMIT 1"
+    status, out, err = weir(tmp_path, "sql", query, *filled)
+    assert (status, err) == (0, "1 row\n")
+    assert [line.split() for line in out.splitlines() if "one" in line] == [
+        ["a", "one", "[line]", "and", "another", "[2,", "3]", "1970-01-01T00:00:01"]
+    ]
+    assert json.loads(weir(tmp_path, "sql", "-f", "json", query, *filled)[1]) == [
+        {"call_id": "a", "text": "one [line]\nand another", "output_ids": [2, 3], "started_at": "1970-01-01T00:00:01"}
+    ]
+    assert weir(tmp_path, "sql", "--format", "csv", *filled, stdin=query)[1] == (
+        'call_id,text,output_ids,started_at\na,"one [line]\nand another","[2, 3]",1970-01-01T00:00:01\n'
+    )
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("SELECT colour FROM calls", 'Referenced column "colour" not found'),
+        ("SELECT * FROM cals", "Table with name cals does not exist"),
+        ("SELEC", "syntax error"),
+        ("DROP VIEW calls", "give one SELECT"),
+        ("SELECT 1; DROP VIEW calls", "give one SELECT"),
+        ("COPY (SELECT 1) TO 'x.csv'", "give one SELECT"),
+        ("EXPLAIN ANALYZE COPY (SELECT 1) TO 'x.csv'", "give one SELECT"),
+        ("", "give one SELECT"),
+    ],
+)
+def test_a_wrong_query_is_one_line_and_status_2(tmp_path: Path, filled: list[str], query: str, message: str) -> None:
+    status, out, err = weir(tmp_path, "sql", *filled, stdin=query)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert message in err and "calls, tokens, " in err
+
+
+def test_a_store_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    status, _, err = weir(tmp_path, "sql", "SELECT 1", "--root", "nowhere")
+    assert (status, err.splitlines()) == (
+        2,
+        ["weir: there is no store in nowhere: name its folder by --root, or its weir.toml by --config"],
+    )
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_sessions_are_listed_latest_first(tmp_path: Path, filled: list[str]) -> None:
+    status, out, _ = weir(tmp_path, "sessions", *filled)
+    rows = [line.split() for line in out.splitlines() if line.startswith((" s-", "s-"))]
+    assert status == 0
+    assert [row[:-2] for row in rows] == [
+        ["s-2", "g", "seen", "1", "1", "1", "1", "0"],
+        ["s-1", "g", "running", "2", "2", "2", "3", "0.25", "0–2"],
+    ]
+    assert "s-" not in weir(tmp_path, "sessions", "--group", "other", *filled)[1]
+
+
+def test_show_draws_the_tree_of_a_session_or_group(tmp_path: Path, filled: list[str]) -> None:
+    status, out, _ = weir(tmp_path, "show", "s-1", *filled)
+    assert status == 0
+    assert out.splitlines() == [
+        "s-1  group g  running  2 calls  reward 0.25",
+        "└── root stop  1 (+1) → 2 tokens  v1:0-1 v2:1-2  reward 0.25  a",
+        "    one [line]",
+        "    └── turn stop  4 (+1) → 1 tokens  v0  b",
+    ]
+    assert "    │   and another" in weir(tmp_path, "show", "s-1", "--text", *filled)[1].replace(
+        "    and", "    │   and"
+    )
+    whole_group = weir(tmp_path, "show", "g", *filled)[1]
+    assert [line.split()[0] for line in whole_group.splitlines() if line.startswith("s-")] == ["s-1", "s-2"]
+    status, _, err = weir(tmp_path, "show", "s", *filled)
+    assert (status, err) == (2, "weir: 's' fits 2 ids: s-1, s-2; give more of the id\n")
+    assert weir(tmp_path, "show", "x", *filled)[0] == 2
+
+
+def test_status_and_compact_say_what_there_is(tmp_path: Path, filled: list[str]) -> None:
+    assert "3: 0 in Parquet, 3 in the log" in weir(tmp_path, "status", *filled)[1]
+    status, out, _ = weir(tmp_path, "compact", *filled)
+    assert (status, out.split(",")[0]) == (0, "compacted 1 segments: 3 calls")
+    assert "3: 3 in Parquet, 0 in the log" in weir(tmp_path, "status", *filled)[1]

@@ -1,0 +1,414 @@
+"""The write-ahead log: what was acknowledged is read back, whatever happens to the writer or the disk."""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+import random
+import resource
+import shutil
+import signal
+import struct
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weir.store import segment_file
+from weir.store.config import StoreConfig
+from weir.store.errors import LogClosed, LogFull, LogLocked, SchemaTooNew, StoreUnavailable
+from weir.store.log import LogWriter, read_segment
+from weir.store.records import SCHEMA_VERSION, CallRecord, encode_record
+from weir.store.segments import HEADER, frame_bytes, header_bytes, list_segments
+
+FORK = multiprocessing.get_context("fork")
+WAIT_S = 20.0
+
+
+def names(config: StoreConfig) -> list[str]:
+    """Every call that can be read, in the order of the log."""
+    return [record.call_id for segment in list_segments(config.log_dir) for record in segment.read().records]
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def log(config: StoreConfig) -> Iterator[LogWriter]:
+    writer = LogWriter(config.root, "proxy", config)
+    yield writer
+    writer.close()
+
+
+def test_an_acknowledged_record_is_readable_at_once_and_unchanged(
+    log: LogWriter, config: StoreConfig, make_call: Any
+) -> None:
+    sent = make_call("a", [1, 2], [3, 4], versions=[(1, "6"), (1, "7")])
+    log.append(sent).result(WAIT_S)
+    [segment] = list_segments(config.log_dir)
+    assert not segment.sealed
+    contents = segment.read()
+    assert (contents.records, contents.bytes_dropped, contents.reason) == ([sent], 0, None)
+    assert log.stats.records == 1
+    assert log.stats.bytes == len(frame_bytes(encode_record(sent)))
+
+
+def test_close_seals_what_was_written_and_may_be_called_twice(config: StoreConfig, make_call: Any) -> None:
+    log = LogWriter(config.root, "proxy", config)
+    futures = [log.append(make_call(str(i), [i], [i])) for i in range(200)]
+    log.close()
+    log.close()
+    assert [future.result() for future in futures] == [None] * 200
+    assert names(config) == [str(i) for i in range(200)]
+    assert all(segment.sealed for segment in list_segments(config.log_dir))
+    with pytest.raises(LogClosed):
+        log.append(make_call("late", [1], [1])).result()
+
+
+def test_a_sealed_segment_has_no_zeros_left(config: StoreConfig, make_call: Any) -> None:
+    log = LogWriter(config.root, "proxy", config)
+    sent = make_call("a", [1], [2])
+    log.append(sent).result(WAIT_S)
+    log.close()
+    [segment] = list_segments(config.log_dir)
+    assert segment.path.stat().st_size == HEADER.size + len(frame_bytes(encode_record(sent)))
+
+
+def test_segments_are_sealed_by_size(log: LogWriter, config: StoreConfig, make_call: Any) -> None:
+    for i in range(10):
+        log.append(make_call(str(i), range(12_000), [i])).result(WAIT_S)  # two of 48 kB do not fit into 64 KiB
+    segments = list_segments(config.log_dir)
+    assert [segment.sealed for segment in segments] == [True] * (len(segments) - 1) + [False]
+    assert len(segments) == 10
+    assert names(config) == [str(i) for i in range(10)]
+
+
+def test_a_record_larger_than_a_segment_gets_a_segment_of_its_own(
+    log: LogWriter, config: StoreConfig, make_call: Any
+) -> None:
+    big = make_call("big", range(50_000), [1])
+    log.append(big).result(WAIT_S)
+    assert list_segments(config.log_dir)[0].read().records == [big]
+
+
+def test_segments_are_sealed_by_age_without_new_records(config: StoreConfig, make_call: Any) -> None:
+    quick = config.model_copy(update={"seal_age_s": 0.01})
+    log = LogWriter(quick.root, "proxy", quick)
+    log.append(make_call("a", [1], [2])).result(WAIT_S)
+    wait_until(lambda: list_segments(config.log_dir)[0].sealed)
+    assert names(config) == ["a"]
+    log.close()
+
+
+def test_fsync_mode_syncs_before_it_acknowledges(
+    config: StoreConfig, make_call: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    real = os.fdatasync
+    monkeypatch.setattr(os, "fdatasync", lambda fd: (synced.append(fd), real(fd))[1])
+    careful = config.model_copy(update={"durability": "fsync"})
+    log = LogWriter(careful.root, "proxy", careful)
+    log.append(make_call("a", [1], [2])).result(WAIT_S)
+    assert len(synced) == 1
+    log.close()
+    assert names(config) == ["a"]
+
+
+def test_a_writer_name_belongs_to_one_process(log: LogWriter, config: StoreConfig) -> None:
+    with pytest.raises(LogLocked, match="another process"):
+        LogWriter(config.root, "proxy", config)
+    with pytest.raises(ValueError, match="no name"):
+        LogWriter(config.root, "../elsewhere", config)
+
+
+def test_a_number_is_never_used_twice_although_segments_were_deleted(config: StoreConfig, make_call: Any) -> None:
+    for expected in (1, 2):
+        log = LogWriter(config.root, "proxy", config)
+        log.append(make_call("a", [1], [2])).result(WAIT_S)
+        log.close()
+        [segment] = list_segments(config.log_dir)
+        assert segment.seq == expected
+        segment.path.unlink()
+
+
+def test_a_record_that_cannot_be_encoded_fails_alone(log: LogWriter, config: StoreConfig, make_call: Any) -> None:
+    good = log.append(make_call("good", [1], [2]))
+    bad = log.append(make_call("bad", [1], [2], sampling={"x": object()}))
+    later = log.append(make_call("later", [1], [2]))
+    with pytest.raises(ValueError, match="bad"):
+        bad.result(WAIT_S)
+    assert good.result(WAIT_S) is None and later.result(WAIT_S) is None
+    assert names(config) == ["good", "later"]
+    assert log.stats.failed == 1
+
+
+def test_a_waiter_that_goes_away_does_not_take_the_record_with_it(
+    log: LogWriter, config: StoreConfig, make_call: Any
+) -> None:
+    assert log.append(make_call("a", [1], [2])).cancel() is False
+    log.close()
+    assert names(config) == ["a"]
+
+
+def test_a_full_queue_refuses_and_says_so(config: StoreConfig, make_call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow, entered, real = threading.Event(), threading.Event(), segment_file.pwrite_all
+
+    def slow_pwrite(fd: int, data: bytes, offset: int) -> None:
+        entered.set()
+        slow.wait(WAIT_S)
+        real(fd, data, offset)
+
+    monkeypatch.setattr(segment_file, "pwrite_all", slow_pwrite)
+    small = config.model_copy(update={"queue_records": 2})
+    log = LogWriter(small.root, "proxy", small)
+    waiting = [log.append(make_call("0", [1], [2]))]
+    assert entered.wait(WAIT_S)  # the writer is busy with it, and the queue is empty
+    waiting += [log.append(make_call(str(i), [1], [2])) for i in (1, 2)]
+    refused = log.append(make_call("3", [1], [2]))
+    with pytest.raises(LogFull, match="queue_records"):
+        refused.result(0)
+    assert (log.stats.failed, log.stats.queue_depth) == (1, 2)
+    slow.set()
+    assert [future.result(WAIT_S) for future in waiting] == [None] * 3
+    log.close()
+    assert names(config) == ["0", "1", "2"]
+
+
+# torn and damaged segments
+
+
+def write_segment(path: Path, records: list[CallRecord]) -> bytes:
+    data = header_bytes(1) + b"".join(frame_bytes(encode_record(record)) for record in records)
+    path.write_bytes(data)
+    return data
+
+
+@pytest.mark.parametrize(
+    ("damage", "kept", "dropped", "reason"),
+    [
+        (lambda whole, last: whole[:-1], 2, lambda last: last - 1, "ends before them"),
+        (lambda whole, last: whole[: len(whole) - last + 2], 2, lambda last: 2, "ends inside the frame"),
+        (lambda whole, last: whole[:-1] + b"\xff", 2, lambda last: last, "checksum"),
+        (lambda whole, last: whole[: len(whole) - last // 2] + bytes(500), 2, lambda last: last - last // 2, "ch"),
+        (lambda whole, last: whole + struct.pack("<II", 99, 0), 3, lambda last: 4 - 3, "ends before them"),
+        (lambda whole, last: whole + bytes(4096), 3, lambda last: 0, None),
+        (lambda whole, last: whole[:20], 0, lambda last: 13, "header has 20 bytes"),
+        (lambda whole, last: bytes(100), 0, lambda last: 0, "before it wrote the header"),
+        (lambda whole, last: b"X" + whole[1:], 0, None, "not a log segment"),
+        (lambda whole, last: whole[:13] + b"X" + whole[14:], 0, None, "header does not match"),
+        (lambda whole, last: b"", 0, lambda last: 0, None),
+    ],
+)
+def test_reading_stops_at_the_first_bad_frame_and_says_what_it_leaves(
+    tmp_path: Path, make_call: Any, damage: Any, kept: int, dropped: Any, reason: str | None
+) -> None:
+    path = tmp_path / "00000001.wal"
+    records = [make_call(str(i), range(100 + i), [1, 2, 3]) for i in range(3)]
+    whole = write_segment(path, records)
+    last = len(frame_bytes(encode_record(records[-1])))
+    damaged = damage(whole, last)
+    path.write_bytes(damaged)
+    contents = read_segment(path)
+    assert contents.records == records[:kept]
+    assert contents.bytes_dropped == (len(damaged) if dropped is None else dropped(last))
+    assert contents.reason is None if reason is None else reason in str(contents.reason)
+
+
+def test_a_whole_frame_that_is_no_record_does_not_hide_those_after_it(tmp_path: Path, make_call: Any) -> None:
+    path = tmp_path / "00000001.wal"
+    first, last = make_call("first", [1], [2]), make_call("last", [1], [2])
+    alien = frame_bytes(b"\x81\xa1a\x01")
+    path.write_bytes(header_bytes(1) + frame_bytes(encode_record(first)) + alien + frame_bytes(encode_record(last)))
+    contents = read_segment(path)
+    assert (contents.records, contents.bytes_dropped) == ([first, last], len(alien))
+    assert "not a call record" in str(contents.reason)
+
+
+def test_a_newer_schema_is_refused_in_header_and_record(tmp_path: Path, make_call: Any) -> None:
+    path = tmp_path / "00000001.wal"
+    path.write_bytes(header_bytes(1, schema=SCHEMA_VERSION + 1))
+    with pytest.raises(SchemaTooNew, match=f"schema version {SCHEMA_VERSION + 1}, this Weir knows up to"):
+        read_segment(path)
+    newer = make_call("a", [1], [2], schema=SCHEMA_VERSION + 1)
+    path.write_bytes(header_bytes(1) + frame_bytes(encode_record(newer)))
+    with pytest.raises(SchemaTooNew):
+        read_segment(path)
+
+
+# disks that refuse
+
+
+def test_a_write_that_fails_halfway_is_cut_back_and_the_next_one_is_readable(
+    config: StoreConfig, make_call: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = LogWriter(config.root, "proxy", config)
+    log.append(make_call("before", [1], [2])).result(WAIT_S)
+    real, failing = os.pwrite, True
+
+    def torn_pwrite(fd: int, data: bytes, offset: int) -> int:
+        if not failing:
+            return real(fd, data, offset)
+        if len(data) > 150:  # half of it arrives, then the disk is full
+            return real(fd, data[: len(data) // 2], offset)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", torn_pwrite)
+    with pytest.raises(StoreUnavailable, match=r"No space left on device \(ENOSPC\); free space"):
+        log.append(make_call("torn", range(50), [2])).result(WAIT_S)
+    failing = False
+    log.append(make_call("after", [1], [2])).result(WAIT_S)
+    log.close()
+    assert names(config) == ["before", "after"]
+    assert [segment.read().reason for segment in list_segments(config.log_dir)] == [None, None]
+    assert (log.stats.records, log.stats.failed) == (2, 1)
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EROFS, errno.EDQUOT])
+def test_every_refusal_of_the_disk_names_itself(
+    config: StoreConfig, make_call: Any, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    log = LogWriter(config.root, "proxy", config)
+    with monkeypatch.context() as patch:
+
+        def refuse(fd: int, offset: int, length: int) -> None:
+            raise OSError(number, os.strerror(number))
+
+        patch.setattr(os, "posix_fallocate", refuse)
+        with pytest.raises(StoreUnavailable, match=errno.errorcode[number]):
+            log.append(make_call("a", [1], [2])).result(WAIT_S)
+    log.append(make_call("b", [1], [2])).result(WAIT_S)
+    log.close()
+    assert names(config) == ["b"]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = shutil.which("mount")
+    made = mount and subprocess.run([mount, "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], capture_output=True)
+    if not made or made.returncode:
+        pytest.skip("this user may not mount a tmpfs")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def test_on_a_full_disk_the_future_fails_and_after_making_room_the_log_goes_on(
+    small_disk: Path, make_call: Any
+) -> None:
+    config = StoreConfig(root=small_disk, segment_bytes=2**18)
+    log = LogWriter(config.root, "proxy", config)
+    filler = small_disk / "filler"
+    filler.write_bytes(bytes(300_000))
+    acknowledged = []
+    for i in range(100):
+        try:
+            log.append(make_call(str(i), range(5000), [1])).result(WAIT_S)
+        except StoreUnavailable as error:
+            assert "ENOSPC" in str(error)
+            break
+        acknowledged.append(str(i))
+    assert 20 < len(acknowledged) < 60
+    filler.unlink()
+    log.append(make_call("after", [1], [2])).result(WAIT_S)
+    log.close()
+    assert names(config) == [*acknowledged, "after"]
+
+
+def limited_writer(config: StoreConfig, records: list[CallRecord], results: Any) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**17, resource.RLIM_INFINITY))
+    log = LogWriter(config.root, "proxy", config)
+    futures = [log.append(record) for record in records]
+    results.put([str(future.exception(WAIT_S)) for future in futures])
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    log.append(records[0]).result(WAIT_S)
+    log.close()
+
+
+def test_a_limit_on_file_sizes_fails_the_future_and_not_the_process(config: StoreConfig, make_call: Any) -> None:
+    large = config.model_copy(update={"segment_bytes": 2**20})
+    results = FORK.Queue()
+    process = FORK.Process(target=limited_writer, args=(large, [make_call("a", [1], [2])], results))
+    process.start()
+    [message] = results.get(timeout=WAIT_S)
+    process.join(WAIT_S)
+    assert process.exitcode == 0
+    assert "EFBIG" in message and "store.segment_bytes" in message
+    assert names(config) == ["a"]
+
+
+# readers and crashes
+
+
+def test_readers_see_a_growing_prefix_while_a_writer_writes(
+    log: LogWriter, config: StoreConfig, make_call: Any
+) -> None:
+    done = threading.Event()
+    written = 0
+
+    def write() -> None:
+        nonlocal written
+        for i in range(1500):
+            log.append(make_call(str(i), range(200), [i])).result(WAIT_S)
+            written = i + 1
+        done.set()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    looks = 0
+    while not done.is_set() or looks == 0:
+        before = written
+        seen = names(config)
+        assert seen == [str(i) for i in range(len(seen))]
+        assert len(seen) >= before
+        looks += 1
+    thread.join()
+    assert len(names(config)) == 1500
+
+
+def crashing_writer(config: StoreConfig, round_: int, acknowledged: Any, make_call: Any) -> None:
+    log = LogWriter(config.root, "proxy", config)
+    for i in range(10**6):
+        name = f"{round_}-{i}"
+        log.append(make_call(name, range(i % 700), [i])).add_done_callback(
+            lambda future, name=name: os.write(acknowledged, name.encode() + b"\n")
+        )
+        while log.stats.queue_depth > 50:
+            time.sleep(0)
+
+
+def test_kill_9_at_any_point_loses_nothing_that_was_acknowledged(config: StoreConfig, make_call: Any) -> None:
+    rng = random.Random(7)
+    promised: list[str] = []
+    for round_ in range(100):
+        read_end, write_end = os.pipe()
+        process = FORK.Process(target=crashing_writer, args=(config, round_, write_end, make_call))
+        process.start()
+        os.close(write_end)
+        with os.fdopen(read_end, "rb") as pipe:
+            data = b""
+            enough = rng.randrange(1, 4000)
+            while len(data) < enough:
+                data += pipe.read1(65536)
+            assert process.pid is not None
+            os.kill(process.pid, signal.SIGKILL)
+            data += pipe.read()
+        process.join()
+        promised += [line.decode() for line in data.split(b"\n")[:-1]]
+        if round_ % 10 == 9:
+            found = names(config)
+            assert len(found) == len(set(found))
+            assert set(promised) <= set(found)
+            assert all(name.split("-")[0] in {str(i) for i in range(round_ - 9, round_ + 1)} for name in found)
+            shutil.rmtree(config.log_dir)
+            promised.clear()
