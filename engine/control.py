@@ -1,0 +1,223 @@
+"""Everything but /generate: what the engine is, and how it is paused, updated and asked to forget.
+
+Invariant: what a route answers has happened: pause, update and abort wait for the engine loop. Answers have
+SGLang's fields.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import msgspec
+
+from weir.engine.asgi import Receive, Send, send_bytes, send_json
+from weir.engine.errors import BadRequest, WeightsRefused
+from weir.engine.loop import EngineLoop
+from weir.engine.weights import checksums, read_weights
+
+B = TypeVar("B", bound=msgspec.Struct)
+
+
+class PauseBody(msgspec.Struct, frozen=True):
+    """/pause_generation."""
+
+    mode: Literal["abort", "retract", "in_place"] = "abort"
+
+
+class AbortBody(msgspec.Struct, frozen=True):
+    """/abort_request."""
+
+    rid: str | None = None
+    abort_all: bool = False
+
+
+class UpdateBody(msgspec.Struct, frozen=True, kw_only=True):
+    """/update_weights_from_disk."""
+
+    model_path: str
+    weight_version: str | None = None
+    abort_all_requests: bool = False
+    flush_cache: bool = True
+    keep_pause: bool = False
+
+
+class VersionBody(msgspec.Struct, frozen=True, kw_only=True):
+    """/update_weight_version."""
+
+    new_version: str
+    abort_all_requests: bool = True
+
+
+class CheckBody(msgspec.Struct, frozen=True):
+    """/weights_checker."""
+
+    action: str = "checksum"
+
+
+class Control:
+    """The handlers of the control routes."""
+
+    def __init__(self, engine: EngineLoop, model_path: Path, *, context_len: int, max_running: int) -> None:
+        self._engine = engine
+        self._model_path = str(model_path)
+        self._tokenizer_path = str(model_path)
+        self._context_len = context_len
+        self._max_running = max_running
+        self._started = time.time()
+        self._updating = asyncio.Lock()
+
+    async def health(self, _body: bytes, _receive: Receive, send: Send) -> None:
+        """200 when the loop answers between two steps; a pause is not an illness."""
+        await asyncio.wrap_future(self._engine.ask(self._engine.load))
+        await send_bytes(send, b"", "text/plain")
+
+    async def model_info(self, _body: bytes, _receive: Receive, send: Send) -> None:
+        """What is served, under which weight version."""
+        config = self._engine.decoder.model.config
+        await send_json(
+            send,
+            {
+                "model_path": self._model_path,
+                "served_model_name": self._model_path,
+                "tokenizer_path": self._tokenizer_path,
+                "is_generation": True,
+                "preferred_sampling_params": None,
+                "weight_version": self._engine.version,
+                "load_format": "auto",
+                "reasoning_parser": None,
+                "tool_call_parser": None,
+                "disaggregation_mode": "null",
+                "has_image_understanding": False,
+                "has_audio_understanding": False,
+                "model_type": config.model_type,
+                "architectures": config.architectures,
+            },
+        )
+
+    async def server_info(self, _body: bytes, _receive: Receive, send: Send) -> None:
+        """How the server runs, and its load now."""
+        load = await asyncio.wrap_future(self._engine.ask(self._engine.load))
+        await send_json(
+            send,
+            {
+                "model_path": self._model_path,
+                "served_model_name": self._model_path,
+                "tokenizer_path": self._tokenizer_path,
+                "tp_size": 1,
+                "dp_size": 1,
+                "weight_version": self._engine.version,
+                "context_length": self._context_len,
+                "max_running_requests": self._max_running,
+                "device": self._engine.decoder.device.type,
+                "dtype": str(self._engine.decoder.model.dtype).removeprefix("torch."),
+                "startup_time": self._started,
+                "internal_states": [
+                    {
+                        **load,
+                        "paused": self._engine.paused,
+                        "num_steps": self._engine.num_steps,
+                        "num_tokens": self._engine.num_tokens,
+                    }
+                ],
+                "version": "weir",
+            },
+        )
+
+    async def models(self, _body: bytes, _receive: Receive, send: Send) -> None:
+        """OpenAI's list of models: the one that is served."""
+        card = {
+            "id": self._model_path,
+            "object": "model",
+            "created": int(self._started),
+            "owned_by": "weir",
+            "root": self._model_path,
+            "parent": None,
+            "max_model_len": self._context_len,
+        }
+        await send_json(send, {"object": "list", "data": [card]})
+
+    async def pause(self, body: bytes, _receive: Receive, send: Send) -> None:
+        """Stop stepping; answers when the loop has stopped."""
+        mode = _decode(body, PauseBody).mode
+        await asyncio.wrap_future(self._engine.ask(lambda: self._engine.pause(mode)))
+        await send_json(send, {"message": "Generation paused successfully.", "status": "ok"})
+
+    async def resume(self, _body: bytes, _receive: Receive, send: Send) -> None:
+        """Step again."""
+        await asyncio.wrap_future(self._engine.ask(self._engine.resume))
+        await send_json(send, {"message": "Generation continued successfully.", "status": "ok"})
+
+    async def abort(self, body: bytes, _receive: Receive, send: Send) -> None:
+        """End one request, or all; one that is not known is no error."""
+        wanted = _decode(body, AbortBody)
+        if wanted.abort_all or wanted.rid:
+            await self._abort(wanted)
+        await send_bytes(send, b"", "text/plain")
+
+    async def flush(self, _body: bytes, _receive: Receive, send: Send) -> None:
+        """Drop the cache; refused while requests run."""
+        if await asyncio.wrap_future(self._engine.ask(self._engine.flush)):
+            await send_bytes(send, b"Cache flushed.\n", "text/plain")
+        else:
+            await send_bytes(send, b"Flush cache failed: requests are running.\n", "text/plain", 400)
+
+    async def update_weights(self, body: bytes, _receive: Receive, send: Send) -> None:
+        """Read a folder whole, check it, then swap between two steps; on any fault the old weights stay."""
+        asked = _decode(body, UpdateBody)
+        async with self._updating:
+            if asked.abort_all_requests:
+                await self._abort(AbortBody(abort_all=True))
+            try:
+                await self._swap(asked)
+            except WeightsRefused as error:
+                message = f"Weights refused, the old ones stay: {error}"
+                await send_json(send, {"success": False, "message": message, "num_paused_requests": 0}, 400)
+                return
+        message = "Succeeded to update model weights."
+        if asked.weight_version is not None:
+            message += f" Weight version updated to {asked.weight_version}."
+        await send_json(send, {"success": True, "message": message, "num_paused_requests": 0})
+
+    async def update_version(self, body: bytes, _receive: Receive, send: Send) -> None:
+        """Rename the served weights; aborts everything unless told not to, as SGLang does."""
+        asked = _decode(body, VersionBody)
+        if asked.abort_all_requests:
+            await self._abort(AbortBody(abort_all=True))
+        await asyncio.wrap_future(self._engine.ask(lambda: self._engine.rename(asked.new_version)))
+        content = {"success": True, "message": f"Weight version updated to {asked.new_version}"}
+        await send_json(send, {**content, "new_version": asked.new_version})
+
+    async def check_weights(self, body: bytes, _receive: Receive, send: Send) -> None:
+        """Checksums of the served tensors."""
+        asked = _decode(body, CheckBody)
+        if asked.action != "checksum":
+            await send_json(send, {"success": False, "message": f"Unsupported action={asked.action!r}"}, 400)
+            return
+        model = self._engine.decoder.model
+        sums = await asyncio.wrap_future(self._engine.ask(lambda: checksums(model)))
+        await send_json(send, {"success": True, "message": "Success.", "ranks": [{"checksums": sums}]})
+
+    async def _swap(self, asked: UpdateBody) -> None:
+        folder = Path(asked.model_path)
+        tensors = await asyncio.to_thread(read_weights, folder, self._engine.decoder.model)
+
+        def swap() -> None:
+            self._engine.swap(tensors, asked.weight_version, flush=asked.flush_cache)
+            self._model_path = asked.model_path
+
+        await asyncio.wrap_future(self._engine.ask(swap))
+
+    async def _abort(self, wanted: AbortBody) -> None:
+        await asyncio.wrap_future(
+            self._engine.ask(lambda: self._engine.abort(lambda known: wanted.abort_all or known.rid == wanted.rid))
+        )
+
+
+def _decode(body: bytes, kind: type[B]) -> B:
+    try:
+        return msgspec.json.decode(body or b"{}", type=kind)
+    except msgspec.DecodeError as error:
+        raise BadRequest(str(error)) from error

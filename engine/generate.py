@@ -1,0 +1,148 @@
+"""/generate: a body becomes a request of the engine loop, and what the loop draws becomes the answer.
+
+Invariant: a request whose client has left is aborted at the next step; a rid is in flight once at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from weir.engine.answers import Answer
+from weir.engine.asgi import Receive, Send, send_error, send_json, server_sent
+from weir.engine.errors import BadRequest
+from weir.engine.loop import EngineLoop
+from weir.engine.params import GenerateBody, check_prompt, parse_body, resolve_sampling
+from weir.engine.request import Request
+from weir.engine.texts import Texts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What every request is held against."""
+
+    vocab_size: int
+    context_len: int
+    eos_ids: frozenset[int]
+    incremental: bool
+
+
+class Generate:
+    """The handler of /generate, and the requests in flight."""
+
+    def __init__(self, engine: EngineLoop, texts: Texts, limits: Limits) -> None:
+        self._engine = engine
+        self._texts = texts
+        self._limits = limits
+        self._in_flight: dict[str, Request] = {}
+
+    async def __call__(self, raw: bytes, receive: Receive, send: Send) -> None:
+        """Serve one call."""
+        news = asyncio.Event()
+        try:
+            body = parse_body(raw)
+            request = self._request(body, news)
+        except BadRequest as error:
+            await send_error(send, str(error))
+            return
+        self._in_flight[request.rid] = request
+        watcher = asyncio.create_task(self._watch(request, receive))
+        try:
+            self._engine.submit(request)
+            answer = Answer(request, self._texts, incremental=body.stream and self._limits.incremental)
+            await (_stream(request, answer, news, send) if body.stream else _whole(request, answer, news, send))
+        finally:
+            watcher.cancel()
+            del self._in_flight[request.rid]
+            if request.finish is None:
+                self._drop(request)
+
+    def _request(self, body: GenerateBody, news: asyncio.Event) -> Request:
+        rid = body.rid or os.urandom(16).hex()
+        if rid in self._in_flight:
+            raise BadRequest(f"Duplicate request ID detected: {rid}")
+        limits = self._limits
+        prompt = self._prompt(body)
+        check_prompt(prompt, vocab_size=limits.vocab_size, context_len=limits.context_len)
+        sampling = resolve_sampling(
+            body.sampling_params, prompt_len=len(prompt), context_len=limits.context_len, eos_ids=limits.eos_ids
+        )
+        if sampling.stop and not self._texts.available:
+            raise BadRequest("stop needs a tokenizer, and the model folder has none; use stop_token_ids.")
+        return Request(
+            rid=rid,
+            prompt_ids=prompt,
+            sampling=sampling,
+            seed=self._engine.next_seed() if sampling.seed is None else sampling.seed,
+            stream=body.stream,
+            return_logprob=body.return_logprob,
+            logprob_start=_logprob_start(body, len(prompt)),
+            changed=news.set,
+        )
+
+    def _prompt(self, body: GenerateBody) -> list[int]:
+        if body.input_ids is not None:
+            return body.input_ids
+        if body.text is None:
+            raise BadRequest("Either text or input_ids should be provided.")
+        if not self._texts.available:
+            raise BadRequest("text needs a tokenizer, and the model folder has none; send input_ids.")
+        return self._texts.encode(body.text)
+
+    async def _watch(self, request: Request, receive: Receive) -> None:
+        """Drop the request when its client leaves."""
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._drop(request)
+
+    def _drop(self, request: Request) -> None:
+        self._engine.ask(lambda: self._engine.abort(lambda known: known is request))
+
+
+def announce_on(loop: asyncio.AbstractEventLoop) -> Callable[[Sequence[Request]], None]:
+    """Carries news from the engine loop's thread to `loop`: one wake-up for all requests that have some."""
+
+    def announce(requests: Sequence[Request]) -> None:
+        if requests and not loop.is_closed():
+            loop.call_soon_threadsafe(_wake, requests)
+
+    return announce
+
+
+def _wake(requests: Sequence[Request]) -> None:
+    for request in requests:
+        request.changed()
+
+
+def _logprob_start(body: GenerateBody, prompt_len: int) -> int | None:
+    start = body.logprob_start_len
+    if not body.return_logprob or start is None or start == -1:
+        return None
+    if not 0 <= start < prompt_len:
+        raise BadRequest(f"logprob_start_len must be -1 or in [0, {prompt_len - 1}], got {start}.")
+    return start
+
+
+async def _whole(request: Request, answer: Answer, news: asyncio.Event, send: Send) -> None:
+    while request.finish is None:
+        await news.wait()
+        news.clear()
+    if request.finish.get("status_code"):
+        await send_error(send, request.finish["message"], request.finish["status_code"])
+    else:
+        await send_json(send, answer.chunk())
+
+
+async def _stream(request: Request, answer: Answer, news: asyncio.Event, send: Send) -> None:
+    headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    finished = False
+    while not finished:
+        await news.wait()
+        news.clear()
+        finished = request.finish is not None
+        if answer.has_news:
+            await send({"type": "http.response.body", "body": server_sent(answer.chunk()), "more_body": True})
+    await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})

@@ -1,0 +1,73 @@
+"""One request inside the engine: what it asked, what has been drawn for it, how it ended.
+
+Invariant: `output_ids`, `logprobs` and the version spans describe the same tokens. Only the engine loop's thread
+appends to them; other threads may read the first `len(logprobs)` of each at any time, because an id is appended
+before its logprob.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from weir.engine.params import Sampling
+
+Finish = dict[str, Any]  # finish_reason as SGLang writes it
+
+
+def finish_length(length: int) -> Finish:
+    """The output is as long as was asked, or as the context allows."""
+    return {"type": "length", "length": length}
+
+
+def finish_stop(matched: int | str) -> Finish:
+    """A stop id or stop string was drawn."""
+    return {"type": "stop", "matched": matched}
+
+
+def finish_abort(message: str, status_code: int | None = None, err_type: str | None = None) -> Finish:
+    """Stopped from outside; the output is partial."""
+    return {"type": "abort", "message": message, "status_code": status_code, "err_type": err_type}
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Request:
+    """A request's life. `changed` is called, on the loop's thread, with the requests that have news."""
+
+    rid: str
+    prompt_ids: list[int]
+    sampling: Sampling
+    seed: int
+    stream: bool
+    return_logprob: bool
+    logprob_start: int | None  # first prompt position whose logprob is wanted
+    changed: Callable[[], None]
+    output_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    spans: list[tuple[str, int]] = field(default_factory=list)  # (version, first output position)
+    input_logprobs: list[tuple[float | None, int, None]] | None = None
+    weight_version: str = ""
+    finish: Finish | None = None
+    num_retractions: int = 0
+
+    @property
+    def num_tokens(self) -> int:
+        """Prompt and output tokens."""
+        return len(self.prompt_ids) + len(self.output_ids)
+
+    def record(self, token: int, logprob: float, version: str) -> None:
+        """Append one drawn token."""
+        if not self.spans or self.weight_version != version:
+            self.spans.append((version, len(self.output_ids)))
+        self.weight_version = version
+        self.output_ids.append(token)
+        self.logprobs.append(logprob)
+
+    def version_spans(self) -> list[dict[str, Any]]:
+        """Half-open spans of output tokens, each with the version that drew them."""
+        spans = self.spans or [(self.weight_version, 0)]
+        ends = [start for _, start in spans[1:]] + [len(self.output_ids)]
+        return [
+            {"version": version, "start": start, "end": end} for (version, start), end in zip(spans, ends, strict=True)
+        ]

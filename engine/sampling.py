@@ -1,0 +1,117 @@
+"""Drawing tokens: logits → one token and its logprob for each row, in one vectorised path.
+
+Invariants: the logprob belongs to the distribution that was really drawn from — after penalties, temperature,
+top_k, top_p and min_p, renormalised; a greedy row reports the whole distribution at temperature 1, as SGLang does.
+A row's draw is a function of its logits, its seed and its position alone: the same seed gives the same tokens
+whatever else is in the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from weir.engine.request import Request
+
+_MASK64 = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingRows:
+    """The sampling parameters of a batch as tensors; made when the batch changes. None where no row needs it."""
+
+    all_greedy: bool
+    greedy: torch.Tensor | None  # (n,)
+    temperature: torch.Tensor | None  # (n, 1)
+    truncation: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None  # top_k, top_p, min_p, each (n, 1)
+    penalised: tuple[int, ...]  # rows whose logits depend on their own output
+
+
+def sampling_rows(requests: Sequence[Request], device: torch.device) -> SamplingRows:
+    """Gather the parameters of `requests`."""
+    samplings = [request.sampling for request in requests]
+
+    def column(values: Sequence[float]) -> torch.Tensor:
+        return torch.tensor(values, device=device)[:, None]
+
+    truncation = None
+    if any(sampling.truncates for sampling in samplings):
+        kept = [sampling.top_k if sampling.truncates and sampling.top_k > 0 else 1 << 30 for sampling in samplings]
+        mass = [1.0 if sampling.greedy else sampling.top_p for sampling in samplings]
+        floor = [0.0 if sampling.greedy else sampling.min_p for sampling in samplings]
+        truncation = (column(kept), column(mass), column(floor))
+    some_greedy = any(sampling.greedy for sampling in samplings)
+    return SamplingRows(
+        all_greedy=all(sampling.greedy for sampling in samplings),
+        greedy=torch.tensor([sampling.greedy for sampling in samplings], device=device) if some_greedy else None,
+        temperature=(
+            column([sampling.temperature for sampling in samplings])
+            if any(sampling.temperature != 1.0 for sampling in samplings)
+            else None
+        ),
+        truncation=truncation,
+        penalised=tuple(row for row, sampling in enumerate(samplings) if sampling.penalises),
+    )
+
+
+def draw(logits: torch.Tensor, rows: SamplingRows, requests: Sequence[Request]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits (n, vocabulary) float32 → tokens (n,) and their logprobs (n,). May write into `logits`."""
+    for row in rows.penalised:
+        penalise(logits[row], requests[row])
+    if rows.temperature is not None:
+        logits = logits / rows.temperature
+    logprobs = torch.log_softmax(logits, dim=-1)
+    if rows.truncation is not None:
+        logprobs = truncate(logprobs, *rows.truncation)
+    if rows.all_greedy:
+        tokens = logprobs.argmax(dim=-1)
+    else:
+        uniforms = [uniform(request.seed, request.num_tokens) for request in requests]
+        tokens = invert(logprobs, torch.tensor(uniforms, dtype=torch.float64, device=logits.device))
+        if rows.greedy is not None:
+            tokens = torch.where(rows.greedy, logprobs.argmax(dim=-1), tokens)
+    return tokens, logprobs.gather(1, tokens[:, None])[:, 0]
+
+
+def invert(logprobs: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
+    """The token at which the cumulated probability (float64) passes `uniforms` (n,) of the total; (n,)."""
+    cumulated = logprobs.exp().cumsum(dim=-1, dtype=torch.float64)
+    targets = uniforms[:, None] * cumulated[:, -1:]
+    return torch.searchsorted(cumulated, targets, right=True)[:, 0].clamp_(max=logprobs.shape[-1] - 1)
+
+
+def truncate(logprobs: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor, min_p: torch.Tensor) -> torch.Tensor:
+    """Keep the top_k best tokens, those before which less than top_p lies, and those of at least min_p of the best."""
+    ranked, order = logprobs.sort(dim=-1, descending=True, stable=True)
+    probs = ranked.exp()
+    before = probs.cumsum(dim=-1) - probs
+    rank = torch.arange(ranked.shape[-1], device=ranked.device)
+    dropped = (rank >= top_k) | ((before > top_p) & (top_p < 1.0)) | (probs < min_p * probs[:, :1])
+    ranked = ranked.masked_fill(dropped, float("-inf")).log_softmax(dim=-1)
+    return torch.empty_like(ranked).scatter_(1, order, ranked)
+
+
+def penalise(logits: torch.Tensor, request: Request) -> None:
+    """Apply the penalties of one request to its logits (vocabulary,), in place; they count output tokens only."""
+    sampling = request.sampling
+    if request.output_ids:
+        drawn = torch.tensor(request.output_ids, device=logits.device)
+        counts = torch.bincount(drawn, minlength=logits.shape[0])
+        logits -= sampling.frequency_penalty * counts + sampling.presence_penalty * (counts > 0)
+        scaled = torch.where(logits < 0, logits * sampling.repetition_penalty, logits / sampling.repetition_penalty)
+        logits.copy_(torch.where(counts > 0, scaled, logits))
+    if len(request.output_ids) < sampling.min_new_tokens:
+        logits[list(sampling.suppressed_ids)] = float("-inf")
+
+
+def uniform(seed: int, position: int) -> float:
+    """A number of [0, 1) that depends on seed and position only: SplitMix64 (Steele et al. 2014), 53 bits."""
+    state = (seed * 0x9E3779B97F4A7C15 + (position + 1) * 0xD1B54A32D192ED03) & _MASK64
+    for _ in range(2):
+        state = (state + 0x9E3779B97F4A7C15) & _MASK64
+        state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
+        state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK64
+        state ^= state >> 31
+    return (state >> 11) * 2.0**-53

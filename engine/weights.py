@@ -1,0 +1,131 @@
+"""Weights: a model from a Hugging Face folder, new weights for it, and a checksum of what is served.
+
+Invariant: new weights are read whole, and held against names, shapes and dtypes of the served model, before one
+value of it changes; anything else raises `WeightsRefused`, and the old weights stay as they are.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+import xxhash
+from safetensors import SafetensorError, safe_open
+
+from weir.engine.errors import ModelError, WeightsRefused
+
+ARCHITECTURES = ("Qwen3ForCausalLM", "Qwen2ForCausalLM", "LlamaForCausalLM")
+_INDEX = "model.safetensors.index.json"
+
+
+def load_model(folder: Path, *, dtype: torch.dtype, device: torch.device) -> Any:
+    """The causal language model of `folder`, ready to run. Raises ModelError when it cannot be served."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    if not (folder / "config.json").is_file():
+        raise ModelError(f"no config.json in {folder}; --model names a Hugging Face folder with safetensors weights")
+    config = AutoConfig.from_pretrained(str(folder), local_files_only=True)
+    architectures = config.architectures or []
+    if not set(architectures) & set(ARCHITECTURES):
+        raise ModelError(f"{folder} holds {architectures}; the embedded engine serves {', '.join(ARCHITECTURES)}")
+    if any(kind != "full_attention" for kind in getattr(config, "layer_types", None) or ()):
+        raise ModelError(f"{folder} has sliding-window layers; the embedded engine serves full attention only")
+    model: Any = AutoModelForCausalLM.from_pretrained(
+        str(folder), dtype=dtype, attn_implementation="sdpa", local_files_only=True
+    )
+    try:
+        read_weights(folder, model)
+    except WeightsRefused as error:
+        raise ModelError(f"{folder} cannot be served: {error}") from error
+    return model.to(device).eval().requires_grad_(False)
+
+
+def model_version(folder: Path) -> str | None:
+    """`version` of the folder's manifest.json, or None where there is none."""
+    try:
+        manifest = json.loads((folder / "manifest.json").read_text())
+    except (OSError, ValueError):
+        return None
+    version = manifest.get("version") if isinstance(manifest, dict) else None
+    return None if version is None else str(version)
+
+
+def read_weights(folder: Path, model: Any) -> dict[str, torch.Tensor]:
+    """Every tensor of the folder's safetensors files, in the model's dtype, checked against the model."""
+    wanted = dict(model.state_dict(keep_vars=True))
+    optional = _tied_names(wanted)
+    read: dict[str, torch.Tensor] = {}
+    for shard in _shards(folder):
+        try:
+            with safe_open(str(shard), framework="pt", device="cpu") as tensors:
+                for name in tensors.keys():  # noqa: SIM118 - safe_open is no mapping
+                    read[name] = _checked(name, tensors.get_tensor(name), wanted)
+        except (SafetensorError, OSError) as error:
+            raise WeightsRefused(f"cannot read {shard.name}: {error}; write it again") from error
+    missing = sorted(wanted.keys() - optional.keys() - read.keys())
+    if missing:
+        raise WeightsRefused(f"{folder} lacks {len(missing)} of {len(wanted)} tensors, {missing[0]} among them")
+    for name, source in optional.items():
+        if name in read and not torch.equal(read.pop(name), read[source]):
+            raise WeightsRefused(f"{name} differs from {source}, to which the served model ties it")
+    return read
+
+
+def apply_weights(model: Any, tensors: dict[str, torch.Tensor]) -> None:
+    """Copy checked tensors into the model, in place; tied ones follow."""
+    with torch.no_grad():
+        for name, parameter in model.state_dict(keep_vars=True).items():
+            if name in tensors:
+                parameter.copy_(tensors[name])
+
+
+def checksums(model: Any) -> dict[str, str]:
+    """xxh3-64 of every tensor's bytes, by name; what transformers would write, tied names once."""
+    state = dict(model.state_dict(keep_vars=True))
+    tied = _tied_names(state)
+    return {
+        name: xxhash.xxh3_64_hexdigest(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+        for name, tensor in state.items()
+        if name not in tied
+    }
+
+
+def _tied_names(state: dict[str, torch.Tensor]) -> dict[str, str]:
+    """Names that share the memory of an earlier one → that one's name."""
+    first: dict[int, str] = {}
+    tied: dict[str, str] = {}
+    for name, tensor in state.items():
+        owner = first.setdefault(tensor.data_ptr(), name)
+        if owner != name:
+            tied[name] = owner
+    return tied
+
+
+def _shards(folder: Path) -> list[Path]:
+    index = folder / _INDEX
+    if index.is_file():
+        try:
+            names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+        except (ValueError, KeyError, AttributeError) as error:
+            raise WeightsRefused(f"{index} is not an index of safetensors files: {error!r}") from error
+        return [folder / name for name in names]
+    single = folder / "model.safetensors"
+    if not single.is_file():
+        raise WeightsRefused(f"no model.safetensors and no {_INDEX} in {folder}")
+    return [single]
+
+
+def _checked(name: str, tensor: torch.Tensor, wanted: dict[str, torch.Tensor]) -> torch.Tensor:
+    held = wanted.get(name)
+    if held is None:
+        raise WeightsRefused(f"{name} is no tensor of the served model")
+    if tensor.shape != held.shape:
+        raise WeightsRefused(f"{name} has shape {list(tensor.shape)}, the served model {list(held.shape)}")
+    if not tensor.is_floating_point():
+        raise WeightsRefused(f"{name} is of {tensor.dtype}, the served model of {held.dtype}")
+    tensor = tensor.to(held.dtype)
+    if not bool(tensor.isfinite().all()):
+        raise WeightsRefused(f"{name} holds values that are not finite")
+    return tensor

@@ -1,0 +1,47 @@
+"""A real SGLang engine for tests, where one is installed: WEIR_TEST_SGLANG names its environment's folder.
+
+It runs on a CPU, with the flags that make it give what a GPU would; it is a target to be held against, not a way to
+serve.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from support_servers import ServerProcess, find_free_port, start_server
+
+VARIABLE = "WEIR_TEST_SGLANG"
+_FLAGS = (
+    *("--device", "cpu", "--host", "127.0.0.1", "--disable-overlap-schedule", "--attention-backend", "torch_native"),
+    *("--sampling-backend", "pytorch", "--grammar-backend", "none", "--dtype", "float32"),
+    *("--max-total-tokens", "16384", "--mem-fraction-static", "0.1", "--disable-cuda-graph", "--skip-server-warmup"),
+)
+
+needs_sglang = pytest.mark.skipif(
+    not os.environ.get(VARIABLE), reason=f"needs a real SGLang: set {VARIABLE} to its environment's folder"
+)
+
+
+def start_sglang(model: Path | str, *, folder: Path, arguments: tuple[str, ...] = ()) -> ServerProcess:
+    """Start SGLang on `model` and wait until it answers /health; its log is written to `folder`."""
+    environment = Path(os.environ[VARIABLE])
+    port = find_free_port()
+    command = [str(environment / "bin" / "python"), "-m", "sglang.launch_server", "--model-path", str(model)]
+    home = folder / "sglang-home"
+    home.mkdir(exist_ok=True)
+    return start_server(
+        [*command, "--port", str(port), *_FLAGS, *arguments],
+        port=port,
+        log_path=folder / f"sglang-{port}.log",
+        env={
+            "HOME": str(home),
+            "TMPDIR": str(home),
+            "HF_HUB_OFFLINE": "1",
+            "SGLANG_USE_CPU_ENGINE": "1",
+            # /health would draw a token, and a paused engine would look dead.
+            "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "false",
+        },
+        limit_s=240,
+    )
