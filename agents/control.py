@@ -1,0 +1,89 @@
+"""A client of the proxy's control routes, for those who start agents: register a session, finish it.
+
+Connection errors, timeouts and 5xx answers are repeated with growing waits, a bounded number of times, so that a proxy
+may be restarted under a running `weir run`. Both requests may be repeated safely: a session is registered under an id
+that is made here, and finishing is idempotent. Not for rewards, and not for agents: the credential opens both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from dataclasses import dataclass
+from typing import Any, Self
+
+import httpx
+
+from weir.agents.config import AgentsConfig
+from weir.agents.errors import ProxyRefused, ProxyUnavailable
+
+LONGEST_WAIT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registered:
+    """A session that the proxy knows; `base_url` and `api_key` are all that its agent is told."""
+
+    session_id: str
+    group_id: str
+    base_url: str
+    api_key: str
+
+
+class ControlClient:
+    """One HTTP client for all sessions of a run; `async with` closes it."""
+
+    def __init__(self, proxy_url: str, control_key: str, config: AgentsConfig) -> None:
+        self._url = proxy_url.rstrip("/")
+        self._config = config
+        self._http = httpx.AsyncClient(
+            headers={"Authorization": f"Bearer {control_key}"}, timeout=config.control_timeout_s, trust_env=False
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._http.aclose()
+
+    async def register(
+        self, *, group_id: str, task: dict[str, Any], group_size: int | None, metadata: dict[str, Any]
+    ) -> Registered:
+        """Register one session. Without a group size no round ever claims its group.
+
+        Raises `ProxyUnavailable` or `ProxyRefused`.
+        """
+        body: dict[str, Any] = {"group": group_id, "task": task, "metadata": metadata}
+        if group_size is not None:
+            body["group_size"] = group_size
+        answer = await self._post("/weir/sessions", body | {"session": f"session_{uuid.uuid4().hex}"})
+        return Registered(
+            session_id=answer["session"],
+            group_id=answer["group"],
+            base_url=answer["base_url"],
+            api_key=answer["api_key"],
+        )
+
+    async def finish(self, session_id: str, *, status: str, info: dict[str, Any]) -> None:
+        """Finish a session as "done" or "failed". Raises `ProxyUnavailable` or `ProxyRefused`."""
+        await self._post(f"/weir/sessions/{session_id}/finish", {"status": status, "info": info})
+
+    async def _post(self, path: str, body: dict[str, Any]) -> Any:
+        failure = ""
+        for attempt in range(self._config.control_retries + 1):
+            if attempt:
+                await asyncio.sleep(min(self._config.retry_wait_s * 2 ** (attempt - 1), LONGEST_WAIT_S))
+            try:
+                answer = await self._http.post(self._url + path, json=body)
+            except httpx.TransportError as error:
+                failure = f"{type(error).__name__} {error}".strip()
+                continue
+            if answer.status_code < 400:
+                return answer.json()
+            failure = f"HTTP {answer.status_code}: {answer.text[:200]}"
+            if answer.status_code < 500 and answer.status_code != 429:
+                raise ProxyRefused(f"the proxy refused {path}: {failure}", status=answer.status_code)
+        raise ProxyUnavailable(
+            f"no answer from the proxy at {self._url}{path} in {self._config.control_retries + 1} attempts "
+            f"({failure}); is `weir proxy` or `weir up` running?"
+        )

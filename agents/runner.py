@@ -1,0 +1,248 @@
+"""Running groups: each task is tried by several sessions of one agent, registered at the proxy and finished there.
+
+Invariants: a session that was registered is finished exactly once, whatever its agent did, "done" with the agent's
+info or "failed" with the error; at most `concurrency` agents run at a time; no group starts after `stop` is set or
+without a permit. Nothing here judges or posts rewards: a round of the trainer does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import itertools
+import random
+import time
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from weir.agents.config import AgentsConfig
+from weir.agents.control import ControlClient, Registered
+from weir.agents.errors import AgentImportError, AgentsError
+from weir.kernel_eval.client import KernelTask
+
+# task, base_url, api_key, config → the session's info
+Agent = Callable[[KernelTask, str, str, AgentsConfig], Awaitable[dict[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOutcome:
+    """One session: its info as the agent gave it, or the kind and the text of what went wrong."""
+
+    session_id: str | None  # None where it could not even be registered
+    task_id: str
+    info: dict[str, Any]
+    failure: str | None = None  # the error's class
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupOutcome:
+    """One group, when all of its sessions have ended."""
+
+    group_id: str
+    task_id: str
+    sessions: list[SessionOutcome]
+
+
+@dataclass(slots=True)
+class RunSummary:
+    """Counts over the groups that ended."""
+
+    groups: int = 0
+    sessions: int = 0
+    calls: int = 0  # the turns that agents reported
+    correct: int = 0  # sessions whose agent saw a correct answer
+    seconds: float = 0.0
+    failures: Counter[str] = field(default_factory=Counter)  # by the error's class
+    first_error: str | None = None
+
+    def add(self, group: GroupOutcome) -> None:
+        self.groups += 1
+        for session in group.sessions:
+            self.sessions += 1
+            self.calls += int(session.info.get("turns", 0))
+            self.correct += session.info.get("correct") is True
+            if session.failure is not None:
+                self.failures[session.failure] += 1
+                self.first_error = self.first_error or session.error
+
+
+async def run_groups(
+    tasks: Sequence[KernelTask],
+    agent: Agent,
+    control: ControlClient,
+    config: AgentsConfig,
+    *,
+    num_groups: int | None = None,
+    seed: int = 0,
+    stop: asyncio.Event | None = None,
+    permits: asyncio.Semaphore | None = None,
+    trainable: bool = True,
+    on_session: Callable[[SessionOutcome], None] | None = None,
+) -> AsyncIterator[GroupOutcome]:
+    """Run groups over `tasks` and yield each one when its last session has ended.
+
+    Tasks come in a new shuffled order each time they have all been used: `num_groups` of them, or without end where it
+    is None. `stop` ends the run after the groups that are running; closing the iterator cancels them. A caller that
+    must not be overtaken passes `permits`: every group takes one before it starts, the caller releases one for each
+    group that it is done with. With `trainable=False` sessions get no group size, so that no round claims them.
+    """
+    runner = _Runner(agent, control, config, trainable, on_session)
+    ended: asyncio.Queue[GroupOutcome | None] = asyncio.Queue()
+    order = itertools.islice(sample_tasks(tasks, seed), num_groups)
+    dispatching = asyncio.create_task(_dispatch(order, runner, ended, stop or asyncio.Event(), permits))
+    try:
+        while (group := await ended.get()) is not None:
+            yield group
+        await dispatching
+    finally:
+        dispatching.cancel()
+        await asyncio.gather(dispatching, return_exceptions=True)
+
+
+def sample_tasks(tasks: Sequence[KernelTask], seed: int) -> Iterator[KernelTask]:
+    """Tasks without end: all of them in an order drawn from `seed`, then all of them in another."""
+    if not tasks:
+        raise AgentsError("there are no tasks to run; name a folder of tasks that has some")
+    draw = random.Random(seed)
+    while True:
+        yield from draw.sample(tasks, len(tasks))
+
+
+def import_agent(path: str) -> Agent:
+    """The agent named by `module:function`. Raises `AgentImportError`."""
+    module_name, _, name = path.partition(":")
+    try:
+        agent = getattr(importlib.import_module(module_name), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise AgentImportError(
+            f"cannot import the agent {path!r} ({error}); expected module:function, e.g. weir.agents.kernel_agent:solve"
+        ) from error
+    if not callable(agent):
+        raise AgentImportError(f"the agent {path!r} is a {type(agent).__name__}; expected an async function")
+    return agent  # type: ignore[no-any-return]
+
+
+async def _dispatch(
+    order: Iterator[KernelTask],
+    runner: _Runner,
+    ended: asyncio.Queue[GroupOutcome | None],
+    stop: asyncio.Event,
+    permits: asyncio.Semaphore | None,
+) -> None:
+    """Start groups while there are slots and permits; end the queue with None when the last one has ended."""
+    open_groups = asyncio.Semaphore(runner.most_open_groups)
+
+    async def run_one(task: KernelTask) -> None:
+        try:
+            ended.put_nowait(await runner.run_group(task))
+        finally:
+            open_groups.release()
+
+    try:
+        async with asyncio.TaskGroup() as running:
+            for task in order:
+                if not await _acquire(open_groups, stop) or not (permits is None or await _acquire(permits, stop)):
+                    break
+                running.create_task(run_one(task))
+    finally:
+        ended.put_nowait(None)
+
+
+async def _acquire(semaphore: asyncio.Semaphore, stop: asyncio.Event) -> bool:
+    """Take one of `semaphore`, unless `stop` is set before there is one."""
+    if stop.is_set():
+        return False
+    acquiring = asyncio.create_task(semaphore.acquire())
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({acquiring, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        return acquiring.done() and not stop.is_set()
+    finally:
+        acquiring.cancel()
+        stopping.cancel()
+
+
+class _Runner:
+    """Runs the sessions of one run; owns its slots."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        control: ControlClient,
+        config: AgentsConfig,
+        trainable: bool,
+        on_session: Callable[[SessionOutcome], None] | None,
+    ) -> None:
+        self._agent = agent
+        self._control = control
+        self._config = config
+        self._trainable = trainable
+        self._on_session = on_session
+        self._slots = asyncio.Semaphore(config.concurrency)
+        self.most_open_groups = -(-config.concurrency // config.samples) + 1
+
+    async def run_group(self, task: KernelTask) -> GroupOutcome:
+        group_id = f"group_{uuid.uuid4().hex}"
+        async with asyncio.TaskGroup() as running:
+            sessions = [running.create_task(self._run_session(task, group_id)) for _ in range(self._config.samples)]
+        return GroupOutcome(
+            group_id=group_id, task_id=task.task_id, sessions=[session.result() for session in sessions]
+        )
+
+    async def _run_session(self, task: KernelTask, group_id: str) -> SessionOutcome:
+        async with self._slots:
+            outcome = await self._outcome(task, group_id)
+        if self._on_session is not None:
+            self._on_session(outcome)
+        return outcome
+
+    async def _outcome(self, task: KernelTask, group_id: str) -> SessionOutcome:
+        started = time.monotonic()
+        try:
+            registered = await self._control.register(
+                group_id=group_id,
+                task=msgspec.to_builtins(task),
+                group_size=self._config.samples if self._trainable else None,
+                metadata={"agent": self._config.agent, "task_id": task.task_id, "split": task.split},
+            )
+        except AgentsError as error:
+            return _failed(None, task, {}, error)
+        outcome = await self._run_agent(task, registered)
+        info = outcome.info | {"seconds": round(time.monotonic() - started, 3)}
+        status = "done" if outcome.failure is None else "failed"
+        try:
+            await self._control.finish(registered.session_id, status=status, info=info)
+        except AgentsError as error:
+            return _failed(registered.session_id, task, outcome.info, error)
+        return outcome
+
+    async def _run_agent(self, task: KernelTask, registered: Registered) -> SessionOutcome:
+        """Whatever an agent raises is recorded as its session's failure; it never ends the run."""
+        try:
+            info = await self._agent(task, registered.base_url, registered.api_key, self._config)
+        except asyncio.CancelledError:
+            await self._finish_cancelled(registered)
+            raise
+        except Exception as error:
+            return _failed(registered.session_id, task, {"failure": type(error).__name__, "error": str(error)}, error)
+        return SessionOutcome(session_id=registered.session_id, task_id=task.task_id, info=info)
+
+    async def _finish_cancelled(self, registered: Registered) -> None:
+        """One bounded try: whoever stops a run does not wait for a proxy that is away."""
+        info = {"failure": "Cancelled", "error": "the run was stopped"}
+        with suppress(AgentsError, TimeoutError):
+            async with asyncio.timeout(self._config.control_timeout_s):
+                await self._control.finish(registered.session_id, status="failed", info=info)
+
+
+def _failed(session_id: str | None, task: KernelTask, info: dict[str, Any], error: Exception) -> SessionOutcome:
+    return SessionOutcome(
+        session_id=session_id, task_id=task.task_id, info=info, failure=type(error).__name__, error=str(error)
+    )
