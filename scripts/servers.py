@@ -1,7 +1,7 @@
 """Server processes of one machine: started in order, waited for, stopped in reverse.
 
 Invariant: a server started here does not outlive this process, not even when it is killed: the kernel sends the child
-SIGKILL when its parent dies. What a server prints goes to its own log file. This module knows nothing of what the servers do.
+SIGKILL when its parent dies. What a server prints goes to its own log file. What the servers do is not known here.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from weir.scripts.settings import Settings, load_settings
 if TYPE_CHECKING:
     from weir.trainer.chat_rows import ChatRenderer
     from weir.trainer.claims import ClaimedRound
+    from weir.trainer.config import TrainerConfig
     from weir.trainer.round import Trainer
 
 PLAIN_WIDTH = 240  # of a table that goes into a file or a pipe
@@ -96,7 +97,7 @@ def publish(
 
     manifest = verify(folder)
     settings = load_settings(config)
-    if not settings.trainer.engine_urls:
+    if not trainer_config(settings).engine_urls:
         raise UsageError("no engine to publish to: set [trainer] engine_urls in weir.toml")
     trainer = _trainer(settings, folder)
     try:
@@ -174,7 +175,25 @@ def _trainer(settings: Settings, model: Path | None) -> Trainer:
 
     from weir.trainer.round import Trainer
 
-    return Trainer(settings.trainer, settings.store, model_path=_first_weights(settings, model), console=Console())
+    first = _first_weights(settings, model)
+    return Trainer(trainer_config(settings), settings.store, model_path=first, console=Console())
+
+
+def trainer_config(settings: Settings) -> TrainerConfig:
+    """`[trainer]` with the addresses and keys of this machine's servers where it names none."""
+    from weir.scripts.fleet import engine_urls
+
+    judge, router = settings.kernel_eval, settings.router
+    addresses = {
+        "proxy_urls": [f"http://{settings.proxy.host}:{settings.proxy.port}"],
+        "engine_urls": engine_urls(settings),
+        "router_url": f"http://{router.host}:{router.port}",
+        "control_key": settings.proxy.control_key,
+        "kernel_eval_url": judge.base_url,
+        "kernel_eval_key": judge.api_key,
+    }
+    unset = {name: value for name, value in addresses.items() if name not in settings.trainer.model_fields_set}
+    return settings.trainer.model_copy(update=unset)
 
 
 def _first_weights(settings: Settings, model: Path | None) -> Path:

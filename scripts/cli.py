@@ -1,0 +1,73 @@
+"""The `weir` command: one Typer application, one function for each command, in the files beside this one.
+
+Commands import what is heavy inside themselves, so that `weir --help` answers at once. An error that a part knows ends
+the command with one line on stderr: exit 2 for wrong use, 1 otherwise; anything else is a bug and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from weir.scripts import (
+    bench_command,
+    demo_command,
+    engine_command,
+    kernel_eval_command,
+    proxy_command,
+    report_command,
+    run_command,
+    store_commands,
+    trainer_commands,
+    up_command,
+)
+
+app = typer.Typer(
+    name="weir",
+    help="Record what a model does, token for token, and learn from it.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+store_app = typer.Typer(help="The store: status and compaction.", no_args_is_help=True)
+bench_app = typer.Typer(help="Benchmarks; each prints its figures as one JSON object on its last line.")
+
+app.command("up")(up_command.up)
+app.command("demo")(demo_command.demo)
+app.command("proxy")(proxy_command.proxy)
+app.command("engine")(engine_command.engine)
+app.command("kernel-eval")(kernel_eval_command.kernel_eval)
+app.command("run")(run_command.run)
+app.command("sft")(trainer_commands.sft)
+app.command("round")(trainer_commands.round_)
+app.command("publish")(trainer_commands.publish)
+app.command("versions")(trainer_commands.versions)
+app.command("sql")(store_commands.sql)
+app.command("sessions")(store_commands.sessions)
+app.command("show")(store_commands.show)
+app.command("report")(report_command.report)
+store_app.command("status")(store_commands.store_status)
+store_app.command("compact")(store_commands.store_compact)
+bench_app.command("proxy")(bench_command.proxy)
+bench_app.command("engine")(bench_command.engine)
+bench_app.command("store")(bench_command.store)
+bench_app.command("kernel-eval")(bench_command.kernel_eval)
+app.add_typer(store_app, name="store")
+app.add_typer(bench_app, name="bench")
+
+
+def main() -> None:
+    """Run the command line; every known error is one line that says what, why and what next."""
+    try:
+        app()
+    except Exception as error:
+        exit_code = getattr(error, "exit_code", None)
+        if exit_code is None:
+            raise
+        print(f"weir: {error}", file=sys.stderr)
+        sys.exit(exit_code)
+
+
+if __name__ == "__main__":
+    main()

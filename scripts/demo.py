@@ -1,0 +1,225 @@
+"""The whole loop from nothing: a small model is made, cold-started, used by agents while rounds train it, and measured.
+
+Everything is made under one folder, which `weir up --config FOLDER/weir.toml` and `weir sql` can go on with. Nothing is
+special to the demo but its sizes: servers, agents' runner, trainer and store are the ones that users run.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from weir.agents.corpus import corpus_texts, make_corpus, write_corpus
+from weir.agents.family import family_tasks, write_family
+from weir.kernel_eval.client import KernelTask
+from weir.scripts.demo_agents import BackgroundAgents, heldout_correctness
+from weir.scripts.demo_model import train_tokenizer, write_model
+from weir.scripts.errors import CommandError
+from weir.scripts.fleet import fleet
+from weir.scripts.run_command import agents_config
+from weir.scripts.servers import free_port, free_ports_in_row, running
+from weir.scripts.settings import Settings, load_settings
+from weir.scripts.trainer_commands import chat_renderer, trainer_config
+from weir.trainer.round import Trainer
+from weir.trainer.versions import version_path
+
+WINDOW = 6  # rounds that the first and the last mean reward are taken over
+MIN_REWARD_GAIN = 0.25
+MIN_HELDOUT_FACTOR = 2.0
+HELDOUT_SAMPLES = 8
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoOptions:
+    """What a run of the demo may vary."""
+
+    folder: Path
+    seed: int = 0
+    rounds: int = 60
+    shuffle_rewards: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoResult:
+    """The figures that `weir demo --json` prints."""
+
+    learned: bool
+    reward_first: float
+    reward_last: float
+    heldout_before: float
+    heldout_after: float
+    seconds: float
+    versions: int
+    calls: int
+    calls_spanning_versions: int
+    seed: int
+
+    def as_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps({k: round(v, 4) if isinstance(v, float) else v for k, v in asdict(self).items()})
+
+
+def run_demo(options: DemoOptions, say: Say) -> DemoResult:
+    """Run the demo; the result says whether the model learned. Raises `CommandError` where a part fails."""
+    started = time.monotonic()
+    config_path = prepare(options, say)
+    settings = load_settings(config_path)
+    cold_start(settings, options, say)
+    tasks = {split: family_tasks(split) for split in ("train", "heldout")}
+    say("Starting two engines, the router, the proxy and the kernel-evaluation server …")
+    with running(fleet(settings, config_path)):
+        heldout_before = measure(tasks["heldout"], settings, "before", say)
+        rewards = learn(tasks["train"], settings, options, say)
+        heldout_after = measure(tasks["heldout"], settings, "after", say)
+    reward_first, reward_last = statistics.fmean(rewards[:WINDOW]), statistics.fmean(rewards[-WINDOW:])
+    gained = reward_last - reward_first >= MIN_REWARD_GAIN and heldout_after >= MIN_HELDOUT_FACTOR * heldout_before
+    return DemoResult(
+        learned=gained and heldout_after > 0,
+        reward_first=reward_first,
+        reward_last=reward_last,
+        heldout_before=heldout_before,
+        heldout_after=heldout_after,
+        seconds=time.monotonic() - started,
+        seed=options.seed,
+        **count_calls(settings),
+    )
+
+
+def prepare(options: DemoOptions, say: Say) -> Path:
+    """The demo's folder: corpus, tasks, tokenizer, untrained model, weir.toml. Returns the last."""
+    folder = options.folder
+    if folder.exists() and any(folder.iterdir()):
+        raise CommandError(f"{folder} is not empty; name another folder with --dir, or delete it to start again")
+    write_corpus(folder / "corpus.jsonl", options.seed)
+    write_family(folder / "tasks")
+    tokenizer = train_tokenizer(corpus_texts(make_corpus(options.seed)), folder / "model")
+    size = write_model(folder / "model", tokenizer, options.seed)
+    say(f"Made a tokenizer of {len(tokenizer)} pieces and a Qwen3 of {size / 1e6:.1f}M parameters in {folder}")
+    config_path = folder / "weir.toml"
+    config_path.write_text(demo_toml(options))
+    return config_path
+
+
+def demo_toml(options: DemoOptions) -> str:
+    """The demo's weir.toml: sizes for two cores, ports that are free now."""
+    folder = options.folder.absolute()
+    first_engine = free_ports_in_row(2)
+    ports = {name: free_port() for name in ("router", "metrics", "proxy", "kernel_eval")}
+    hooks = (
+        'hooks = { normalize_group_data = "weir.trainer.hooks:shuffle_rewards" }\n' if options.shuffle_rewards else ""
+    )
+    return f"""\
+[store]
+root = "{folder / "store"}"
+
+[model]
+path = "{folder / "model"}"
+name = "weir-demo"
+
+[engine]
+count = 2
+port = {first_engine}
+max_running = 32
+seed = {options.seed}
+
+[router]
+port = {ports["router"]}
+prometheus_port = {ports["metrics"]}
+
+[proxy]
+port = {ports["proxy"]}
+thinking = false
+
+[kernel_eval]
+port = {ports["kernel_eval"]}
+
+[agents]
+samples = 8
+concurrency = 32
+turns = 2
+max_tokens = 160
+feedback_lines = 1
+
+[trainer]
+seed = {options.seed}
+groups_per_round = 8
+min_groups = 8
+num_correct_trials = 2
+judge_use_cache = true
+max_staleness = 4
+{hooks}"""
+
+
+def cold_start(settings: Settings, options: DemoOptions, say: Say) -> None:
+    """Supervised training on the corpus, of which about a third is right."""
+    from weir.trainer.config import SftConfig
+    from weir.trainer.sft import run_sft
+
+    say("Cold start: learning the form of a kernel from a corpus of which about a third is right …")
+    assert settings.model.path is not None
+    report = run_sft(
+        SftConfig(seed=options.seed),
+        data=options.folder / "corpus.jsonl",
+        model=settings.model.path,
+        out=version_path(settings.store.root, 0),
+        renderer=chat_renderer(settings.model.path, settings),
+    )
+    say(f"Cold start took {report.seconds:.0f} s, loss {report.losses[0]:.2f} → {report.losses[-1]:.2f}")
+
+
+def measure(tasks: list[KernelTask], settings: Settings, when: str, say: Say) -> float:
+    """Held-out correctness at temperature 1."""
+    share = heldout_correctness(tasks, agents_config(settings, {}), HELDOUT_SAMPLES)
+    say(f"Held-out kernels that are right {when} training: {share:.0%} of {len(tasks)} tasks × {HELDOUT_SAMPLES}")
+    return share
+
+
+def learn(tasks: list[KernelTask], settings: Settings, options: DemoOptions, say: Say) -> list[float]:
+    """Rounds, while agents keep working; the mean reward of each."""
+    ahead = 2 * settings.trainer.groups_per_round
+    trainer = Trainer(trainer_config(settings), settings.store, model_path=settings.model.path or Path())
+    rewards: list[float] = []
+    config = agents_config(settings, {})
+    try:
+        with BackgroundAgents(tasks, config, ahead=ahead, seed=options.seed) as agents:
+            while len(rewards) < options.rounds:
+                metrics = next_round(trainer, agents)
+                rewards.append(metrics["reward_mean"])
+                agents.give_back(metrics["groups"])
+                if len(rewards) % 5 == 0:
+                    say(describe(len(rewards), options.rounds, rewards, metrics))
+    finally:
+        trainer.close()
+    return rewards
+
+
+def next_round(trainer: Trainer, agents: BackgroundAgents) -> dict[str, Any]:
+    """Train on the next groups as soon as a round's worth of them is ready."""
+    while (report := trainer.run_round()) is None:
+        agents.give_back(0)
+        time.sleep(0.05)
+    return report.metrics
+
+
+def describe(done: int, total: int, rewards: list[float], metrics: dict[str, Any]) -> str:
+    """One line on the last rounds."""
+    mean = statistics.fmean(rewards[-5:])
+    bar = "█" * round(20 * mean)
+    return f"round {done:>3}/{total}  reward {mean:.2f} {bar:<20}  correct {metrics['correct']:.0%}"
+
+
+def count_calls(settings: Settings) -> dict[str, int]:
+    """How much was recorded, asked of the store."""
+    from weir.store.reader import connect
+
+    with connect(settings.store) as db:
+        calls, spanning = db.sql("select count(*), count(*) filter (num_versions > 1) from calls").fetchall()[0]
+        (versions,) = db.sql("select count(distinct version) from tokens").fetchall()[0]
+    return {"calls": calls, "calls_spanning_versions": spanning, "versions": versions}

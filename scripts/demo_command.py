@@ -1,0 +1,75 @@
+"""`weir demo`: the whole loop from nothing, on a CPU, in minutes."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+QUERIES = (
+    (
+        "Did the model get better? Reward and correctness by the weights that answered.",
+        """select version_max as version, count(*) as answers, round(avg(raw_reward), 2) as reward,
+       round(avg(correct::int), 2) as correct
+from evaluations join calls using (call_id)
+group by all order by version limit 8""",
+    ),
+    (
+        "What went wrong with the answers that were not right?",
+        """select coalesce(fault, 'none') as fault, count(*) as answers
+from evaluations group by all order by answers desc limit 6""",
+    ),
+    (
+        "Which answers were begun by one set of weights and finished by another?",
+        """select call_id, version_min, version_max, num_output_tokens, round(held_ms) as held_ms
+from calls where num_versions > 1 order by held_ms desc limit 5""",
+    ),
+)
+
+
+def demo(
+    folder: Annotated[Path, typer.Option("--dir", help="Folder that everything is made in.")] = Path("demo-run"),
+    seed: Annotated[int, typer.Option(help="Seed of corpus, model, tasks and sampling.")] = 0,
+    rounds: Annotated[int, typer.Option(min=2, help="Training rounds.")] = 60,
+    shuffle_rewards: Annotated[
+        bool,
+        typer.Option(help="A control: rewards are dealt out at random within each group, so nothing can be learned."),
+    ] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print the figures as one JSON object on the last line.")
+    ] = False,
+) -> None:
+    """Make a small model, let agents write Triton kernels with it, train on what was recorded, show what it learned."""
+    from weir.scripts.demo import DemoOptions, run_demo
+    from weir.scripts.errors import CommandError
+    from weir.scripts.report import write_report
+    from weir.scripts.settings import load_settings
+    from weir.store.reader import connect
+
+    started = time.monotonic()
+
+    def say(line: str) -> None:
+        typer.echo(f"[{time.monotonic() - started:4.0f} s] {line}")
+
+    result = run_demo(DemoOptions(folder=folder, seed=seed, rounds=rounds, shuffle_rewards=shuffle_rewards), say)
+    settings = load_settings(folder / "weir.toml")
+    page = write_report(settings.store, folder / "report.html")
+    with connect(settings.store) as db:
+        for question, query in QUERIES:
+            typer.echo(f"\n{question}\n{query}\n{db.sql(query)}")
+    typer.echo(
+        f"\nMean reward {result.reward_first:.2f} → {result.reward_last:.2f}; held-out right "
+        f"{result.heldout_before:.0%} → {result.heldout_after:.0%}; {result.calls} calls, "
+        f"{result.calls_spanning_versions} of them across a weight update, {result.versions} versions, "
+        f"{result.seconds:.0f} s.\nReport: {page}\n"
+        f"Go on:  weir up --config {folder / 'weir.toml'}   ·   weir sql --config {folder / 'weir.toml'}"
+    )
+    if json:
+        typer.echo(result.as_json())
+    if not result.learned:
+        raise CommandError(
+            "the model did not learn: the reward must rise by 0.25 and held-out correctness double; "
+            f"the store with every call is in {settings.store.root}"
+        )

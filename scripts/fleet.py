@@ -1,0 +1,85 @@
+"""Which servers a run's settings mean on this machine, and how each is started.
+
+Engines, then the router in front of them, then the proxy and the kernel-evaluation server. Nothing is started here:
+`servers.running` does that with what this returns.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from weir.scripts.errors import UsageError
+from weir.scripts.servers import Server
+from weir.scripts.settings import RouterConfig, Settings
+from weir.trainer.versions import current_version
+
+
+def fleet(settings: Settings, config_path: Path | None) -> list[Server]:
+    """Every server of the run, in the order in which they are to be started.
+
+    Raises `UsageError` when there is no model to serve.
+    """
+    logs = settings.store.root / "logs"
+    config = ["--config", str(config_path)] if config_path else []
+    return [
+        *engine_servers(settings, logs),
+        router_server(settings.router, engine_urls(settings), logs),
+        _weir("proxy", ["proxy", *config], f"http://{settings.proxy.host}:{settings.proxy.port}/readyz", logs),
+        _weir(
+            "kernel-eval",
+            ["kernel-eval", *config],
+            f"http://{settings.kernel_eval.host}:{settings.kernel_eval.port}/health",
+            logs,
+        ),
+    ]
+
+
+def served_model(settings: Settings) -> Path:
+    """The folder that engines load: the newest published version, else `[model] path`."""
+    version = current_version(settings.store.root)
+    folder = version.path if version else settings.model.path
+    if folder is None:
+        raise UsageError(
+            "no model to serve: [model] path is not set and the store has no published version; "
+            "set it in weir.toml to a Hugging Face folder, or run `weir demo` to make a small one"
+        )
+    return folder
+
+
+def engine_urls(settings: Settings) -> list[str]:
+    """Where the engines of this machine listen: `count` ports in a row."""
+    return [f"http://{settings.engine.host}:{settings.engine.port + i}" for i in range(settings.engine.count)]
+
+
+def engine_servers(settings: Settings, logs: Path) -> list[Server]:
+    """The embedded engines of this machine."""
+    model = served_model(settings)
+    servers = []
+    for number, url in enumerate(engine_urls(settings)):
+        flags = ["engine", "--model", str(model), "--port", url.rsplit(":", 1)[1], "--host", settings.engine.host]
+        flags += ["--device", settings.engine.device, "--dtype", settings.engine.dtype]
+        flags += ["--max-running", str(settings.engine.max_running), "--seed", str(settings.engine.seed + number)]
+        servers.append(_weir(f"engine-{number}", flags, f"{url}/health", logs))
+    return servers
+
+
+def router_server(config: RouterConfig, workers: list[str], logs: Path) -> Server:
+    """The router as it is, without retries and breaker: the proxy owns retries."""
+    program = str(Path(sys.executable).with_name(config.kind))
+    argv = [program, "launch", "--worker-urls", *workers, "--policy", config.policy]
+    argv += ["--host", config.host, "--port", str(config.port), "--prometheus-port", str(config.prometheus_port)]
+    argv += ["--prometheus-host", config.host, "--disable-retries", "--disable-circuit-breaker"]
+    argv += ["--disable-health-check", "--log-level", "warn"]
+    url = f"http://{config.host}:{config.port}/health"
+    return Server(name=config.kind, argv=argv, ready_url=url, log_path=logs / f"{config.kind}.log")
+
+
+def _weir(name: str, arguments: list[str], ready_url: str, logs: Path) -> Server:
+    return Server(
+        name=name,
+        argv=[sys.executable, "-m", "weir.scripts.cli", *arguments],
+        ready_url=ready_url,
+        log_path=logs / f"{name}.log",
+        environment={"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"},
+    )

@@ -1,0 +1,35 @@
+"""`weir proxy`: the proxy alone, in front of a router that is already there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def proxy(
+    config: Annotated[Path | None, typer.Option(help="The run's weir.toml; ./weir.toml where there is one.")] = None,
+    model: Annotated[Path | None, typer.Option(help="Hugging Face folder, for tokenizer and configuration.")] = None,
+    name: Annotated[str | None, typer.Option(help="The model's name in agents' requests.")] = None,
+    upstream: Annotated[str | None, typer.Option(help="URL of the router in front of the engines.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
+    root: Annotated[Path | None, typer.Option(help="Folder of the store.")] = None,
+) -> None:
+    """Serve agents: record every call, token for token, on its way to the engines."""
+    from weir.proxy.server import run
+    from weir.scripts.fleet import served_model
+    from weir.scripts.settings import load_settings
+
+    settings = load_settings(config)
+    changes = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
+    proxy_config = type(settings.proxy).model_validate(settings.proxy.model_dump(exclude_unset=True) | changes)
+    router = settings.router
+    run(
+        proxy_config,
+        settings.store if root is None else settings.store.model_copy(update={"root": root}),
+        model_path=model or served_model(settings),
+        model_name=name or settings.model.name,
+        upstream_url=upstream or proxy_config.upstream_url or f"http://{router.host}:{router.port}",
+    )

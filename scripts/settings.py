@@ -1,0 +1,121 @@
+"""One run is one TOML file: `weir.toml`, a section for each part, overridden by `WEIR_SECTION__KEY` in the environment.
+
+This is the only place that reads configuration files or the configuration environment. An unknown section or key is an
+error that lists the valid ones. Every part gets its own section and never the whole.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from weir.agents.config import AgentsConfig
+from weir.engine.config import EngineConfig
+from weir.kernel_eval.config import KernelEvalConfig
+from weir.proxy.config import ProxyConfig
+from weir.scripts.errors import UsageError
+from weir.store.config import StoreConfig
+from weir.trainer.config import TrainerConfig
+
+DEFAULT_FILE = Path("weir.toml")
+
+
+class ModelConfig(BaseModel):
+    """The weights that a run starts from."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    path: Path | None = Field(
+        default=None,
+        description="Hugging Face folder of the first weights; a version under the store's root wins over it.",
+    )
+    name: str = Field(default="weir", description="The model's name in /v1/models and in the agents' requests.")
+
+
+class RouterConfig(BaseModel):
+    """The router between proxy and engines, started as it is."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["sglang-router", "smg"] = Field(default="sglang-router", description="Which router `weir up` starts.")
+    host: str = Field(default="127.0.0.1", description="Address the router listens on.")
+    port: int = Field(default=30000, description="Port the router listens on.")
+    prometheus_port: int = Field(default=30001, description="Port of the router's own metrics.")
+    policy: str = Field(default="round_robin", description="How the router chooses an engine for a call.")
+
+
+class Settings(BaseSettings):
+    """All sections of `weir.toml`."""
+
+    model_config = SettingsConfigDict(env_prefix="WEIR_", env_nested_delimiter="__", extra="forbid", frozen=True)
+
+    store: StoreConfig = StoreConfig()
+    model: ModelConfig = ModelConfig()
+    engine: EngineConfig = EngineConfig()
+    router: RouterConfig = RouterConfig()
+    proxy: ProxyConfig = ProxyConfig()
+    kernel_eval: KernelEvalConfig = KernelEvalConfig()
+    trainer: TrainerConfig = TrainerConfig()
+    agents: AgentsConfig = AgentsConfig()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Environment over file; what `load_settings` was given is the file."""
+        return env_settings, init_settings
+
+
+def load_settings(path: Path | None = None) -> Settings:
+    """The settings of the file at `path`, of `./weir.toml` where there is one, else the defaults.
+
+    Raises `UsageError` for a file that is missing or is not TOML, for unknown keys and for values out of range.
+    """
+    return _validated(_read(path), path or DEFAULT_FILE)
+
+
+def _read(path: Path | None) -> dict[str, Any]:
+    if path is None and not DEFAULT_FILE.exists():
+        return {}
+    source = path or DEFAULT_FILE
+    try:
+        return tomllib.loads(source.read_text())
+    except OSError as error:
+        raise UsageError(
+            f"cannot read the configuration {source}: {error.strerror}; name another file with --config"
+        ) from error
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{source} is not valid TOML: {error}; mend that line and try again") from error
+
+
+def _validated(values: dict[str, Any], source: Path) -> Settings:
+    try:
+        return Settings(**values)
+    except ValidationError as error:
+        raise UsageError(f"{source}: " + "; ".join(_explain(item) for item in error.errors())) from None
+
+
+def _explain(item: Any) -> str:
+    where = ".".join(str(part) for part in item["loc"])
+    if item["type"] == "extra_forbidden":
+        return f"unknown key {where}; valid here: {', '.join(_valid_keys(item['loc'][:-1]))}"
+    return f"{where} = {item['input']!r}: {item['msg']}"
+
+
+def _valid_keys(location: tuple[str | int, ...]) -> list[str]:
+    model: type[BaseModel] = Settings
+    for part in location:
+        annotation = model.model_fields[str(part)].annotation
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            break
+        model = annotation
+    return sorted(model.model_fields)

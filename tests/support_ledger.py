@@ -1,0 +1,121 @@
+"""What engines really sampled, by request id: the truth that records are held against.
+
+The embedded engine writes its own ledger. A real SGLang has none, so a tap in front of it keeps what the engine itself
+put on the wire, before any router or proxy saw it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+from aiohttp import web
+from support_servers import find_free_port
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """One sampled token, as the engine tells it."""
+
+    token: int
+    logprob: float
+    version: str
+
+
+Ledger = dict[str, list[Sampled]]
+
+
+def read_ledgers(paths: Iterable[Path]) -> Ledger:
+    """The embedded engines' ledgers, joined; positions must be consecutive for every request id."""
+    ledger: Ledger = defaultdict(list)
+    for path in paths:
+        for line in path.read_text().splitlines():
+            row = json.loads(line)
+            assert row["position"] == len(ledger[row["rid"]]), f"{path}: {row} is out of order"
+            ledger[row["rid"]].append(Sampled(row["token"], row["logprob"], str(row["version"])))
+    return dict(ledger)
+
+
+class Tap:
+    """Stands between a router and one engine, forwards every byte, and keeps the answers to /generate."""
+
+    def __init__(self, engine_url: str) -> None:
+        self.engine_url = engine_url
+        self.port = find_free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.ledger: Ledger = {}
+        self._loop = asyncio.new_event_loop()
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+        assert self._started.wait(20)
+
+    def stop(self) -> None:
+        """Stop serving; what was kept stays readable."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_until_complete(self._start())
+        self._started.set()
+        self._loop.run_forever()
+        self._loop.run_until_complete(self._close())
+
+    async def _start(self) -> None:
+        self._client = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None))
+        application = web.Application(client_max_size=2**28)
+        application.router.add_route("*", "/{path:.*}", self._forward)
+        self._runner = web.AppRunner(application)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", self.port).start()
+
+    async def _close(self) -> None:
+        await self._client.close()
+        await self._runner.cleanup()
+
+    async def _forward(self, request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        headers = {"content-type": request.headers.get("content-type", "application/json")}
+        async with self._client.request(
+            request.method, self.engine_url + request.path_qs, data=body, headers=headers
+        ) as upstream:
+            answer = web.StreamResponse(status=upstream.status)
+            answer.content_type = upstream.content_type
+            await answer.prepare(request)
+            kept = bytearray()
+            async for chunk in upstream.content.iter_any():
+                kept += chunk
+                await answer.write(chunk)
+            if request.path == "/generate" and upstream.status == 200:
+                self._keep(bytes(kept), upstream.content_type)
+            await answer.write_eof()
+            return answer
+
+    def _keep(self, body: bytes, content_type: str) -> None:
+        if content_type == "text/event-stream":
+            events = [line[6:] for line in body.split(b"\n") if line.startswith(b"data: ")]
+            final = json.loads(events[-2])  # the engine streams cumulatively; [DONE] is the last event
+        else:
+            final = json.loads(body)
+        meta = final["meta_info"]
+        spans = meta.get("weight_versions") or [{"version": meta["weight_version"], "start": 0, "end": None}]
+        versions = [
+            str(span["version"])
+            for span in spans
+            for _ in range(span["start"], len(final["output_ids"]) if span["end"] is None else span["end"])
+        ]
+        tokens = [
+            Sampled(token, logprob, version)
+            for (logprob, token, _), version in zip(meta["output_token_logprobs"], versions, strict=True)
+        ]
+        assert [token.token for token in tokens] == final["output_ids"]
+        if tokens:
+            assert meta["id"] not in self.ledger
+            self.ledger[meta["id"]] = tokens
