@@ -16,7 +16,7 @@ class KernelEvalConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     host: str = Field("127.0.0.1", description="Address to listen on; beyond loopback an api_key is required.")
-    port: int = Field(8700, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    port: int = Field(8300, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     url: str | None = Field(None, description="Where clients find the server; default: http://host:port.")
     api_key: str | None = Field(None, description="Bearer key that /eval asks for; none on loopback by default.")
     min_sandbox: SandboxLevel = Field(

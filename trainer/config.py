@@ -63,7 +63,13 @@ class TrainerConfig(BaseModel):
         default=4, ge=1, description="Tries of one evaluation before the round is left open for later."
     )
     judge_retry_delay_s: float = Field(default=1.0, ge=0, description="Wait before the second try; doubled each time.")
-    kernel_eval_url: str = Field(default="http://127.0.0.1:8300", description="The kernel-evaluation server.")
+    judge_use_cache: bool = Field(
+        default=False,
+        description="Let the server answer with the verdict on an equal candidate that agents asked about before.",
+    )
+    kernel_eval_url: str = Field(
+        default="http://127.0.0.1:8300", description="The kernel-evaluation server; unset: the one of [kernel_eval]."
+    )
     kernel_eval_key: str | None = Field(default=None, description="Its API key, where it wants one.")
 
     credit: Literal["turn", "trajectory"] = Field(
@@ -91,8 +97,12 @@ class TrainerConfig(BaseModel):
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto: CUDA where there is one.")
     torch_threads: int = Field(default=1, ge=1, description="Threads of torch on a CPU; results depend on it.")
 
-    proxy_urls: list[str] = Field(default=[], description="Every proxy whose gate closes while engines load weights.")
-    engine_urls: list[str] = Field(default=[], description="Every engine that is to serve the weights.")
+    proxy_urls: list[str] = Field(
+        default=[], description="Every proxy whose gate closes while engines load weights; unset: the one of [proxy]."
+    )
+    engine_urls: list[str] = Field(
+        default=[], description="Every engine that is to serve the weights; unset: those of [engine]."
+    )
     router_url: str | None = Field(
         default=None, description="Router from which an engine that failed to load is taken out."
     )

@@ -141,6 +141,7 @@ async def _evaluate(client: KernelEvalClient, candidate: Candidate, config: Trai
             candidate.source,
             seed=config.judge_seed,
             num_correct_trials=config.num_correct_trials,
+            use_cache=config.judge_use_cache,
         )
     except KernelUnsupported:
         outcomes.unsupported.add(candidate.content_hash)
