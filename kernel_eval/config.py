@@ -15,31 +15,43 @@ class KernelEvalConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    host: str = Field("127.0.0.1", description="Address to listen on; beyond loopback an api_key is required.")
-    port: int = Field(8300, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
-    url: str | None = Field(None, description="Where clients find the server; default: http://host:port.")
-    api_key: str | None = Field(None, description="Bearer key that /eval asks for; none on loopback by default.")
+    host: str = Field(default="127.0.0.1", description="Address to listen on; beyond loopback an api_key is required.")
+    port: int = Field(default=8300, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    url: str | None = Field(default=None, description="Where clients find the server; default: http://host:port.")
+    api_key: str | None = Field(
+        default=None, description="Bearer key that /eval asks for; none on loopback by default."
+    )
     min_sandbox: SandboxLevel = Field(
-        SandboxLevel.RLIMITS, description="Refuse to start below this level: rlimits, landlock or bubblewrap."
+        default=SandboxLevel.RLIMITS, description="Refuse to start below this level: rlimits, landlock or bubblewrap."
     )
-    sandbox: SandboxLevel | None = Field(None, description="Use this level; default: the strongest that works here.")
-    concurrency: int | None = Field(None, ge=1, description="Evaluations at a time; default: min(2, cores).")
-    max_queue: int = Field(1024, ge=1, description="Evaluations waiting before the server answers 503.")
-    max_trials: int = Field(32, ge=1, description="The largest num_correct_trials that is accepted.")
-    perf_trials: int = Field(5, ge=0, description="Calls added for measure_performance in the interpreter, at most.")
-    max_body_bytes: int = Field(8 << 20, ge=1024, description="Largest request body.")
-    cache_entries: int = Field(4096, ge=0, description="Results kept for requests with use_cache.")
-    memory_bytes: int = Field(1 << 30, ge=1 << 26, description="Address space a candidate may add to the worker's own.")
-    cpu_s: int = Field(60, ge=1, description="Processor seconds of one worker.")
-    output_bytes: int = Field(1 << 20, ge=4096, description="What a candidate may print, and the size of any file.")
-    load_timeout_s: float = Field(10.0, gt=0, description="Wall time for importing the candidate.")
-    init_timeout_s: float = Field(10.0, gt=0, description="Wall time for constructing ModelNew.")
-    call_timeout_s: float = Field(20.0, gt=0, description="Wall time of one call of ModelNew.")
-    reference_timeout_s: float = Field(30.0, gt=0, description="Wall time of one step of the task's own code.")
+    sandbox: SandboxLevel | None = Field(
+        default=None, description="Use this level; default: the strongest that works here."
+    )
+    concurrency: int | None = Field(default=None, ge=1, description="Evaluations at a time; default: min(2, cores).")
+    max_queue: int = Field(default=1024, ge=1, description="Evaluations waiting before the server answers 503.")
+    max_trials: int = Field(default=32, ge=1, description="The largest num_correct_trials that is accepted.")
+    perf_trials: int = Field(
+        default=5, ge=0, description="Calls added for measure_performance in the interpreter, at most."
+    )
+    max_body_bytes: int = Field(default=8 << 20, ge=1024, description="Largest request body.")
+    cache_entries: int = Field(default=4096, ge=0, description="Results kept for requests with use_cache.")
+    memory_bytes: int = Field(
+        default=1 << 30, ge=1 << 26, description="Address space a candidate may add to the worker's own."
+    )
+    cpu_s: int = Field(default=60, ge=1, description="Processor seconds of one worker.")
+    output_bytes: int = Field(
+        default=1 << 20, ge=4096, description="What a candidate may print, and the size of any file."
+    )
+    load_timeout_s: float = Field(default=10.0, gt=0, description="Wall time for importing the candidate.")
+    init_timeout_s: float = Field(default=10.0, gt=0, description="Wall time for constructing ModelNew.")
+    call_timeout_s: float = Field(default=20.0, gt=0, description="Wall time of one call of ModelNew.")
+    reference_timeout_s: float = Field(default=30.0, gt=0, description="Wall time of one step of the task's own code.")
     evaluation_timeout_s: float = Field(
-        300.0, gt=0, description="Wall time of one evaluation; then its judge is ended."
+        default=300.0, gt=0, description="Wall time of one evaluation; then its judge is ended."
     )
-    guard_bytes: int = Field(65536, ge=64, multiple_of=64, description="Guard zone on each side of every tensor.")
+    guard_bytes: int = Field(
+        default=65536, ge=64, multiple_of=64, description="Guard zone on each side of every tensor."
+    )
 
     @property
     def base_url(self) -> str:

@@ -93,33 +93,29 @@ def test_records_equal_what_a_real_sglang_answered(tmp_path: Path, versions: lis
 
 async def converse_while_publishing(stack: Stack, versions: list[Path]) -> None:
     """Conversations without pause until there were enough calls and every version was published among them."""
-    published = asyncio.Event()
-    calls = 0
+    finished: asyncio.Queue[int] = asyncio.Queue()
+    enough = asyncio.Event()
 
     async def agent(number: int) -> None:
-        nonlocal calls
         draw = random.Random(number)
         async with aiohttp.ClientSession(stack.proxy.url, timeout=aiohttp.ClientTimeout(total=300)) as http:
-            while calls < NUM_CALLS or not published.is_set():
-                done = await conversation(http, draw)
-                calls += done
+            while not enough.is_set():
+                finished.put_nowait(await conversation(http, draw))
 
     async def publisher() -> None:
+        calls = 0
         for version, folder in enumerate(versions[1:], 1):
-            await until(lambda due=version: calls >= due * NUM_CALLS // (NUM_UPDATES + 1))
+            while calls < version * NUM_CALLS // (NUM_UPDATES + 1):
+                calls += await finished.get()
             await asyncio.to_thread(publish_version, stack, folder, version)
-        published.set()
+        while calls < NUM_CALLS:
+            calls += await finished.get()
+        enough.set()
 
     async with asyncio.TaskGroup() as group:
         group.create_task(publisher())
         for number in range(CONCURRENCY):
             group.create_task(agent(number))
-    assert calls >= NUM_CALLS
-
-
-async def until(condition: object) -> None:
-    while not condition():  # type: ignore[operator]
-        await asyncio.sleep(0.005)
 
 
 def publish_version(stack: Stack, folder: Path, version: int) -> None:
