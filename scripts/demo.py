@@ -17,7 +17,7 @@ from typing import Any
 from weir.agents.corpus import corpus_texts, make_corpus, write_corpus
 from weir.agents.family import family_tasks, write_family
 from weir.kernel_eval.client import KernelTask
-from weir.scripts.demo_agents import BackgroundAgents, heldout_correctness
+from weir.scripts.demo_agents import BackgroundAgents, background_agents, heldout_correctness
 from weir.scripts.demo_model import train_tokenizer, write_model
 from weir.scripts.errors import CommandError
 from weir.scripts.fleet import fleet
@@ -28,6 +28,7 @@ from weir.scripts.trainer_commands import chat_renderer, trainer_config
 from weir.trainer.round import Trainer
 from weir.trainer.versions import version_path
 
+CONFIG_FILE = "weir.toml"
 WINDOW = 6  # rounds that the first and the last mean reward are taken over
 MIN_REWARD_GAIN = 0.25
 MIN_HELDOUT_FACTOR = 2.0
@@ -72,12 +73,12 @@ def run_demo(options: DemoOptions, say: Say) -> DemoResult:
     config_path = prepare(options, say)
     settings = load_settings(config_path)
     cold_start(settings, options, say)
-    tasks = {split: family_tasks(split) for split in ("train", "heldout")}
+    heldout = family_tasks("heldout")
     say("Starting two engines, the router, the proxy and the kernel-evaluation server …")
     with running(fleet(settings, config_path)):
-        heldout_before = measure(tasks["heldout"], settings, "before", say)
-        rewards = learn(tasks["train"], settings, options, say)
-        heldout_after = measure(tasks["heldout"], settings, "after", say)
+        heldout_before = measure(heldout, settings, "before", say)
+        rewards = learn(settings, options, say)
+        heldout_after = measure(heldout, settings, "after", say)
     reward_first, reward_last = statistics.fmean(rewards[:WINDOW]), statistics.fmean(rewards[-WINDOW:])
     gained = reward_last - reward_first >= MIN_REWARD_GAIN and heldout_after >= MIN_HELDOUT_FACTOR * heldout_before
     return DemoResult(
@@ -102,7 +103,7 @@ def prepare(options: DemoOptions, say: Say) -> Path:
     tokenizer = train_tokenizer(corpus_texts(make_corpus(options.seed)), folder / "model")
     size = write_model(folder / "model", tokenizer, options.seed)
     say(f"Made a tokenizer of {len(tokenizer)} pieces and a Qwen3 of {size / 1e6:.1f}M parameters in {folder}")
-    config_path = folder / "weir.toml"
+    config_path = folder / CONFIG_FILE
     config_path.write_text(demo_toml(options))
     return config_path
 
@@ -181,18 +182,18 @@ def measure(tasks: list[KernelTask], settings: Settings, when: str, say: Say) ->
     return share
 
 
-def learn(tasks: list[KernelTask], settings: Settings, options: DemoOptions, say: Say) -> list[float]:
+def learn(settings: Settings, options: DemoOptions, say: Say) -> list[float]:
     """Rounds, while agents keep working; the mean reward of each."""
-    ahead = 2 * settings.trainer.groups_per_round
     trainer = Trainer(trainer_config(settings), settings.store, model_path=settings.model.path or Path())
     rewards: list[float] = []
-    config = agents_config(settings, {})
+    log_path = settings.store.root / "logs" / "agents.log"
     try:
-        with BackgroundAgents(tasks, config, ahead=ahead, seed=options.seed) as agents:
+        with background_agents(options.folder / CONFIG_FILE, options.seed, log_path) as agents:
+            agents.allow(2 * settings.trainer.groups_per_round)
             while len(rewards) < options.rounds:
                 metrics = next_round(trainer, agents)
                 rewards.append(metrics["reward_mean"])
-                agents.give_back(metrics["groups"])
+                agents.allow(metrics["groups"])
                 if len(rewards) % 5 == 0:
                     say(describe(len(rewards), options.rounds, rewards, metrics))
     finally:
@@ -203,7 +204,7 @@ def learn(tasks: list[KernelTask], settings: Settings, options: DemoOptions, say
 def next_round(trainer: Trainer, agents: BackgroundAgents) -> dict[str, Any]:
     """Train on the next groups as soon as a round's worth of them is ready."""
     while (report := trainer.run_round()) is None:
-        agents.give_back(0)
+        agents.allow(0)
         time.sleep(0.05)
     return report.metrics
 

@@ -1,77 +1,60 @@
-"""The demo's agents: endless groups in the background while rounds train, and one attempt at each held-out task.
+"""The demo's agents: endless groups in a process of their own while rounds train, and measuring on held-out tasks.
 
-Invariant: agents are at most `ahead` groups ahead of the trainer, so that what it trains on is never much older
-than the weights; each round that took groups gives as many back.
+Invariant: agents are at most as many groups ahead of the trainer as they were given permits: one for each byte on their
+standard input. End of input ends them, so they never outlive the demo.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Sequence
-from contextlib import suppress
-from types import TracebackType
-from typing import Self
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from weir.agents.config import AgentsConfig
 from weir.agents.control import ControlClient
 from weir.agents.heldout import Measured, measure
 from weir.agents.kernel_agent import solve
-from weir.agents.runner import RunSummary, run_groups
+from weir.agents.runner import run_groups
+from weir.agents.tasks import load_tasks
 from weir.kernel_eval.client import KernelTask
-from weir.scripts.errors import CommandError
+from weir.scripts.errors import ServerFailed
+
+PERMIT = b"."
+STOP_LIMIT_S = 60.0
 
 
 class BackgroundAgents:
-    """Runs groups of sessions in a thread of its own from entry to exit."""
+    """The process in which groups run; made by `background_agents`."""
 
-    def __init__(self, tasks: Sequence[KernelTask], config: AgentsConfig, *, ahead: int, seed: int) -> None:
-        self._tasks, self._config, self._seed = tasks, config, seed
-        self._ahead = ahead
-        self._loop = asyncio.new_event_loop()
-        self._stop = asyncio.Event()
-        self._permits = asyncio.Semaphore(ahead)
-        self._thread = threading.Thread(target=self._run, name="agents")
-        self._failure: BaseException | None = None
-        self.summary = RunSummary()
+    def __init__(self, process: subprocess.Popen[bytes], log_path: Path) -> None:
+        self._process, self._log_path = process, log_path
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
+    def allow(self, num_groups: int) -> None:
+        """Let the agents start as many more groups. Raises `ServerFailed` when they have ended."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(PERMIT * num_groups)
+            self._process.stdin.flush()
+        if self._process.poll() is not None:
+            raise ServerFailed(f"the agents ended with status {self._process.returncode}; see {self._log_path}")
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with suppress(RuntimeError):  # the loop has ended by itself
-            self._loop.call_soon_threadsafe(self._finish)
-        self._thread.join()
 
-    def give_back(self, num_groups: int) -> None:
-        """Let the agents start as many groups again. Raises `CommandError` when they have ended with an error."""
-        if self._failure is not None:
-            raise CommandError(f"the agents ended: {self._failure}") from self._failure
-        for _ in range(num_groups):
-            self._loop.call_soon_threadsafe(self._permits.release)
-
-    def _finish(self) -> None:
-        self._stop.set()
-        self._permits.release()
-
-    def _run(self) -> None:
-        try:
-            self._loop.run_until_complete(self._run_groups())
-        except Exception as error:
-            self._failure = error
-        finally:
-            self._loop.close()
-
-    async def _run_groups(self) -> None:
-        async with control_client(self._config) as control:
-            groups = run_groups(
-                self._tasks, solve, control, self._config, seed=self._seed, stop=self._stop, permits=self._permits
-            )
-            async for group in groups:
-                self.summary.add(group)
+@contextlib.contextmanager
+def background_agents(config_path: Path, seed: int, log_path: Path) -> Iterator[BackgroundAgents]:
+    """Run groups over the training tasks beside the configuration, until the block is left."""
+    argv = [sys.executable, "-m", "weir.scripts.demo_agents", str(config_path), str(seed)]
+    with log_path.open("ab") as log:
+        process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT)
+    try:
+        yield BackgroundAgents(process, log_path)
+    finally:
+        with contextlib.suppress(BrokenPipeError, subprocess.TimeoutExpired):
+            process.communicate(timeout=STOP_LIMIT_S)  # closes their input; groups that are running end first
+        process.kill()
+        process.wait()
 
 
 def heldout_correctness(tasks: Sequence[KernelTask], config: AgentsConfig, samples: int) -> float:
@@ -88,3 +71,37 @@ def control_client(config: AgentsConfig) -> ControlClient:
     """The client of the control routes that the settings name."""
     assert config.proxy_url is not None and config.control_key is not None
     return ControlClient(config.proxy_url, config.control_key.get_secret_value(), config)
+
+
+async def run_until_end_of_input(tasks: Sequence[KernelTask], config: AgentsConfig, seed: int) -> None:
+    """Groups without end, one for each permit."""
+    stop, permits = asyncio.Event(), asyncio.Semaphore(0)
+
+    class Permits(asyncio.Protocol):
+        def data_received(self, data: bytes) -> None:
+            for _ in data:
+                permits.release()
+
+        def connection_lost(self, error: Exception | None) -> None:
+            stop.set()
+            permits.release()  # the dispatcher waits for one
+
+    await asyncio.get_running_loop().connect_read_pipe(Permits, sys.stdin.buffer)
+    async with control_client(config) as control:
+        async for group in run_groups(tasks, solve, control, config, seed=seed, stop=stop, permits=permits):
+            failed = [session.error for session in group.sessions if session.failure is not None]
+            if failed:
+                print(f"group {group.group_id}: {len(failed)} sessions failed, the first: {failed[0]}", flush=True)
+
+
+def main(config_path: Path, seed: int) -> None:
+    """The process of the background agents."""
+    from weir.scripts.run_command import agents_config
+    from weir.scripts.settings import load_settings
+
+    tasks = [task for task in load_tasks(config_path.parent / "tasks") if task.split == "train"]
+    asyncio.run(run_until_end_of_input(tasks, agents_config(load_settings(config_path), {}), seed))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))

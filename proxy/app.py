@@ -1,0 +1,101 @@
+"""The proxy's one ASGI callable: agents' calls on the raw data path, everything under /weir to the control routes.
+
+Invariant: no request leaves without an answer in the form its client expects; what was not foreseen is a 500 that is
+logged with its traceback. Not here: how a call is served (serving.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from urllib.parse import unquote
+
+from weir.proxy.chat import ChatDialect, models_body
+from weir.proxy.dialect import Dialect
+from weir.proxy.errors import CallError, NoSuchRoute, UnknownModel
+from weir.proxy.exchange import Exchange, Receive, Scope, Send
+from weir.proxy.metrics import Metrics
+from weir.proxy.serving import Serving
+from weir.proxy.sessions import Names
+
+CONTROL_PATHS = ("/weir/", "/healthz", "/readyz", "/metrics")
+DIALECTS: dict[str, Dialect] = {"/v1/chat/completions": ChatDialect()}
+
+logger = logging.getLogger("weir.proxy.app")
+
+
+class App:
+    """Routes by path; a dict of dialects is the whole routing table of the data path."""
+
+    def __init__(self, serving: Serving, control: object, metrics: Metrics) -> None:
+        self._serving = serving
+        self._control = control
+        self._metrics = metrics
+        self._created_s = int(time.time())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not scope["path"].startswith(CONTROL_PATHS):
+            await self._serve_agent(Exchange(scope, receive, send))
+        elif scope["type"] in ("http", "lifespan"):
+            await self._control(scope, receive, send)  # type: ignore[operator]
+        else:
+            await send({"type": "websocket.close", "code": 1000})
+
+    async def _serve_agent(self, exchange: Exchange) -> None:
+        route, names = split_path(exchange.path)
+        dialect = DIALECTS.get(route, DIALECTS["/v1/chat/completions"])
+        try:
+            await self._dispatch(exchange, route, names)
+        except CallError as error:
+            self._metrics.refused.labels(status=str(error.status)).inc()
+            await exchange.fail(error, dialect.error(error))
+        except asyncio.CancelledError:
+            if not exchange.client_left:
+                raise
+        except Exception:  # the edge of a request: the client gets an answer, we get the traceback
+            logger.exception("a request to %s failed", route)
+            self._metrics.refused.labels(status="500").inc()
+            failure = CallError("The proxy failed on this request; its log says why.")
+            await exchange.fail(failure, dialect.error(failure))
+
+    async def _dispatch(self, exchange: Exchange, route: str, names: Names) -> None:
+        dialect = DIALECTS.get(route)
+        if dialect is not None:
+            _require_method(exchange, "POST")
+            await self._serving.serve(exchange, dialect, names)
+        elif route == "/v1/models" or route.startswith("/v1/models/"):
+            _require_method(exchange, "GET")
+            await self._list_models(exchange, route.removeprefix("/v1/models").strip("/"))
+        else:
+            raise NoSuchRoute(
+                f"Nothing is served at {route:.200}; the agents' routes are {', '.join(DIALECTS)}, /v1/models."
+            )
+
+    async def _list_models(self, exchange: Exchange, wanted: str) -> None:
+        names = self._serving.model_names
+        if wanted and wanted not in names:
+            raise UnknownModel(f"The model {wanted!r:.200} is not served here; {names[0]!r} is.", param="model")
+        await exchange.answer(200, models_body(names, self._created_s, only=wanted or None))
+
+
+def split_path(path: str) -> tuple[str, Names]:
+    """The route of a path, and the session and group that it names: /g/{group}/s/{session}/v1/…"""
+    group_id = session_id = None
+    rest = path
+    if rest.startswith("/g/"):
+        group_id, _, rest = rest[3:].partition("/")
+        rest = "/" + rest
+    if rest.startswith("/s/"):
+        session_id, _, rest = rest[3:].partition("/")
+        rest = "/" + rest
+    return rest.rstrip("/"), Names(session_id=_name(session_id), group_id=_name(group_id))
+
+
+def _name(part: str | None) -> str | None:
+    return None if part is None else unquote(part)
+
+
+def _require_method(exchange: Exchange, method: str) -> None:
+    if exchange.method != method:
+        raise NoSuchRoute(f"{exchange.path:.200} takes {method}, not {exchange.method:.20}.", status=405)

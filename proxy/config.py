@@ -1,0 +1,85 @@
+"""The proxy's settings: section [proxy] of weir.toml."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class ProxyConfig(BaseModel):
+    """What the proxy listens on, how it renders, how long it waits, what it refuses."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    host: str = Field(default="127.0.0.1", description="Address the proxy listens on.")
+    port: int = Field(default=8700, ge=0, le=65535, description="Port the proxy listens on; 0 takes a free one.")
+    public_url: str | None = Field(
+        default=None, description="Base URL that registered sessions are told; unset: the address they registered at."
+    )
+    upstream_url: str | None = Field(
+        default=None, description="URL of the router in front of the engines; unset: the one of section [router]."
+    )
+    control_key: str | None = Field(
+        default=None,
+        min_length=16,
+        description="Bearer key of the control routes; unset: a key file <store root>/control.key is made and used.",
+    )
+    model_aliases: tuple[str, ...] = Field(
+        default=(), description="Further model names that agents may ask for; they get the served model."
+    )
+    renderer: str = Field(
+        default="auto",
+        description="Renderer that turns messages into token ids, by its name in the `renderers` library; "
+        "auto: chosen by the model's architecture.",
+    )
+    thinking: bool | None = Field(
+        default=None, description="Turn the model's thinking on or off where its renderer can; unset: its own default."
+    )
+    keep_reasoning: bool = Field(
+        default=True,
+        description="Keep the reasoning of earlier turns in the prompt, so that turns are exact prefixes of the next; "
+        "false: drop it where the model's chat template drops it.",
+    )
+    max_model_len: int | None = Field(
+        default=None, ge=2, description="Context length in tokens; unset: max_position_embeddings of the model."
+    )
+    max_request_bytes: int = Field(
+        default=64 * 2**20, ge=1024, description="Largest request body that is read; larger ones get a 413."
+    )
+    keepalive_s: float = Field(
+        default=15.0, gt=0, description="Silence after which a waiting client is sent a keepalive, in seconds."
+    )
+    gate_limit_s: float = Field(
+        default=600.0,
+        gt=0,
+        description="How long the gate may stay closed before it opens again by itself, in seconds.",
+    )
+    drain_limit_s: float = Field(
+        default=60.0, gt=0, description="How long a draining gate waits for calls in flight, in seconds."
+    )
+    abort_retries: int = Field(
+        default=5, ge=0, description="How often a call that was aborted while the gate was open is continued."
+    )
+    refused_retries: int = Field(
+        default=5, ge=0, description="How often a call is sent again when no engine took it (connection refused, 503)."
+    )
+    lost_retries: int = Field(
+        default=3, ge=0, description="How often a call is sent again when its engine died after taking it."
+    )
+    retry_backoff_s: float = Field(
+        default=0.1, ge=0, description="Pause before the first time a call is sent again; it doubles each time."
+    )
+    connect_timeout_s: float = Field(default=5.0, gt=0, description="Limit on connecting to the router, in seconds.")
+    answer_timeout_s: float = Field(
+        default=1800.0, gt=0, description="Limit on one answer of an engine, from request to last token, in seconds."
+    )
+    stitch_memory_bytes: int = Field(
+        default=256 * 2**20, ge=2**20, description="Memory for the token ids of recent calls that later turns continue."
+    )
+    shutdown_limit_s: float = Field(
+        default=30.0, gt=0, description="How long calls in flight may take to finish after SIGTERM, in seconds."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="What the proxy logs about itself; prompts and answers are never logged."
+    )

@@ -1,0 +1,295 @@
+"""The control routes: sessions, rewards, the gate, health and metrics. FastAPI, with a credential of its own.
+
+Invariant: every route under /weir asks for the control key, compared in constant time; an agent's key opens none of
+them. Errors have the one form that agents' errors have. Not here: the data path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from fastapi import Depends, FastAPI, Header, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+
+from weir.proxy.chat import error_object
+from weir.proxy.errors import BadKey, BadRequest, CallError, Conflict, NoSuchRoute, NotRecorded
+from weir.proxy.gate import Gate, PauseMode
+from weir.proxy.metrics import Metrics
+from weir.proxy.sessions import SessionBook, is_name, key_hash, session_key
+from weir.store.catalog import Catalog
+from weir.store.errors import RewardConflict, SessionConflict, SessionUnknown, StoreError
+from weir.store.ids import new_id
+
+StateReader = Callable[[], dict[str, Any]]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class NewSession(_Body):
+    """POST /weir/sessions."""
+
+    session: str | None = None
+    group: str | None = None
+    task: dict[str, Any] | None = None
+    group_size: int | None = Field(default=None, ge=1)
+    metadata: dict[str, Any] = {}
+
+
+class FinishSession(_Body):
+    """POST /weir/sessions/{id}/finish."""
+
+    status: Literal["done", "failed"] = "done"
+    info: dict[str, Any] = {}
+
+
+class NewReward(_Body):
+    """POST /weir/rewards."""
+
+    session: str
+    call: str | None = None
+    name: str = Field(min_length=1)
+    value: float = Field(allow_inf_nan=False)
+    source: str = Field(min_length=1)
+    idempotency_key: str = Field(min_length=1)
+
+
+class Pause(_Body):
+    """POST /weir/pause."""
+
+    mode: PauseMode = PauseMode.CONTINUE
+    limit_s: float | None = Field(default=None, gt=0)
+
+
+class Resume(_Body):
+    """POST /weir/resume. The version is what was published, for the state; records hold what engines report."""
+
+    weight_version: int | str | None = None
+
+
+class Control:
+    """What the control routes act on."""
+
+    def __init__(
+        self,
+        *,
+        key: str,
+        public_url: str | None,
+        drain_limit_s: float,
+        gate: Gate,
+        catalog: Catalog,
+        sessions: SessionBook,
+        metrics: Metrics,
+        state: StateReader,
+        is_ready: Callable[[], Awaitable[bool]],
+    ) -> None:
+        self.key = key
+        self.gate = gate
+        self.metrics = metrics
+        self.is_ready = is_ready
+        self._public_url = public_url
+        self._drain_limit_s = drain_limit_s
+        self._catalog = catalog
+        self._sessions = sessions
+        self._state = state
+        self._announced: str | None = None
+
+    def state(self) -> dict[str, Any]:
+        """What GET /weir/state shows."""
+        return self._state() | {"announced_version": self._announced}
+
+    async def register(self, new: NewSession, base: str) -> dict[str, Any]:
+        """Make a session with a key of its own; the same again gives the same."""
+        session_id = new.session or new_id("session")
+        for name in filter(None, (session_id, new.group)):
+            if not is_name(name):
+                raise BadRequest(f"{name!r:.220} cannot name a session or group; use 1 to 200 printable characters")
+        group_id = new.group or await self._sessions.known_group(session_id) or new_id("group")
+        key = session_key(self.key, session_id)
+        await asyncio.to_thread(
+            self._catalog.register_session,
+            session_id,
+            group_id,
+            task=new.task,
+            group_size=new.group_size,
+            metadata=new.metadata,
+            key_hash=key_hash(key),
+        )
+        self._sessions.learn(session_id, group_id)
+        url = f"{(self._public_url or base).rstrip('/')}/s/{session_id}/v1"
+        return {"session": session_id, "group": group_id, "base_url": url, "api_key": key}
+
+    async def show(self, session_id: str) -> dict[str, Any]:
+        """A registered session."""
+        row = await asyncio.to_thread(self._catalog.find_session, session_id)
+        if row is None:
+            raise NoSuchRoute(f"No session {session_id:.200} was registered.")
+        return {
+            "session": row.session_id,
+            "group": row.group_id,
+            "metadata": row.metadata,
+            "status": row.status,
+            "info": row.info,
+            "created_us": row.created_us,
+            "finished_us": row.finished_us,
+        }
+
+    async def finish(self, session_id: str, body: FinishSession) -> dict[str, Any]:
+        """Say that a session has ended; one that was only seen, never registered, is registered by it."""
+        await self._ensure_registered(session_id)
+        await asyncio.to_thread(self._catalog.finish_session, session_id, status=body.status, info=body.info)
+        return {"session": session_id, "status": body.status}
+
+    async def reward(self, new: NewReward) -> dict[str, Any]:
+        """Attach a reward; False for one that was there already."""
+        await self._ensure_registered(new.session)
+        added = await asyncio.to_thread(
+            self._catalog.add_reward,
+            new.session,
+            call_id=new.call,
+            name=new.name,
+            value=new.value,
+            source=new.source,
+            idempotency_key=new.idempotency_key,
+        )
+        return {"session": new.session, "added": added}
+
+    async def pause(self, body: Pause) -> dict[str, Any]:
+        """Close the gate."""
+        await self.gate.close(body.mode, body.limit_s or self._drain_limit_s)
+        return {"gate": self.gate.state.value, "in_flight": self.gate.in_flight}
+
+    def resume(self, body: Resume) -> dict[str, Any]:
+        """Open the gate."""
+        if body.weight_version is not None:
+            self._announced = str(body.weight_version)
+        self.gate.open()
+        return {"gate": self.gate.state.value}
+
+    async def _ensure_registered(self, session_id: str) -> None:
+        group_id = self._sessions.seen_group(session_id)
+        if group_id is None or await asyncio.to_thread(self._catalog.find_session, session_id) is not None:
+            return
+        await asyncio.to_thread(
+            self._catalog.register_session,
+            session_id,
+            group_id,
+            task=None,
+            group_size=None,
+            metadata={},
+            key_hash=None,
+        )
+
+
+def control_app(control: Control) -> FastAPI:
+    """The FastAPI application of the control routes."""
+    app = FastAPI(title="Weir proxy: control", docs_url=None, redoc_url=None, openapi_url=None)
+
+    def authorised(authorization: Annotated[str, Header()] = "") -> None:
+        given = authorization.removeprefix("Bearer ").strip()
+        if not hmac.compare_digest(given.encode(), control.key.encode()):
+            raise BadKey("the control key is missing or wrong; it is in control.key in the store's folder")
+
+    locked = [Depends(authorised)]
+
+    @app.post("/weir/sessions", dependencies=locked)
+    async def register(body: NewSession, request: Request) -> dict[str, Any]:
+        return await control.register(body, str(request.base_url))
+
+    @app.get("/weir/sessions/{session_id}", dependencies=locked)
+    async def show(session_id: str) -> dict[str, Any]:
+        return await control.show(session_id)
+
+    @app.post("/weir/sessions/{session_id}/finish", dependencies=locked)
+    async def finish(session_id: str, body: FinishSession | None = None) -> dict[str, Any]:
+        return await control.finish(session_id, body or FinishSession())
+
+    @app.post("/weir/rewards", dependencies=locked)
+    async def reward(body: NewReward) -> dict[str, Any]:
+        return await control.reward(body)
+
+    @app.get("/weir/state", dependencies=locked)
+    async def state() -> dict[str, Any]:
+        return control.state()
+
+    @app.post("/weir/pause", dependencies=locked)
+    async def pause(body: Pause | None = None) -> dict[str, Any]:
+        return await control.pause(body or Pause())
+
+    @app.post("/weir/resume", dependencies=locked)
+    async def resume(body: Resume | None = None) -> dict[str, Any]:
+        return control.resume(body or Resume())
+
+    _add_health(app, control)
+    _add_errors(app)
+    return app
+
+
+def _add_health(app: FastAPI, control: Control) -> None:
+    @app.get("/healthz")
+    async def healthz() -> dict[str, str]:
+        return {"status": "alive"}
+
+    @app.get("/readyz")
+    async def readyz() -> Response:
+        ready = await control.is_ready()
+        return JSONResponse({"status": "ready" if ready else "no engine behind the router"}, 200 if ready else 503)
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        return Response(control.metrics.exposition(), media_type="text/plain; version=0.0.4")
+
+
+def _add_errors(app: FastAPI) -> None:
+    """Every error leaves in the one form."""
+
+    @app.exception_handler(CallError)
+    async def of_call(_: Request, error: CallError) -> Response:
+        return JSONResponse(error_object(error), error.status)
+
+    @app.exception_handler(StoreError)
+    async def of_store(_: Request, error: StoreError) -> Response:
+        if isinstance(error, SessionUnknown):
+            return JSONResponse(error_object(NoSuchRoute(str(error))), 404)
+        known = isinstance(error, SessionConflict | RewardConflict)
+        failure = Conflict(str(error)) if known else NotRecorded(str(error))
+        return JSONResponse(error_object(failure), failure.status)
+
+    @app.exception_handler(RequestValidationError)
+    async def of_body(_: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"][1:])
+        return JSONResponse(error_object(BadRequest(f"{where or 'body'}: {first['msg']}", param=where or None)), 400)
+
+    @app.exception_handler(HTTPException)
+    async def of_route(request: Request, error: HTTPException) -> Response:
+        failure = NoSuchRoute(f"{request.url.path:.200}: {error.detail}", status=error.status_code)
+        return JSONResponse(error_object(failure), failure.status)
+
+
+def control_key(configured: str | None, root: Path) -> str:
+    """The configured control key, else that of the store's key file, which is made at the first start (mode 0600)."""
+    if configured is not None:
+        return configured
+    path = root / "control.key"
+    root.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f"control.key.{os.getpid()}")
+    if not path.exists():
+        aside.touch(mode=0o600)
+        aside.write_text(new_id("weir-control") + "\n")
+        try:
+            os.link(aside, path)  # of several proxies that start together, the first decides
+        except FileExistsError:
+            pass
+        finally:
+            aside.unlink()
+    return path.read_text().strip()

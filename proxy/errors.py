@@ -1,0 +1,146 @@
+"""Errors of the proxy, named for the boundary that failed.
+
+    ProxyError
+    ├── SetupError            the proxy cannot start with this model or configuration (exit 2)
+    ├── UpstreamNotTaken      no engine took a piece of a call
+    ├── UpstreamLost          an engine took a piece and did not finish it
+    ├── UpstreamRejected      an engine refused a piece for what it asks
+    └── CallError             a call ends with an error that its dialect can express
+        ├── BadRequest        the agent's body cannot be served; names the parameter
+        ├── UnknownModel      no such model here
+        ├── ContextTooLong    the prompt does not fit the model's context
+        ├── RequestTooLarge   the body is larger than the proxy reads
+        ├── BadKey            a session key that no session has, or a wrong control key
+        ├── NoSuchRoute       path or method that the proxy does not serve
+        ├── Conflict          contradicts what is already registered
+        ├── Unavailable       nothing can answer now; worth trying again
+        ├── UpstreamFailed    an engine failed in the middle, or answered what cannot be understood
+        └── NotRecorded       the answer could not be recorded, so it is not given
+
+Every CallError has a status, the fields of OpenAI's error object, and a message that says what was seen and what to do.
+"""
+
+from __future__ import annotations
+
+
+class ProxyError(Exception):
+    """Base of the proxy's errors."""
+
+
+class SetupError(ProxyError, ValueError):
+    """The proxy cannot start; the message names the setting."""
+
+    exit_code = 2
+
+
+class CallError(ProxyError):
+    """A call that ends with an error the agent is told of. `retry_after_s` is set where trying again is worth it."""
+
+    status = 500
+    kind = "api_error"
+    code: str | None = None
+    retry_after_s: float | None = None
+
+    def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.code = code or type(self).code
+
+
+class BadRequest(CallError):
+    """The body is malformed or asks for what cannot be done."""
+
+    status = 400
+    kind = "invalid_request_error"
+
+
+class UnknownModel(CallError):
+    """The named model is not served here."""
+
+    status = 404
+    kind = "invalid_request_error"
+    code = "model_not_found"
+
+
+class ContextTooLong(CallError):
+    """Prompt and answer do not fit the context."""
+
+    status = 400
+    kind = "invalid_request_error"
+    code = "context_length_exceeded"
+
+
+class RequestTooLarge(CallError):
+    """The body exceeds proxy.max_request_bytes."""
+
+    status = 413
+    kind = "invalid_request_error"
+    code = "request_too_large"
+
+
+class BadKey(CallError):
+    """The credential is not one that was given out for this."""
+
+    status = 401
+    kind = "authentication_error"
+    code = "invalid_api_key"
+
+
+class NoSuchRoute(CallError):
+    """Nothing is served under this path, or not by this method."""
+
+    status = 404
+    kind = "invalid_request_error"
+    code = "not_found"
+
+    def __init__(self, message: str, *, status: int = 404) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Conflict(CallError):
+    """What was asked contradicts what is registered."""
+
+    status = 409
+    kind = "invalid_request_error"
+    code = "conflict"
+
+
+class Unavailable(CallError):
+    """No engine took the call, or the proxy cannot serve now."""
+
+    status = 503
+    kind = "api_error"
+    code = "no_engine_available"
+    retry_after_s = 1.0
+
+
+class UpstreamFailed(CallError):
+    """An engine took the call and did not finish it."""
+
+    status = 502
+    kind = "api_error"
+    code = "upstream_failed"
+    retry_after_s = 1.0
+
+
+class NotRecorded(CallError):
+    """The store refused the record; by contract the answer is not given then."""
+
+    status = 503
+    kind = "api_error"
+    code = "not_recorded"
+    retry_after_s = 5.0
+
+
+class UpstreamNotTaken(ProxyError):
+    """No engine took the piece (connection refused, 503): sending it again cannot make anything happen twice."""
+
+
+class UpstreamLost(ProxyError):
+    """The piece was taken and its answer ended before it was complete."""
+
+
+class UpstreamRejected(ProxyError):
+    """An engine refused the piece for what it asks (a 4xx); sending it again cannot help."""

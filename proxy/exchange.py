@@ -1,0 +1,136 @@
+"""One HTTP exchange over raw ASGI: the body in, the answer out, keepalives in between, and whether the client left.
+
+Invariant: an answer is started once and ended once; keepalives never fall between the two halves of another send. A
+client that leaves cancels the task that serves it, and `client_left` says that this was the reason. Not here: what is
+said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from weir.proxy.errors import CallError, RequestTooLarge
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+JSON = b"application/json"
+EVENTS = b"text/event-stream; charset=utf-8"
+
+
+class Exchange:
+    """One request and its answer."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        self.answer_headers: dict[str, str] = {}
+        self.client_left = False
+        self.started = False
+        self._receive = receive
+        self._send = send
+        self._sending = False
+        self._ended = False
+        self._last_sent = time.monotonic()
+        self._watch: asyncio.Task[None] | None = None
+
+    async def body(self, limit_bytes: int) -> bytes:
+        """The whole request body. Raises `RequestTooLarge`, without reading the rest."""
+        parts: list[bytes] = []
+        size = int(self.headers.get("content-length") or 0)
+        more = True
+        while more:
+            if size > limit_bytes:
+                raise RequestTooLarge(f"the body is larger than {limit_bytes} bytes; shorten it")
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                self.client_left = True
+                raise asyncio.CancelledError
+            parts.append(message.get("body", b""))
+            size = max(size, sum(map(len, parts)))
+            more = message.get("more_body", False)
+        return b"".join(parts)
+
+    def attend(self, keepalive_s: float, keepalive: Callable[[], bytes], content_type: bytes) -> None:
+        """From now on, watch for the client leaving, and send what `keepalive` gives in every long silence."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._watch = asyncio.create_task(self._attend(task, keepalive_s, keepalive, content_type))
+
+    def dismiss(self) -> None:
+        """Stop attending. May be called twice."""
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+
+    async def start(self, status: int, content_type: bytes, length: int | None = None) -> None:
+        """Send status and headers; nothing if that has happened."""
+        if self.started:
+            return
+        self.started = True
+        headers = [(b"content-type", content_type)]
+        if length is not None:
+            headers.append((b"content-length", str(length).encode()))
+        if content_type is EVENTS:
+            headers.append((b"cache-control", b"no-cache"))
+        headers += [(name.encode(), value.encode("latin-1", "replace")) for name, value in self.answer_headers.items()]
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def send(self, data: bytes) -> None:
+        """Send a part of a started answer."""
+        self._sending = True
+        self._last_sent = time.monotonic()
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        self._sending = False
+
+    async def end(self, data: bytes = b"") -> None:
+        """Send the last part."""
+        self._ended = True
+        self.dismiss()
+        await self._send({"type": "http.response.body", "body": data, "more_body": False})
+
+    async def answer(self, status: int, data: bytes, content_type: bytes = JSON) -> None:
+        """Send a whole answer; only the body, where keepalives have already started it."""
+        await self.start(status, content_type, len(data))
+        await self.end(data)
+
+    async def fail(self, error: CallError, body: bytes) -> None:
+        """Send an error as a whole answer; nothing where an answer has ended already."""
+        if self._ended:
+            return
+        if error.retry_after_s is not None:
+            self.answer_headers["retry-after"] = f"{error.retry_after_s:g}"
+        await self.answer(error.status, body)
+
+    async def _attend(
+        self, task: asyncio.Task[Any], keepalive_s: float, keepalive: Callable[[], bytes], content_type: bytes
+    ) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(max(0.01, self._last_sent + keepalive_s - time.monotonic())):
+                    message = await self._receive()
+            except TimeoutError:
+                await self._keep_alive(keepalive_s, keepalive(), content_type)
+                continue
+            if message["type"] == "http.disconnect" and not self._ended:
+                self.client_left = True
+                task.cancel()
+                return
+
+    async def _keep_alive(self, keepalive_s: float, data: bytes, content_type: bytes) -> None:
+        silent_s = time.monotonic() - self._last_sent
+        if silent_s < keepalive_s or self._sending or self._ended:
+            return
+        self._last_sent = time.monotonic()
+        if data:
+            await self.start(200, content_type)
+            await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+
+def json_keepalive(held: Callable[[], bool]) -> Callable[[], bytes]:
+    """White space before a JSON body, only for calls that the gate holds: it commits the status 200."""
+    return lambda: b" " if held() else b""

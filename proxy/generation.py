@@ -1,0 +1,149 @@
+"""One answer from as many pieces as it takes: past the gate, to an engine, and again after an abort or a death.
+
+The proxy owns retries, because it alone knows what may be sent again. Invariants: every piece has a request id of its
+own; a piece starts from the prompt and everything captured before it; no more than max_new_tokens are captured in
+all; a piece that an engine may have taken is repeated rarely, so that a call which kills engines cannot kill them
+all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from weir.proxy.capture import Finish, MalformedChunk
+from weir.proxy.config import ProxyConfig
+from weir.proxy.errors import (
+    BadRequest,
+    Unavailable,
+    UpstreamFailed,
+    UpstreamLost,
+    UpstreamNotTaken,
+    UpstreamRejected,
+)
+from weir.proxy.gate import Gate
+from weir.proxy.metrics import Metrics
+from weir.proxy.recording import Call, now_us, sampling_params
+from weir.proxy.upstream import Upstream
+from weir.store.ids import new_id
+
+logger = logging.getLogger("weir.proxy.generation")
+
+
+class Generation:
+    """Gate, router and the budgets for trying again."""
+
+    def __init__(
+        self, upstream: Upstream, gate: Gate, stop_ids: list[int], config: ProxyConfig, metrics: Metrics
+    ) -> None:
+        self._upstream = upstream
+        self._gate = gate
+        self._stop_ids = stop_ids
+        self._config = config
+        self._metrics = metrics
+
+    async def run(self, call: Call) -> AsyncGenerator[int, None]:
+        """Fill the call's capture; yields the number of new tokens each time some came.
+
+        Ends when the answer is complete. Raises `BadRequest`, `Unavailable` or `UpstreamFailed`; what was captured
+        stays.
+        """
+        attempts = _Attempts(self._config)
+        while True:
+            await self._pass_gate(call)
+            try:
+                with self._gate.passing():
+                    async with contextlib.aclosing(self._piece(call)) as piece:
+                        async for num_new in piece:
+                            yield num_new
+            except (UpstreamNotTaken, UpstreamLost) as error:
+                self._metrics.upstream_errors.labels(kind=type(error).__name__).inc()
+                pause_s = attempts.after(error, gate_is_open=self._gate.is_open)
+            else:
+                if not _was_cut(call):
+                    return
+                pause_s = attempts.after_abort(gate_is_open=self._gate.is_open)
+            if len(call.capture.ids) >= call.max_new_tokens:
+                call.capture.finish = Finish(type="length")
+                return
+            await asyncio.sleep(pause_s)
+
+    async def _pass_gate(self, call: Call) -> None:
+        call.waiting = True
+        try:
+            held_us = await self._gate.wait_open()
+        finally:
+            call.waiting = False
+        if held_us:
+            call.held_us += held_us
+            self._metrics.hold_seconds.observe(held_us / 1e6)
+
+    async def _piece(self, call: Call) -> AsyncGenerator[int, None]:
+        """Send the call once, from where it stands."""
+        capture = call.capture
+        rid = new_id("rid")
+        body: dict[str, Any] = {
+            "rid": rid,
+            "input_ids": call.prompt.ids + capture.ids,
+            "sampling_params": sampling_params(call, self._stop_ids),
+            "return_logprob": True,
+            "logprob_start_len": -1,
+            "stream": call.request.stream,
+        }
+        capture.begin_piece(rid)
+        try:
+            async with contextlib.aclosing(self._upstream.generate(body, call.membership.session_id)) as chunks:
+                async for chunk in chunks:
+                    num_new = capture.feed(chunk)
+                    if num_new:
+                        if call.first_token_us is None:
+                            call.first_token_us = now_us()
+                        yield num_new
+        except UpstreamRejected as error:
+            raise BadRequest(f"the engine refused the call: {error}") from error
+        except MalformedChunk as error:
+            raise UpstreamFailed(f"the engine's answer contradicts itself: {error}") from error
+
+
+class _Attempts:
+    """How often one call was sent again, by cause. While the gate is not open trouble is expected, and not counted."""
+
+    def __init__(self, config: ProxyConfig) -> None:
+        self._config = config
+        self._refused = 0
+        self._lost = 0
+        self._aborted = 0
+
+    def after(self, error: UpstreamNotTaken | UpstreamLost, *, gate_is_open: bool) -> float:
+        """How long to pause before sending again. Raises `Unavailable` or `UpstreamFailed` when it was enough."""
+        if not gate_is_open:
+            return 0.0
+        if isinstance(error, UpstreamNotTaken):
+            self._refused += 1
+            if self._refused > self._config.refused_retries:
+                raise Unavailable(f"no engine took the call, tried {self._refused} times: {error}") from error
+            return self._backoff_s(self._refused)
+        self._lost += 1
+        if self._lost > self._config.lost_retries:
+            raise UpstreamFailed(f"engines failed during the call, {self._lost} times: {error}") from error
+        return self._backoff_s(self._lost)
+
+    def after_abort(self, *, gate_is_open: bool) -> float:
+        """The same after an engine aborted the call."""
+        if not gate_is_open:
+            return 0.0
+        self._aborted += 1
+        if self._aborted > self._config.abort_retries:
+            raise UpstreamFailed(f"the engine aborted the call {self._aborted} times while the gate was open")
+        return self._backoff_s(self._aborted)
+
+    def _backoff_s(self, times: int) -> float:
+        return float(self._config.retry_backoff_s * 2 ** (times - 1))
+
+
+def _was_cut(call: Call) -> bool:
+    finish = call.capture.finish
+    return finish is None or finish.type == "abort"

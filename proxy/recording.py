@@ -1,0 +1,124 @@
+"""A call in progress, and the record that is kept of it in the end.
+
+Invariant: a record holds exactly the tokens that were received, whatever ended the call. Pure: the log is elsewhere.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+import msgspec
+
+from weir.proxy.capture import Capture
+from weir.proxy.dialect import Answer, CallRequest
+from weir.proxy.sessions import Membership
+from weir.proxy.stitching import Prompt
+from weir.store.records import CallRecord, CaptureLevel, FinishReason, pack_ids, pack_logprobs
+
+_encode = msgspec.json.Encoder().encode
+
+
+def now_us() -> int:
+    """Unix time in microseconds."""
+    return time.time_ns() // 1000
+
+
+@dataclass(slots=True, kw_only=True)
+class Call:
+    """One request on its way; grows until it is recorded."""
+
+    call_id: str
+    dialect: str
+    body: bytes
+    user_agent: str | None
+    request: CallRequest
+    prompt: Prompt
+    membership: Membership
+    agent_ids: dict[str, str]
+    max_new_tokens: int
+    started_us: int
+    capture: Capture = field(default_factory=Capture)
+    first_token_us: int | None = None
+    held_us: int = 0
+    waiting: bool = False  # at the gate, now
+    recorded: bool = False
+
+    @property
+    def was_held(self) -> bool:
+        """Whether the gate stopped it, now or before."""
+        return self.waiting or self.held_us > 0
+
+
+def sampling_params(call: Call, stop_ids: list[int]) -> dict[str, object]:
+    """What the engine is asked for, for the part of the answer that is still missing."""
+    sampling = call.request.sampling
+    done = len(call.capture.ids)
+    params: dict[str, object] = {
+        "max_new_tokens": call.max_new_tokens - done,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+        "stop_token_ids": stop_ids,
+        **sampling.extra,
+    }
+    if sampling.stop:
+        params["stop"] = list(sampling.stop)
+    if sampling.seed is not None:
+        # A continuation must not draw the random numbers of the first tokens again.
+        params["sampling_seed"] = (sampling.seed + done) % 2**31
+    return params
+
+
+def record_of(
+    call: Call,
+    finish: FinishReason,
+    *,
+    matched: int | str | None = None,
+    answer: Answer | None,
+    error: str | None = None,
+) -> CallRecord:
+    """The record of a call that has ended."""
+    capture, request, prompt = call.capture, call.request, call.prompt
+    sampling = request.sampling
+    asked = {
+        "max_new_tokens": call.max_new_tokens,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+        **sampling.extra,
+    }
+    if sampling.stop:
+        asked["stop"] = list(sampling.stop)
+    if sampling.seed is not None:
+        asked["seed"] = sampling.seed
+    return CallRecord(
+        call_id=call.call_id,
+        session_id=call.membership.session_id,
+        session_source=call.membership.source,
+        group_id=call.membership.group_id,
+        dialect=call.dialect,
+        level=CaptureLevel.TOKENS,
+        model=request.model,
+        stream=request.stream,
+        started_us=call.started_us,
+        first_token_us=call.first_token_us,
+        finished_us=now_us(),
+        held_us=call.held_us,
+        prompt_ids=pack_ids(prompt.ids),
+        output_ids=pack_ids(capture.ids),
+        output_logprobs=pack_logprobs(capture.logprobs),
+        spans=capture.spans,
+        finish=finish,
+        finish_matched=matched,
+        stitch=prompt.stitch,
+        stitch_call=prompt.known.call_id if prompt.known else None,
+        stitch_differs_at=prompt.differs_at,
+        request=call.body,
+        answer=_encode(answer.message()) if answer else b"",
+        sampling=asked,
+        agent_ids=call.agent_ids,
+        user_agent=call.user_agent,
+        engine_rids=tuple(capture.rids),
+        error=error,
+    )

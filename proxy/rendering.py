@@ -1,0 +1,236 @@
+"""Messages → token ids and token ids → answers, by the model family's own renderer.
+
+The renderer comes from the `renderers` library: named in the configuration, or chosen by the model's architecture if
+its first tokens agree with the folder's own chat template; else the library's default, which wraps that template and
+cannot carry exact ids from turn to turn. Invariant: `parse` shows the agent all that the model wrote: a tool call
+that cannot be read is given as text. Not here: which earlier ids a prompt starts with (stitching.py).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+from renderers import (
+    DefaultRendererConfig,
+    ParsedResponse,
+    ParsedToolCall,
+    Renderer,
+    ToolCallParseStatus,
+    config_from_name,
+    create_renderer,
+)
+
+from weir.proxy.config import ProxyConfig
+from weir.proxy.dialect import Answer, Message, Tool, ToolCall
+from weir.proxy.errors import BadRequest, SetupError
+from weir.proxy.streaming import Markers
+from weir.proxy.tokenizer import ModelTokenizer
+from weir.store.ids import new_id
+
+DEFAULT = "default"
+BY_MODEL_TYPE = {
+    "deepseek_v3": "deepseek-v3",
+    "glm4_moe": "glm-4.5",
+    "gpt_oss": "gpt-oss",
+    "kimi_k2": "kimi-k2",
+    "llama": "llama-3",
+    "minimax_m2": "minimax-m2",
+    "qwen3": "qwen3",
+    "qwen3_5": "qwen3.5",
+    "qwen3_moe": "qwen3",
+}
+# Families whose answers can be told apart while they stream; others are given in one piece at the end.
+INCREMENTAL = frozenset({DEFAULT, "qwen3", "qwen3.5", "qwen3.6", "qwen3.8"})
+# Families in which what follows a turn does not depend on what the turn says.
+EXTENDS_ANY_TURN = frozenset({"qwen3"})
+_SAMPLE: list[Message] = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]
+
+logger = logging.getLogger("weir.proxy.rendering")
+
+
+class Rendering:
+    """A model's renderer and tokenizer."""
+
+    def __init__(self, tokenizer: ModelTokenizer, renderer: Renderer, name: str) -> None:
+        self.tokenizer = tokenizer
+        self.name = name
+        self.renderer = renderer
+        self.stop_ids: list[int] = list(renderer.get_stop_token_ids())
+        self.strips_content = self._parsed(tokenizer.encode("  x  "), None, None).content == "x"
+
+    @property
+    def can_bridge(self) -> bool:
+        """Whether this renderer can extend exact ids at all."""
+        return self.name != DEFAULT
+
+    def render(self, messages: list[Message], tools: list[Tool] | None) -> list[int]:
+        """The whole prompt, ready for the model to answer. Raises `BadRequest` where the template refuses it."""
+        try:
+            return list(self.renderer.render_ids(messages, tools=tools, add_generation_prompt=True))
+        except Exception as error:  # templates raise what they like; the agent's messages are the cause
+            raise BadRequest(
+                f"the model's chat template does not take these messages: {error}", param="messages"
+            ) from error
+
+    def bridge(
+        self, prompt_ids: list[int], output_ids: list[int], new_messages: list[Message], tools: list[Tool] | None
+    ) -> list[int] | None:
+        """`prompt_ids` + `output_ids` + the rendering of the new messages; None where that cannot be proven right."""
+        bridged = self.renderer.bridge_to_next_turn(prompt_ids, output_ids, new_messages, tools=tools)
+        exact = prompt_ids + output_ids
+        if bridged is not None and bridged.token_ids[: len(exact)] == exact:
+            return list(bridged.token_ids)
+        return self._grafted(exact, prompt_ids, new_messages, tools) if self.name in EXTENDS_ANY_TURN else None
+
+    def _grafted(
+        self, exact: list[int], prompt_ids: list[int], new_messages: list[Message], tools: list[Tool] | None
+    ) -> list[int] | None:
+        """The extension of an empty turn, behind a turn that the library takes for malformed (ended while reasoning).
+
+        The model has said it all the same: its tokens stay as they are.
+        """
+        closing = exact[-1:] if exact[-1] in self.stop_ids else []
+        bridged = self.renderer.bridge_to_next_turn(prompt_ids, closing, new_messages, tools=tools)
+        return None if bridged is None else exact + list(bridged.token_ids[len(prompt_ids) + len(closing) :])
+
+    def parse(
+        self, output_ids: list[int], prompt_ids: list[int], tools: list[Tool] | None, parse_tools: bool
+    ) -> Answer:
+        """The answer that the model's tokens mean. With `parse_tools` False tool calls stay text."""
+        parsed = self._parsed(output_ids, prompt_ids, tools)
+        calls = [call for call in parsed.tool_calls if parse_tools and _is_usable(call)]
+        content = parsed.content
+        if parsed.tool_calls and not calls:
+            content = self._as_text(content, output_ids, parsed.tool_calls[0])
+        elif len(calls) < len(parsed.tool_calls):
+            content = "\n".join([content, *(c.raw for c in parsed.tool_calls if c not in calls)]).lstrip("\n")
+        reasoning = (parsed.reasoning_content or "").strip()
+        return Answer(content=content, reasoning=reasoning or None, tool_calls=tuple(_tool_call(c) for c in calls))
+
+    def markers(self, prompt_ids: list[int]) -> Markers | None:
+        """What a stream of this answer is told apart by; None where the family's answers are given at the end."""
+        if self.name not in INCREMENTAL:
+            return None
+        open_id, close_id, tool_id = (
+            self.tokenizer.backend.token_to_id(text) for text in ("<think>", "</think>", "<tool_call>")
+        )
+        return Markers(
+            think_open=open_id,
+            think_close=close_id,
+            tool_start=tool_id,
+            stop_ids=frozenset(self.stop_ids),
+            special_ids=self.tokenizer.special_ids,
+            starts_in_reasoning=open_id is not None and _ends_open(prompt_ids, open_id, close_id, self.stop_ids),
+            strips_content=self.strips_content,
+        )
+
+    def _parsed(self, output_ids: list[int], prompt_ids: list[int] | None, tools: list[Tool] | None) -> ParsedResponse:
+        return self.renderer.parse_response(output_ids, tools=tools, prompt_ids=prompt_ids)
+
+    def _as_text(self, content: str, output_ids: list[int], first: ParsedToolCall) -> str:
+        """The content, followed by all that the model wrote from its first tool call on."""
+        start = first.token_span[0] if first.token_span else 0
+        end = next((i for i, number in enumerate(output_ids) if number in self.stop_ids), len(output_ids))
+        text = self.tokenizer.decode(output_ids[start:end]) if first.token_span else first.raw
+        return f"{content}\n{text}" if content else text
+
+
+def open_rendering(folder: Path, model_name: str, config: ProxyConfig) -> Rendering:
+    """Choose and build the renderer of a model folder. Raises `SetupError`."""
+    tokenizer = ModelTokenizer(folder)
+    if config.renderer not in ("auto", DEFAULT):
+        return Rendering(tokenizer, _build(tokenizer, config.renderer, config), config.renderer)
+    name = BY_MODEL_TYPE.get(_model_type(folder)) if config.renderer == "auto" else None
+    rendering = _chosen(tokenizer, name, config) if name else None
+    return rendering or _default(tokenizer, model_name)
+
+
+def context_length(folder: Path) -> int | None:
+    """max_position_embeddings of the model's configuration, where it names one."""
+    config = _model_config(folder)
+    length = config.get("max_position_embeddings") or config.get("text_config", {}).get("max_position_embeddings")
+    return length if isinstance(length, int) else None
+
+
+def _chosen(tokenizer: ModelTokenizer, name: str, config: ProxyConfig) -> Rendering | None:
+    """The renderer of the model's architecture, unless the folder's tokenizer or chat template contradicts it."""
+    try:
+        rendering = Rendering(tokenizer, _build(tokenizer, name, config), name)
+    except SetupError as error:
+        logger.warning("the renderer %r does not fit the tokenizer in %s: %s", name, tokenizer.name_or_path, error)
+        return None
+    if tokenizer.chat_template is not None and rendering.render(_SAMPLE, None) != _by_template(tokenizer, config):
+        logger.warning("the chat template in %s is not that of the renderer %r", tokenizer.name_or_path, name)
+        return None
+    return rendering
+
+
+def _by_template(tokenizer: ModelTokenizer, config: ProxyConfig) -> list[int] | None:
+    arguments: dict[str, Any] = {} if config.thinking is None else {"enable_thinking": config.thinking}
+    try:
+        ids: list[int] = tokenizer.apply_chat_template(_SAMPLE, add_generation_prompt=True, **arguments)
+    except Exception as error:  # a template that refuses the sample says nothing about the renderer
+        logger.warning("the chat template in %s does not take a sample: %s", tokenizer.name_or_path, error)
+        return None
+    return ids
+
+
+def _default(tokenizer: ModelTokenizer, model_name: str) -> Rendering:
+    if tokenizer.chat_template is None:
+        raise SetupError(
+            f"the model {model_name} in {tokenizer.name_or_path} has no chat template and no known renderer; "
+            "name one in proxy.renderer"
+        )
+    logger.warning(
+        "no renderer is known for the model %s: its own chat template is used, and later turns are tokenised afresh; "
+        "name a renderer in proxy.renderer to keep turns exact",
+        model_name,
+    )
+    has_calls = tokenizer.backend.token_to_id("<tool_call>") is not None
+    settings = DefaultRendererConfig(tool_parser="qwen3" if has_calls else None, reasoning_parser="think")
+    return Rendering(tokenizer, create_renderer(tokenizer, settings), DEFAULT)
+
+
+def _build(tokenizer: ModelTokenizer, name: str, config: ProxyConfig) -> Renderer:
+    try:
+        settings: Any = config_from_name(name)
+        changes: dict[str, Any] = {"thinking_retention": "all"} if config.keep_reasoning else {}
+        if config.thinking is not None and "enable_thinking" in type(settings).model_fields:
+            changes["enable_thinking"] = config.thinking
+        return create_renderer(tokenizer, type(settings)(**changes))
+    except Exception as error:  # the library asserts and raises at will; this is the edge of the start
+        raise SetupError(f"cannot build the renderer {name!r}: {error}; set proxy.renderer to another") from error
+
+
+def _model_config(folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
+    value = json.loads(path.read_text()) if path.exists() else {}
+    return value if isinstance(value, dict) else {}
+
+
+def _model_type(folder: Path) -> str:
+    return str(_model_config(folder).get("model_type", ""))
+
+
+def _is_usable(call: ParsedToolCall) -> bool:
+    readable = call.status in (ToolCallParseStatus.OK, ToolCallParseStatus.UNKNOWN_TOOL)
+    return readable and bool(call.name)
+
+
+def _tool_call(call: ParsedToolCall) -> ToolCall:
+    arguments = call.arguments if call.arguments is not None else {}
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    return ToolCall(id=call.id or new_id("call"), name=str(call.name), arguments=text)
+
+
+def _ends_open(prompt_ids: list[int], open_id: int, close_id: int | None, stop_ids: list[int]) -> bool:
+    """Whether the prompt's last turn opens reasoning and leaves it open."""
+    for number in reversed(prompt_ids):
+        if number == open_id:
+            return True
+        if number == close_id or number in stop_ids:
+            return False
+    return False

@@ -1,0 +1,133 @@
+"""`weir proxy` as a process: where it listens, no torch, SIGTERM drains, kill -9 loses nothing."""
+
+import json
+import os
+import re
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from support_router import Router
+from support_scripted_engine import Script, ScriptedEngine
+from support_way import ids_of
+
+from weir.store.records import CallRecord
+from weir.store.segments import list_segments, read_segment
+
+COMMAND = "import typer; from weir.scripts.proxy_command import proxy; typer.run(proxy)"
+USER: Any = [{"role": "user", "content": "Hi"}]
+
+
+@pytest.fixture
+def started(
+    scripted: tuple[ScriptedEngine, Router], tiny_model_dir: Path, tmp_path: Path
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A proxy process over tmp_path/store, and its base_url."""
+    options = ["--upstream", scripted[1].url, "--model", str(tiny_model_dir), "--root", str(tmp_path / "store")]
+    process = subprocess.Popen(
+        [sys.executable, "-c", COMMAND, "--port", "0", *options],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ | {"WEIR_PROXY__SHUTDOWN_LIMIT_S": "10"},
+    )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    found = re.match(r"base_url (http://127\.0\.0\.1:\d+/v1) \(model weir, renderer qwen3\)", line)
+    assert found, line
+    scripted[0].forget()
+    yield process, found[1]
+    if process.poll() is None:
+        process.kill()
+    process.wait()
+
+
+def ask(url: str) -> Any:
+    client = openai.OpenAI(base_url=url, api_key="agent", max_retries=0, timeout=20)
+    return client.chat.completions.create(model="weir", messages=USER)
+
+
+def records(store: Path) -> list[CallRecord]:
+    return [r for s in list_segments(store / "log") for r in read_segment(s.path).records]
+
+
+def test_a_proxy_process_never_loads_torch(
+    started: tuple[subprocess.Popen[str], str], scripted: tuple[ScriptedEngine, Router]
+) -> None:
+    process, url = started
+    scripted[0].script = lambda _: Script(ids=ids_of("Hello."))
+    assert ask(url).choices[0].message.content == "Hello."
+    mapped = Path(f"/proc/{process.pid}/maps").read_text()
+    assert "uvloop" in mapped and "tokenizers" in mapped
+    assert "libtorch" not in mapped
+
+
+def test_no_module_of_the_proxy_imports_torch() -> None:
+    code = "import weir.proxy.server, sys, json; print(json.dumps('torch' in sys.modules))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert json.loads(out) is False
+
+
+def test_the_control_key_is_made_once_and_readable_by_its_owner_only(
+    started: tuple[subprocess.Popen[str], str], tmp_path: Path
+) -> None:
+    path = tmp_path / "store" / "control.key"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    url = started[1].removesuffix("/v1") + "/weir/state"
+    key = path.read_text().strip()
+    assert httpx.get(url, headers={"authorization": f"Bearer {key}"}).status_code == 200
+    assert httpx.get(url, headers={"authorization": "Bearer agent"}).status_code == 401
+    assert list(path.parent.glob("control.key.*")) == []
+
+
+def test_sigterm_lets_calls_in_flight_finish_and_closes_the_log(
+    started: tuple[subprocess.Popen[str], str], scripted: tuple[ScriptedEngine, Router], tmp_path: Path
+) -> None:
+    process, url = started
+    engine = scripted[0]
+    engine.script = lambda _: Script(ids=ids_of("Hello."), cut="wait", cut_after=1)
+    answers: list[Any] = []
+    thread = threading.Thread(target=lambda: answers.append(ask(url)))
+    thread.start()
+    engine.wait_waiting()
+    process.send_signal(signal.SIGTERM)
+    while True:
+        try:
+            httpx.get(url + "/models", timeout=1)
+        except httpx.TransportError:
+            break
+    engine.go_on()
+    thread.join(20)
+    assert process.wait(20) == 0
+    assert answers[0].choices[0].message.content == "Hello."
+    assert len(records(tmp_path / "store")) == 1
+    assert all(segment.path.name.endswith(".sealed.wal") for segment in list_segments(tmp_path / "store" / "log"))
+
+
+def test_what_was_answered_survives_kill_9(
+    started: tuple[subprocess.Popen[str], str], scripted: tuple[ScriptedEngine, Router], tmp_path: Path
+) -> None:
+    process, url = started
+    scripted[0].script = lambda _: Script(ids=ids_of("Hello."))
+    answered = [ask(url).id.removeprefix("chatcmpl-") for _ in range(5)]
+    process.kill()
+    process.wait()
+    assert [record.call_id.removeprefix("call_") for record in records(tmp_path / "store")] == answered
+
+
+def test_a_port_that_is_taken_is_a_clear_error(
+    started: tuple[subprocess.Popen[str], str], tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    port = httpx.URL(started[1]).port
+    command = [sys.executable, "-m", "weir.scripts.cli", "proxy", "--port", str(port), "--model", str(tiny_model_dir)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 2
+    assert f"weir: cannot listen on 127.0.0.1:{port}: Address already in use; set proxy.host" in done.stderr

@@ -1,0 +1,189 @@
+"""Who is calling: what decides, what is kept, and what control routes say and refuse."""
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+from support_way import Way
+
+from weir.proxy.sessions import KEY_PREFIX, Names, identify
+from weir.store.records import SessionSource
+
+USER: Any = [{"role": "user", "content": "Hi"}]
+
+
+def call(way: Way, path: str = "/v1", key: str = "agent", **options: Any) -> None:
+    way.say("Hello.")
+    way.proxy.client(path, api_key=key).chat.completions.create(model="weir", messages=USER, **options)
+
+
+def test_the_strongest_name_decides_and_the_others_are_kept() -> None:
+    path = Names(session_id="p", group_id="gp")
+    key = Names(session_id="k", group_id="gk")
+    headers = {"x-weir-session": "h", "x-weir-group": "gh"}
+    ids = {"user": "u"}
+
+    caller = identify(path, key, headers, "d", ids)
+    assert (caller.session_id, caller.source, caller.group_id) == ("p", SessionSource.PATH, "gp")
+    assert caller.agent_ids == {"user": "u", "x-weir-session": "h", "x-weir-group": "gh", "key": "k"}
+
+    caller = identify(Names(), key, headers, "d", ids)
+    assert (caller.session_id, caller.source, caller.group_id) == ("k", SessionSource.KEY, "gk")
+
+    caller = identify(Names(), None, headers, "d", ids)
+    assert (caller.session_id, caller.source, caller.group_id) == ("h", SessionSource.HEADER, "gh")
+
+    caller = identify(Names(), None, {}, "d", ids)
+    assert (caller.session_id, caller.source, caller.group_id) == ("d", SessionSource.DIALECT, None)
+
+    caller = identify(Names(), None, {}, None, {})
+    assert (caller.session_id, caller.source, caller.group_id) == (None, SessionSource.INFERRED, None)
+
+
+def test_each_way_of_naming_a_session_ends_up_in_the_record(way: Way) -> None:
+    registered = way.proxy.control("POST", "/weir/sessions", {"group": "g1"}).json()
+    call(way, "/g/team/s/one/v1")
+    call(way, key=registered["api_key"])
+    call(way, extra_headers={"x-weir-session": "three", "x-weir-group": "g3"})
+    call(way, metadata={"session_id": "four"}, user="someone")
+    call(way, user="five")
+    call(way)
+    found = [(r.session_id, r.session_source, r.group_id) for r in way.proxy.records()]
+    root = found[-1][2]
+    assert root.startswith("group_")
+    assert found[:5] == [
+        ("one", SessionSource.PATH, "team"),
+        (registered["session"], SessionSource.KEY, "g1"),
+        ("three", SessionSource.HEADER, "g3"),
+        ("four", SessionSource.DIALECT, root),
+        ("five", SessionSource.DIALECT, root),
+    ]
+    assert found[5][1] is SessionSource.INFERRED
+    assert way.proxy.records()[3].agent_ids["user"] == "someone"
+
+
+def test_a_registered_session_keeps_its_group_however_it_is_named(way: Way) -> None:
+    registered = way.proxy.control(
+        "POST", "/weir/sessions", {"session": "s1", "group": "g1", "task": {"task_id": "t"}, "group_size": 2}
+    ).json()
+    assert registered["base_url"] == f"{way.proxy.url}/s/s1/v1"
+    call(way, "/s/s1/v1")
+    call(way, extra_headers={"x-weir-session": "s1"})
+    assert [(r.session_id, r.group_id) for r in way.proxy.records()] == [("s1", "g1")] * 2
+
+
+def test_a_session_that_had_calls_before_it_was_registered_moves_to_its_registered_group(way: Way) -> None:
+    call(way, "/s/early/v1")
+    assert way.proxy.control("POST", "/weir/sessions", {"session": "early", "group": "g"}).status_code == 200
+    call(way, "/s/early/v1")
+    assert [record.group_id == "g" for record in way.proxy.records()] == [False, True]
+
+
+def test_registering_again_gives_the_same_key_and_contradictions_are_refused(way: Way) -> None:
+    body = {"session": "s1", "group": "g1", "group_size": 2}
+    first = way.proxy.control("POST", "/weir/sessions", body).json()
+    assert way.proxy.control("POST", "/weir/sessions", body).json() == first
+    assert first["api_key"].startswith(KEY_PREFIX)
+    assert way.proxy.control("POST", "/weir/sessions", {"session": "s1", "group": "g2"}).status_code == 409
+    assert (
+        way.proxy.control("POST", "/weir/sessions", {"session": "s2", "group": "g1", "group_size": 3}).status_code
+        == 409
+    )
+
+
+def test_an_unknown_session_key_is_refused(way: Way) -> None:
+    answer = way.proxy.post(
+        "/v1/chat/completions",
+        {"model": "weir", "messages": USER},
+        headers={"authorization": f"Bearer {KEY_PREFIX}nobody"},
+    )
+    assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
+
+
+def test_finish_and_rewards_are_idempotent_and_kept_in_the_catalog(way: Way) -> None:
+    control = way.proxy.control
+    session = control("POST", "/weir/sessions", {"group": "g"}).json()["session"]
+    assert control("POST", f"/weir/sessions/{session}/finish", {"status": "failed", "info": {"why": "x"}}).json() == {
+        "session": session,
+        "status": "failed",
+    }
+    assert control("POST", f"/weir/sessions/{session}/finish", {"status": "failed"}).status_code == 200
+    assert control("POST", f"/weir/sessions/{session}/finish").status_code == 409
+    shown = control("GET", f"/weir/sessions/{session}").json()
+    assert (shown["status"], shown["info"], shown["group"]) == ("failed", {"why": "x"}, "g")
+    reward = {"session": session, "name": "score", "value": 0.5, "source": "test", "idempotency_key": "k"}
+    assert control("POST", "/weir/rewards", reward).json()["added"] is True
+    assert control("POST", "/weir/rewards", reward).json()["added"] is False
+    assert control("POST", "/weir/rewards", reward | {"value": 1.0}).status_code == 409
+
+
+def test_a_session_that_was_only_seen_can_be_finished_and_rewarded(way: Way) -> None:
+    call(way, "/s/seen/v1")
+    assert way.proxy.control("POST", "/weir/sessions/seen/finish").status_code == 200
+    shown = way.proxy.control("GET", "/weir/sessions/seen").json()
+    assert (shown["status"], shown["group"]) == ("done", way.proxy.records()[0].group_id)
+
+
+CONTROL_ROUTES = [
+    ("POST", "/weir/sessions"),
+    ("GET", "/weir/sessions/s"),
+    ("POST", "/weir/sessions/s/finish"),
+    ("POST", "/weir/rewards"),
+    ("GET", "/weir/state"),
+    ("POST", "/weir/pause"),
+    ("POST", "/weir/resume"),
+]
+
+
+@pytest.mark.parametrize(("method", "path"), CONTROL_ROUTES)
+def test_agents_keys_open_no_control_route(way: Way, method: str, path: str) -> None:
+    key = way.proxy.control("POST", "/weir/sessions", {}).json()["api_key"]
+    for wrong in (key, "agent", "é"):
+        headers = {b"authorization": b"Bearer " + wrong.encode()}
+        answer = httpx.request(method, way.proxy.url + path, json={}, headers=headers, trust_env=False)  # type: ignore[arg-type]
+        assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
+    assert way.proxy.proxy.gate.is_open
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("POST", "/weir/rewards", {"session": "s"}, 400),
+        (
+            "POST",
+            "/weir/rewards",
+            {"session": "nobody", "name": "n", "value": 1, "source": "s", "idempotency_key": "k"},
+            404,
+        ),
+        ("POST", "/weir/pause", {"mode": "slowly"}, 400),
+        ("POST", "/weir/sessions", {"sesion": "typo"}, 400),
+        ("POST", "/weir/sessions", {"session": "a/b"}, 400),
+        ("POST", "/weir/sessions/nobody/finish", {}, 404),
+        ("GET", "/weir/sessions/nobody", None, 404),
+        ("GET", "/weir/nothing", None, 404),
+        ("DELETE", "/weir/state", None, 405),
+    ],
+)
+def test_control_errors_have_the_one_form(way: Way, method: str, path: str, body: Any, status: int) -> None:
+    answer = way.proxy.control(method, path, body)
+    assert answer.status_code == status
+    assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+
+
+def test_state_health_and_metrics_tell_what_happened(open_way: Callable[..., Way]) -> None:
+    way = open_way()
+    call(way)
+    state = way.proxy.control("GET", "/weir/state").json()
+    assert (
+        state | {"gate": "open", "weight_version": "0", "calls": 1, "in_flight": 0, "held": 0, "records_lost": 0}
+        == state
+    )
+    assert (state["level"], state["renderer"], state["models"]) == ("tokens", "qwen3", ["weir"])
+    assert httpx.get(way.proxy.url + "/healthz").status_code == 200
+    assert httpx.get(way.proxy.url + "/readyz").status_code == 200
+    metrics = httpx.get(way.proxy.url + "/metrics").text
+    assert 'weir_calls_total{finish="stop"} 1.0' in metrics
+    assert 'weir_stitch_total{result="new_root"} 1.0' in metrics
+    assert "weir_records_lost_total 0.0" in metrics
+    assert "weir_gate_open 1.0" in metrics

@@ -1,0 +1,53 @@
+"""The real routers, as processes in front of given workers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+from support_servers import ServerProcess, find_free_port, start_server
+
+_EGRESS = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+
+
+@dataclass(frozen=True)
+class Router:
+    """A running router."""
+
+    url: str
+    process: ServerProcess
+
+
+@contextlib.contextmanager
+def running_router(
+    workers: Sequence[str], folder: Path, *, kind: str = "sglang-router", policy: str = "round_robin"
+) -> Iterator[Router]:
+    """Start a router as Weir starts it, and wait until it knows all workers."""
+    port = find_free_port()
+    command = [str(Path(sys.executable).with_name(kind)), "launch", "--worker-urls", *workers]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--policy", policy, "--log-level", "warn"]
+    command += ["--prometheus-host", "127.0.0.1", "--prometheus-port", str(find_free_port())]
+    command += ["--disable-retries", "--disable-circuit-breaker", "--disable-health-check"]
+    environment = {name: "" for name in _EGRESS if name in os.environ}
+    process = start_server(command, port=port, log_path=folder / f"{kind}-{port}.log", env=environment)
+    try:
+        _wait_for_workers(process.url, len(workers))
+        yield Router(process.url, process)
+    finally:
+        process.stop()
+
+
+def _wait_for_workers(url: str, number: int) -> None:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        listed = httpx.get(f"{url}/workers", trust_env=False).json()["workers"]
+        if sum(worker.get("is_healthy", True) for worker in listed) >= number:
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"the router at {url} does not know {number} workers")
