@@ -9,11 +9,11 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import Any
 
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
 from weir.agents.config import AgentsConfig
 from weir.agents.errors import AgentsError
-from weir.kernel_eval.client import EvalResult, KernelEvalClient, KernelTask, candidate_source, feedback
+from weir.kernel_eval.client import EvalResult, KernelEvalClient, KernelTask, candidate_source, feedback, tls_context
 
 INSTRUCTIONS = """\
 {prompt}
@@ -66,7 +66,11 @@ async def ask(client: AsyncOpenAI, messages: list[Any], config: AgentsConfig) ->
 def open_model(base_url: str, api_key: str, config: AgentsConfig) -> AsyncOpenAI:
     """The SDK's client; it repeats failed calls, so that a proxy may be restarted under the session."""
     return AsyncOpenAI(
-        base_url=base_url, api_key=api_key, timeout=config.call_timeout_s, max_retries=config.call_retries
+        base_url=base_url,
+        api_key=api_key,
+        timeout=config.call_timeout_s,
+        max_retries=config.call_retries,
+        http_client=DefaultAsyncHttpxClient(verify=tls_context()),
     )
 
 

@@ -43,7 +43,7 @@ class DemoOptions:
 
     folder: Path
     seed: int = 0
-    rounds: int = 60
+    rounds: int = 50
     shuffle_rewards: bool = False
 
 
@@ -154,6 +154,7 @@ groups_per_round = 8
 min_groups = 8
 num_correct_trials = 2
 judge_use_cache = true
+lr = 2e-4
 max_staleness = 4
 {hooks}"""
 

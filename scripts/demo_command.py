@@ -32,7 +32,7 @@ from calls where num_versions > 1 order by held_ms desc limit 5""",
 def demo(
     folder: Annotated[Path, typer.Option("--dir", help="Folder that everything is made in.")] = Path("demo-run"),
     seed: Annotated[int, typer.Option(help="Seed of corpus, model, tasks and sampling.")] = 0,
-    rounds: Annotated[int, typer.Option(min=2, help="Training rounds.")] = 60,
+    rounds: Annotated[int, typer.Option(min=2, help="Training rounds.")] = 50,
     shuffle_rewards: Annotated[
         bool,
         typer.Option(help="A control: rewards are dealt out at random within each group, so nothing can be learned."),

@@ -28,7 +28,7 @@ from support_stack import CONTROL_KEY, Stack, running_stack
 
 from weir.store.compact import compact
 from weir.store.reader import connect, load_calls
-from weir.store.records import CallRecord, FinishReason, Stitch, unpack_ids, unpack_logprobs
+from weir.store.records import CallRecord, unpack_ids, unpack_logprobs
 from weir.store.segments import read_segment
 from weir.trainer.config import TrainerConfig
 from weir.trainer.publishing import publish
@@ -209,16 +209,7 @@ def hold_prefixes(records: list[CallRecord]) -> None:
     for turns in sessions.values():
         for earlier, later in itertools.pairwise(turns):
             exact = earlier.prompt_ids + earlier.output_ids
-            if reasoning_left_open(earlier):  # the family's template has no form for that, and the record says so
-                assert later.stitch in (Stitch.BRIDGED, Stitch.TEMPLATE_STRIP)
-            if not reasoning_left_open(earlier) or later.stitch is Stitch.BRIDGED:
-                assert later.prompt_ids[: len(exact)] == exact, f"{later.call_id} does not continue {earlier.call_id}"
-
-
-def reasoning_left_open(record: CallRecord) -> bool:
-    """The random model opened reasoning and ended its turn without closing it."""
-    answer = json.loads(record.answer)
-    return record.finish is FinishReason.STOP and bool(answer.get("reasoning_content")) and not answer["content"]
+            assert later.prompt_ids[: len(exact)] == exact, f"{later.call_id} does not continue {earlier.call_id}"
 
 
 def hold_store(stack: Stack, records: list[CallRecord]) -> None:
