@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from urllib.parse import unquote
 
 from weir.proxy.chat import ChatDialect, models_body
 from weir.proxy.dialect import Dialect
@@ -80,7 +79,7 @@ class App:
 
 
 def split_path(path: str) -> tuple[str, Names]:
-    """The route of a path, and the session and group that it names: /g/{group}/s/{session}/v1/…"""
+    """The route of a decoded path, and the session and group that it names: /g/{group}/s/{session}/v1/…"""
     group_id = session_id = None
     rest = path
     if rest.startswith("/g/"):
@@ -89,11 +88,7 @@ def split_path(path: str) -> tuple[str, Names]:
     if rest.startswith("/s/"):
         session_id, _, rest = rest[3:].partition("/")
         rest = "/" + rest
-    return rest.rstrip("/"), Names(session_id=_name(session_id), group_id=_name(group_id))
-
-
-def _name(part: str | None) -> str | None:
-    return None if part is None else unquote(part)
+    return rest.rstrip("/"), Names(session_id=session_id, group_id=group_id)
 
 
 def _require_method(exchange: Exchange, method: str) -> None:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import json
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import quote
 
 from fastapi import Depends, FastAPI, Header, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.exceptions import HTTPException
 
 from weir.proxy.chat import error_object
@@ -29,10 +31,21 @@ from weir.store.errors import RewardConflict, SessionConflict, SessionUnknown, S
 from weir.store.ids import new_id
 
 StateReader = Callable[[], dict[str, Any]]
+MAX_GROUP_SIZE = 2**31 - 1  # what an INTEGER of PostgreSQL holds
+MAX_DRAIN_S = 86_400.0
 
 
 class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="after")
+    def _is_storable(self) -> Self:
+        """Refuse what Python's JSON reads and neither databases nor JSON's own readers do: NaN and half characters."""
+        try:
+            json.dumps(self.model_dump(), allow_nan=False, ensure_ascii=False).encode()
+        except ValueError as error:
+            raise ValueError(f"this is not JSON that can be stored: {error}") from error
+        return self
 
 
 class NewSession(_Body):
@@ -41,7 +54,7 @@ class NewSession(_Body):
     session: str | None = None
     group: str | None = None
     task: dict[str, Any] | None = None
-    group_size: int | None = Field(default=None, ge=1)
+    group_size: int | None = Field(default=None, ge=1, le=MAX_GROUP_SIZE)
     metadata: dict[str, Any] = {}
 
 
@@ -67,7 +80,7 @@ class Pause(_Body):
     """POST /weir/pause."""
 
     mode: PauseMode = PauseMode.CONTINUE
-    limit_s: float | None = Field(default=None, gt=0)
+    limit_s: float | None = Field(default=None, gt=0, le=MAX_DRAIN_S)
 
 
 class Resume(_Body):
@@ -125,7 +138,7 @@ class Control:
             key_hash=key_hash(key),
         )
         self._sessions.learn(session_id, group_id)
-        url = f"{(self._public_url or base).rstrip('/')}/s/{session_id}/v1"
+        url = f"{(self._public_url or base).rstrip('/')}/s/{quote(session_id, safe='')}/v1"
         return {"session": session_id, "group": group_id, "base_url": url, "api_key": key}
 
     async def show(self, session_id: str) -> dict[str, Any]:
@@ -267,12 +280,17 @@ def _add_errors(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def of_body(_: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"][1:])
+        where = "" if first["type"] == "json_invalid" else ".".join(str(part) for part in first["loc"][1:])
         return JSONResponse(error_object(BadRequest(f"{where or 'body'}: {first['msg']}", param=where or None)), 400)
 
     @app.exception_handler(HTTPException)
     async def of_route(request: Request, error: HTTPException) -> Response:
         failure = NoSuchRoute(f"{request.url.path:.200}: {error.detail}", status=error.status_code)
+        return JSONResponse(error_object(failure), failure.status)
+
+    @app.exception_handler(Exception)
+    async def of_surprise(_: Request, error: Exception) -> Response:  # starlette raises it again, for the server's log
+        failure = CallError(f"The proxy failed on this request ({type(error).__name__}); its log says why.")
         return JSONResponse(error_object(failure), failure.status)
 
 

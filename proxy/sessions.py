@@ -154,7 +154,7 @@ class SessionBook:
         """Session and group of a call, once its prompt is known."""
         session_id, group_id = caller.session_id, caller.group_id
         known = prompt.known
-        if session_id is None and known is not None:
+        if session_id is None and known is not None and prompt.continues:
             session_id, group_id = known.session_id, group_id or known.group_id
         if session_id is None:
             session_id = new_id("session")

@@ -21,6 +21,7 @@ from weir.store.records import Stitch, pack_ids, unpack_ids
 
 _ENTRY_BYTES = 1024  # what one remembered call costs besides its ids: objects, digests and dictionary slots
 _SEEN_LIMIT = 65_536  # histories that are remembered by digest only
+_SEEN_CALLS = 64  # calls remembered for each of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +49,7 @@ class Prompt:
     digests: list[Digest]  # of every prefix of the request's messages
     stitch: Stitch
     known: KnownCall | None = None  # the call that was bridged from or compared with
+    continues: bool = False  # whether it goes on where `known` ended: by its messages, or by the very ids
     differs_at: int | None = None
 
 
@@ -59,7 +61,7 @@ class StitchMemory:
         self._num_bytes = 0
         self._calls: OrderedDict[str, KnownCall] = OrderedDict()
         self._by_digest: dict[Digest, list[KnownCall]] = {}
-        self._seen: OrderedDict[Digest, str] = OrderedDict()  # history without an answer → the call that had it
+        self._seen: OrderedDict[Digest, list[str]] = OrderedDict()  # history without an answer → calls that had it
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -70,7 +72,9 @@ class StitchMemory:
         self._by_digest.setdefault(call.digest, []).append(call)
         self._num_bytes += call.num_bytes
         for digest in digests[1:]:
-            self._seen[digest] = call.call_id
+            had_it = self._seen.setdefault(digest, [])
+            had_it.append(call.call_id)
+            del had_it[:-_SEEN_CALLS]
             self._seen.move_to_end(digest)
         while self._num_bytes > self._limit_bytes and len(self._calls) > 1:
             self._forget(next(iter(self._calls)))
@@ -91,12 +95,18 @@ class StitchMemory:
                 return call, num_messages
         return None
 
-    def find_partial(self, digests: Sequence[Digest]) -> KnownCall | None:
-        """A remembered call whose request shares the longest prefix of the messages."""
+    def find_partial(self, digests: Sequence[Digest], ids: list[int], session_id: str | None) -> KnownCall | None:
+        """A remembered call whose request shares the longest prefix of the messages.
+
+        Sessions of one task share their first messages, so there may be many: the one whose ids `ids` go on from wins,
+        then one of the same session, then the latest.
+        """
         for digest in reversed(digests[1:]):
-            call_id = self._seen.get(digest)
-            if call_id is not None:
-                return self._calls.get(call_id)
+            calls = [self._calls[call_id] for call_id in self._seen.get(digest, ()) if call_id in self._calls]
+            if calls:
+                exact = [call for call in calls if first_difference(ids, call.prompt + call.output) is None]
+                own = [call for call in calls if call.session_id == session_id]
+                return (exact or own or calls)[-1]
         return None
 
     def _forget(self, call_id: str) -> None:
@@ -114,7 +124,7 @@ def plan_prompt(rendering: Rendering, memory: StitchMemory, request: CallRequest
     digests = chain(request.tools, request.messages)
     found = memory.find(digests, session_id)
     if found is None:
-        return _rendered_afresh(rendering, memory, request, digests)
+        return _rendered_afresh(rendering, memory, request, digests, session_id)
     known, num_messages = found
     new_messages = request.messages[num_messages:]
     prompt_ids, output_ids = unpack_ids(known.prompt).tolist(), unpack_ids(known.output).tolist()
@@ -122,11 +132,11 @@ def plan_prompt(rendering: Rendering, memory: StitchMemory, request: CallRequest
     if new_messages and not answered:
         bridged = rendering.bridge(prompt_ids, output_ids, new_messages, request.tools)
         if bridged is not None:
-            return Prompt(ids=bridged, digests=digests, stitch=Stitch.BRIDGED, known=known)
+            return Prompt(ids=bridged, digests=digests, stitch=Stitch.BRIDGED, known=known, continues=True)
     reason = (
         Stitch.HISTORY_REWRITTEN if answered else Stitch.TEMPLATE_STRIP if rendering.can_bridge else Stitch.RETOKENISED
     )
-    return _compared(rendering.render(request.messages, request.tools), digests, known, reason)
+    return _compared(rendering.render(request.messages, request.tools), digests, known, reason, continues=True)
 
 
 def known_call(
@@ -143,21 +153,23 @@ def known_call(
     )
 
 
-def _rendered_afresh(rendering: Rendering, memory: StitchMemory, request: CallRequest, digests: list[Digest]) -> Prompt:
+def _rendered_afresh(
+    rendering: Rendering, memory: StitchMemory, request: CallRequest, digests: list[Digest], session_id: str | None
+) -> Prompt:
     ids = rendering.render(request.messages, request.tools)
     if any(message["role"] == "assistant" for message in request.messages):
-        known = memory.find_partial(digests)
+        known = memory.find_partial(digests, ids, session_id)
         if known is not None:
-            return _compared(ids, digests, known, Stitch.HISTORY_REWRITTEN)
+            return _compared(ids, digests, known, Stitch.HISTORY_REWRITTEN, continues=False)
     return Prompt(ids=ids, digests=digests, stitch=Stitch.NEW_ROOT)
 
 
-def _compared(ids: list[int], digests: list[Digest], known: KnownCall, reason: Stitch) -> Prompt:
+def _compared(ids: list[int], digests: list[Digest], known: KnownCall, reason: Stitch, *, continues: bool) -> Prompt:
     """A full rendering beside the ids of the call that it should have continued."""
     differs_at = first_difference(ids, known.prompt + known.output)
     if differs_at is None:
-        return Prompt(ids=ids, digests=digests, stitch=Stitch.BRIDGED, known=known)
-    return Prompt(ids=ids, digests=digests, stitch=reason, known=known, differs_at=differs_at)
+        return Prompt(ids=ids, digests=digests, stitch=Stitch.BRIDGED, known=known, continues=True)
+    return Prompt(ids=ids, digests=digests, stitch=reason, known=known, differs_at=differs_at, continues=continues)
 
 
 def first_difference(ids: list[int], packed: bytes) -> int | None:

@@ -23,8 +23,7 @@ def fleet(settings: Settings, config_path: Path | None) -> list[Server]:
     logs = settings.store.root / "logs"
     config = ["--config", str(config_path)] if config_path else []
     return [
-        *engine_servers(settings, logs),
-        router_server(settings.router, engine_urls(settings), logs),
+        *(engines_and_router(settings, config, logs) if settings.engine.count else []),
         _weir("proxy", ["proxy", *config], f"http://{settings.proxy.host}:{settings.proxy.port}/readyz", logs),
         _weir(
             "kernel-eval",
@@ -33,6 +32,11 @@ def fleet(settings: Settings, config_path: Path | None) -> list[Server]:
             logs,
         ),
     ]
+
+
+def engines_and_router(settings: Settings, config: list[str], logs: Path) -> list[Server]:
+    """The embedded engines and the router in front of them; with `[engine] count = 0` they are elsewhere."""
+    return [*engine_servers(settings, config, logs), router_server(settings.router, engine_urls(settings), logs)]
 
 
 def served_model(settings: Settings) -> Path:
@@ -52,14 +56,15 @@ def engine_urls(settings: Settings) -> list[str]:
     return [f"http://{settings.engine.host}:{settings.engine.port + i}" for i in range(settings.engine.count)]
 
 
-def engine_servers(settings: Settings, logs: Path) -> list[Server]:
-    """The embedded engines of this machine."""
-    model = served_model(settings)
+def engine_servers(settings: Settings, config: list[str], logs: Path) -> list[Server]:
+    """The embedded engines of this machine: each has its own port, seed and ledger."""
+    model, engine = served_model(settings), settings.engine
     servers = []
     for number, url in enumerate(engine_urls(settings)):
-        flags = ["engine", "--model", str(model), "--port", url.rsplit(":", 1)[1], "--host", settings.engine.host]
-        flags += ["--device", settings.engine.device, "--dtype", settings.engine.dtype]
-        flags += ["--max-running", str(settings.engine.max_running), "--seed", str(settings.engine.seed + number)]
+        flags = ["engine", "--model", str(model), "--port", str(engine.port + number), *config]
+        flags += ["--seed", str(engine.seed + number)]
+        if engine.ledger is not None:
+            flags += ["--ledger", f"{engine.ledger}.{number}"]
         servers.append(_weir(f"engine-{number}", flags, f"{url}/health", logs))
     return servers
 

@@ -143,7 +143,8 @@ def test_a_tool_calling_agent_that_asks_for_auto_calls_tools_and_its_rewriting_i
     assert add.asked == [(5, 10)]
     theatre.hold_answers("auto", answers)
     first, second = theatre.calls("auto")
-    assert "Calling tools:" in str(second.messages[-2]) and "Observation:\n15" in str(second.messages[-1])
+    told = [message["content"][0]["text"] for message in second.messages[-2:]]
+    assert told[0].startswith("Calling tools:\n[{") and told[1] == "Observation:\n15"
     query = "SELECT call_id, parent_call, stitch, stitch_call, stitch_differs_at FROM calls WHERE session_id = 'auto'"
     assert theatre.rows(f"{query} ORDER BY started_us") == [
         (first.call_id, None, "new_root", None, None),

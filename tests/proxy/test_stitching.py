@@ -100,9 +100,9 @@ def test_a_history_that_matches_in_part_is_found_by_its_longest_common_part() ->
     memory = StitchMemory(2**20)
     memory.remember(known("a", b"end-a"), [b"0", b"1", b"2"])
     memory.remember(known("b", b"end-b"), [b"0", b"1"])
-    hit = memory.find_partial([b"0", b"1", b"2", b"x"])
+    hit = memory.find_partial([b"0", b"1", b"2", b"x"], [9], None)
     assert hit is not None and hit.call_id == "a"
-    assert memory.find_partial([b"0", b"x"]) is None
+    assert memory.find_partial([b"0", b"x"], [9], None) is None
 
 
 @pytest.mark.parametrize(
