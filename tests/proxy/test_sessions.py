@@ -5,6 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
+from support_proxy import CONTROL_KEY
 from support_way import Way
 
 from weir.proxy.sessions import KEY_PREFIX, Names, identify
@@ -159,6 +160,8 @@ def test_agents_keys_open_no_control_route(way: Way, method: str, path: str) -> 
         ("POST", "/weir/pause", {"mode": "slowly"}, 400),
         ("POST", "/weir/sessions", {"sesion": "typo"}, 400),
         ("POST", "/weir/sessions", {"session": "a/b"}, 400),
+        ("POST", "/weir/sessions", {"group_size": 2**70}, 400),
+        ("POST", "/weir/pause", {"mode": "drain", "limit_s": 1e300}, 400),
         ("POST", "/weir/sessions/nobody/finish", {}, 404),
         ("GET", "/weir/sessions/nobody", None, 404),
         ("GET", "/weir/nothing", None, 404),
@@ -169,6 +172,33 @@ def test_control_errors_have_the_one_form(way: Way, method: str, path: str, body
     answer = way.proxy.control(method, path, body)
     assert answer.status_code == status
     assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+    assert way.proxy.proxy.gate.is_open
+
+
+@pytest.mark.parametrize("value", [b"NaN", b"-Infinity", b'"\\ud800"'])
+def test_what_only_pythons_json_reads_reaches_no_catalog(way: Way, value: bytes) -> None:
+    headers = {"authorization": f"Bearer {CONTROL_KEY}", "content-type": "application/json"}
+    answer = way.proxy.post("/weir/sessions", b'{"session": "s", "metadata": {"loss": %s}}' % value, headers=headers)
+    assert answer.status_code == 400
+    assert "not JSON" in answer.json()["error"]["message"]
+    assert way.proxy.control("GET", "/weir/sessions/s").status_code == 404
+
+
+def test_a_failure_that_was_not_foreseen_has_the_one_form_too(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: str) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(way.proxy.proxy.catalog, "find_session", fail)
+    answer = way.proxy.control("GET", "/weir/sessions/s")
+    assert (answer.status_code, answer.json()["error"]["type"]) == (500, "api_error")
+
+
+@pytest.mark.parametrize("name", ["a?b", "a#b", "a%41", "a b", "é", "100%", "a&b=c"])
+def test_the_base_url_of_a_session_leads_to_it_whatever_its_name(way: Way, name: str) -> None:
+    base_url = way.proxy.control("POST", "/weir/sessions", {"session": name, "group": name}).json()["base_url"]
+    call(way, base_url.removeprefix(way.proxy.url))
+    (record,) = way.proxy.records()
+    assert (record.session_id, record.session_source, record.group_id) == (name, SessionSource.PATH, name)
 
 
 def test_state_health_and_metrics_tell_what_happened(open_way: Callable[..., Way]) -> None:
