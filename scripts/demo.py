@@ -80,9 +80,8 @@ def run_demo(options: DemoOptions, say: Say) -> DemoResult:
         rewards = learn(settings, options, say)
         heldout_after = measure(heldout, settings, "after", say)
     reward_first, reward_last = statistics.fmean(rewards[:WINDOW]), statistics.fmean(rewards[-WINDOW:])
-    gained = reward_last - reward_first >= MIN_REWARD_GAIN and heldout_after >= MIN_HELDOUT_FACTOR * heldout_before
     return DemoResult(
-        learned=gained and heldout_after > 0,
+        learned=has_learned(reward_first, reward_last, heldout_before, heldout_after),
         reward_first=reward_first,
         reward_last=reward_last,
         heldout_before=heldout_before,
@@ -91,6 +90,12 @@ def run_demo(options: DemoOptions, say: Say) -> DemoResult:
         seed=options.seed,
         **count_calls(settings),
     )
+
+
+def has_learned(reward_first: float, reward_last: float, heldout_before: float, heldout_after: float) -> bool:
+    """Whether the reward rose by 0.25, and held-out correctness at least doubled."""
+    gained = round(reward_last - reward_first, 6) >= MIN_REWARD_GAIN
+    return gained and heldout_after > 0 and heldout_after >= MIN_HELDOUT_FACTOR * heldout_before
 
 
 def prepare(options: DemoOptions, say: Say) -> Path:
