@@ -6,6 +6,7 @@ special to the demo but its sizes: servers, agents' runner, trainer and store ar
 
 from __future__ import annotations
 
+import contextlib
 import json
 import statistics
 import time
@@ -189,21 +190,27 @@ def measure(tasks: list[KernelTask], settings: Settings, when: str, say: Say) ->
 
 
 def learn(settings: Settings, options: DemoOptions, say: Say) -> list[float]:
-    """Rounds, while agents keep working; the mean reward of each."""
-    trainer = Trainer(trainer_config(settings), settings.store, model_path=settings.model.path or Path())
+    """Rounds, while agents keep working; the mean reward of each.
+
+    Agents may start as many groups as a round took as soon as it has trained, so that they work while it publishes.
+    """
+    num_groups = settings.trainer.groups_per_round
     rewards: list[float] = []
     log_path = settings.store.root / "logs" / "agents.log"
-    try:
-        with background_agents(options.folder / CONFIG_FILE, options.seed, log_path) as agents:
-            agents.allow(2 * settings.trainer.groups_per_round)
+    with background_agents(options.folder / CONFIG_FILE, options.seed, log_path) as agents:
+        trainer = Trainer(
+            trainer_config(settings),
+            settings.store,
+            model_path=served_model(settings),
+            on_step=lambda step: agents.allow(num_groups) if step == "trained" else None,
+        )
+        with contextlib.closing(trainer):
+            agents.allow(2 * num_groups)
             while len(rewards) < options.rounds:
                 metrics = next_round(trainer, agents)
                 rewards.append(metrics["reward_mean"])
-                agents.allow(metrics["groups"])
                 if len(rewards) % 5 == 0:
                     say(describe(len(rewards), options.rounds, rewards, metrics))
-    finally:
-        trainer.close()
     return rewards
 
 
