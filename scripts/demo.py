@@ -21,7 +21,7 @@ from weir.kernel_eval.client import KernelTask
 from weir.scripts.demo_agents import BackgroundAgents, background_agents, heldout_correctness
 from weir.scripts.demo_model import train_tokenizer, write_model
 from weir.scripts.errors import CommandError
-from weir.scripts.fleet import fleet
+from weir.scripts.fleet import fleet, served_model
 from weir.scripts.run_command import agents_config
 from weir.scripts.servers import free_port, free_ports_in_row, running
 from weir.scripts.settings import Settings, load_settings
