@@ -17,12 +17,11 @@ from sqlalchemy.exc import DatabaseError, IntegrityError, OperationalError
 
 from weir.store import catalog_schema as t
 from weir.store.catalog_engine import insert_if_absent, make_engine, now_us, only_one
-from weir.store.catalog_rows import EvaluationRow, GroupRow, RoundRow, SessionRow, VersionRow
-from weir.store.catalog_sessions import finished_of, insert_session, register_group, session_or_raise
+from weir.store.catalog_rows import EvaluationRow, GroupRow, RewardRow, RoundRow, SessionRow, VersionRow
+from weir.store.catalog_sessions import finished_of, insert_reward, insert_session, register_group, session_or_raise
 from weir.store.config import StoreConfig
 from weir.store.errors import (
     QueryRefused,
-    RewardConflict,
     RoundConflict,
     SessionConflict,
     StoreUnavailable,
@@ -31,7 +30,7 @@ from weir.store.errors import (
 )
 from weir.store.migrations import migrate
 
-__all__ = ["Catalog", "EvaluationRow", "GroupRow", "RoundRow", "SessionRow", "VersionRow"]
+__all__ = ["Catalog", "EvaluationRow", "GroupRow", "RewardRow", "RoundRow", "SessionRow", "VersionRow"]
 
 SQL_VARIABLES = 500  # ids in one IN list; SQLite takes no more than 32,766 variables
 
@@ -131,23 +130,24 @@ class Catalog:
     def add_reward(
         self, session_id: str, *, call_id: str | None, name: str, value: float, source: str, idempotency_key: str
     ) -> bool:
-        """Attach a named number to a session or to one of its calls. False: this very reward was there already."""
-        given = {"call_id": call_id, "name": name, "value": float(value), "source": source}
-        key = (t.rewards.c.session_id == session_id) & (t.rewards.c.idempotency_key == idempotency_key)
+        """Attach a named number to a session or to one of its calls. False: this very reward was there already.
+
+        Raises `SessionUnknown`, or `RewardConflict` when the key holds another reward.
+        """
+        reward = RewardRow(
+            session_id=session_id,
+            call_id=call_id,
+            name=name,
+            value=value,
+            source=source,
+            idempotency_key=idempotency_key,
+        )
+        return self.add_rewards([reward]) == 1
+
+    def add_rewards(self, rewards: Sequence[RewardRow]) -> int:
+        """Attach several in one transaction, all or none; how many were not there already. Raises as `add_reward`."""
         with self._writers.begin() as connection:
-            session_or_raise(connection, session_id, "reward")
-            found = connection.execute(sa.select(t.rewards).where(key)).first()
-            if found is None:
-                row = {"session_id": session_id, "idempotency_key": idempotency_key, "created_us": now_us(), **given}
-                connection.execute(t.rewards.insert().values(row))
-                return True
-        there = {name: found._mapping[name] for name in given}
-        if there != given:
-            raise RewardConflict(
-                f"cannot reward session {session_id}: the idempotency key {idempotency_key!r} holds {there}, "
-                f"not {given}; use a new key for a new reward"
-            )
-        return False
+            return sum(insert_reward(connection, reward) for reward in rewards)
 
     def add_evaluations(self, evaluations: Sequence[EvaluationRow]) -> None:
         """Keep judgements; those of a (call, content hash) that is there already are left as they are."""

@@ -32,6 +32,18 @@ class GroupRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RewardRow:
+    """A named number for a session, or for one of its calls."""
+
+    session_id: str
+    call_id: str | None
+    name: str
+    value: float
+    source: str
+    idempotency_key: str  # within the session
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationRow:
     """One judgement of one call; `result` is what the server gave, as it gave it."""
 

@@ -1,4 +1,4 @@
-"""The steps by which sessions and groups are written, inside a transaction of the catalog."""
+"""The steps by which sessions, groups and rewards are written, inside a transaction of the catalog."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from sqlalchemy.exc import IntegrityError
 
 from weir.store import catalog_schema as t
 from weir.store.catalog_engine import now_us
-from weir.store.errors import SessionConflict, SessionUnknown
+from weir.store.catalog_rows import RewardRow
+from weir.store.errors import RewardConflict, SessionConflict, SessionUnknown
 
 
 def register_group(
@@ -52,3 +53,21 @@ def finished_of(connection: sa.Connection, group_id: str) -> list[str]:
         t.sessions.c.group_id == group_id, t.sessions.c.status.is_not(None)
     )
     return list(connection.scalars(query.order_by(t.sessions.c.created_us, t.sessions.c.session_id)))
+
+
+def insert_reward(connection: sa.Connection, reward: RewardRow) -> bool:
+    """True where the reward is new; `RewardConflict` where its key holds another one."""
+    session_or_raise(connection, reward.session_id, "reward")
+    given = {"call_id": reward.call_id, "name": reward.name, "value": float(reward.value), "source": reward.source}
+    key = {"session_id": reward.session_id, "idempotency_key": reward.idempotency_key}
+    found = connection.execute(sa.select(t.rewards).filter_by(**key)).first()
+    if found is None:
+        connection.execute(t.rewards.insert().values(**key, **given, created_us=now_us()))
+        return True
+    there = {name: found._mapping[name] for name in given}
+    if there != given:
+        raise RewardConflict(
+            f"cannot reward session {reward.session_id}: the idempotency key {reward.idempotency_key!r} holds {there}, "
+            f"not {given}; use a new key for a new reward"
+        )
+    return False

@@ -23,7 +23,7 @@ from weir.kernel_eval.client import (
     candidate_source,
 )
 from weir.store.catalog import Catalog
-from weir.store.catalog_rows import EvaluationRow
+from weir.store.catalog_rows import EvaluationRow, RewardRow
 from weir.store.reader import StoredCall
 from weir.trainer.config import TrainerConfig
 from weir.trainer.errors import JudgeUnavailable
@@ -171,19 +171,20 @@ def _store_rewards(candidates: Sequence[Candidate], evaluations: dict[str, Evalu
         c.call.session_id for c in candidates if c.call.call_id not in evaluations
     }
     last: dict[str, float] = {}
+    rewards: list[RewardRow] = []
     for candidate in candidates:
         row = evaluations.get(candidate.call.call_id)
         if row is None:
             continue
         last[row.session_id] = row.raw_reward
-        _add_reward(catalog, row.session_id, row.call_id, row.raw_reward)
-    for session_id in sorted(complete):
-        _add_reward(catalog, session_id, None, last[session_id])
+        rewards.append(_reward(row.session_id, row.call_id, row.raw_reward))
+    rewards += [_reward(session_id, None, last[session_id]) for session_id in sorted(complete)]
+    catalog.add_rewards(rewards)
 
 
-def _add_reward(catalog: Catalog, session_id: str, call_id: str | None, value: float) -> None:
-    catalog.add_reward(
-        session_id,
+def _reward(session_id: str, call_id: str | None, value: float) -> RewardRow:
+    return RewardRow(
+        session_id=session_id,
         call_id=call_id,
         name=REWARD_NAME,
         value=value,

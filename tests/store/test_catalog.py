@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
-from weir.store.catalog import Catalog
+from weir.store.catalog import Catalog, RewardRow
 from weir.store.catalog_rows import EvaluationRow
 from weir.store.catalog_schema import metadata
 from weir.store.config import StoreConfig
@@ -245,3 +245,16 @@ def test_a_version_names_one_set_of_weights(catalog: Catalog) -> None:
     assert (row.version, row.published_us, row.engines) == (1, 123, ["http://e1"])
     with pytest.raises(VersionUnknown):
         catalog.set_published(2, 1, [])
+
+
+def test_several_rewards_are_kept_all_or_none(config: StoreConfig) -> None:
+    catalog = Catalog.open(config)
+    catalog.register_session("s1", "g", task=None, group_size=None, metadata={}, key_hash=None)
+    more = {"call_id": None, "name": "score", "source": "test"}
+    first = RewardRow(session_id="s1", value=0.5, idempotency_key="1", **more)
+    second = RewardRow(session_id="s1", value=0.6, idempotency_key="2", **more)
+    with pytest.raises(SessionUnknown):
+        catalog.add_rewards([first, RewardRow(session_id="nobody", value=0.5, idempotency_key="1", **more)])
+    assert catalog.add_rewards([first, second]) == 2, "the refused batch left nothing behind"
+    assert catalog.add_rewards([first, second]) == 0
+    catalog.close()
