@@ -13,7 +13,7 @@ import logging
 from collections.abc import Sequence
 
 from weir.proxy.config import ProxyConfig
-from weir.proxy.dialect import Answer, AnswerStream, Dialect, Finished, TokenLogprob, Usage
+from weir.proxy.dialect import Answer, AnswerStream, Dialect, Finished, Message, TokenLogprob, Usage
 from weir.proxy.errors import CallError, ContextTooLong, NotRecorded, UnknownModel
 from weir.proxy.exchange import EVENTS, JSON, Exchange, json_keepalive
 from weir.proxy.generation import Generation
@@ -28,6 +28,7 @@ from weir.store.ids import new_id
 from weir.store.log import LogWriter
 from weir.store.records import CallRecord, FinishReason
 
+_NORMALISED_SHORTER = 4  # how many characters a tokenizer's Unicode normalisation may make one of
 AGENT_HEADERS = ("x-session-id", "session_id", "conversation_id", "x-request-id", "x-stainless-retry-count")
 
 logger = logging.getLogger("weir.proxy.serving")
@@ -98,6 +99,7 @@ class Serving:
             )
         agent_ids = request.agent_ids | {name: headers[name] for name in AGENT_HEADERS if name in headers}
         caller = identify(names, key_session, headers, request.session_hint, agent_ids)
+        self._refuse_hopeless(request.messages)
         prompt = plan_prompt(self._rendering, self.memory, request, caller.session_id)
         self._metrics.stitch.labels(result=prompt.stitch.value).inc()
         return Call(
@@ -112,6 +114,17 @@ class Serving:
             max_new_tokens=self._token_limit(len(prompt.ids), request.sampling.max_tokens),
             started_us=started_us,
         )
+
+    def _refuse_hopeless(self, messages: Sequence[Message]) -> None:
+        """What cannot fit is not tokenised, which would take seconds from everybody: every token is the longest one."""
+        num_characters = sum(len(message.get("content") or "") for message in messages)
+        least = num_characters // (self._rendering.tokenizer.longest_token * _NORMALISED_SHORTER)
+        if least > self._max_model_len:
+            raise ContextTooLong(
+                f"This model's maximum context length is {self._max_model_len} tokens; the messages alone have at "
+                f"least {least}. Shorten them.",
+                param="messages",
+            )
 
     def _token_limit(self, num_prompt: int, asked: int | None) -> int:
         room = self._max_model_len - num_prompt

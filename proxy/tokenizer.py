@@ -31,6 +31,7 @@ class ModelTokenizer:
         added = self.backend.get_added_tokens_decoder()
         self.special_ids = frozenset(number for number, token in added.items() if token.special)
         self.all_special_tokens = [added[number].content for number in sorted(self.special_ids)]
+        self.longest_token = max(map(len, self.backend.get_vocab()), default=1)  # in characters or bytes
         self.chat_template = _chat_template(folder, config)
 
     def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:

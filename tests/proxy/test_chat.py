@@ -290,6 +290,16 @@ def test_bad_input_gets_an_openai_error_and_the_next_call_works(
     )
 
 
+def test_a_prompt_that_cannot_fit_is_refused_before_it_is_tokenised(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    def tokenise(*_: Any) -> list[int]:
+        raise AssertionError("a hopeless prompt was tokenised")
+
+    monkeypatch.setattr(way.proxy.proxy.rendering, "render", tokenise)
+    body = {"model": "weir", "messages": [{"role": "user", "content": "word " * 400_000}]}
+    answer = way.proxy.post("/v1/chat/completions", body)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "context_length_exceeded")
+
+
 def test_ids_are_kept_as_int32_and_logprobs_as_float32(way: Way) -> None:
     way.say("Hello.")
     way.proxy.client().chat.completions.create(model="weir", messages=USER)
