@@ -6,6 +6,7 @@ import csv
 import datetime
 import decimal
 import json
+import math
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +29,7 @@ class Answer:
 def print_answer(answer: Answer, form: str) -> None:
     """Print as "table", "json" (an array of objects) or "csv" (with a header)."""
     if form == "json":
-        objects = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
+        objects = [dict(zip(answer.columns, map(_finite, row), strict=True)) for row in answer.rows]
         typer.echo(json.dumps(objects, default=_plain, ensure_ascii=False, indent=1))
     elif form == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
@@ -65,8 +66,18 @@ def _short(value: Any) -> str:
         return f"{value:.6g}"
     if isinstance(value, list) and len(value) > LIST_ITEMS:
         return escape(f"[{', '.join(str(item) for item in value[:LIST_ITEMS])}, … {len(value):,} in all]")
-    text = " ".join(str(_cell(value)).split())
+    text = printable(" ".join(str(_cell(value)).split()))
     return escape(text if len(text) <= CELL_CHARACTERS else text[: CELL_CHARACTERS - 1] + "…")
+
+
+def printable(text: str) -> str:
+    """Text without what a terminal would obey: models write escape sequences too."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def _finite(value: Any) -> Any:
+    """JSON knows no NaN and no infinity."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _cell(value: Any) -> Any:

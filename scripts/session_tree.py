@@ -6,7 +6,7 @@ import datetime
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from weir.scripts.query_output import FILE_WIDTH
+from weir.scripts.query_output import FILE_WIDTH, printable
 from weir.store.errors import SessionUnknown
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def _age(at: datetime.datetime | None) -> str:
 def _plain(text: str) -> str:
     from rich.markup import escape
 
-    return escape(text)
+    return escape(printable(text))
 
 
 def _rows(connection: duckdb.DuckDBPyConnection, query: str, values: list[Any]) -> list[dict[str, Any]]:

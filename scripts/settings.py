@@ -93,7 +93,7 @@ def _read(path: Path | None) -> dict[str, Any]:
         raise UsageError(
             f"cannot read the configuration {source}: {error.strerror}; name another file with --config"
         ) from error
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{source} is not valid TOML: {error}; mend that line and try again") from error
 
 

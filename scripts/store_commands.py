@@ -138,7 +138,23 @@ def _ask(connection: duckdb.DuckDBPyConnection, query: str) -> Answer:
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
             raise QueryRefused(f"cannot run this: give one SELECT (views: {', '.join(VIEWS)}); the store is read-only")
         result: Any = connection.execute(statements[0])
+        if any(kind == "TIMESTAMP WITH TIME ZONE" for _, kind, *_ in result.description):
+            connection.abort()
+            result = _without_zones(connection.sql(query))
         return Answer(columns=[name for name, *_ in result.description], rows=result.fetchall())
     except duckdb.Error as error:
         message = " ".join(str(error).split("\n\nLINE")[0].split())
         raise QueryRefused(f"{message} (views: {', '.join(VIEWS)}; columns: DESCRIBE calls)") from error
+
+
+def _without_zones(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
+    """The same in UTC without saying so, as all times of the views are: DuckDB needs pytz to hand out a zone."""
+    columns = (
+        f"#{i}::TIMESTAMP AS {_quoted(name)}" if str(kind) == "TIMESTAMP WITH TIME ZONE" else f"#{i}"
+        for i, (name, kind) in enumerate(zip(relation.columns, relation.types, strict=True), 1)
+    )
+    return relation.project(", ".join(columns))
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

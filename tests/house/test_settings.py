@@ -49,9 +49,17 @@ def test_the_environment_overrides_the_file(tmp_path: Path, monkeypatch: pytest.
     assert load_settings(file).router.port == 4321
 
 
+def test_a_mistake_in_the_environment_names_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WEIR_ROUTER__PROT", "4321")
+    with pytest.raises(UsageError, match=r"^WEIR_ROUTER__PROT: unknown key router\.prot; valid here: .*port"):
+        load_settings()
+
+
 def test_a_missing_file_and_broken_toml_are_clear_errors(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="name another file with --config"):
         load_settings(tmp_path / "none.toml")
-    (tmp_path / "bad.toml").write_text("[router\n")
-    with pytest.raises(UsageError, match="not valid TOML"):
-        load_settings(tmp_path / "bad.toml")
+    for content in (b"[router\n", b"\xff\xfe"):
+        (tmp_path / "bad.toml").write_bytes(content)
+        with pytest.raises(UsageError, match="not valid TOML"):
+            load_settings(tmp_path / "bad.toml")

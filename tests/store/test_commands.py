@@ -66,6 +66,25 @@ def test_sql_prints_a_table_json_or_csv(tmp_path: Path, filled: list[str]) -> No
     )
 
 
+def test_sql_prints_times_with_a_zone_in_utc_and_numbers_that_json_lacks_as_null(
+    tmp_path: Path, filled: list[str]
+) -> None:
+    query = """SELECT TIMESTAMPTZ '2026-01-02 03:04:05+01' AS "at ""noon""\", 'nan'::DOUBLE AS x -- of calls"""
+    assert json.loads(weir(tmp_path, "sql", "-f", "json", query, *filled)[1]) == [
+        {'at "noon"': "2026-01-02T02:04:05", "x": None}
+    ]
+
+
+def test_what_a_model_wrote_does_not_reach_the_terminal_as_an_escape_sequence(
+    tmp_path: Path, config: StoreConfig, record: Any, make_call: Any
+) -> None:
+    record([make_call("a", [1], [2], session_id="s", text="\x1b[2Jclean\x07")])
+    root = ["--root", str(config.root)]
+    for words in (["sql", "SELECT text FROM calls"], ["show", "s", "--text"]):
+        out = weir(tmp_path, *words, *root)[1]
+        assert "\ufffd[2Jclean\ufffd" in out and "\x1b" not in out and "\x07" not in out
+
+
 @pytest.mark.parametrize(
     ("query", "message"),
     [
