@@ -8,14 +8,20 @@ import typer
 
 
 def proxy() -> None:
-    """CPU per call and added latency of the proxy, against the same calls sent straight to the router."""
+    """CPU a call and added latency, against none in between.
+
+    The same calls go through the proxy and straight to the router.
+    """
     from weir.scripts.bench_proxy import main
 
     main()
 
 
 def engine() -> None:
-    """Tokens per second of the embedded engine, against a bare decode loop over the same model."""
+    """Tokens per second, against a bare decode loop.
+
+    Over the same model, in turn.
+    """
     from weir.scripts.bench_engine import main
 
     main()
@@ -24,7 +30,10 @@ def engine() -> None:
 def store(
     num_calls: Annotated[int, typer.Option(min=640, help="Calls to append, compact and query.")] = 8000,
 ) -> None:
-    """Appends, compaction, bytes per token and queries, against the disk's own limit."""
+    """Appends, compaction and queries, against the bare disk.
+
+    And the bytes that a token takes.
+    """
     from weir.scripts.bench_store import main
 
     main(num_calls)
@@ -34,7 +43,10 @@ def kernel_eval(
     evaluations: Annotated[int, typer.Option(min=1, help="Evaluations to measure.")] = 200,
     trials: Annotated[int, typer.Option(min=1, help="Correctness trials of each.")] = 3,
 ) -> None:
-    """CPU and latency of one evaluation of a small kernel, all processes counted together."""
+    """CPU and latency of one evaluation of a small kernel.
+
+    All processes counted together.
+    """
     from weir.scripts.bench_kernel_eval import bench_kernel_eval
 
     bench_kernel_eval(evaluations, trials)

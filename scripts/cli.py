@@ -28,10 +28,11 @@ app = typer.Typer(
     help="Record what a model does, token for token, and learn from it.",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,  # else `[model]` in a help text is markup, and vanishes
     pretty_exceptions_enable=False,
 )
-store_app = typer.Typer(help="The store: status and compaction.", no_args_is_help=True)
-bench_app = typer.Typer(help="Benchmarks; each prints its figures as one JSON object on its last line.")
+store_app = typer.Typer(help="Look after the store: status and compaction.", no_args_is_help=True)
+bench_app = typer.Typer(help="Measure a part; the last line is JSON.", no_args_is_help=True)
 
 app.command("up")(up_command.up)
 app.command("demo")(demo_command.demo)

@@ -41,7 +41,11 @@ def demo(
         bool, typer.Option("--json", help="Print the figures as one JSON object on the last line.")
     ] = False,
 ) -> None:
-    """Make a small model, let agents write Triton kernels with it, train on what was recorded, show what it learned."""
+    """Let a small model learn to write Triton kernels, on a CPU.
+
+    Makes the model, lets agents write kernels with it, trains on what was recorded, shows what it learned. Exit status
+    1 when it did not learn.
+    """
     from weir.scripts.demo import DemoOptions, run_demo
     from weir.scripts.errors import CommandError
     from weir.scripts.report import write_report

@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from pydantic import ValidationError
 
-from weir.scripts.errors import UsageError
-from weir.scripts.settings import load_settings
+from weir.scripts.settings import ConfigOption, load_settings, with_flags
 
 
 def engine(
@@ -29,9 +27,9 @@ def engine(
     incremental_streaming_output: Annotated[
         bool | None, typer.Option("--incremental-streaming-output", help="Stream only what is new in each chunk.")
     ] = None,
-    config: Annotated[Path | None, typer.Option(help="weir.toml whose [engine] section holds the defaults.")] = None,
+    config: ConfigOption = None,
 ) -> None:
-    """Serve a model with SGLang's HTTP interface, on a CPU or one GPU."""
+    """Serve a model on a CPU or GPU, as SGLang does over HTTP."""
     given = {
         "port": port,
         "host": host,
@@ -45,14 +43,7 @@ def engine(
         "seed": seed,
         "incremental_streaming_output": incremental_streaming_output,
     }
-    settings = load_settings(config).engine
-    flags = {name: value for name, value in given.items() if value is not None}
-    try:
-        chosen = type(settings).model_validate(settings.model_dump() | flags)
-    except ValidationError as error:
-        wrong = error.errors()[0]
-        name = str(wrong["loc"][0]).replace("_", "-")
-        raise UsageError(f"--{name} {wrong['input']}: {wrong['msg']}; see weir engine --help") from None
+    chosen = with_flags(load_settings(config).engine, given, "weir engine")
 
     from weir.engine.server import serve
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from weir.scripts.settings import ConfigOption, load_settings, with_flags
 
 
 def kernel_eval(
@@ -15,14 +16,10 @@ def kernel_eval(
     min_sandbox: Annotated[
         str | None, typer.Option(help="Refuse to start below: rlimits, landlock, bubblewrap.")
     ] = None,
-    config: Annotated[Path | None, typer.Option(help="The weir.toml to read.")] = None,
+    config: ConfigOption = None,
 ) -> None:
     """Judge kernels: POST /eval, GET /health, GET /metrics."""
-    from weir.kernel_eval.config import KernelEvalConfig
     from weir.kernel_eval.serve import serve
-    from weir.scripts.settings import load_settings
 
     given = {"port": port, "host": host, "concurrency": concurrency, "min_sandbox": min_sandbox}
-    chosen = {name: value for name, value in given.items() if value is not None}
-    settings = load_settings(config).kernel_eval
-    serve(KernelEvalConfig.model_validate({**settings.model_dump(), **chosen}))
+    serve(with_flags(load_settings(config).kernel_eval, given, "weir kernel-eval"))

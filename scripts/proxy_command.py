@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
+from weir.scripts.settings import ConfigOption, load_settings, with_flags
+
 
 def proxy(
-    config: Annotated[Path | None, typer.Option(help="The run's weir.toml; ./weir.toml where there is one.")] = None,
+    config: ConfigOption = None,
     model: Annotated[Path | None, typer.Option(help="Hugging Face folder, for tokenizer and configuration.")] = None,
     name: Annotated[str | None, typer.Option(help="The model's name in agents' requests.")] = None,
     upstream: Annotated[str | None, typer.Option(help="URL of the router in front of the engines.")] = None,
@@ -17,14 +19,12 @@ def proxy(
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
     root: Annotated[Path | None, typer.Option(help="Folder of the store.")] = None,
 ) -> None:
-    """Serve agents: record every call, token for token, on its way to the engines."""
+    """Serve agents, and record every call token for token."""
     from weir.proxy.server import run
     from weir.scripts.fleet import served_model
-    from weir.scripts.settings import load_settings
 
     settings = load_settings(config)
-    changes = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
-    proxy_config = type(settings.proxy).model_validate(settings.proxy.model_dump(exclude_unset=True) | changes)
+    proxy_config = with_flags(settings.proxy, {"host": host, "port": port}, "weir proxy")
     router = settings.router
     run(
         proxy_config,

@@ -7,13 +7,18 @@ from typing import Annotated
 
 import typer
 
+from weir.scripts.settings import ConfigOption, RootOption, existing_store
+
 
 def report(
     out: Annotated[Path, typer.Option(help="File to write.")] = Path("report.html"),
-    config: Annotated[Path | None, typer.Option(help="The run's weir.toml; ./weir.toml where there is one.")] = None,
+    root: RootOption = None,
+    config: ConfigOption = None,
 ) -> None:
-    """Write a self-contained HTML report: reward, correctness and faults by version, time by phase of each round."""
-    from weir.scripts.report import write_report
-    from weir.scripts.settings import load_settings
+    """Write the store's report, one HTML file.
 
-    typer.echo(write_report(load_settings(config).store, out))
+    Reward, correctness and faults by weight version, and the time of each round by phase. It needs no network.
+    """
+    from weir.scripts.report import write_report
+
+    typer.echo(write_report(existing_store(root, config), out))

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from weir.scripts.settings import ConfigOption, load_settings
+
 if TYPE_CHECKING:
     from weir.agents.config import AgentsConfig
     from weir.agents.runner import Agent, RunSummary, SessionOutcome
@@ -30,13 +32,15 @@ def run(
     split: Annotated[str, typer.Option(help="Which tasks: train, heldout or all.")] = "train",
     agent: Annotated[str | None, typer.Option(help="Import path of the agent, module:function.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the order of the tasks.")] = 0,
-    config: Annotated[Path | None, typer.Option(help="The run's weir.toml; ./weir.toml where there is one.")] = None,
+    config: ConfigOption = None,
 ) -> None:
-    """Run groups of an agent's sessions through the proxy; their sessions are finished, nothing is judged."""
+    """Run an agent's sessions over a folder of tasks.
+
+    One group of --samples sessions for each task, through a proxy that is running. Nothing is judged; a round does.
+    """
     from weir.agents.runner import import_agent
     from weir.agents.tasks import load_tasks
     from weir.scripts.errors import CommandError, UsageError
-    from weir.scripts.settings import load_settings
 
     if split not in ("train", "heldout", "all"):
         raise UsageError(f"--split {split}: expected train, heldout or all")

@@ -6,10 +6,13 @@ error that lists the valid ones. Every part gets its own section and never the w
 
 from __future__ import annotations
 
+import os
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
+import typer
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
@@ -22,6 +25,9 @@ from weir.store.config import StoreConfig
 from weir.trainer.config import TrainerConfig
 
 DEFAULT_FILE = Path("weir.toml")
+ConfigOption = Annotated[Path | None, typer.Option(help="The run's weir.toml; ./weir.toml where there is one.")]
+RootOption = Annotated[Path | None, typer.Option(help="The store's folder; default: store.root of weir.toml.")]
+Section = TypeVar("Section", bound=BaseModel)
 
 
 class ModelConfig(BaseModel):
@@ -83,6 +89,30 @@ def load_settings(path: Path | None = None) -> Settings:
     return _validated(_read(path), path or DEFAULT_FILE)
 
 
+def existing_store(root: Path | None, config: Path | None) -> StoreConfig:
+    """The store that a command is about; commands that only read do not make one where there is none."""
+    store = load_settings(config).store
+    if root is not None:
+        store = store.model_copy(update={"root": root})
+    if not store.root.is_dir():
+        raise UsageError(f"there is no store in {store.root}: name its folder by --root, or its weir.toml by --config")
+    return store
+
+
+def with_flags(section: Section, flags: Mapping[str, Any], command: str) -> Section:
+    """A section with the flags of a command over it; a flag that was not given is None.
+
+    Raises `UsageError` that names the flag whose value cannot be.
+    """
+    given = {name: value for name, value in flags.items() if value is not None}
+    try:
+        return type(section).model_validate(section.model_dump(exclude_unset=True) | given)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        flag = str(wrong["loc"][0]).replace("_", "-")
+        raise UsageError(f"--{flag} {wrong['input']}: {wrong['msg']}; see {command} --help") from None
+
+
 def _read(path: Path | None) -> dict[str, Any]:
     if path is None and not DEFAULT_FILE.exists():
         return {}
@@ -101,7 +131,13 @@ def _validated(values: dict[str, Any], source: Path) -> Settings:
     try:
         return Settings(**values)
     except ValidationError as error:
-        raise UsageError(f"{source}: " + "; ".join(_explain(item) for item in error.errors())) from None
+        raise UsageError("; ".join(f"{_origin(item, source)}: {_explain(item)}" for item in error.errors())) from None
+
+
+def _origin(item: Any, source: Path) -> str:
+    """The environment variable that an error is about, else the file."""
+    variable = ("WEIR_" + "__".join(str(part) for part in item["loc"])).upper()
+    return next((name for name in os.environ if name.upper() == variable), str(source))
 
 
 def _explain(item: Any) -> str:

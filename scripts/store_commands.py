@@ -7,22 +7,17 @@ from __future__ import annotations
 
 import enum
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from weir.scripts.errors import UsageError
-from weir.scripts.settings import load_settings
-from weir.store.config import StoreConfig
+from weir.scripts.settings import ConfigOption, RootOption, existing_store
 
 if TYPE_CHECKING:
     import duckdb
 
     from weir.scripts.query_output import Answer
-
-RootOption = Annotated[Path | None, typer.Option(help="The store's folder; default: store.root of weir.toml.")]
-ConfigOption = Annotated[Path | None, typer.Option(help="weir.toml; default: the one in this folder, if any.")]
 
 
 class Format(enum.StrEnum):
@@ -39,11 +34,14 @@ def sql(
     root: RootOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Ask the store in SQL (DuckDB's). The views: calls, tokens, sessions, branches, groups, rewards, evaluations, …"""
+    """Ask the store in SQL.
+
+    DuckDB's SQL, over the views calls, tokens, sessions, branches, groups, rewards, evaluations, rounds and versions.
+    """
     from weir.scripts.query_output import print_answer
     from weir.store.reader import connect
 
-    store = _store(root, config)
+    store = existing_store(root, config)
     if query is None or query == "-":
         if sys.stdin.isatty():
             raise UsageError('there is no query: weir sql "SELECT count(*) FROM calls", or one on stdin')
@@ -58,11 +56,14 @@ def sessions(
     root: RootOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """The latest sessions: calls, turns, tokens, reward, weight versions, and how they ended."""
+    """List the latest sessions.
+
+    With their calls, turns, tokens, reward, weight versions, and how they ended.
+    """
     from weir.scripts.session_tree import print_sessions
     from weir.store.reader import connect
 
-    with connect(_store(root, config)) as connection:
+    with connect(existing_store(root, config)) as connection:
         print_sessions(connection, group, limit)
 
 
@@ -72,19 +73,22 @@ def show(
     root: RootOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """The tree of a session's calls, or of all sessions of a group."""
+    """Show a session's calls as a tree, or all sessions of a group."""
     from weir.scripts.session_tree import print_trees
     from weir.store.reader import connect
 
-    with connect(_store(root, config)) as connection:
+    with connect(existing_store(root, config)) as connection:
         print_trees(connection, name, whole_text=text)
 
 
 def store_status(root: RootOption = None, config: ConfigOption = None) -> None:
-    """What the store consists of: log segments, Parquet files, calls, bytes, and what could not be read."""
+    """Say what the store consists of.
+
+    Log segments, Parquet files, calls, bytes, and what could not be read.
+    """
     from weir.store.status import store_status as read_status
 
-    store = _store(root, config)
+    store = existing_store(root, config)
     status = read_status(store)
     typer.echo(f"store       {store.root} ({store.durability} durability), catalog {status.catalog}")
     typer.echo(f"calls       {status.calls:,}: {status.stored_calls:,} in Parquet, {status.hot_calls:,} in the log")
@@ -104,25 +108,18 @@ def store_compact(
     root: RootOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Move sealed log segments into Parquet. Interrupted at any point, it can be run again."""
+    """Move sealed log segments into Parquet.
+
+    Interrupted at any point, it can be run again.
+    """
     from weir.store.compact import compact
 
-    report = compact(_store(root, config), seal_open=seal_open)
+    report = compact(existing_store(root, config), seal_open=seal_open)
     typer.echo(
         f"compacted {report.segments:,} segments: {report.calls:,} calls, {report.bytes_in:,} bytes of log into "
         f"{report.bytes_out:,} bytes of Parquet"
         + (f"; {report.bytes_dropped:,} bytes could not be read" if report.bytes_dropped else "")
     )
-
-
-def _store(root: Path | None, config: Path | None) -> StoreConfig:
-    """The store that a command is about; reading commands do not make one where there is none."""
-    store = load_settings(config).store
-    if root is not None:
-        store = store.model_copy(update={"root": root})
-    if not store.root.is_dir():
-        raise UsageError(f"there is no store in {store.root}: name its folder by --root, or its weir.toml by --config")
-    return store
 
 
 def _ask(connection: duckdb.DuckDBPyConnection, query: str) -> Answer:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from weir.scripts.errors import UsageError
-from weir.scripts.settings import Settings, load_settings
+from weir.scripts.settings import ConfigOption, RootOption, Settings, existing_store, load_settings, with_flags
 
 if TYPE_CHECKING:
     from weir.trainer.chat_rows import ChatRenderer
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from weir.trainer.round import Trainer
 
 PLAIN_WIDTH = 240  # of a table that goes into a file or a pipe
-
-ConfigOption = Annotated[Path | None, typer.Option(help="weir.toml; default: the one in this folder, if any.")]
 
 
 def sft(
@@ -39,7 +36,10 @@ def sft(
     version: Annotated[int | None, typer.Option(help="The weight version that the result is called.")] = None,
     config: ConfigOption = None,
 ) -> None:
-    """Cold start: train on conversations, the assistant's tokens only, rendered as the proxy renders them."""
+    """Cold start: train on conversations.
+
+    On the assistant's tokens only, rendered as the proxy renders them.
+    """
     settings = load_settings(config)
     first = _first_weights(settings, model)
     given = {
@@ -52,10 +52,12 @@ def sft(
     }
     from rich.console import Console
 
+    from weir.trainer.config import SftConfig
     from weir.trainer.sft import run_sft
 
+    sft_config = with_flags(SftConfig(), given, "weir sft")
     report = run_sft(
-        _sft_config(given), data=data, model=first, out=out, renderer=chat_renderer(first, settings), console=Console()
+        sft_config, data=data, model=first, out=out, renderer=chat_renderer(first, settings), console=Console()
     )
     typer.echo(
         f"{report.version.path}: version {report.version.manifest.version}, {report.num_rows} rows "
@@ -74,7 +76,10 @@ def round_(
     model: Annotated[Path | None, typer.Option(help="Hugging Face folder of the first weights.")] = None,
     config: ConfigOption = None,
 ) -> None:
-    """One training round over finished groups: judge, train, checkpoint, publish. Made for cron."""
+    """Run one training round over finished groups.
+
+    Judges, trains, checkpoints, publishes. Made for cron: without groups, or beside another round, it ends with a line.
+    """
     settings = load_settings(config)
     trainer = _trainer(settings, model)
     try:
@@ -92,7 +97,10 @@ def publish(
     folder: Annotated[Path, typer.Argument(help="Version folder.")],
     config: ConfigOption = None,
 ) -> None:
-    """Bring a version to every engine of the settings, through the gate. Can be repeated."""
+    """Bring a weight version to every engine, through the gate.
+
+    Can be repeated.
+    """
     from weir.trainer.versions import verify
 
     manifest = verify(folder)
@@ -109,20 +117,23 @@ def publish(
         raise typer.Exit(1)
 
 
-def versions(config: ConfigOption = None) -> None:
-    """The weight versions of the store, newest last, and which of them engines confirmed to serve."""
-    settings = load_settings(config)
+def versions(root: RootOption = None, config: ConfigOption = None) -> None:
+    """List the weight versions of the store.
+
+    Newest last, with the engines that confirmed to serve them.
+    """
+    store = existing_store(root, config)
     from rich.console import Console
     from rich.table import Table
 
     from weir.store.catalog import Catalog
     from weir.trainer.versions import list_versions
 
-    catalog = Catalog.open(settings.store)
+    catalog = Catalog.open(store)
     published = {row.version: row for row in catalog.versions()}
     catalog.close()
     table = Table("version", "parent", "round", "made", "published", "engines", "folder")
-    for version in list_versions(settings.store.root):
+    for version in list_versions(store.root):
         manifest, row = version.manifest, published.get(version.manifest.version)
         engines = ", ".join((row.engines or []) if row else [])
         numbers = (manifest.version, _number(manifest.parent), _number(manifest.round))
@@ -203,19 +214,6 @@ def _first_weights(settings: Settings, model: Path | None) -> Path:
     if not (folder / "config.json").exists():
         raise UsageError(f"{folder} is not a Hugging Face model folder: it has no config.json")
     return folder
-
-
-def _sft_config(given: Mapping[str, Any]) -> Any:
-    from pydantic import ValidationError
-
-    from weir.trainer.config import SftConfig
-
-    try:
-        return SftConfig(**{name: value for name, value in given.items() if value is not None})
-    except ValidationError as error:
-        wrong = error.errors()[0]
-        flag = str(wrong["loc"][0]).replace("_", "-")
-        raise UsageError(f"--{flag} {wrong['input']}: {wrong['msg']}; see weir sft --help") from None
 
 
 def _plan_line(planned: ClaimedRound | None) -> str:

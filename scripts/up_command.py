@@ -5,19 +5,21 @@ from __future__ import annotations
 import signal
 import subprocess
 import threading
-from pathlib import Path
-from typing import Annotated
 
 import typer
 
+from weir.scripts.settings import ConfigOption, load_settings
+
 
 def up(
-    config: Annotated[Path | None, typer.Option(help="The run's weir.toml; ./weir.toml where there is one.")] = None,
+    config: ConfigOption = None,
 ) -> None:
-    """Start the engines, the router, the proxy and the kernel-evaluation server that weir.toml names."""
+    """Start the servers that weir.toml names, until Ctrl-C.
+
+    Engines, the router in front of them, the proxy and the kernel-evaluation server. Prints the base_url for agents.
+    """
     from weir.scripts.fleet import fleet
     from weir.scripts.servers import running
-    from weir.scripts.settings import load_settings
 
     settings = load_settings(config)
     stop = threading.Event()

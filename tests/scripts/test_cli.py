@@ -1,0 +1,68 @@
+"""The `weir` command as a stranger meets it: help that says all, one line for each mistake, nothing made by looking."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from weir.scripts.cli import app
+from weir.scripts.errors import UsageError
+
+
+def every_command(group: typer.core.TyperGroup, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for name, command in group.commands.items():
+        yield (*words, name)
+        if isinstance(command, typer.core.TyperGroup):
+            yield from every_command(command, (*words, name))
+
+
+def usage_error(folder: Path, *words: str) -> str:
+    """The line that a wrong use of `weir` ends with, in an empty folder, which stays empty."""
+    with contextlib.chdir(folder):
+        error = CliRunner().invoke(app, words).exception
+    assert isinstance(error, UsageError), error
+    assert not list(folder.iterdir())
+    return str(error)
+
+
+@pytest.mark.parametrize("words", list(every_command(typer.main.get_command(app))), ids=" ".join)
+def test_every_command_and_option_is_explained(words: tuple[str, ...]) -> None:
+    command = typer.main.get_command(app)
+    for word in words:
+        command = command.commands[word]
+    assert command.help
+    for parameter in command.params:
+        assert getattr(parameter, "help", None), f"weir {' '.join(words)}: {parameter.name}"
+
+
+def test_help_shows_names_of_sections() -> None:
+    assert "default: [model] path" in " ".join(CliRunner().invoke(app, ["sft", "--help"]).stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["proxy", "--port", "-4"], "--port -4: .*; see weir proxy --help"),
+        (["kernel-eval", "--min-sandbox", "jail"], "--min-sandbox jail: .*'bubblewrap'; see weir kernel-eval --help"),
+        (["engine", "--model", ".", "--device", "tpu"], "--device tpu: .*'cuda'; see weir engine --help"),
+    ],
+)
+def test_a_flag_that_cannot_be_is_named(tmp_path: Path, words: list[str], message: str) -> None:
+    assert re.fullmatch(message, usage_error(tmp_path, *words))
+
+
+@pytest.mark.parametrize("words", [["versions"], ["report"], ["sql", "SELECT 1"], ["sessions"], ["show", "s"]])
+def test_looking_at_a_store_does_not_make_one(tmp_path: Path, words: list[str]) -> None:
+    assert "there is no store in weir-data" in usage_error(tmp_path, *words)
+
+
+def test_no_line_in_the_list_of_commands_is_cut_short() -> None:
+    for words in ([], ["store"], ["bench"]):
+        page = CliRunner().invoke(app, [*words, "--help"], terminal_width=80).stdout
+        assert "..." not in page.partition("Commands:")[2]
