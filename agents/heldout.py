@@ -53,7 +53,5 @@ async def answer_once(task: KernelTask, base_url: str, api_key: str, config: Age
     """An agent with a single turn, whose info holds the verdict on it."""
     async with open_model(base_url, api_key, config) as model, aclosing(open_judge(config)) as judge:
         answer = await ask(model, [{"role": "user", "content": first_message(task)}], config)
-        result = await judge.evaluate(
-            task, candidate_source(task, answer), num_correct_trials=config.feedback_trials
-        )
+        result = await judge.evaluate(task, candidate_source(task, answer), num_correct_trials=config.feedback_trials)
     return {"turns": 1, "correct": result.correct, "reward": result.raw_reward, "fault": result.fault}
