@@ -49,12 +49,14 @@ def line_chart(series: Mapping[str, Sequence[tuple[float, float]]], *, x_title: 
     return _frame(x_axis, y_axis, x_title, "".join(marks)) + _legend(list(series))
 
 
-def stacked_bars(bars: Sequence[tuple[str, Mapping[str, float]]], *, x_title: str, unit: str = "") -> str:
+def stacked_bars(
+    bars: Sequence[tuple[str, Mapping[str, float]]], *, x_title: str, unit: str = "", high: float | None = None
+) -> str:
     """One bar for each (label, {part: value}), parts stacked in the order in which they first appear."""
     parts = list(dict.fromkeys(part for _, values in bars for part in values))
     if not parts:
         return _empty()
-    y_axis = Axis(0.0, max(sum(values.values()) for _, values in bars) or 1.0, HEIGHT - BOTTOM, TOP)
+    y_axis = Axis(0.0, high or max(sum(values.values()) for _, values in bars) or 1.0, HEIGHT - BOTTOM, TOP)
     x_axis = Axis(0.0, float(len(bars)), LEFT, WIDTH - RIGHT)
     width = (WIDTH - RIGHT - LEFT) / len(bars)
     marks = []

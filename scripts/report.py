@@ -107,7 +107,7 @@ def _faults_by_version(db: duckdb.DuckDBPyConnection) -> str:
         totals[fault] += count
     named = sorted((fault for fault in totals if fault), key=lambda fault: -totals[fault])[:NUM_FAULTS]
     bars = [(str(version), _shares(counts, named)) for version, counts in sorted(by_version.items())]
-    return stacked_bars(bars, x_title="weight version (share of answers; the rest is correct)")
+    return stacked_bars(bars, x_title="weight version (share of answers; the rest is correct)", high=1.0)
 
 
 def _shares(counts: dict[str, int], named: list[str]) -> dict[str, float]:

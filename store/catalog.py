@@ -206,24 +206,20 @@ class Catalog:
             ) from error
 
     def commit_round(self, round_id: int, weight_version: int, metrics: dict[str, Any]) -> None:
-        """Close a round with the version that it made. Again with the same version: nothing happens."""
+        """Close a round with the version that it made. Again with the same version: only the metrics are renewed."""
         with self._writers.begin() as connection:
             found = connection.execute(sa.select(t.rounds).where(t.rounds.c.round_id == round_id)).first()
             if found is None:
                 raise RoundConflict(f"cannot commit round {round_id}: no such round was claimed")
-            if found.state == "claimed":
-                values = {
-                    "state": "committed",
-                    "weight_version": weight_version,
-                    "metrics": metrics,
-                    "committed_us": now_us(),
-                }
-                connection.execute(t.rounds.update().where(t.rounds.c.round_id == round_id).values(values))
-            elif found.weight_version != weight_version:
+            if found.weight_version not in (None, weight_version):
                 raise RoundConflict(
                     f"cannot commit round {round_id} with version {weight_version}: "
                     f"it was committed with version {found.weight_version}"
                 )
+            values = {"state": "committed", "weight_version": weight_version, "metrics": metrics}
+            if found.state == "claimed":
+                values["committed_us"] = now_us()
+            connection.execute(t.rounds.update().where(t.rounds.c.round_id == round_id).values(values))
 
     def rounds(self) -> list[RoundRow]:
         """All rounds, by number."""

@@ -169,6 +169,9 @@ class Trainer:
                 report = self.publish(version.path)
         finally:
             metrics["seconds"] |= seconds
+            self.catalog.commit_round(
+                metrics["round"], metrics["version"], metrics
+            )  # with the times of what came after
             write_metrics(self.store.root, metrics, tensorboard=self.config.tensorboard)
             print_table(self.console, metrics)
         prune(self.store.root, self.config.keep_versions)
