@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -174,10 +175,10 @@ def test_a_round_is_claimed_once_and_committed_once(catalog: Catalog) -> None:
     with pytest.raises(RoundConflict):
         catalog.claim_groups(2, ["c"], {})  # one open round at a time
     catalog.commit_round(1, 7, {"loss": 0.5})
-    done = catalog.rounds()
-    catalog.commit_round(1, 7, {"loss": 0.9})
-    assert catalog.rounds() == done
-    assert (done[0].weight_version, done[0].metrics, catalog.open_round()) == (7, {"loss": 0.5}, None)
+    (done,) = catalog.rounds()
+    assert (done.weight_version, done.metrics, catalog.open_round()) == (7, {"loss": 0.5}, None)
+    catalog.commit_round(1, 7, {"loss": 0.5, "seconds": 2.0})
+    assert catalog.rounds() == [replace(done, metrics={"loss": 0.5, "seconds": 2.0})], "told again: the metrics only"
     with pytest.raises(RoundConflict, match="version 7"):
         catalog.commit_round(1, 8, {})
     with pytest.raises(RoundConflict, match="round 9"):
