@@ -2,8 +2,8 @@
 
 `continue` closes at once: new pieces wait, those in flight end when the engines abort them and go on once the gate
 opens. `drain` first lets those in flight finish, up to a limit. A gate that stays closed past its limit opens again
-by itself, on whatever weights the engines have, and says so. One event loop owns it. Not here: engines, versions,
-clients.
+by itself, on whatever weights the engines have, and says so; `on_expired` is called then. One event loop owns it. Not
+here: engines, versions, clients.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import contextlib
 import enum
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 logger = logging.getLogger("weir.proxy.gate")
 
@@ -36,7 +36,7 @@ class PauseMode(enum.StrEnum):
 class Gate:
     """Counts pieces in flight and holds those that come while it is not open."""
 
-    def __init__(self, limit_s: float) -> None:
+    def __init__(self, limit_s: float, on_expired: Callable[[], None] = lambda: None) -> None:
         self.state = GateState.OPEN
         self.in_flight = 0
         self.held = 0
@@ -44,6 +44,7 @@ class Gate:
         self.times_expired = 0
         self.opened_by_limit = False
         self._limit_s = limit_s
+        self._on_expired = on_expired
         self._opened = asyncio.Event()
         self._opened.set()
         self._idle = asyncio.Event()
@@ -117,3 +118,4 @@ class Gate:
         self.times_expired += 1
         self.opened_by_limit = True
         self.open()
+        self._on_expired()

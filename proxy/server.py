@@ -52,8 +52,9 @@ class Proxy:
         self.catalog = Catalog.open(store)
         self.log = LogWriter(store.root, f"{new_id('proxy')}-{os.getpid()}", store)
         self.metrics = Metrics()
-        self.gate = Gate(config.gate_limit_s)
         self.upstream = Upstream(upstream_url, config)
+        self.gate = Gate(config.gate_limit_s, on_expired=self._wake_engines)
+        self._waking: asyncio.Task[None] | None = None
         sessions = SessionBook(self.catalog)
         self.serving = Serving(
             config=config,
@@ -101,6 +102,9 @@ class Proxy:
         await self.upstream.close()
         await asyncio.to_thread(self.log.close)
         self.catalog.close()
+
+    def _wake_engines(self) -> None:
+        self._waking = asyncio.create_task(self.upstream.continue_engines())
 
     def _watch_gauges(self) -> None:
         watch = self.metrics.watch

@@ -7,6 +7,7 @@ says [DONE]: smg does when a worker dies. Not here: retries, the gate, what chun
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -21,6 +22,9 @@ from weir.proxy.errors import UpstreamLost, UpstreamNotTaken, UpstreamRejected
 _encode = msgspec.json.Encoder().encode
 _TRY_LATER = frozenset({408, 425, 429, 503})
 _SHOWN_BYTES = 500
+_CONTROL_TIMEOUT = aiohttp.ClientTimeout(total=2)
+
+logger = logging.getLogger("weir.proxy.upstream")
 
 
 class Upstream:
@@ -64,12 +68,28 @@ class Upstream:
 
     async def has_workers(self) -> bool:
         """Whether the router answers and knows an engine."""
+        return any(worker.get("is_healthy", True) for worker in await self._workers())
+
+    async def continue_engines(self) -> None:
+        """Ask every engine of the router to go on: who paused them is gone, and calls would wait in them."""
+        for worker in await self._workers():
+            url = f"{str(worker.get('url')).rstrip('/')}/continue_generation"
+            try:
+                async with self._session.post(url, json={}, timeout=_CONTROL_TIMEOUT) as response:
+                    status = response.status
+            except (aiohttp.ClientError, TimeoutError) as error:
+                logger.warning("an engine that may be paused cannot be reached: POST %s: %r", url, error)
+            else:
+                logger.log(logging.INFO if status == 200 else logging.WARNING, "POST %s answered %d", url, status)
+
+    async def _workers(self) -> list[dict[str, Any]]:
+        """What the router says of its engines; none when it cannot be asked."""
         try:
-            async with self._session.get(f"{self.url}/workers", timeout=aiohttp.ClientTimeout(total=2)) as response:
+            async with self._session.get(f"{self.url}/workers", timeout=_CONTROL_TIMEOUT) as response:
                 listed = msgspec.json.decode(await response.read()) if response.status == 200 else {}
         except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError):
-            return False
-        return bool(isinstance(listed, dict) and any(w.get("is_healthy", True) for w in listed.get("workers", ())))
+            return []
+        return list(listed.get("workers", ())) if isinstance(listed, dict) else []
 
 
 async def _streamed_chunks(response: aiohttp.ClientResponse) -> AsyncGenerator[Chunk, None]:

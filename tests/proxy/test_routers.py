@@ -102,3 +102,20 @@ def test_weights_are_updated_under_calls_of_the_embedded_engine(
         assert len(record.output_ids) == 4 * 400
         assert record.spans[-1].label == "3"
         assert [span.label for span in record.spans] == sorted({span.label for span in record.spans})
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_calls_go_on_after_a_publisher_died_between_pause_and_continue(
+    engine_server: EngineFactory, tiny_model_dir: Path, tmp_path: Path, stream: bool
+) -> None:
+    engine = engine_server(tiny_model_dir)
+    with (
+        running_router([engine.url], tmp_path) as router,
+        running_proxy(tmp_path / "store", tiny_model_dir, router.url, gate_limit_s=0.3) as proxy,
+    ):
+        proxy.control("POST", "/weir/pause")
+        engine.post("/pause_generation", {"mode": "abort"})
+        client = proxy.client(timeout=20.0)
+        answer: Any = client.chat.completions.create(model="weir", messages=USER, max_tokens=4, stream=stream)
+        assert list(answer)
+        assert len(proxy.records()) == 1
