@@ -5,6 +5,7 @@ Colours come from the page's CSS variables `--series-0` … `--series-7`, so tha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -28,9 +29,15 @@ class Axis:
         span = (self.high - self.low) or 1.0
         return self.start_px + (value - self.low) / span * (self.end_px - self.start_px)
 
-    def ticks(self, count: int = 5) -> list[float]:
-        """`count` values at equal distances, both ends included."""
-        return [self.low + (self.high - self.low) * i / (count - 1) for i in range(count)]
+    def ticks(self, *, whole: bool = False) -> list[float]:
+        """Up to six round values from end to end; `whole`: no fractions, as for numbers of versions."""
+        span = (self.high - self.low) or 1.0
+        power = 10.0 ** math.floor(math.log10(span / 5))
+        step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if span / (power * factor) <= 5.0001)
+        if whole:
+            step = math.ceil(step)
+        first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+        return [i * step for i in range(first, last + 1)]
 
 
 def line_chart(series: Mapping[str, Sequence[tuple[float, float]]], *, x_title: str, high: float | None = None) -> str:
@@ -80,7 +87,8 @@ def _frame(x_axis: Axis | None, y_axis: Axis, x_title: str, marks: str) -> str:
     if x_axis is not None:
         base = HEIGHT - BOTTOM + 14
         grid += "".join(
-            f'<text x="{x_axis.px(t):.1f}" y="{base}" text-anchor="middle">{t:.0f}</text>' for t in x_axis.ticks()
+            f'<text x="{x_axis.px(t):.1f}" y="{base}" text-anchor="middle">{t:.0f}</text>'
+            for t in x_axis.ticks(whole=True)
         )
     title = f'<text x="{(LEFT + WIDTH) / 2:.0f}" y="{HEIGHT - 4}" text-anchor="middle">{escape(x_title)}</text>'
     return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(x_title)}">{grid}{marks}{title}</svg>'

@@ -11,15 +11,15 @@ import typer
 QUERIES = (
     (
         "Did the model get better? Reward and correctness by the weights that answered.",
-        """select version_max as version, count(*) as answers, round(avg(raw_reward), 2) as reward,
+        """select version_max // 10 * 10 as from_version, count(*) as answers, round(avg(raw_reward), 2) as reward,
        round(avg(correct::int), 2) as correct
 from evaluations join calls using (call_id)
-group by all order by version limit 8""",
+group by all order by from_version""",
     ),
     (
         "What went wrong with the answers that were not right?",
-        """select coalesce(fault, 'none') as fault, count(*) as answers
-from evaluations group by all order by answers desc limit 6""",
+        """select fault, count(*) as answers
+from evaluations where fault is not null group by all order by answers desc limit 6""",
     ),
     (
         "Which answers were begun by one set of weights and finished by another?",

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     import duckdb
 
 NUM_FAULTS = 7  # named in the chart; the rest is "other"
+NUM_ROUNDS = 50  # in the table
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1d2430; --paper: #fdfdfc; --faint: #d9dde3; --soft: #5d6675;
@@ -34,6 +34,7 @@ svg { width: 100%; height: auto; } svg text { font-size: 11px; fill: var(--soft)
 svg .grid { stroke: var(--faint); stroke-width: 1; }
 .legend span { margin-right: 1rem; white-space: nowrap; color: var(--soft); font-size: .85rem; }
 .legend i { display: inline-block; width: .8em; height: .8em; margin-right: .35em; border-radius: 2px; }
+.wide { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 td, th { text-align: right; padding: .15rem .5rem; border-bottom: 1px solid var(--faint); }
 td:first-child, th:first-child { text-align: left; }
@@ -58,7 +59,7 @@ def _page(store: StoreConfig, db: duckdb.DuckDBPyConnection) -> str:
         ("Why answers failed, by weight version", _faults_by_version(db)),
         ("Seconds in each phase of a round", _phases(db)),
         ("Weight versions within one call", _versions_within_a_call(db)),
-        ("Rounds", _rounds_table(db)),
+        ("The latest rounds", _rounds_table(db)),
     ]
     body = "".join(f"<section><h2>{escape(title)}</h2>{content}</section>" for title, content in sections)
     made = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
@@ -113,8 +114,8 @@ def _faults_by_version(db: duckdb.DuckDBPyConnection) -> str:
 def _shares(counts: dict[str, int], named: list[str]) -> dict[str, float]:
     total = sum(counts.values())
     shares = {fault: counts.get(fault, 0) / total for fault in named}
-    shares["other"] = sum(count for fault, count in counts.items() if fault and fault not in named) / total
-    return shares
+    other = sum(count for fault, count in counts.items() if fault and fault not in named)
+    return shares | ({"other": other / total} if other else {})
 
 
 def _phases(db: duckdb.DuckDBPyConnection) -> str:
@@ -133,12 +134,12 @@ def _versions_within_a_call(db: duckdb.DuckDBPyConnection) -> str:
 
 def _rounds_table(db: duckdb.DuckDBPyConnection) -> str:
     names = ("reward_mean", "correct", "entropy", "kl_k3", "grad_norm", "fresh_logprob_diff_max", "staleness_mean")
-    head = "".join(f"<th>{name}</th>" for name in ("round", *names))
+    head = "".join(f"<th>{name.replace('_', ' ')}</th>" for name in ("round", *names))
     rows = "".join(
         f"<tr><td>{number}</td>{''.join(f'<td>{_figure(metrics.get(name))}</td>' for name in names)}</tr>"
-        for number, metrics in _every(_rounds(db), 30)
+        for number, metrics in _rounds(db)[-NUM_ROUNDS:]
     )
-    return f"<table><tr>{head}</tr>{rows}</table>"
+    return f'<div class="wide"><table><tr>{head}</tr>{rows}</table></div>'
 
 
 def _figure(value: object) -> str:
@@ -147,12 +148,11 @@ def _figure(value: object) -> str:
 
 def _rounds(db: duckdb.DuckDBPyConnection) -> list[tuple[int, dict[str, Any]]]:
     rows = _rows(db, "select round_id, metrics::varchar from rounds where metrics is not null order by 1")
-    return [(number, json.loads(metrics)) for number, metrics in rows]
-
-
-def _every(rows: list[tuple[int, dict[str, Any]]], most: int) -> Iterable[tuple[int, dict[str, Any]]]:
-    step = -(-len(rows) // most) or 1
-    return rows[::step]
+    rounds = [(number, json.loads(metrics)) for number, metrics in rows]
+    for _, metrics in rounds:
+        if not metrics.get("fresh_tokens"):  # nothing was compared, which is not a difference of 0
+            metrics.pop("fresh_logprob_diff_max", None)
+    return rounds
 
 
 def _rows(db: duckdb.DuckDBPyConnection, query: str) -> list[tuple[Any, ...]]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
 
-from weir.scripts.charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, line_chart, stacked_bars
+import pytest
+
+from weir.scripts.charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Axis, line_chart, stacked_bars
 
 
 def elements(svg: str, tag: str) -> list[ElementTree.Element]:
@@ -28,6 +30,20 @@ def test_stacked_bars_add_up_to_the_height_of_the_plot() -> None:
 def test_a_part_that_a_bar_lacks_takes_no_room() -> None:
     bars = elements(stacked_bars([("1", {"a": 1.0}), ("2", {"b": 1.0})], x_title="x"), "rect")
     assert [float(bar.attrib["height"]) > 0 for bar in bars] == [True, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "whole", "ticks"),
+    [
+        (0, 1, False, [0, 0.2, 0.4, 0.6, 0.8, 1]),
+        (0, 19.1, False, [0, 5, 10, 15]),
+        (0, 2, True, [0, 1, 2]),
+        (3, 50, True, [10, 20, 30, 40, 50]),
+        (7, 7, True, [7]),
+    ],
+)
+def test_ticks_are_round_numbers(low: float, high: float, whole: bool, ticks: list[float]) -> None:
+    assert Axis(low, high, 0, 100).ticks(whole=whole) == pytest.approx(ticks)
 
 
 def test_names_are_escaped() -> None:
