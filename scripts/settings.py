@@ -94,9 +94,14 @@ def existing_store(root: Path | None, config: Path | None) -> StoreConfig:
     store = load_settings(config).store
     if root is not None:
         store = store.model_copy(update={"root": root})
-    if not store.root.is_dir():
+    if not store.root.is_dir() or not (store.catalog_url or _is_store(store.root)):
         raise UsageError(f"there is no store in {store.root}: name its folder by --root, or its weir.toml by --config")
     return store
+
+
+def _is_store(root: Path) -> bool:
+    """Whether something of a store is in the folder; any other folder stays as it is."""
+    return any((root / name).exists() for name in ("catalog.sqlite", "log", "versions"))
 
 
 def with_flags(section: Section, flags: Mapping[str, Any], command: str) -> Section:

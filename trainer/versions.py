@@ -197,6 +197,8 @@ def prune(root: Path, keep: int) -> list[int]:
     for leftover in (*folder.glob(".*.old"), *folder.glob(".*.new")):
         if leftover.is_dir():
             shutil.rmtree(leftover, ignore_errors=True)
+        else:
+            leftover.unlink(missing_ok=True)
     return [version.manifest.version for version in doomed]
 
 

@@ -111,6 +111,9 @@ def test_a_store_that_is_not_there_is_not_made(tmp_path: Path) -> None:
         ["weir: there is no store in nowhere: name its folder by --root, or its weir.toml by --config"],
     )
     assert not (tmp_path / "nowhere").exists()
+    (tmp_path / "other").mkdir()
+    assert "no store in other" in weir(tmp_path, "sql", "SELECT 1", "--root", "other")[2]
+    assert list((tmp_path / "other").iterdir()) == []
 
 
 def test_sessions_are_listed_latest_first(tmp_path: Path, filled: list[str]) -> None:
