@@ -39,7 +39,7 @@ def config(tmp_path: Path, store: StoreConfig, tiny_model_dir: Path, judge: Judg
     file = tmp_path / "weir.toml"
     file.write_text(
         f'[store]\nroot = "{store.root}"\n[model]\npath = "{tiny_model_dir}"\n'
-        f'[trainer]\nkernel_eval_url = "{judge.url}"\ndevice = "cpu"\nnum_correct_trials = 1\n'
+        f'[engine]\ncount = 0\n[trainer]\nproxy_urls = []\nkernel_eval_url = "{judge.url}"\ndevice = "cpu"\nnum_correct_trials = 1\n'
     )
     return file
 
