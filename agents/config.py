@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 
 class AgentsConfig(BaseModel):
-    """`[agents]` in weir.toml."""
+    """How `weir run` tries tasks: which agent, how often, with which bounds."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class EngineConfig(BaseModel):
-    """The section [engine] of weir.toml, and the flags of `weir engine`."""
+    """The embedded engine; `weir engine` has most of these as flags."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

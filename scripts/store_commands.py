@@ -115,6 +115,9 @@ def store_compact(
     from weir.store.compact import compact
 
     report = compact(existing_store(root, config), seal_open=seal_open)
+    if report.segments == 0:
+        typer.echo("nothing to compact: no segment waits")
+        return
     typer.echo(
         f"compacted {report.segments:,} segments: {report.calls:,} calls, {report.bytes_in:,} bytes of log into "
         f"{report.bytes_out:,} bytes of Parquet"

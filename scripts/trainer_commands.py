@@ -103,7 +103,7 @@ def publish(
     """
     from weir.trainer.versions import verify
 
-    manifest = verify(folder)
+    verify(folder)
     settings = load_settings(config)
     if not trainer_config(settings).engine_urls:
         raise UsageError("no engine to publish to: set [trainer] engine_urls in weir.toml")
@@ -112,7 +112,7 @@ def publish(
         report = trainer.publish(folder)
     finally:
         trainer.close()
-    typer.echo(f"version {manifest.version} is served by {len(report.serving)} engines after {report.seconds:.1f} s")
+    typer.echo(f"published in {report.seconds:.1f} s")
     if report.failed:
         raise typer.Exit(1)
 
@@ -123,6 +123,7 @@ def versions(root: RootOption = None, config: ConfigOption = None) -> None:
     Newest last, with the engines that confirmed to serve them.
     """
     store = existing_store(root, config)
+    from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
@@ -132,7 +133,11 @@ def versions(root: RootOption = None, config: ConfigOption = None) -> None:
     catalog = Catalog.open(store)
     published = {row.version: row for row in catalog.versions()}
     catalog.close()
-    table = Table("version", "parent", "round", "made", "published", "engines", "folder")
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in ("version", "parent", "round"):
+        table.add_column(name, justify="right")
+    for name in ("made", "published", "engines", "folder"):
+        table.add_column(name, overflow="fold")
     for version in list_versions(store.root):
         manifest, row = version.manifest, published.get(version.manifest.version)
         engines = ", ".join((row.engines or []) if row else [])

@@ -13,6 +13,8 @@ from typer.testing import CliRunner
 
 from weir.scripts.cli import app
 from weir.scripts.errors import UsageError
+from weir.store.catalog import Catalog
+from weir.store.config import StoreConfig
 
 
 def every_command(group: typer.core.TyperGroup, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -66,3 +68,9 @@ def test_no_line_in_the_list_of_commands_is_cut_short() -> None:
     for words in ([], ["store"], ["bench"]):
         page = CliRunner().invoke(app, [*words, "--help"], terminal_width=80).stdout
         assert "..." not in page.partition("Commands:")[2]
+
+
+def test_a_compaction_without_work_says_so(tmp_path: Path) -> None:
+    Catalog.open(StoreConfig(root=tmp_path)).close()
+    done = CliRunner().invoke(app, ["store", "compact", "--root", str(tmp_path)])
+    assert (done.exit_code, done.stdout) == (0, "nothing to compact: no segment waits\n")

@@ -39,7 +39,8 @@ def config(tmp_path: Path, store: StoreConfig, tiny_model_dir: Path, judge: Judg
     file = tmp_path / "weir.toml"
     file.write_text(
         f'[store]\nroot = "{store.root}"\n[model]\npath = "{tiny_model_dir}"\n'
-        f'[engine]\ncount = 0\n[trainer]\nproxy_urls = []\nkernel_eval_url = "{judge.url}"\ndevice = "cpu"\nnum_correct_trials = 1\n'
+        "[engine]\ncount = 0\n[trainer]\nproxy_urls = []\n"
+        f'kernel_eval_url = "{judge.url}"\ndevice = "cpu"\nnum_correct_trials = 1\n'
     )
     return file
 
@@ -62,7 +63,7 @@ def test_a_round_is_planned_run_listed_and_published(
     engine = engine_server()
     config.write_text(config.read_text() + f'engine_urls = ["{engine.url}"]\n')
     published = weir("publish", str(folder), "--config", str(config))
-    assert "version 1 is served by 1 engines" in published.stdout, published.stderr
+    assert "version 1 is served by http" in published.stdout, published.stderr
     assert engine.get("/model_info")["weight_version"] == "1"
 
 
