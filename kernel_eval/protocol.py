@@ -94,7 +94,7 @@ class KernelTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EvalRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Body of POST /eval: the predecessor's fields, then ours. Fields that nobody knows are ignored, as it did."""
+    """Body of POST /eval: the fields that evaluation servers share, then ours. Fields that nobody knows are ignored."""
 
     original_model_src: str
     custom_model_src: str

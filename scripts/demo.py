@@ -15,16 +15,21 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from weir.agents.corpus import corpus_texts, make_corpus, write_corpus
 from weir.agents.family import family_tasks, write_family
+from weir.engine.config import EngineConfig
 from weir.kernel_eval.client import KernelTask
+from weir.kernel_eval.config import KernelEvalConfig
+from weir.proxy.config import ProxyConfig
 from weir.scripts.demo_agents import BackgroundAgents, background_agents, heldout_correctness
 from weir.scripts.demo_model import train_tokenizer, write_model
 from weir.scripts.errors import CommandError
 from weir.scripts.fleet import fleet, served_model
 from weir.scripts.run_command import agents_config
-from weir.scripts.servers import free_port, free_ports_in_row, running
-from weir.scripts.settings import Settings, load_settings
+from weir.scripts.servers import free_ports_in_row, running
+from weir.scripts.settings import RouterConfig, Settings, load_settings
 from weir.scripts.trainer_commands import chat_renderer, trainer_config
 from weir.trainer.round import Trainer
 from weir.trainer.versions import version_path
@@ -115,10 +120,12 @@ def prepare(options: DemoOptions, say: Say) -> Path:
 
 
 def demo_toml(options: DemoOptions) -> str:
-    """The demo's weir.toml: sizes for two cores, ports that are free now."""
+    """The demo's weir.toml: sizes for two cores, and the usual ports where they are free."""
     folder = options.folder.absolute()
-    first_engine = free_ports_in_row(2)
-    ports = {name: free_port() for name in ("router", "metrics", "proxy", "kernel_eval")}
+    first_engine = free_ports_in_row(2, wanted=EngineConfig().port)
+    router = free_ports_in_row(2, wanted=RouterConfig().port)
+    proxy = free_ports_in_row(1, wanted=ProxyConfig().port)
+    kernel_eval = free_ports_in_row(1, wanted=KernelEvalConfig().port)
     hooks = (
         'hooks = { normalize_group_data = "weir.trainer.hooks:shuffle_rewards" }\n' if options.shuffle_rewards else ""
     )
@@ -128,7 +135,7 @@ root = "{folder / "store"}"
 
 [model]
 path = "{folder / "model"}"
-name = "weir-demo"
+name = "weir"
 
 [engine]
 count = 2
@@ -137,15 +144,15 @@ max_running = 32
 seed = {options.seed}
 
 [router]
-port = {ports["router"]}
-prometheus_port = {ports["metrics"]}
+port = {router}
+prometheus_port = {router + 1}
 
 [proxy]
-port = {ports["proxy"]}
+port = {proxy}
 thinking = false
 
 [kernel_eval]
-port = {ports["kernel_eval"]}
+port = {kernel_eval}
 
 [agents]
 samples = 8
@@ -178,6 +185,7 @@ def cold_start(settings: Settings, options: DemoOptions, say: Say) -> None:
         model=settings.model.path,
         out=version_path(settings.store.root, 0),
         renderer=chat_renderer(settings.model.path, settings),
+        console=Console(stderr=True),
     )
     say(f"Cold start took {report.seconds:.0f} s, loss {report.losses[0]:.2f} → {report.losses[-1]:.2f}")
 

@@ -44,14 +44,15 @@ def free_port(host: str = "127.0.0.1") -> int:
         return int(probe.getsockname()[1])
 
 
-def free_ports_in_row(count: int, host: str = "127.0.0.1") -> int:
-    """The first of `count` neighbouring ports that nobody listens on right now."""
+def free_ports_in_row(count: int, *, wanted: int | None = None, host: str = "127.0.0.1") -> int:
+    """The first of `count` neighbouring ports that nobody listens on right now: `wanted`, where that is one."""
+    first = free_port(host) if wanted is None else wanted
     while True:
-        first = free_port(host)
         with contextlib.ExitStack() as probes, contextlib.suppress(OSError, OverflowError):
             for port in range(first, first + count):
                 probes.enter_context(socket.socket()).bind((host, port))
             return first
+        first = free_port(host)
 
 
 @contextlib.contextmanager

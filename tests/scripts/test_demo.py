@@ -55,7 +55,7 @@ def test_the_demo_makes_a_folder_that_the_other_commands_can_go_on_with(tmp_path
     settings = load_settings(config)
     assert (tmp_path / "run" / "model" / "model.safetensors").exists()
     assert {task.split for task in load_tasks(tmp_path / "run" / "tasks")} == {"train", "heldout"}
-    assert settings.engine.count == 2 and settings.model.name == "weir-demo"
+    assert settings.engine.count == 2 and settings.model.name == "weir"
     assert "1.7M parameters" in said[0]
 
 
