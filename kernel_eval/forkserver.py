@@ -142,7 +142,7 @@ class Forkserver:
         with sandbox.pid_namespace_for_children(self._level):
             pid = os.fork()
             if pid == 0:
-                self._become_child(limits, fds, child.tmp or "/tmp")
+                self._become_child(limits, fds, child.tmp or sandbox.worker_tmp())
         child.pid, child.pidfd = pid, os.pidfd_open(pid)
         self._selector.register(child.pidfd, selectors.EVENT_READ, child)
         for fd in fds:

@@ -2,7 +2,8 @@
 
 bubblewrap  the zygote has its own network, mounts, IPC and user namespace and sees only Python, its packages and the
             system's libraries, read-only. Each worker gets, on top of that, its own PID namespace (when it ends, all
-            that it started ends), no /proc, no /dev/shm and a fresh tmpfs as /tmp; it holds no capability.
+            that it started ends), no /proc, no /dev/shm and a fresh tmpfs as /tmp (as /scratch where the installation
+            itself lies below /tmp); it holds no capability.
 landlock    no namespaces: the kernel refuses files outside the same folders and one temporary folder of the worker's
             own, TCP, and signals to others. Orphans become children of the zygote, which ends them.
 rlimits     limits on memory, processor time and sizes of files; no core dumps; not inspectable by its own user.
@@ -49,7 +50,7 @@ _TMP_BYTES = 32 << 20
 _OPEN_FILES = 64
 _BUBBLEWRAP = (
     *("--unshare-all", "--unshare-user", "--uid", "0", "--gid", "0", "--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN"),
-    *("--die-with-parent", "--new-session", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--chdir", "/tmp"),
+    *("--die-with-parent", "--new-session", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"),
 )
 
 
@@ -59,6 +60,11 @@ def readable_folders() -> tuple[str, ...]:
     interpreter = Path(sys.executable).resolve().parent
     folders = [*_SYSTEM_FOLDERS, sys.base_prefix, sys.prefix, *site.getsitepackages(), str(interpreter), str(own)]
     return tuple(dict.fromkeys(folder for folder in folders if Path(folder).exists()))
+
+
+def worker_tmp() -> str:
+    """Where a worker's own tmpfs lies: /tmp, unless what it has to read lies below that and would be hidden."""
+    return "/scratch" if any(Path(folder).is_relative_to("/tmp") for folder in readable_folders()) else "/tmp"
 
 
 def environment() -> dict[str, str]:
@@ -82,7 +88,9 @@ def command(level: SandboxLevel, arguments: tuple[str, ...]) -> list[str]:
     if level is not SandboxLevel.BUBBLEWRAP:
         return python
     binds = [word for folder in readable_folders() for word in ("--ro-bind", folder, folder)]
-    return ["bwrap", *binds, *_BUBBLEWRAP, "--remount-ro", "/", "--", *python]
+    tmp = worker_tmp()
+    own_tmp = ["--remount-ro", "/tmp", "--tmpfs", tmp] if tmp != "/tmp" else []
+    return ["bwrap", *_BUBBLEWRAP, *binds, *own_tmp, "--chdir", tmp, "--remount-ro", "/", "--", *python]
 
 
 def choose_level(wanted: SandboxLevel | None, minimum: SandboxLevel) -> SandboxLevel:
@@ -170,10 +178,11 @@ def contain(level: SandboxLevel, limits: Limits, tmp: str, seccomp_load: Callabl
 
 def _enter_namespaces() -> None:
     linux.unshare(linux.CLONE_NEWNS | linux.CLONE_NEWIPC)
-    linux.mount_tmpfs("/tmp", _TMP_BYTES)
+    tmp = worker_tmp()
+    linux.mount_tmpfs(tmp, _TMP_BYTES)
     linux.hide("/dev/shm")
     linux.hide("/proc")
-    os.chdir("/tmp")
+    os.chdir(tmp)
 
 
 def _limit(kind: int, value: int) -> None:

@@ -36,6 +36,7 @@ def test_an_engine_that_dies_in_mid_stream_is_replaced_and_the_answer_goes_on(wa
     way.continue_after(Script(ids=ids, version="1", cut="wait", cut_after=4))
     stream = create(way, stream=True)
     shown = "".join(next(stream).choices[0].delta.content or "" for _ in range(3))
+    way.engine.wait_waiting()
     way.engine.go_on("die")
     assert shown + text_in(stream) == ANSWER
     (record,) = way.proxy.records()
