@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
+from weir.kernel_eval import sandbox
 from weir.kernel_eval.config import KernelEvalConfig
 from weir.kernel_eval.errors import InsecureBinding, SandboxUnavailable
 from weir.kernel_eval.sandbox_level import SandboxLevel
@@ -114,7 +115,7 @@ def test_metrics_count_results(server: Any, read_example: Read) -> None:
 def test_many_at_once_are_all_judged_rightly_while_health_answers(server: Any, read_example: Read) -> None:
     right = read_example("relu_candidate")
     wrong = right.replace("tl.maximum(x, 0.0)", "x")
-    crashing = right.replace("        return out", "        import os; os.abort()")
+    crashing = right.replace("        return out", "        import ctypes; ctypes.string_at(0)")
     leaving = right.replace("        return out", "        import os; os._exit(0)")
     sources = [right, wrong, crashing, leaving] * 8
 
@@ -184,6 +185,8 @@ def test_a_zygote_that_is_killed_in_the_middle_costs_no_result(start_server: Any
 
 @pytest.mark.parametrize("level", list(SandboxLevel))
 def test_nothing_is_left_when_the_server_is_killed(level: SandboxLevel, start_server: Any, read_example: Read) -> None:
+    if not sandbox.works(level):
+        pytest.skip(f"the sandbox level {level} does not work on this machine")
     with start_server(sandbox=level) as victim:
         victim.evaluate(read_example("relu_candidate"))
         family = descendants(victim.process.pid)
