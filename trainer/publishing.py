@@ -10,7 +10,7 @@ disk here.
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,8 @@ from weir.trainer.errors import PublishFailed
 from weir.trainer.router_rotation import put_into_rotation, take_out_of_rotation
 
 CONTROL_TIMEOUT_S = 30.0
+
+logger = logging.getLogger("weir.trainer.publishing")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,22 +111,28 @@ async def _load_everywhere(
 
 
 async def _continue_engines(http: httpx.AsyncClient, engines: list[str]) -> None:
-    await _for_each(engines, lambda url: _post(http, f"{url}/continue_generation", {}))
+    failed = await _for_each(engines, lambda url: _post(http, f"{url}/continue_generation", {}))
+    for url, why in failed.items():
+        logger.warning("the engine %s may still be paused: %s; publish again once it answers", url, why)
 
 
 async def _set_rotation(http: httpx.AsyncClient, config: TrainerConfig, *, out: set[str]) -> None:
     if config.router_url is None:
         return
-    with contextlib.suppress(httpx.TransportError):  # a router that is away routes to nobody
+    try:
         await take_out_of_rotation(http, config.router_url, out)
         await put_into_rotation(http, config.router_url, set(config.engine_urls) - out)
+    except httpx.TransportError as error:  # a router that is away routes to nobody
+        logger.warning("the router %s was not told which engines serve: %r", config.router_url, error)
 
 
 async def _open_gates(
     http: httpx.AsyncClient, proxies: list[str], headers: dict[str, str], version: int | None
 ) -> None:
     body = {} if version is None else {"weight_version": version}
-    await _for_each(proxies, lambda url: _post(http, f"{url}/weir/resume", body, headers=headers))
+    failed = await _for_each(proxies, lambda url: _post(http, f"{url}/weir/resume", body, headers=headers))
+    for url, why in failed.items():
+        logger.warning("the gate of %s may stay closed until its limit: %s; publish again once it answers", url, why)
 
 
 async def _for_each(urls: Iterable[str], act: Callable[[str], Awaitable[Any]]) -> dict[str, str]:

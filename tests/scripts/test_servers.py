@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -73,6 +74,11 @@ def test_servers_die_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     os.close(pidfd)
 
 
-def test_ports_in_a_row_are_all_free() -> None:
+def test_the_wanted_ports_are_taken_only_where_all_of_them_are_free() -> None:
     first = free_ports_in_row(3)
-    assert 1024 < first < 65534
+    assert free_ports_in_row(3, wanted=first) == first
+    with socket.socket() as busy:
+        busy.bind(("127.0.0.1", first + 1))
+        busy.listen()
+        other = free_ports_in_row(3, wanted=first)
+    assert first + 1 not in range(other, other + 3)
