@@ -6,13 +6,23 @@ that ends well ends with [DONE], one that does not ends with an error event.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from weir.proxy.chat_request import parse
-from weir.proxy.dialect import AnswerStream, CallRequest, Finished, TokenLogprob, Usage
+from weir.proxy.dialect import (
+    NOTHING,
+    AnswerStream,
+    CallRequest,
+    Delta,
+    Finished,
+    TokenLogprob,
+    ToolCall,
+    Usage,
+    total_usage,
+)
 from weir.proxy.errors import CallError
 
 _encode = msgspec.json.Encoder().encode
@@ -25,26 +35,20 @@ class ChatDialect:
     name = "chat"
     keepalive = b": waiting\n\n"
 
-    def parse(self, body: bytes) -> CallRequest:
+    def parse(self, body: bytes, headers: Mapping[str, str]) -> CallRequest:
         """Read a body. Raises `BadRequest`."""
         return parse(body)
 
-    def answer(self, request: CallRequest, call_id: str, created_s: int, finished: Finished) -> bytes:
+    def answer(self, request: CallRequest, call_id: str, created_s: int, finished: Sequence[Finished]) -> bytes:
         """The body of a call that was not streamed."""
-        choice: dict[str, Any] = {
-            "index": 0,
-            "message": finished.answer.message(),
-            "logprobs": _logprobs(finished.logprobs),
-            "finish_reason": _finish_reason(finished),
-        }
         return _encode(
             {
                 "id": completion_id(call_id),
                 "object": "chat.completion",
                 "created": created_s,
                 "model": request.model,
-                "choices": [choice],
-                "usage": _usage(finished.usage),
+                "choices": [_choice(i, one) for i, one in enumerate(finished)],
+                "usage": usage_object(total_usage(finished, request.num_answers)),
             }
         )
 
@@ -58,9 +62,9 @@ class ChatDialect:
 
 
 class ChatStream:
-    """The events of one streamed answer; the role goes with the first delta."""
+    """The events of one streamed request; the role goes with the first delta of each choice."""
 
-    __slots__ = ("_base", "_include_usage", "_started", "_want_logprobs")
+    __slots__ = ("_base", "_include_usage", "_num_calls", "_want_logprobs")
 
     def __init__(self, request: CallRequest, call_id: str, created_s: int) -> None:
         self._base: dict[str, Any] = {
@@ -71,45 +75,48 @@ class ChatStream:
         }
         self._include_usage = request.include_usage
         self._want_logprobs = request.logprobs
-        self._started = False
+        self._num_calls: dict[int, int] = {}  # tool calls that were sent, by choice; a choice is in it once it began
 
-    def delta(self, content: str, reasoning: str, logprobs: Sequence[TokenLogprob] | None) -> bytes:
-        """New text; empty bytes where there is none."""
+    def open(self, usage: Usage) -> bytes:
+        """Nothing: the first delta opens a choice."""
+        return b""
+
+    def delta(self, choice: int, delta: Delta) -> bytes:
+        """One chunk."""
         fields: dict[str, Any] = {}
-        if reasoning:
-            fields["reasoning_content"] = reasoning
-        if content:
-            fields["content"] = content
-        return self._chunk(fields, None, logprobs) if fields else b""
+        if delta.reasoning:
+            fields["reasoning_content"] = delta.reasoning
+        if delta.content:
+            fields["content"] = delta.content
+        if delta.tool_calls:
+            start = self._num_calls.get(choice, 0)
+            fields["tool_calls"] = [{"index": start + i} | _tool_call(c) for i, c in enumerate(delta.tool_calls)]
+        return self._chunk(choice, fields, None, delta) if fields else b""
 
-    def finish(self, rest: tuple[str, str], finished: Finished, logprobs: Sequence[TokenLogprob] | None) -> bytes:
-        """What is left of content and reasoning, the tool calls, the finish reason, the usage if asked for, [DONE]."""
-        events = [self.delta(*rest, logprobs)]
-        if events[0]:
-            logprobs = None
-        if finished.answer.tool_calls:
-            events.append(self._chunk({"tool_calls": _tool_call_deltas(finished)}, None, logprobs))
-            logprobs = None
-        events.append(self._chunk({}, _finish_reason(finished), logprobs))
-        if self._include_usage:
-            events.append(_event(self._base | {"choices": [], "usage": _usage(finished.usage)}))
-        events.append(DONE)
-        return b"".join(events)
+    def finish(self, choice: int, rest: Delta, finished: Finished) -> bytes:
+        """What is left, and a chunk with the finish reason."""
+        told = self.delta(choice, rest)
+        return told + self._chunk(choice, {}, _finish_reason(finished), NOTHING if told else rest)
+
+    def close(self, usage: Usage) -> bytes:
+        """The usage if it was asked for, and [DONE]."""
+        if not self._include_usage:
+            return DONE
+        return _event(self._base | {"choices": [], "usage": usage_object(usage)}) + DONE
 
     def error(self, error: CallError) -> bytes:
         """An event that SDKs raise as an API error; nothing follows it."""
         return _event(error_object(error))
 
-    def _chunk(
-        self, fields: dict[str, Any], finish_reason: str | None, logprobs: Sequence[TokenLogprob] | None
-    ) -> bytes:
-        if not self._started:
-            self._started = True
+    def _chunk(self, choice: int, fields: dict[str, Any], finish_reason: str | None, delta: Delta) -> bytes:
+        if choice not in self._num_calls:
+            self._num_calls[choice] = 0
             fields = {"role": "assistant", "content": ""} | fields
-        choice = {"index": 0, "delta": fields, "logprobs": None, "finish_reason": finish_reason}
-        if self._want_logprobs and logprobs:
-            choice["logprobs"] = _logprobs(logprobs)
-        chunk = self._base | {"choices": [choice]}
+        self._num_calls[choice] += len(delta.tool_calls)
+        told = {"index": choice, "delta": fields, "logprobs": None, "finish_reason": finish_reason}
+        if self._want_logprobs and delta.logprobs:
+            told["logprobs"] = _logprobs(delta.logprobs)
+        chunk = self._base | {"choices": [told]}
         if self._include_usage:
             chunk["usage"] = None
         return _event(chunk)
@@ -141,19 +148,21 @@ def _finish_reason(finished: Finished) -> str:
     return "tool_calls" if finished.answer.tool_calls and finished.reason == "stop" else finished.reason
 
 
-def _tool_call_deltas(finished: Finished) -> list[dict[str, Any]]:
-    return [
-        {
-            "index": i,
-            "id": call.id,
-            "type": "function",
-            "function": {"name": call.name, "arguments": call.arguments},
-        }
-        for i, call in enumerate(finished.answer.tool_calls)
-    ]
+def _choice(index: int, finished: Finished) -> dict[str, Any]:
+    return {
+        "index": index,
+        "message": finished.answer.message(),
+        "logprobs": _logprobs(finished.logprobs),
+        "finish_reason": _finish_reason(finished),
+    }
 
 
-def _usage(usage: Usage) -> dict[str, Any]:
+def _tool_call(call: ToolCall) -> dict[str, Any]:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
+def usage_object(usage: Usage) -> dict[str, Any]:
+    """OpenAI's usage of completions."""
     return {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from weir.proxy.chat_messages import messages_in, tools_in
-from weir.proxy.dialect import CallRequest, Sampling, Tool
+from weir.proxy.dialect import CallRequest, Sampling, ToolUse
 from weir.proxy.errors import BadRequest
 from weir.proxy.json_fields import integer, kind_of, number, optional, required, shown
 
@@ -73,15 +73,14 @@ def parse(body: bytes) -> CallRequest:
     """Read a body. Raises `BadRequest`."""
     fields = _decoded(body)
     _refuse_unserved(fields)
-    tools = tools_in(fields)
     metadata = optional(fields, "metadata", dict) or {}
     user = optional(fields, "user", str)
     hint = metadata.get("session_id")
     return CallRequest(
         model=required(fields, "model", str),
         messages=messages_in(fields),
-        tools=tools,
-        parse_tools=_parse_tools(fields, tools),
+        tools=tools_in(fields),
+        tool_use=_tool_use(fields),
         stream=optional(fields, "stream", bool) or False,
         include_usage=_include_usage(fields),
         logprobs=optional(fields, "logprobs", bool) or False,
@@ -125,7 +124,7 @@ def _unsupported(name: str, value: Any) -> BadRequest:
     )
 
 
-def _parse_tools(fields: dict[str, Any], tools: list[Tool] | None) -> bool:
+def _tool_use(fields: dict[str, Any]) -> ToolUse:
     choice = fields.get("tool_choice", "auto")
     if choice not in ("auto", "none"):
         raise BadRequest(
@@ -134,7 +133,7 @@ def _parse_tools(fields: dict[str, Any], tools: list[Tool] | None) -> bool:
             param="tool_choice",
             code="unsupported_parameter",
         )
-    return tools is not None and choice == "auto"
+    return ToolUse(choice)
 
 
 def _include_usage(fields: dict[str, Any]) -> bool:

@@ -7,7 +7,8 @@ role, content (text), tool_calls, tool_call_id, name, reasoning_content.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import enum
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -30,20 +31,38 @@ class Sampling:
     extra: dict[str, Any] = field(default_factory=dict)  # further sampling parameters, by the engine's names
 
 
+class ToolUse(enum.StrEnum):
+    """What the agent wants of tool calls."""
+
+    AUTO = "auto"  # the model decides
+    NONE = "none"  # what looks like a tool call is text
+    REQUIRED = "required"  # the answer opens with a tool call
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRequest:
-    """One request, free of its wire form."""
+    """One request, free of its wire form. `messages` is empty exactly where `raw_prompts` is not."""
 
     model: str
     messages: list[Message]
-    tools: list[Tool] | None
-    parse_tools: bool  # False: what looks like a tool call is text
-    stream: bool
-    include_usage: bool
-    logprobs: bool
-    sampling: Sampling
-    session_hint: str | None  # the dialect's own name of the session, where the agent gave one
-    agent_ids: dict[str, str]  # every identifier in the body
+    tools: list[Tool] | None = None
+    tool_use: ToolUse = ToolUse.AUTO
+    tool_named: str | None = None  # the one tool that must be called; with REQUIRED only
+    parallel_tool_calls: bool = True
+    raw_prompts: tuple[str | list[int], ...] = ()  # texts or token ids that are no conversation
+    num_answers: int = 1  # to each prompt
+    previous_response: str | None = None  # the answer that the messages go on from
+    stream: bool = False
+    include_usage: bool = False
+    logprobs: bool = False
+    sampling: Sampling = Sampling()
+    session_hint: str | None = None  # the dialect's own name of the session, where the agent gave one
+    agent_ids: dict[str, str] = field(default_factory=dict)  # every identifier in the body
+
+    @property
+    def parses_tools(self) -> bool:
+        """Whether tool calls in the answer are the agent's tool calls; otherwise they are text."""
+        return self.tools is not None and self.tool_use is not ToolUse.NONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,35 +113,89 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
-    """Everything that the last part of an answer says. `reason` is `stop` or `length`."""
+class Delta:
+    """What is new of one streamed answer; a tool call comes complete, as soon as it is closed."""
 
+    content: str = ""
+    reasoning: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    logprobs: Sequence[TokenLogprob] | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.content or self.reasoning or self.tool_calls)
+
+
+NOTHING = Delta()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """Everything that is known of a finished answer. `reason` is `stop` or `length`."""
+
+    call_id: str
     answer: Answer
     reason: str
     usage: Usage
     logprobs: Sequence[TokenLogprob] | None
+    stop_string: str | None = None  # the agent's stop string that ended it
 
 
 class AnswerStream(Protocol):
-    """Turns what happens during one streamed answer into bytes; each returns b"" where nothing is to be sent."""
+    """Turns what happens during one streamed request into bytes; each returns b"" where nothing is to be sent.
 
-    def delta(self, content: str, reasoning: str, logprobs: Sequence[TokenLogprob] | None) -> bytes: ...
+    `choice` counts the answers from 0. The order is: open, deltas, one finish for each choice, close; an error may come
+    at any time and ends it.
+    """
 
-    def finish(self, rest: tuple[str, str], finished: Finished, logprobs: Sequence[TokenLogprob] | None) -> bytes: ...
+    def open(self, usage: Usage) -> bytes:
+        """Before the first token; `usage` counts no completion tokens yet."""
+        ...
 
-    def error(self, error: CallError) -> bytes: ...
+    def delta(self, choice: int, delta: Delta) -> bytes:
+        """What is new of one answer."""
+        ...
+
+    def finish(self, choice: int, rest: Delta, finished: Finished) -> bytes:
+        """What was not shown yet of an answer, and how it ended."""
+        ...
+
+    def close(self, usage: Usage) -> bytes:
+        """After all answers; `usage` counts all of them."""
+        ...
+
+    def error(self, error: CallError) -> bytes:
+        """The request failed in the middle; nothing follows."""
+        ...
 
 
 class Dialect(Protocol):
-    """One wire form."""
+    """One wire form. `call_id` is that of the first answer."""
 
     name: str
     keepalive: bytes  # what a streaming client may be sent at any time, and ignores
 
-    def parse(self, body: bytes) -> CallRequest: ...
+    def parse(self, body: bytes, headers: Mapping[str, str]) -> CallRequest:
+        """Read a request; header names are lower case. Raises `BadRequest`, and nothing else."""
+        ...
 
-    def answer(self, request: CallRequest, call_id: str, created_s: int, finished: Finished) -> bytes: ...
+    def answer(self, request: CallRequest, call_id: str, created_s: int, finished: Sequence[Finished]) -> bytes:
+        """The body of a request that was not streamed, with its answers in the order of their choices."""
+        ...
 
-    def stream(self, request: CallRequest, call_id: str, created_s: int) -> AnswerStream: ...
+    def stream(self, request: CallRequest, call_id: str, created_s: int) -> AnswerStream:
+        """The events of a streamed request."""
+        ...
 
-    def error(self, error: CallError) -> bytes: ...
+    def error(self, error: CallError) -> bytes:
+        """The body of an error."""
+        ...
+
+
+def total_usage(finished: Sequence[Finished], num_answers: int) -> Usage:
+    """The usage of a request: a prompt counts once, whatever the number of its answers."""
+    prompts = finished[::num_answers]
+    return Usage(
+        prompt_tokens=sum(one.usage.prompt_tokens for one in prompts),
+        completion_tokens=sum(one.usage.completion_tokens for one in finished),
+        cached_tokens=sum(one.usage.cached_tokens for one in prompts),
+    )

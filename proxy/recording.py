@@ -38,6 +38,7 @@ class Call:
     agent_ids: dict[str, str]
     max_new_tokens: int
     started_us: int
+    choice: int = 0
     capture: Capture = field(default_factory=Capture)
     first_token_us: int | None = None
     held_us: int = 0

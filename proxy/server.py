@@ -27,9 +27,11 @@ from weir.proxy.errors import SetupError
 from weir.proxy.gate import Gate
 from weir.proxy.generation import Generation
 from weir.proxy.metrics import Metrics
+from weir.proxy.recorder import Recorder
 from weir.proxy.rendering import context_length, open_rendering
 from weir.proxy.serving import Serving
 from weir.proxy.sessions import SessionBook
+from weir.proxy.stitching import StitchMemory
 from weir.proxy.upstream import Upstream
 from weir.store.catalog import Catalog
 from weir.store.config import StoreConfig
@@ -55,16 +57,24 @@ class Proxy:
         self.upstream = Upstream(upstream_url, config)
         self.gate = Gate(config.gate_limit_s, on_expired=self._wake_engines)
         self._waking: asyncio.Task[None] | None = None
+        self.memory = StitchMemory(config.stitch_memory_bytes)
+        self.recorder = Recorder(
+            rendering=self.rendering,
+            memory=self.memory,
+            log=self.log,
+            answer_unrecorded=store.on_store_failure == "answer",
+            metrics=self.metrics,
+        )
         sessions = SessionBook(self.catalog)
         self.serving = Serving(
             config=config,
             model_names=(model_name, *config.model_aliases),
             max_model_len=_max_model_len(config, model_path),
             rendering=self.rendering,
+            memory=self.memory,
             generation=Generation(self.upstream, self.gate, self.rendering.stop_ids, config, self.metrics),
             sessions=sessions,
-            log=self.log,
-            answer_unrecorded=store.on_store_failure == "answer",
+            recorder=self.recorder,
             metrics=self.metrics,
         )
         control = Control(
@@ -86,11 +96,11 @@ class Proxy:
         return {
             "gate": self.gate.state.value,
             "opened_by_limit": self.gate.opened_by_limit,
-            "weight_version": self.serving.last_version,
+            "weight_version": self.recorder.last_version,
             "in_flight": self.gate.in_flight,
             "held": self.gate.held,
-            "calls": self.serving.num_calls,
-            "records_lost": self.serving.records_lost,
+            "calls": self.recorder.num_calls,
+            "records_lost": self.recorder.records_lost,
             "record_queue": self.log.stats.queue_depth,
             "level": CaptureLevel.TOKENS.value,
             "models": list(self.serving.model_names),
@@ -113,7 +123,7 @@ class Proxy:
         watch("weir_gate_open", "1 while the gate is open.", lambda: self.gate.is_open)
         watch("weir_gate_expired", "Times that the gate opened by its limit.", lambda: self.gate.times_expired)
         watch("weir_record_queue", "Records that wait for the log.", lambda: self.log.stats.queue_depth)
-        watch("weir_stitch_calls", "Calls remembered for stitching.", lambda: len(self.serving.memory))
+        watch("weir_stitch_calls", "Calls remembered for stitching.", lambda: len(self.memory))
 
 
 def run(config: ProxyConfig, store: StoreConfig, *, model_path: Path, model_name: str, upstream_url: str) -> None:

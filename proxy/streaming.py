@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
 
-from weir.proxy.dialect import Answer
+from weir.proxy.dialect import NOTHING, Answer, Delta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class _Mode(enum.Enum):
 
 
 class StreamedText:
-    """Feed it output ids; it returns new content and new reasoning."""
+    """Feed it output ids; it returns what may be shown of them."""
 
     def __init__(self, tokenizer: Tokenizer, markers: Markers | None, stops: Sequence[str]) -> None:
         self._tokenizer = tokenizer
@@ -58,22 +58,26 @@ class StreamedText:
         """A stop string was seen: the answer ends before it, whatever else comes."""
         return self._content.stopped or self._reasoning.stopped
 
-    def feed(self, ids: Sequence[int]) -> tuple[str, str]:
-        """Take in new output ids; returns what may be shown now, (content, reasoning)."""
+    def feed(self, ids: Sequence[int]) -> Delta:
+        """Take in new output ids; returns what may be shown now."""
         if self._mode is _Mode.HELD:
-            return "", ""
+            return NOTHING
         if self._structure.isdisjoint(ids):
             self._add(self._decoder.step(self._tokenizer, list(ids)) or "")
         else:
             for number in ids:
                 self._take(number)
         if self._mode is _Mode.START:
-            return "", ""
-        return self._content.take(), self._reasoning.take()
+            return NOTHING
+        return Delta(content=self._content.take(), reasoning=self._reasoning.take())
 
-    def rest(self, answer: Answer) -> tuple[str, str]:
-        """What the finished answer says beyond what was shown, (content, reasoning)."""
-        return self._content.rest(answer.content), self._reasoning.rest(answer.reasoning or "")
+    def rest(self, answer: Answer) -> Delta:
+        """What the finished answer says beyond what was shown."""
+        return Delta(
+            content=self._content.rest(answer.content),
+            reasoning=self._reasoning.rest(answer.reasoning or ""),
+            tool_calls=answer.tool_calls,
+        )
 
     def _take(self, number: int) -> None:
         marks = self._markers

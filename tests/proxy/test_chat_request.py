@@ -91,12 +91,12 @@ def test_messages_take_the_form_that_renderers_take() -> None:
         {"role": "tool", "content": "2", "tool_call_id": "c1"},
     ]
     assert request.tools == [TOOL]
-    assert request.parse_tools
+    assert request.parses_tools
 
 
 @pytest.mark.parametrize(("choice", "expected"), [("auto", True), ("none", False), (None, True)])
 def test_tool_choice_none_keeps_tool_calls_as_text(choice: str | None, expected: bool) -> None:
-    assert parse(body(tools=[TOOL], tool_choice=choice)).parse_tools is expected
+    assert parse(body(tools=[TOOL], tool_choice=choice)).parses_tools is expected
 
 
 REFUSED: list[tuple[dict[str, Any], str | None]] = [

@@ -10,6 +10,7 @@ from support_model import make_tokenizer
 from support_way import END
 
 from weir.proxy.config import ProxyConfig
+from weir.proxy.dialect import Delta
 from weir.proxy.rendering import Rendering, open_rendering
 from weir.proxy.streaming import StreamedText, cut_at_stop
 
@@ -25,17 +26,17 @@ def rendering(request: pytest.FixtureRequest, tiny_model_dir: Path) -> Rendering
 def streamed(rendering: Rendering, ids: list[int], step: int, stops: tuple[str, ...]) -> tuple[str, str, str, str]:
     """Content and reasoning as they were shown, and as the finished answer says them."""
     text = StreamedText(rendering.tokenizer.backend, rendering.markers(PROMPT), stops)
-    shown: list[tuple[str, str]] = []
+    shown: list[Delta] = []
     taken = 0
     while taken < len(ids) and not text.stopped:
         shown.append(text.feed(ids[taken : taken + step]))
         taken += step
     answer, _ = cut_at_stop(rendering.parse(ids[:taken], PROMPT, None, True), stops)
     final = answer.content, answer.reasoning or ""
-    for i in (0, 1):
-        assert final[i].startswith("".join(part[i] for part in shown))
+    assert final[0].startswith("".join(part.content for part in shown))
+    assert final[1].startswith("".join(part.reasoning for part in shown))
     shown.append(text.rest(answer))
-    return "".join(p[0] for p in shown), "".join(p[1] for p in shown), *final
+    return "".join(part.content for part in shown), "".join(part.reasoning for part in shown), *final
 
 
 @pytest.mark.parametrize("step", [1, 3, 1000])
@@ -66,8 +67,8 @@ def test_text_comes_before_the_answer_is_finished(rendering: Rendering) -> None:
     ids = rendering.tokenizer.encode("<think>\nFirst this.\n</think>\n\nThen that")
     text = StreamedText(rendering.tokenizer.backend, rendering.markers(PROMPT), ())
     shown = [text.feed([number]) for number in ids]
-    assert "".join(content for content, _ in shown).strip() == "Then that"
-    assert "".join(reasoning for _, reasoning in shown) == "First this."
+    assert "".join(part.content for part in shown).strip() == "Then that"
+    assert "".join(part.reasoning for part in shown) == "First this."
 
 
 @pytest.mark.parametrize("step", [1, 2, 1000])

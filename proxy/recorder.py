@@ -1,0 +1,131 @@
+"""What becomes of a call that has ended: its tokens are understood, recorded, remembered for later turns, and counted.
+
+Invariant: whatever ended a call that reached an engine, exactly one record of it is kept, and a finished answer is
+given out only after its record was accepted by the log, unless the store's settings say that answers go before
+records. Not here: what a record says (recording.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from weir.proxy.dialect import Answer, Finished, TokenLogprob, Usage
+from weir.proxy.errors import NotRecorded
+from weir.proxy.metrics import Metrics
+from weir.proxy.recording import Call, record_of
+from weir.proxy.rendering import Rendering
+from weir.proxy.stitching import StitchMemory, known_call
+from weir.proxy.streaming import cut_at_stop
+from weir.store.errors import StoreError
+from weir.store.log import LogWriter
+from weir.store.records import CallRecord, FinishReason
+
+logger = logging.getLogger("weir.proxy.recorder")
+
+
+class Recorder:
+    """Ends calls. It counts what it recorded and what it could not."""
+
+    def __init__(
+        self,
+        *,
+        rendering: Rendering,
+        memory: StitchMemory,
+        log: LogWriter,
+        answer_unrecorded: bool,
+        metrics: Metrics,
+    ) -> None:
+        self.last_version: str | None = None
+        self.num_calls = 0
+        self.records_lost = 0
+        self._rendering = rendering
+        self._memory = memory
+        self._log = log
+        self._answer_unrecorded = answer_unrecorded
+        self._metrics = metrics
+
+    async def finish(self, call: Call, *, stopped: bool) -> Finished:
+        """End a call whose answer is complete, or was `stopped` by a stop string. Raises `NotRecorded`."""
+        request, capture = call.request, call.capture
+        answer, stop = cut_at_stop(self._understood(call), request.sampling.stop)
+        finish = capture.finish
+        assert finish is not None or stopped
+        ended_by_length = stop is None and finish is not None and finish.type == "length"
+        matched = stop if stop is not None else _single(finish.matched) if finish is not None else None
+        reason = FinishReason.LENGTH if ended_by_length else FinishReason.STOP
+        await self._record(call, record_of(call, reason, matched=matched, answer=answer))
+        self._remember(call, answer)
+        return Finished(
+            call_id=call.call_id,
+            answer=answer,
+            reason=reason.value,
+            usage=self.usage(call),
+            logprobs=self.logprobs(call, 0),
+            stop_string=stop,
+        )
+
+    async def cut(self, calls: Sequence[Call], reason: FinishReason, error: str | None) -> None:
+        """End the calls of a request whose answer was not given. A log that refuses is only logged."""
+        for call in calls:
+            if not call.recorded:
+                await self._cut(call, reason, error)
+
+    def usage(self, call: Call) -> Usage:
+        """Token counts of a call so far."""
+        return Usage(
+            prompt_tokens=len(call.prompt.ids),
+            completion_tokens=len(call.capture.ids),
+            cached_tokens=call.capture.cached_tokens,
+        )
+
+    def logprobs(self, call: Call, start: int) -> list[TokenLogprob] | None:
+        """Text and logprob of the output tokens from `start` on, where the agent asked; without the end of turn."""
+        if not call.request.logprobs:
+            return None
+        decode = self._rendering.tokenizer.decode
+        stop_ids = self._rendering.stop_ids
+        pairs = zip(call.capture.ids[start:], call.capture.logprobs[start:], strict=True)
+        return [TokenLogprob(text=decode([n]), logprob=logprob) for n, logprob in pairs if n not in stop_ids]
+
+    async def _cut(self, call: Call, reason: FinishReason, error: str | None) -> None:
+        call.recorded = True
+        self._count(call, reason)
+        try:
+            record = record_of(call, reason, answer=self._understood(call), error=error)
+            await asyncio.wrap_future(self._log.append(record))
+        except StoreError as failure:
+            logger.error("an unfinished call was not recorded: %s", failure)
+
+    def _understood(self, call: Call) -> Answer:
+        request = call.request
+        return self._rendering.parse(call.capture.ids, call.prompt.ids, request.tools, request.parses_tools)
+
+    async def _record(self, call: Call, record: CallRecord) -> None:
+        call.recorded = True
+        self._count(call, record.finish)
+        try:
+            await asyncio.shield(asyncio.wrap_future(self._log.append(record)))
+        except StoreError as error:
+            if not self._answer_unrecorded:
+                raise NotRecorded(f"the answer could not be recorded, so it is not given: {error}") from error
+            self.records_lost += 1
+            self._metrics.records_lost.inc()
+            logger.error("a call was answered without a record: %s", error)
+
+    def _remember(self, call: Call, answer: Answer) -> None:
+        member = call.membership
+        known = known_call(call.call_id, member.session_id, member.group_id, call.prompt, call.capture.ids, answer)
+        self._memory.remember(known, call.prompt.digests)
+
+    def _count(self, call: Call, finish: FinishReason) -> None:
+        self.num_calls += 1
+        self.last_version = call.capture.last_version or self.last_version
+        self._metrics.calls.labels(finish=finish.value).inc()
+        self._metrics.tokens.labels(kind="prompt").inc(len(call.prompt.ids))
+        self._metrics.tokens.labels(kind="output").inc(len(call.capture.ids))
+
+
+def _single(matched: int | str | list[int] | None) -> int | str | None:
+    return matched[0] if isinstance(matched, list) else matched
