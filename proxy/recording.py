@@ -122,4 +122,6 @@ def record_of(
         user_agent=call.user_agent,
         engine_rids=tuple(capture.rids),
         error=error,
+        cached_tokens=capture.cached_tokens,
+        num_messages=len(request.messages),
     )

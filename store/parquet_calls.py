@@ -76,8 +76,17 @@ SCHEMA = pa.schema(
         ("engine_rids", pa.list_(pa.string())),
         ("error", pa.string()),
         ("schema_version", pa.int32()),
+        ("request_id", pa.string()),
+        ("choice", pa.int32()),
+        ("cached_tokens", pa.int32()),
+        ("digest", pa.binary()),
+        ("num_messages", pa.int32()),
+        ("retry_count", pa.int32()),
+        ("forced", pa.int32()),
     ]
 )
+# What a schema version added: files written before hold none of it, and calls recorded before know nothing of it.
+ADDED_COLUMNS = {2: ("request_id", "choice", "cached_tokens", "digest", "num_messages", "retry_count", "forced")}
 _PLAIN_FIELDS = (
     *("session_id", "group_id", "session_source", "dialect", "level", "model", "stream"),
     *("started_us", "first_token_us", "finished_us", "held_us"),
@@ -120,7 +129,19 @@ def call_table(records: Sequence[CallRecord], places: Mapping[str, Link]) -> pa.
     columns["agent_ids"] = [_json(r.agent_ids) for r in ordered]
     columns["engine_rids"] = [list(r.engine_rids) for r in ordered]
     columns["schema_version"] = [r.schema for r in ordered]
+    for schema, names in ADDED_COLUMNS.items():
+        columns.update({name: [_known(r, name) if r.schema >= schema else None for r in ordered] for name in names})
     return pa.table({field.name: pa.array(columns[field.name], field.type) for field in SCHEMA}, schema=SCHEMA)
+
+
+def _known(record: CallRecord, name: str) -> Any:
+    value = getattr(record, name)
+    return None if value == b"" else value
+
+
+def missing_columns(schema_version: int) -> set[str]:
+    """Columns that a file of this schema version does not have."""
+    return {name for version, names in ADDED_COLUMNS.items() if version > schema_version for name in names}
 
 
 def _json(value: object) -> str | None:
@@ -143,7 +164,7 @@ def write_calls(table: pa.Table, path: Path) -> int:
         "output_ids.list.element": "PLAIN",
         "output_logprobs.list.element": "BYTE_STREAM_SPLIT",
     }
-    raw = {"end_hash", "request", "answer", "spans", *(name.split(".")[0] for name in numbers)}
+    raw = {"end_hash", "digest", "request", "answer", "spans", *(name.split(".")[0] for name in numbers)}
     words = [f.name for f in SCHEMA if pa.types.is_string(f.type) and f.name not in raw]
     with open(path, "wb") as file:
         pq.write_table(

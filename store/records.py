@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 TokenIds = npt.NDArray[np.int32]
 Logprobs = npt.NDArray[np.float32]
@@ -47,6 +47,7 @@ class Stitch(enum.StrEnum):
     HISTORY_REWRITTEN = "history_rewritten"  # the messages match an earlier call only in part
     TEMPLATE_STRIP = "template_strip"  # the renderer cannot keep the earlier ids (it drops old reasoning, say)
     RETOKENISED = "retokenised"  # rendered in full, and the ids differ from the earlier call's
+    COMPACTED = "compacted"  # the agent put a shorter history, a summary say, in place of its session's
 
 
 class FinishReason(enum.StrEnum):
@@ -106,6 +107,15 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     user_agent: str | None = None
     engine_rids: tuple[str, ...] = ()  # what the engine knew this call by, one for each time it was sent
     error: str | None = None
+
+    # Since schema version 2.
+    request_id: str | None = None  # shared by the calls that one request asked for (n > 1, several prompts)
+    choice: int = 0  # which of them this is
+    cached_tokens: int = 0  # prompt tokens that the engine had in its cache
+    digest: bytes = b""  # 16 bytes: names the history that ends with the answer; what a continuing request is found by
+    num_messages: int = 0  # in the request's history
+    retry_count: int = 0  # how often the agent's client had tried before, as it says itself
+    forced: int = 0  # how many ids at the end of the prompt were put there to force a tool call
 
     def __post_init__(self) -> None:
         num_tokens, rest = divmod(len(self.output_ids), 4)

@@ -87,6 +87,11 @@ def header_bytes(created_us: int, schema: int = SCHEMA_VERSION) -> bytes:
     return unsigned + struct.pack("<I", zlib.crc32(unsigned))
 
 
+def segment_schema(head: bytes) -> int:
+    """The schema version of a segment, from its header; that of this Weir where there is none yet."""
+    return int(HEADER.unpack(head)[1]) if len(head) == HEADER.size else SCHEMA_VERSION
+
+
 def frame_bytes(payload: bytes) -> bytes:
     """One framed payload."""
     length = struct.pack("<I", len(payload))
@@ -101,7 +106,7 @@ def read_segment(path: Path) -> SegmentContents:
         problem = _header_problem(path, head)
         if problem is not None:
             return SegmentContents(records=[], bytes_dropped=_nonzero_bytes(file, 0), reason=problem)
-        return _read_frames(path, file, size)
+        return _read_frames(path, file, size, segment_schema(head))
 
 
 def _header_problem(path: Path, head: bytes) -> str | None:
@@ -126,7 +131,7 @@ def _refuse_newer(path: Path, schema: int) -> None:
         )
 
 
-def _read_frames(path: Path, file: BinaryIO, size: int) -> SegmentContents:
+def _read_frames(path: Path, file: BinaryIO, size: int, schema: int) -> SegmentContents:
     records: list[CallRecord] = []
     offset, undecodable, reason = HEADER.size, 0, None
     while True:
@@ -144,7 +149,8 @@ def _read_frames(path: Path, file: BinaryIO, size: int) -> SegmentContents:
             reason = f"the frame at byte {offset} is not a call record: {error}"
         else:
             _refuse_newer(path, record.schema)
-            records.append(record)
+            # A record leaves its schema out where it was that of its time: the segment knows which.
+            records.append(record if schema == SCHEMA_VERSION else msgspec.structs.replace(record, schema=schema))
         offset += FRAME.size + len(payload)
 
 

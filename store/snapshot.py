@@ -41,6 +41,14 @@ class Snapshot:
         """The Parquet files, oldest first."""
         return [self.root / file.path for file in self.fileset.files]
 
+    @property
+    def paths_by_schema(self) -> dict[int, list[Path]]:
+        """The Parquet files by the schema version that they were written with."""
+        found: dict[int, list[Path]] = {}
+        for file in self.fileset.files:
+            found.setdefault(file.schema_version, []).append(self.root / file.path)
+        return found
+
 
 def take_snapshot(config: StoreConfig, tables: Sequence[sa.Table] = ()) -> Snapshot:
     """Read the log and the catalog. Raises SchemaTooNew and StoreUnavailable."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -17,7 +18,7 @@ import sqlalchemy as sa
 
 from weir.store import catalog_schema as t
 from weir.store.config import StoreConfig
-from weir.store.parquet_calls import PLACE_COLUMNS, SCHEMA, call_table
+from weir.store.parquet_calls import PLACE_COLUMNS, SCHEMA, call_table, missing_columns
 from weir.store.snapshot import Placement, Rows, place, take_snapshot
 from weir.store.tree import Link
 from weir.store.views_sql import VIEWS
@@ -39,11 +40,11 @@ def open_views(config: StoreConfig) -> duckdb.DuckDBPyConnection:
     _keep(connection, "hot", call_table(placed.fresh, placed.places))
     moved = {**snapshot.fileset.relinks, **placed.moved}
     _keep(connection, "relinks", _relinks_arrow(moved))
-    paths = [str(path) for path in snapshot.paths]
-    connection.execute(f"CREATE VIEW stored.calls AS {_calls_sql(paths, any_moved=bool(moved))}")
+    calls = _calls_sql(snapshot.paths_by_schema, any_moved=bool(moved))
+    connection.execute(f"CREATE VIEW stored.calls AS {calls}")
     for name, query in VIEWS.items():
         connection.execute(f"CREATE VIEW {name} AS {query}")
-    _lock(connection, paths)
+    _lock(connection, [str(path) for path in snapshot.paths])
     return connection
 
 
@@ -53,22 +54,22 @@ def _lock(connection: duckdb.DuckDBPyConnection, paths: Sequence[str]) -> None:
     connection.execute("SET enable_external_access = false; SET lock_configuration = true")
 
 
-def _calls_sql(paths: Sequence[str], any_moved: bool) -> str:
+def _calls_sql(paths_by_schema: Mapping[int, Sequence[Path]], any_moved: bool) -> str:
     """The call columns of files and log together, with the places that changed since compaction."""
-    hot = "SELECT * FROM stored.hot"
-    if not paths:
-        return hot
-    listed = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
-    files = f"read_parquet([{listed}])"
-    if not any_moved:
-        return f"SELECT * FROM {files} UNION ALL {hot}"
-    columns = ", ".join(
-        f"CASE WHEN m.call_id IS NULL THEN f.{name} ELSE m.{name} END AS {name}"
-        if name in PLACE_COLUMNS
-        else f"f.{name}"
-        for name in SCHEMA.names
-    )
-    return f"SELECT {columns} FROM {files} f LEFT JOIN stored.relinks m ON m.call_id = f.call_id UNION ALL {hot}"
+    parts = ["SELECT * FROM stored.hot"]
+    for schema_version, paths in sorted(paths_by_schema.items()):
+        listed = ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths)
+        moves = "LEFT JOIN stored.relinks m ON m.call_id = f.call_id" if any_moved else ""
+        missing = missing_columns(schema_version)
+        columns = ", ".join(_column_sql(name, any_moved) for name in SCHEMA.names if name not in missing)
+        parts.append(f"SELECT {columns} FROM read_parquet([{listed}]) f {moves}")
+    return " UNION ALL BY NAME ".join(parts)
+
+
+def _column_sql(name: str, any_moved: bool) -> str:
+    if any_moved and name in PLACE_COLUMNS:
+        return f"CASE WHEN m.call_id IS NULL THEN f.{name} ELSE m.{name} END AS {name}"
+    return f"f.{name}"
 
 
 def _keep(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> None:

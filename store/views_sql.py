@@ -30,7 +30,10 @@ SELECT
     TRY(CAST(decode(answer) AS JSON)) AS answer,
     CAST(sampling AS JSON) AS sampling,
     CAST(agent_ids AS JSON) AS agent_ids,
-    user_agent, engine_rids, error
+    user_agent, engine_rids, error,
+    request_id, coalesce(choice, 0) AS choice,
+    cached_tokens, num_messages, retry_count, coalesce(forced, 0) AS forced_tokens,
+    lower(hex(digest)) AS digest
 FROM stored.calls
 """
 
