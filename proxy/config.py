@@ -14,6 +14,9 @@ class ProxyConfig(BaseModel):
 
     host: str = Field(default="127.0.0.1", description="Address the proxy listens on.")
     port: int = Field(default=8700, ge=0, le=65535, description="Port the proxy listens on; 0 takes a free one.")
+    workers: int = Field(
+        default=1, ge=1, le=256, description="Processes that share the port; each has a log and a memory of its own."
+    )
     public_url: str | None = Field(
         default=None, description="Base URL that registered sessions are told; unset: the address they registered at."
     )
@@ -79,6 +82,11 @@ class ProxyConfig(BaseModel):
     )
     shutdown_limit_s: float = Field(
         default=30.0, gt=0, description="How long calls in flight may take to finish after SIGTERM, in seconds."
+    )
+    shutdown_notice_s: float = Field(
+        default=0.0,
+        ge=0,
+        description="How long calls are still accepted after SIGTERM while /readyz says 503, for load balancers.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="What the proxy logs about itself; prompts and answers are never logged."

@@ -23,16 +23,14 @@ from starlette.exceptions import HTTPException
 
 from weir.proxy.chat import error_object
 from weir.proxy.errors import BadKey, BadRequest, CallError, Conflict, NoSuchRoute, NotRecorded
-from weir.proxy.gate import Gate, PauseMode
-from weir.proxy.metrics import Metrics
+from weir.proxy.gate_control import GateControl, Pause, Resume
 from weir.proxy.sessions import SessionBook, is_name, key_hash, session_key
 from weir.store.catalog import Catalog
 from weir.store.errors import RewardConflict, SessionConflict, SessionUnknown, StoreError
 from weir.store.ids import new_id
 
-StateReader = Callable[[], dict[str, Any]]
+METRICS_TYPE = "text/plain; version=0.0.4"
 MAX_GROUP_SIZE = 2**31 - 1  # what an INTEGER of PostgreSQL holds
-MAX_DRAIN_S = 86_400.0
 
 
 class _Body(BaseModel):
@@ -76,19 +74,6 @@ class NewReward(_Body):
     idempotency_key: str = Field(min_length=1)
 
 
-class Pause(_Body):
-    """POST /weir/pause."""
-
-    mode: PauseMode = PauseMode.CONTINUE
-    limit_s: float | None = Field(default=None, gt=0, le=MAX_DRAIN_S)
-
-
-class Resume(_Body):
-    """POST /weir/resume. The version is what was published, for the state; records hold what engines report."""
-
-    weight_version: int | str | None = None
-
-
 class Control:
     """What the control routes act on."""
 
@@ -97,28 +82,17 @@ class Control:
         *,
         key: str,
         public_url: str | None,
-        drain_limit_s: float,
-        gate: Gate,
+        gates: GateControl,
         catalog: Catalog,
         sessions: SessionBook,
-        metrics: Metrics,
-        state: StateReader,
         is_ready: Callable[[], Awaitable[bool]],
     ) -> None:
         self.key = key
-        self.gate = gate
-        self.metrics = metrics
+        self.gates = gates
         self.is_ready = is_ready
         self._public_url = public_url
-        self._drain_limit_s = drain_limit_s
         self._catalog = catalog
         self._sessions = sessions
-        self._state = state
-        self._announced: str | None = None
-
-    def state(self) -> dict[str, Any]:
-        """What GET /weir/state shows."""
-        return self._state() | {"announced_version": self._announced}
 
     async def register(self, new: NewSession, base: str) -> dict[str, Any]:
         """Make a session with a key of its own; the same again gives the same."""
@@ -176,18 +150,6 @@ class Control:
         )
         return {"session": new.session, "added": added}
 
-    async def pause(self, body: Pause) -> dict[str, Any]:
-        """Close the gate."""
-        await self.gate.close(body.mode, body.limit_s or self._drain_limit_s)
-        return {"gate": self.gate.state.value, "in_flight": self.gate.in_flight}
-
-    def resume(self, body: Resume) -> dict[str, Any]:
-        """Open the gate."""
-        if body.weight_version is not None:
-            self._announced = str(body.weight_version)
-        self.gate.open()
-        return {"gate": self.gate.state.value}
-
     async def _ensure_registered(self, session_id: str) -> None:
         group_id = self._sessions.seen_group(session_id)
         if group_id is None or await asyncio.to_thread(self._catalog.find_session, session_id) is not None:
@@ -230,21 +192,42 @@ def control_app(control: Control) -> FastAPI:
     async def reward(body: NewReward) -> dict[str, Any]:
         return await control.reward(body)
 
-    @app.get("/weir/state", dependencies=locked)
-    async def state() -> dict[str, Any]:
-        return control.state()
-
-    @app.post("/weir/pause", dependencies=locked)
-    async def pause(body: Pause | None = None) -> dict[str, Any]:
-        return await control.pause(body or Pause())
-
-    @app.post("/weir/resume", dependencies=locked)
-    async def resume(body: Resume | None = None) -> dict[str, Any]:
-        return control.resume(body or Resume())
-
+    _add_gate(app, control.gates, locked)
     _add_health(app, control)
     _add_errors(app)
     return app
+
+
+def _add_gate(app: FastAPI, gates: GateControl, locked: list[Any]) -> None:
+    """The gate of the whole proxy; under /weir/worker that of this worker alone, which its peers ask for."""
+
+    @app.get("/weir/state", dependencies=locked)
+    async def state() -> dict[str, Any]:
+        return await gates.state()
+
+    @app.post("/weir/pause", dependencies=locked)
+    async def pause(body: Pause | None = None) -> dict[str, Any]:
+        return await gates.pause(body or Pause())
+
+    @app.post("/weir/resume", dependencies=locked)
+    async def resume(body: Resume | None = None) -> dict[str, Any]:
+        return await gates.resume(body or Resume())
+
+    @app.get("/weir/worker/state", dependencies=locked)
+    async def worker_state() -> dict[str, Any]:
+        return gates.state_here()
+
+    @app.post("/weir/worker/pause", dependencies=locked)
+    async def pause_worker(body: Pause) -> dict[str, Any]:
+        return await gates.pause_here(body)
+
+    @app.post("/weir/worker/resume", dependencies=locked)
+    async def resume_worker(body: Resume) -> dict[str, Any]:
+        return gates.resume_here(body)
+
+    @app.get("/weir/worker/metrics", dependencies=locked)
+    async def worker_metrics() -> Response:
+        return Response(gates.exposition_here(), media_type=METRICS_TYPE)
 
 
 def _add_health(app: FastAPI, control: Control) -> None:
@@ -255,11 +238,11 @@ def _add_health(app: FastAPI, control: Control) -> None:
     @app.get("/readyz")
     async def readyz() -> Response:
         ready = await control.is_ready()
-        return JSONResponse({"status": "ready" if ready else "no engine behind the router"}, 200 if ready else 503)
+        return JSONResponse({"status": "ready" if ready else "draining, or no engine"}, 200 if ready else 503)
 
     @app.get("/metrics")
     async def metrics() -> Response:
-        return Response(control.metrics.exposition(), media_type="text/plain; version=0.0.4")
+        return Response(await control.gates.exposition(), media_type=METRICS_TYPE)
 
 
 def _add_errors(app: FastAPI) -> None:

@@ -5,6 +5,7 @@
     ├── UpstreamNotTaken      no engine took a piece of a call
     ├── UpstreamLost          an engine took a piece and did not finish it
     ├── UpstreamRejected      an engine refused a piece for what it asks
+    ├── PeerGone              another process of this proxy has ended
     └── CallError             a call ends with an error that its dialect can express
         ├── BadRequest        the agent's body cannot be served; names the parameter
         ├── UnknownModel      no such model here
@@ -15,6 +16,7 @@
         ├── Conflict          contradicts what is already registered
         ├── Unavailable       nothing can answer now; worth trying again
         ├── UpstreamFailed    an engine failed in the middle, or answered what cannot be understood
+        ├── PeerFailed        another process of this proxy did not do its part
         └── NotRecorded       the answer could not be recorded, so it is not given
 
 Every CallError has a status, the fields of OpenAI's error object, and a message that says what was seen and what to do.
@@ -132,6 +134,19 @@ class NotRecorded(CallError):
     kind = "api_error"
     code = "not_recorded"
     retry_after_s = 5.0
+
+
+class PeerFailed(CallError):
+    """Another process of this proxy is there and did not do what it was asked."""
+
+    status = 503
+    kind = "api_error"
+    code = "peer_failed"
+    retry_after_s = 1.0
+
+
+class PeerGone(ProxyError):
+    """Another process of this proxy has ended: there is nothing to ask of it any more."""
 
 
 class UpstreamNotTaken(ProxyError):

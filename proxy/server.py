@@ -1,7 +1,9 @@
 """One proxy process: everything is built here, served by uvicorn, and closed in order.
 
-Invariant: on SIGTERM no new call is accepted, those in flight finish up to a limit, and the log is drained and closed
-last. The collector is frozen after the start: what lives as long as the process is never walked again.
+Invariant: it is known to its peers before it accepts a call. On SIGTERM it is no longer ready, then no new call is
+accepted, those in flight finish up to a limit, peers reach it until then, and the log is drained and closed last. The
+collector is frozen after the start: what lives as long as the process is never walked again. Not here: several
+processes (supervisor.py).
 """
 
 from __future__ import annotations
@@ -10,23 +12,25 @@ import asyncio
 import contextlib
 import gc
 import logging
-import os
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import uvicorn
-import uvloop
 
 from weir.proxy.app import App
 from weir.proxy.config import ProxyConfig
 from weir.proxy.control import Control, control_app, control_key
 from weir.proxy.errors import SetupError
 from weir.proxy.gate import Gate
+from weir.proxy.gate_control import GateControl
 from weir.proxy.generation import Generation
+from weir.proxy.listening import BACKLOG, raise_file_limit, url_of
 from weir.proxy.metrics import Metrics
+from weir.proxy.peers import Peers
 from weir.proxy.recorder import Recorder
 from weir.proxy.rendering import context_length, open_rendering
 from weir.proxy.serving import Serving
@@ -35,27 +39,42 @@ from weir.proxy.stitching import StitchMemory
 from weir.proxy.upstream import Upstream
 from weir.store.catalog import Catalog
 from weir.store.config import StoreConfig
-from weir.store.ids import new_id
 from weir.store.log import LogWriter
 from weir.store.records import CaptureLevel
 
 logger = logging.getLogger("weir.proxy.server")
 
 
+PEER_LIMIT_S = 5  # how long peers' requests may take to finish once all calls have
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """What a proxy serves, and where it records it."""
+
+    config: ProxyConfig
+    store: StoreConfig
+    model_path: Path
+    model_name: str
+    upstream_url: str
+
+
 class Proxy:
     """The parts of a running proxy. Built inside the event loop that serves it."""
 
-    def __init__(
-        self, config: ProxyConfig, store: StoreConfig, *, model_path: Path, model_name: str, upstream_url: str
-    ) -> None:
+    def __init__(self, served: Served) -> None:
+        config, store, model_path = served.config, served.store, served.model_path
+        model_name = served.model_name
         self.config = config
         self.rendering = open_rendering(model_path, model_name, config)
         self.control_key = control_key(config.control_key, store.root)
         self.catalog = Catalog.open(store)
-        self.log = LogWriter(store.root, f"{new_id('proxy')}-{os.getpid()}", store)
+        self.peers = Peers(self.catalog, store.root, self.control_key)
+        self.log = LogWriter(store.root, self.peers.writer, store)
         self.metrics = Metrics()
-        self.upstream = Upstream(upstream_url, config)
+        self.upstream = Upstream(served.upstream_url, config)
         self.gate = Gate(config.gate_limit_s, on_expired=self._wake_engines)
+        self.draining = False
         self._waking: asyncio.Task[None] | None = None
         self.memory = StitchMemory(config.stitch_memory_bytes)
         self.recorder = Recorder(
@@ -77,16 +96,14 @@ class Proxy:
             recorder=self.recorder,
             metrics=self.metrics,
         )
+        self.gates = GateControl(self.gate, self.peers, config.drain_limit_s, self.state, self.metrics)
         control = Control(
             key=self.control_key,
             public_url=config.public_url,
-            drain_limit_s=config.drain_limit_s,
-            gate=self.gate,
+            gates=self.gates,
             catalog=self.catalog,
             sessions=sessions,
-            metrics=self.metrics,
-            state=self.state,
-            is_ready=self.upstream.has_workers,
+            is_ready=self.is_ready,
         )
         self.app = App(self.serving, control_app(control), self.metrics)
         self._watch_gauges()
@@ -94,6 +111,8 @@ class Proxy:
     def state(self) -> dict[str, Any]:
         """What is true of this proxy now."""
         return {
+            "worker": self.peers.writer,
+            "draining": self.draining,
             "gate": self.gate.state.value,
             "opened_by_limit": self.gate.opened_by_limit,
             "weight_version": self.recorder.last_version,
@@ -106,6 +125,25 @@ class Proxy:
             "models": list(self.serving.model_names),
             "renderer": self.rendering.name,
         }
+
+    async def is_ready(self) -> bool:
+        """Whether new calls should come here."""
+        return not self.draining and await self.upstream.has_workers()
+
+    @contextlib.asynccontextmanager
+    async def joined(self, url: str) -> AsyncIterator[None]:
+        """Known to the peers as one that serves `url`, and reached by them."""
+        server = uvicorn_server(self.app, PEER_LIMIT_S)
+        serving = asyncio.create_task(server.serve(sockets=[self.peers.listen()]))
+        try:
+            await self.peers.join(url)
+            await self.gates.follow()
+            yield
+        finally:
+            await self.gates.close()
+            await self.peers.leave()
+            server.should_exit = True
+            await serving
 
     async def close(self) -> None:
         """Close in the order in which calls depend on the parts; the log last."""
@@ -126,44 +164,49 @@ class Proxy:
         watch("weir_stitch_calls", "Calls remembered for stitching.", lambda: len(self.memory))
 
 
-def run(config: ProxyConfig, store: StoreConfig, *, model_path: Path, model_name: str, upstream_url: str) -> None:
-    """Serve until SIGTERM or SIGINT; prints the base_url once it listens. Raises `SetupError` or `StoreError`."""
-    # One text at a time is tokenised, on the event loop's thread: a pool of threads would only be woken in vain.
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    logging.basicConfig(level=config.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    uvloop.run(_serve(config, store, model_path, model_name, upstream_url))
+async def serve(served: Served, listener: socket.socket, ready: Callable[[str], None]) -> None:
+    """Serve a bound socket until SIGTERM or SIGINT; `ready` is told the base URL once calls are accepted.
 
-
-async def _serve(config: ProxyConfig, store: StoreConfig, model_path: Path, model_name: str, upstream_url: str) -> None:
-    listener = _listen(config.host, config.port)
-    proxy = Proxy(config, store, model_path=model_path, model_name=model_name, upstream_url=upstream_url)
-    server = uvicorn_server(proxy)
+    Raises `SetupError` or `StoreError`.
+    """
+    raise_file_limit()
+    proxy = Proxy(served)
+    server = uvicorn_server(proxy.app, served.config.shutdown_limit_s)
     gc.collect()
     gc.freeze()
-    host, port = listener.getsockname()[:2]
-    print(f"base_url http://{host}:{port}/v1 (model {model_name}, renderer {proxy.rendering.name})", flush=True)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, server.handle_exit, number, None)
+        loop.add_signal_handler(number, _drain, proxy, server, number)
+    url = url_of(listener)
     try:
-        await server.serve(sockets=[listener])
+        async with proxy.joined(url):
+            listener.listen(BACKLOG)
+            ready(f"base_url {url}/v1 (model {served.model_name}, renderer {proxy.rendering.name})")
+            await server.serve(sockets=[listener])
+            await asyncio.gather(*server.server_state.tasks, return_exceptions=True)  # those that the limit cut
     finally:
         await proxy.close()
 
 
+def _drain(proxy: Proxy, server: uvicorn.Server, number: int) -> None:
+    """Not ready from now on; after the notice, nothing more is accepted."""
+    proxy.draining = True
+    asyncio.get_running_loop().call_later(proxy.config.shutdown_notice_s, server.handle_exit, number, None)
+
+
 class _Server(uvicorn.Server):
-    """Leaves signals to `_serve`: uvicorn raises them again after its shutdown, before the log could be closed."""
+    """Leaves signals to `serve`: uvicorn raises them again after its shutdown, before the log could be closed."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
 
-def uvicorn_server(proxy: Proxy) -> uvicorn.Server:
+def uvicorn_server(app: App, shutdown_limit_s: float) -> uvicorn.Server:
     """The HTTP server of a proxy, with everything off that costs and is not used."""
     return _Server(
         uvicorn.Config(
-            proxy.app,
+            app,
             http="httptools",
             ws="none",
             lifespan="off",
@@ -173,22 +216,9 @@ def uvicorn_server(proxy: Proxy) -> uvicorn.Server:
             date_header=False,
             proxy_headers=False,
             timeout_keep_alive=75,
-            timeout_graceful_shutdown=int(proxy.config.shutdown_limit_s),
+            timeout_graceful_shutdown=max(1, int(shutdown_limit_s)),
         )
     )
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise SetupError(f"cannot listen on {host}:{port}: {error.strerror}; set proxy.host and proxy.port") from error
-    listener.listen(2048)
-    return listener
 
 
 def _max_model_len(config: ProxyConfig, model_path: Path) -> int:

@@ -17,14 +17,15 @@ def proxy(
     upstream: Annotated[str | None, typer.Option(help="URL of the router in front of the engines.")] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes that share the port.")] = None,
     root: Annotated[Path | None, typer.Option(help="Folder of the store.")] = None,
 ) -> None:
     """Serve agents, and record every call token for token."""
-    from weir.proxy.server import run
+    from weir.proxy.supervisor import run
     from weir.scripts.fleet import served_model
 
     settings = load_settings(config)
-    proxy_config = with_flags(settings.proxy, {"host": host, "port": port}, "weir proxy")
+    proxy_config = with_flags(settings.proxy, {"host": host, "port": port, "workers": workers}, "weir proxy")
     router = settings.router
     run(
         proxy_config,

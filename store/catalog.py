@@ -268,14 +268,3 @@ class Catalog:
         with self._readers.begin() as connection:
             rows = connection.execute(sa.select(t.versions).order_by(t.versions.c.version)).all()
         return [VersionRow(**row._mapping) for row in rows]
-
-    # proxies
-
-    def seen_proxy(self, proxy_id: str, *, url: str, writer: str) -> None:
-        """Say that a proxy is alive, where, and under which name it writes its log."""
-        now = now_us()
-        row = {"proxy_id": proxy_id, "url": url, "writer": writer, "started_us": now, "seen_us": now}
-        with self._writers.begin() as connection:
-            connection.execute(insert_if_absent(connection, t.proxies, row))
-            known = t.proxies.c.proxy_id == proxy_id
-            connection.execute(t.proxies.update().where(known).values(url=url, writer=writer, seen_us=now))

@@ -89,6 +89,17 @@ class VersionRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProxyRow:
+    """A proxy process; those of one proxy share its `url`. `writer` is the name under which it writes its log."""
+
+    proxy_id: str
+    url: str
+    writer: str
+    started_us: int
+    seen_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CompactedSegment:
     """What compaction found in one segment."""
 

@@ -15,7 +15,7 @@ import httpx
 import openai
 
 from weir.proxy.config import ProxyConfig
-from weir.proxy.server import Proxy, uvicorn_server
+from weir.proxy.server import Proxy, Served, uvicorn_server
 from weir.store.config import StoreConfig
 from weir.store.records import CallRecord
 from weir.store.segments import list_segments, read_segment
@@ -66,13 +66,20 @@ def running_proxy(
     thread.start()
 
     async def build() -> Proxy:
-        return Proxy(config, store_config, model_path=model, model_name="weir", upstream_url=upstream_url)
+        return Proxy(
+            Served(config=config, store=store_config, model_path=model, model_name="weir", upstream_url=upstream_url)
+        )
+
+    async def serve() -> None:
+        async with proxy.joined(url):
+            await server.serve(sockets=[listener])
 
     proxy = asyncio.run_coroutine_threadsafe(build(), loop).result(60)
-    server = uvicorn_server(proxy)
-    serving = asyncio.run_coroutine_threadsafe(server.serve(sockets=[listener]), loop)
+    server = uvicorn_server(proxy.app, config.shutdown_limit_s)
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    serving = asyncio.run_coroutine_threadsafe(serve(), loop)
     try:
-        yield RunningProxy(url=f"http://127.0.0.1:{listener.getsockname()[1]}", store=store_config, proxy=proxy)
+        yield RunningProxy(url=url, store=store_config, proxy=proxy)
     finally:
         server.should_exit = True
         serving.result(40)

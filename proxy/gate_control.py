@@ -1,0 +1,159 @@
+"""Closing and opening the gates of all workers of a proxy, and what they say of themselves together.
+
+Invariant: what is asked of one worker is done by all that live, and answered when all have done it; a worker that
+starts while the others' gates are closed starts closed, and opens with them. A worker closes or opens its own gate
+before it looks for the others, so that one which starts in between learns of it from one side or the other. Not here:
+several proxies, which the publisher tells one by one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from weir.proxy.errors import PeerFailed, PeerGone
+from weir.proxy.gate import Gate, PauseMode
+from weir.proxy.metrics import Metrics
+from weir.proxy.peers import ASK_LIMIT_S, Peers
+from weir.proxy.totals import total_metrics, total_state
+from weir.store.catalog_rows import ProxyRow
+
+MAX_DRAIN_S = 86_400.0
+FOLLOW_S = 0.5
+StateReader = Callable[[], dict[str, Any]]
+
+logger = logging.getLogger("weir.proxy.gate_control")
+
+
+class Pause(BaseModel):
+    """POST /weir/pause."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    mode: PauseMode = PauseMode.CONTINUE
+    limit_s: float | None = Field(default=None, gt=0, le=MAX_DRAIN_S)
+
+
+class Resume(BaseModel):
+    """POST /weir/resume. The version is what was published, for the state; records hold what engines report."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    weight_version: int | Annotated[str, Field(pattern="^[!-~]{1,200}$")] | None = None
+
+
+class GateControl:
+    """The gate of this worker and those of its peers."""
+
+    def __init__(self, gate: Gate, peers: Peers, drain_limit_s: float, state: StateReader, metrics: Metrics) -> None:
+        self.announced: str | None = None
+        self._gate = gate
+        self._peers = peers
+        self._drain_limit_s = drain_limit_s
+        self._state = state
+        self._metrics = metrics
+        self._following: asyncio.Task[None] | None = None
+
+    async def follow(self) -> None:
+        """At the start: be closed where others are, until they open."""
+        if await self._others_are_closed():
+            await self._gate.close(PauseMode.CONTINUE, self._drain_limit_s)
+            self._following = asyncio.create_task(self._open_with_others())
+
+    async def pause(self, body: Pause) -> dict[str, Any]:
+        """Close the gates of all workers. Raises `PeerFailed` when one that lives did not."""
+        here, others = await asyncio.gather(
+            self.pause_here(body), self._tell("/weir/worker/pause", body, self._limit_s(body) + ASK_LIMIT_S)
+        )
+        return {"gate": here["gate"], "in_flight": here["in_flight"] + sum(answer["in_flight"] for answer in others)}
+
+    async def pause_here(self, body: Pause) -> dict[str, Any]:
+        """Close the gate of this worker."""
+        await self._gate.close(body.mode, self._limit_s(body))
+        return {"gate": self._gate.state.value, "in_flight": self._gate.in_flight}
+
+    async def resume(self, body: Resume) -> dict[str, Any]:
+        """Open the gates of all workers. Raises `PeerFailed` when one that lives did not."""
+        here = self.resume_here(body)
+        await self._tell("/weir/worker/resume", body, ASK_LIMIT_S)
+        return here
+
+    def resume_here(self, body: Resume) -> dict[str, Any]:
+        """Open the gate of this worker."""
+        if body.weight_version is not None:
+            self.announced = str(body.weight_version)
+        self._gate.open()
+        return {"gate": self._gate.state.value}
+
+    def state_here(self) -> dict[str, Any]:
+        """What is true of this worker."""
+        return self._state() | {"announced_version": self.announced}
+
+    async def state(self) -> dict[str, Any]:
+        """What is true of the proxy, and under `workers` of each of its workers."""
+        states = [self.state_here(), *await self._gather(lambda peer: self._peers.get(peer, "/weir/worker/state"))]
+        return total_state(states) | {"workers": states}
+
+    def exposition_here(self) -> bytes:
+        """The metrics of this worker."""
+        return self._metrics.exposition()
+
+    async def exposition(self) -> bytes:
+        """The metrics of all workers."""
+        others = await self._gather(lambda peer: self._peers.get(peer, "/weir/worker/metrics"))
+        return total_metrics([self.exposition_here(), *others])
+
+    async def close(self) -> None:
+        """Stop following the others."""
+        if self._following is not None:
+            self._following.cancel()
+
+    def _limit_s(self, body: Pause) -> float:
+        return body.limit_s or self._drain_limit_s
+
+    async def _tell(self, path: str, body: BaseModel, limit_s: float) -> list[Any]:
+        said = body.model_dump(mode="json", exclude_none=True)
+        answers = await asyncio.gather(
+            *(self._unless_gone(self._peers.post(peer, path, said, limit_s)) for peer in await self._peers.workers())
+        )
+        return [answer for answer in answers if answer is not None]
+
+    async def _gather(self, ask: Callable[[ProxyRow], Awaitable[Any]]) -> list[Any]:
+        """What the other workers answer; one that does not is left out, and that is logged."""
+        found = []
+        for peer in await self._peers.workers():
+            try:
+                found.append(await ask(peer))
+            except PeerGone:
+                continue
+            except PeerFailed as error:
+                logger.warning("the totals lack a worker: %s", error)
+        return found
+
+    async def _unless_gone(self, answer: Awaitable[Any]) -> Any:
+        try:
+            return await answer
+        except PeerGone:
+            return None
+
+    async def _others_are_closed(self) -> bool:
+        for peer in await self._peers.others():
+            try:
+                state = await self._peers.get(peer, "/weir/worker/state")
+            except (PeerGone, PeerFailed) as error:
+                logger.info("not asked whether the gate is closed: %s", error)
+                continue
+            self.announced = state["announced_version"] or self.announced
+            if state["gate"] != "open":
+                return True
+        return False
+
+    async def _open_with_others(self) -> None:
+        while not self._gate.is_open:
+            await asyncio.sleep(FOLLOW_S)
+            if not self._gate.is_open and not await self._others_are_closed():
+                self._gate.open()
