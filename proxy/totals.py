@@ -23,9 +23,8 @@ def total_state(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
             total[name] = sum(values)
     total["gate"] = next((state["gate"] for state in states if state["gate"] != "open"), "open")
     for name in ("weight_version", "announced_version"):
-        total[name] = max(
-            (state.get(name) for state in states if state.get(name) is not None), key=_number, default=None
-        )
+        versions = [str(state[name]) for state in states if state.get(name) is not None]
+        total[name] = max(versions, key=_number) if versions else None
     return total
 
 
