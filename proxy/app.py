@@ -10,10 +10,12 @@ import asyncio
 import logging
 import time
 
+from weir.proxy.admission import Admission
 from weir.proxy.chat import ChatDialect, models_body
 from weir.proxy.dialect import Dialect
 from weir.proxy.errors import CallError, NoSuchRoute, UnknownModel
 from weir.proxy.exchange import Exchange, Receive, Scope, Send
+from weir.proxy.keys import Keys
 from weir.proxy.metrics import Metrics
 from weir.proxy.serving import Serving
 from weir.proxy.sessions import Names
@@ -27,8 +29,12 @@ logger = logging.getLogger("weir.proxy.app")
 class App:
     """Routes by path; a dict of dialects is the whole routing table of the data path."""
 
-    def __init__(self, serving: Serving, control: object, metrics: Metrics) -> None:
+    def __init__(
+        self, serving: Serving, control: object, metrics: Metrics, *, keys: Keys, admission: Admission
+    ) -> None:
         self._serving = serving
+        self._keys = keys
+        self._admission = admission
         self._control = control
         self._metrics = metrics
         self._created_s = int(time.time())
@@ -59,10 +65,12 @@ class App:
             await exchange.fail(failure, dialect.error(failure))
 
     async def _dispatch(self, exchange: Exchange, route: str, names: Names) -> None:
+        exchange.key_names = await self._keys.admit(exchange.headers)
         dialect = DIALECTS.get(route)
         if dialect is not None:
             _require_method(exchange, "POST")
-            await self._serving.serve(exchange, dialect, names)
+            with self._admission.place() as exchange.place:
+                await self._serving.serve(exchange, dialect, names)
         elif route == "/v1/models" or route.startswith("/v1/models/"):
             _require_method(exchange, "GET")
             await self._list_models(exchange, route.removeprefix("/v1/models").strip("/"))

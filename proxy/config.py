@@ -50,6 +50,23 @@ class ProxyConfig(BaseModel):
     max_request_bytes: int = Field(
         default=64 * 2**20, ge=1024, description="Largest request body that is read; larger ones get a 413."
     )
+    body_timeout_s: float = Field(
+        default=60.0, gt=0, description="How long a request's body may take to arrive, in seconds; then a 408."
+    )
+    max_concurrent: int = Field(
+        default=8192, ge=1, description="Requests of agents that are served at the same time, held ones included."
+    )
+    max_queued: int = Field(
+        default=8192, ge=0, description="Further requests that wait for their turn; beyond them a 503 is the answer."
+    )
+    access_keys: Literal["auto", "required", "off"] = Field(
+        default="auto",
+        description="Whether agents must show a key, a session's or one of `weir key add`; auto: where the proxy "
+        "listens on an address that other machines can reach.",
+    )
+    finished_sessions: Literal["refuse", "allow"] = Field(
+        default="refuse", description="What becomes of calls to a session that was finished."
+    )
     keepalive_s: float = Field(
         default=15.0, gt=0, description="Silence after which a waiting client is sent a keepalive, in seconds."
     )

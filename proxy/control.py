@@ -11,6 +11,7 @@ import hmac
 import json
 import os
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import quote
@@ -24,13 +25,19 @@ from starlette.exceptions import HTTPException
 from weir.proxy.chat import error_object
 from weir.proxy.errors import BadKey, BadRequest, CallError, Conflict, NoSuchRoute, NotRecorded
 from weir.proxy.gate_control import GateControl, Pause, Resume
-from weir.proxy.sessions import SessionBook, is_name, key_hash, session_key
+from weir.proxy.keys import key_hash, session_key
+from weir.proxy.sessions import SessionBook, is_name
 from weir.store.catalog import Catalog
+from weir.store.catalog_budgets import find_budget
+from weir.store.catalog_rows import Budget, RewardRow
 from weir.store.errors import RewardConflict, SessionConflict, SessionUnknown, StoreError
 from weir.store.ids import new_id
 
 METRICS_TYPE = "text/plain; version=0.0.4"
 MAX_GROUP_SIZE = 2**31 - 1  # what an INTEGER of PostgreSQL holds
+MAX_COUNT = 2**53  # what every JSON reader keeps exactly
+MAX_SECONDS = 1e9
+MAX_REWARDS = 1000
 
 
 class _Body(BaseModel):
@@ -46,6 +53,14 @@ class _Body(BaseModel):
         return self
 
 
+class NewBudget(_Body):
+    """What a session may use in all; what is left out has no limit."""
+
+    max_calls: int | None = Field(default=None, ge=1, le=MAX_COUNT)
+    max_output_tokens: int | None = Field(default=None, ge=1, le=MAX_COUNT)
+    max_seconds: float | None = Field(default=None, gt=0, le=MAX_SECONDS)
+
+
 class NewSession(_Body):
     """POST /weir/sessions."""
 
@@ -54,6 +69,7 @@ class NewSession(_Body):
     task: dict[str, Any] | None = None
     group_size: int | None = Field(default=None, ge=1, le=MAX_GROUP_SIZE)
     metadata: dict[str, Any] = {}
+    budget: NewBudget = NewBudget()
 
 
 class FinishSession(_Body):
@@ -72,6 +88,12 @@ class NewReward(_Body):
     value: float = Field(allow_inf_nan=False)
     source: str = Field(min_length=1)
     idempotency_key: str = Field(min_length=1)
+
+
+class NewRewards(_Body):
+    """POST /weir/rewards/batch: all of them are attached, or none."""
+
+    rewards: list[NewReward] = Field(min_length=1, max_length=MAX_REWARDS)
 
 
 class Control:
@@ -100,7 +122,7 @@ class Control:
         for name in filter(None, (session_id, new.group)):
             if not is_name(name):
                 raise BadRequest(f"{name!r:.220} cannot name a session or group; use 1 to 200 printable characters")
-        group_id = new.group or await self._sessions.known_group(session_id) or new_id("group")
+        group_id = new.group or await self._sessions.registered_group(session_id) or new_id("group")
         key = session_key(self.key, session_id)
         await asyncio.to_thread(
             self._catalog.register_session,
@@ -110,8 +132,9 @@ class Control:
             group_size=new.group_size,
             metadata=new.metadata,
             key_hash=key_hash(key),
+            budget=Budget(**new.budget.model_dump()),
         )
-        self._sessions.learn(session_id, group_id)
+        await self._learn(session_id)
         url = f"{(self._public_url or base).rstrip('/')}/s/{quote(session_id, safe='')}/v1"
         return {"session": session_id, "group": group_id, "base_url": url, "api_key": key}
 
@@ -128,27 +151,43 @@ class Control:
             "info": row.info,
             "created_us": row.created_us,
             "finished_us": row.finished_us,
+            "budget": await self._budget_of(session_id) if row.has_budget else None,
         }
 
     async def finish(self, session_id: str, body: FinishSession) -> dict[str, Any]:
         """Say that a session has ended; one that was only seen, never registered, is registered by it."""
         await self._ensure_registered(session_id)
         await asyncio.to_thread(self._catalog.finish_session, session_id, status=body.status, info=body.info)
+        await self._learn(session_id)
         return {"session": session_id, "status": body.status}
 
-    async def reward(self, new: NewReward) -> dict[str, Any]:
-        """Attach a reward; False for one that was there already."""
-        await self._ensure_registered(new.session)
-        added = await asyncio.to_thread(
-            self._catalog.add_reward,
-            new.session,
-            call_id=new.call,
-            name=new.name,
-            value=new.value,
-            source=new.source,
-            idempotency_key=new.idempotency_key,
-        )
-        return {"session": new.session, "added": added}
+    async def reward(self, rewards: list[NewReward]) -> list[bool]:
+        """Attach rewards, all or none; for each, whether it is new or was there already."""
+        for session_id in {new.session for new in rewards}:
+            await self._ensure_registered(session_id)
+        rows = [
+            RewardRow(
+                session_id=new.session,
+                call_id=new.call,
+                name=new.name,
+                value=new.value,
+                source=new.source,
+                idempotency_key=new.idempotency_key,
+            )
+            for new in rewards
+        ]
+        return await asyncio.to_thread(self._catalog.add_rewards, rows)
+
+    async def _budget_of(self, session_id: str) -> dict[str, Any] | None:
+        budget = await asyncio.to_thread(find_budget, self._catalog, session_id)
+        if budget is None:
+            return None
+        return {name: value for name, value in asdict(budget).items() if name != "session_id"}
+
+    async def _learn(self, session_id: str) -> None:
+        row = await asyncio.to_thread(self._catalog.find_session, session_id)
+        if row is not None:
+            self._sessions.learn(row)
 
     async def _ensure_registered(self, session_id: str) -> None:
         group_id = self._sessions.seen_group(session_id)
@@ -190,7 +229,12 @@ def control_app(control: Control) -> FastAPI:
 
     @app.post("/weir/rewards", dependencies=locked)
     async def reward(body: NewReward) -> dict[str, Any]:
-        return await control.reward(body)
+        return {"session": body.session, "added": (await control.reward([body]))[0]}
+
+    @app.post("/weir/rewards/batch", dependencies=locked)
+    async def reward_batch(body: NewRewards) -> dict[str, Any]:
+        added = await control.reward(body.rewards)
+        return {"rewards": [{"session": r.session, "added": a} for r, a in zip(body.rewards, added, strict=True)]}
 
     _add_gate(app, control.gates, locked)
     _add_health(app, control)

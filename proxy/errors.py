@@ -11,7 +11,10 @@
         ├── UnknownModel      no such model here
         ├── ContextTooLong    the prompt does not fit the model's context
         ├── RequestTooLarge   the body is larger than the proxy reads
-        ├── BadKey            a session key that no session has, or a wrong control key
+        ├── BadKey            a key that was not given out for this, or none where one is needed
+        ├── SessionFinished   the session was finished, and is not added to
+        ├── BodyTooSlow       the body did not come in time
+        ├── Overloaded        as many requests wait as may wait
         ├── NoSuchRoute       path or method that the proxy does not serve
         ├── Conflict          contradicts what is already registered
         ├── Unavailable       nothing can answer now; worth trying again
@@ -87,6 +90,31 @@ class BadKey(CallError):
     status = 401
     kind = "authentication_error"
     code = "invalid_api_key"
+
+
+class SessionFinished(CallError):
+    """The session was finished: what it recorded stays as it was judged."""
+
+    status = 403
+    kind = "permission_error"
+    code = "session_finished"
+
+
+class BodyTooSlow(CallError):
+    """The request's body did not come within proxy.body_timeout_s."""
+
+    status = 408
+    kind = "invalid_request_error"
+    code = "body_too_slow"
+
+
+class Overloaded(CallError):
+    """proxy.max_concurrent requests are served and proxy.max_queued wait."""
+
+    status = 503
+    kind = "api_error"
+    code = "overloaded"
+    retry_after_s = 1.0
 
 
 class NoSuchRoute(CallError):

@@ -12,7 +12,9 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from weir.proxy.errors import CallError, RequestTooLarge
+from weir.proxy.admission import Place
+from weir.proxy.errors import BadRequest, BodyTooSlow, CallError, Overloaded, RequestTooLarge
+from weir.proxy.sessions import Names
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -30,6 +32,8 @@ class Exchange:
         self.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         self.answer_headers: dict[str, str] = {}
         self.client_left = False
+        self.key_names: Names | None = None  # the session whose key the request shows
+        self.place: Place | None = None  # among the requests that are served or wait
         self.started = False
         self._receive = receive
         self._send = send
@@ -38,20 +42,38 @@ class Exchange:
         self._last_sent = time.monotonic()
         self._watch: asyncio.Task[None] | None = None
 
-    async def body(self, limit_bytes: int) -> bytes:
-        """The whole request body. Raises `RequestTooLarge`, without reading the rest."""
+    @property
+    def queued(self) -> bool:
+        """Whether it waits for its turn."""
+        return self.place is not None and self.place.waits
+
+    async def turn(self) -> None:
+        """Return when it is this request's turn."""
+        if self.place is not None:
+            await self.place.turn()
+
+    async def body(self, limit_bytes: int, limit_s: float) -> bytes:
+        """The whole request body. Raises `RequestTooLarge` or `BodyTooSlow`, without reading the rest."""
+        try:
+            async with asyncio.timeout(limit_s):
+                return await self._read_body(limit_bytes)
+        except TimeoutError as error:
+            raise BodyTooSlow(f"the body did not arrive within {limit_s:g} s (proxy.body_timeout_s)") from error
+
+    async def _read_body(self, limit_bytes: int) -> bytes:
         parts: list[bytes] = []
-        size = int(self.headers.get("content-length") or 0)
+        announced = _content_length(self.headers.get("content-length", "0"))
+        size = 0
         more = True
         while more:
-            if size > limit_bytes:
+            if max(size, announced) > limit_bytes:
                 raise RequestTooLarge(f"the body is larger than {limit_bytes} bytes; shorten it")
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 self.client_left = True
                 raise asyncio.CancelledError
             parts.append(message.get("body", b""))
-            size = max(size, sum(map(len, parts)))
+            size += len(parts[-1])
             more = message.get("more_body", False)
         return b"".join(parts)
 
@@ -102,6 +124,8 @@ class Exchange:
         """Send an error as a whole answer; nothing where an answer has ended already."""
         if self._ended:
             return
+        if isinstance(error, RequestTooLarge | BodyTooSlow | Overloaded):
+            self.answer_headers["connection"] = "close"  # what is still to come of the body is not read
         if error.retry_after_s is not None:
             self.answer_headers["retry-after"] = f"{error.retry_after_s:g}"
         await self.answer(error.status, body)
@@ -129,6 +153,12 @@ class Exchange:
         if data:
             await self.start(200, content_type)
             await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+
+def _content_length(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise BadRequest(f"content-length is {text!r:.40}, not a number of bytes")
+    return int(text[:20])
 
 
 def json_keepalive(held: Callable[[], bool]) -> Callable[[], bytes]:

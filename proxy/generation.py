@@ -14,6 +14,7 @@ import logging
 from collections.abc import AsyncGenerator
 from typing import Any
 
+from weir.proxy.budgets import within
 from weir.proxy.capture import Finish, MalformedChunk
 from weir.proxy.config import ProxyConfig
 from weir.proxy.errors import (
@@ -45,7 +46,12 @@ class Generation:
         self._config = config
         self._metrics = metrics
 
-    async def run(self, call: Call) -> AsyncGenerator[int, None]:
+    def run(self, call: Call) -> AsyncGenerator[int, None]:
+        """The pieces of `_run`, as far as the budget of the call's session allows."""
+        pieces = self._run(call)
+        return pieces if call.allowance is None else within(pieces, call.capture, call.allowance)
+
+    async def _run(self, call: Call) -> AsyncGenerator[int, None]:
         """Fill the call's capture; yields the number of new tokens each time some came.
 
         Ends when the answer is complete. Raises `BadRequest`, `Unavailable` or `UpstreamFailed`; what was captured
@@ -91,7 +97,7 @@ class Generation:
             "sampling_params": sampling_params(call, self._stop_ids),
             "return_logprob": True,
             "logprob_start_len": -1,
-            "stream": call.request.stream,
+            "stream": call.request.stream or call.may_be_cut,
         }
         capture.begin_piece(rid)
         try:

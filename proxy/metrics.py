@@ -24,6 +24,12 @@ class Metrics:
         self.records_lost = Counter(
             "weir_records_lost", "Answers given although they could not be recorded.", registry=self._registry
         )
+        self.budget_endings = Counter(
+            "weir_budget_endings",
+            "Answers that a session's budget cut and calls it refused, by what was used up.",
+            ["by", "how"],
+            registry=self._registry,
+        )
         self.hold_seconds = Histogram(
             "weir_hold_seconds",
             "Time that calls waited at the gate.",

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
+from weir.proxy.budgets import Budgets
 from weir.proxy.dialect import Answer, Finished, TokenLogprob, Usage
 from weir.proxy.errors import NotRecorded
 from weir.proxy.metrics import Metrics
@@ -33,6 +34,7 @@ class Recorder:
         *,
         rendering: Rendering,
         memory: StitchMemory,
+        budgets: Budgets,
         log: LogWriter,
         answer_unrecorded: bool,
         metrics: Metrics,
@@ -42,6 +44,7 @@ class Recorder:
         self.records_lost = 0
         self._rendering = rendering
         self._memory = memory
+        self._budgets = budgets
         self._log = log
         self._answer_unrecorded = answer_unrecorded
         self._metrics = metrics
@@ -56,6 +59,8 @@ class Recorder:
         matched = stop if stop is not None else _single(finish.matched) if finish is not None else None
         reason = FinishReason.LENGTH if ended_by_length else FinishReason.STOP
         await self._record(call, record_of(call, reason, matched=matched, answer=answer))
+        if call.allowance is not None:
+            await self._budgets.settle(call.allowance, len(capture.ids), was_answered=True)
         self._remember(call, answer)
         return Finished(
             call_id=call.call_id,
@@ -97,6 +102,8 @@ class Recorder:
             await asyncio.wrap_future(self._log.append(record))
         except StoreError as failure:
             logger.error("an unfinished call was not recorded: %s", failure)
+        if call.allowance is not None:
+            await self._budgets.settle(call.allowance, len(call.capture.ids), was_answered=False)
 
     def _understood(self, call: Call) -> Answer:
         request = call.request

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from weir.proxy.budgets import Allowance
 from weir.proxy.capture import Capture
 from weir.proxy.dialect import Answer, CallRequest
 from weir.proxy.sessions import Membership
@@ -39,6 +40,7 @@ class Call:
     max_new_tokens: int
     started_us: int
     choice: int = 0
+    allowance: Allowance | None = None  # None: its session has no budget
     capture: Capture = field(default_factory=Capture)
     first_token_us: int | None = None
     held_us: int = 0
@@ -49,6 +51,11 @@ class Call:
     def was_held(self) -> bool:
         """Whether the gate stopped it, now or before."""
         return self.waiting or self.held_us > 0
+
+    @property
+    def may_be_cut(self) -> bool:
+        """Whether its time may end in the middle of the answer, so that what came by then is wanted."""
+        return self.allowance is not None and self.allowance.deadline is not None
 
 
 def sampling_params(call: Call, stop_ids: list[int]) -> dict[str, object]:

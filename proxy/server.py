@@ -21,13 +21,16 @@ from typing import Any
 
 import uvicorn
 
+from weir.proxy.admission import Admission
 from weir.proxy.app import App
+from weir.proxy.budgets import Budgets
 from weir.proxy.config import ProxyConfig
 from weir.proxy.control import Control, control_app, control_key
 from weir.proxy.errors import SetupError
 from weir.proxy.gate import Gate
 from weir.proxy.gate_control import GateControl
 from weir.proxy.generation import Generation
+from weir.proxy.keys import Keys, are_required
 from weir.proxy.listening import BACKLOG, raise_file_limit, url_of
 from weir.proxy.metrics import Metrics
 from weir.proxy.peers import Peers
@@ -77,14 +80,17 @@ class Proxy:
         self.draining = False
         self._waking: asyncio.Task[None] | None = None
         self.memory = StitchMemory(config.stitch_memory_bytes)
+        self.budgets = Budgets(self.catalog, self.metrics)
         self.recorder = Recorder(
             rendering=self.rendering,
             memory=self.memory,
+            budgets=self.budgets,
             log=self.log,
             answer_unrecorded=store.on_store_failure == "answer",
             metrics=self.metrics,
         )
-        sessions = SessionBook(self.catalog)
+        sessions = SessionBook(self.catalog, refuse_finished=config.finished_sessions == "refuse")
+        self.admission = Admission(config.max_concurrent, config.max_queued)
         self.serving = Serving(
             config=config,
             model_names=(model_name, *config.model_aliases),
@@ -93,6 +99,7 @@ class Proxy:
             memory=self.memory,
             generation=Generation(self.upstream, self.gate, self.rendering.stop_ids, config, self.metrics),
             sessions=sessions,
+            budgets=self.budgets,
             recorder=self.recorder,
             metrics=self.metrics,
         )
@@ -105,7 +112,13 @@ class Proxy:
             sessions=sessions,
             is_ready=self.is_ready,
         )
-        self.app = App(self.serving, control_app(control), self.metrics)
+        self.app = App(
+            self.serving,
+            control_app(control),
+            self.metrics,
+            keys=Keys(self.catalog, required=are_required(config.access_keys, config.host)),
+            admission=self.admission,
+        )
         self._watch_gauges()
 
     def state(self) -> dict[str, Any]:
@@ -148,6 +161,7 @@ class Proxy:
     async def close(self) -> None:
         """Close in the order in which calls depend on the parts; the log last."""
         await self.upstream.close()
+        await self.budgets.close()
         await asyncio.to_thread(self.log.close)
         self.catalog.close()
 
@@ -157,6 +171,7 @@ class Proxy:
     def _watch_gauges(self) -> None:
         watch = self.metrics.watch
         watch("weir_in_flight", "Pieces of calls that engines work on.", lambda: self.gate.in_flight)
+        watch("weir_queued", "Requests that wait for their turn.", lambda: self.admission.queued)
         watch("weir_held", "Calls that wait at the gate.", lambda: self.gate.held)
         watch("weir_gate_open", "1 while the gate is open.", lambda: self.gate.is_open)
         watch("weir_gate_expired", "Times that the gate opened by its limit.", lambda: self.gate.times_expired)

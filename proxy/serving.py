@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 
+from weir.proxy.budgets import Budgets
 from weir.proxy.config import ProxyConfig
 from weir.proxy.dialect import Dialect, Finished, Message
 from weir.proxy.errors import CallError, ContextTooLong, UnknownModel
@@ -43,6 +44,7 @@ class Serving:
         memory: StitchMemory,
         generation: Generation,
         sessions: SessionBook,
+        budgets: Budgets,
         recorder: Recorder,
         metrics: Metrics,
     ) -> None:
@@ -53,23 +55,26 @@ class Serving:
         self._memory = memory
         self._generation = generation
         self._sessions = sessions
+        self._budgets = budgets
         self._recorder = recorder
         self._metrics = metrics
 
     async def serve(self, exchange: Exchange, dialect: Dialect, names: Names) -> None:
         """Serve one request. Raises `CallError` where nothing was answered yet, and CancelledError from outside."""
         started_us = now_us()
-        body = await exchange.body(self._config.max_request_bytes)
+        body = await exchange.body(self._config.max_request_bytes, self._config.body_timeout_s)
         calls = await self._open(exchange, dialect, names, body, started_us)
         exchange.answer_headers["x-weir-call"] = calls[0].call_id
         exchange.answer_headers["x-weir-session"] = calls[0].membership.session_id
         try:
             if calls[0].request.stream:
                 exchange.attend(self._config.keepalive_s, lambda: dialect.keepalive, EVENTS)
+                await exchange.turn()
                 await self._answer_stream(exchange, dialect, calls)
             else:
-                were_held = json_keepalive(lambda: any(call.was_held for call in calls))
+                were_held = json_keepalive(lambda: exchange.queued or any(call.was_held for call in calls))
                 exchange.attend(self._config.keepalive_s, were_held, JSON)
+                await exchange.turn()
                 await self._answer_whole(exchange, dialect, calls)
         except asyncio.CancelledError:
             await self._recorder.cut(
@@ -87,17 +92,19 @@ class Serving:
     ) -> list[Call]:
         """From bytes to calls whose prompts, session and limits are known."""
         headers = exchange.headers
-        key_session = await self._sessions.by_key(headers.get("authorization"))
         request = dialect.parse(body, headers)
         if request.model not in self.model_names:
             raise UnknownModel(
                 f"The model {request.model!r:.200} is not served here; {self.model_names[0]!r} is.", param="model"
             )
         agent_ids = request.agent_ids | {name: headers[name] for name in AGENT_HEADERS if name in headers}
-        caller = identify(names, key_session, headers, request.session_hint, agent_ids)
+        caller = identify(names, exchange.key_names, headers, request.session_hint, agent_ids)
         self._refuse_hopeless(request.messages)
         prompt = plan_prompt(self._rendering, self._memory, request, caller.session_id)
         self._metrics.stitch.labels(result=prompt.stitch.value).inc()
+        membership = await self._sessions.membership(caller, prompt)
+        max_new_tokens = self._token_limit(len(prompt.ids), request.sampling.max_tokens)
+        allowance = await self._budgets.begin(membership, num_calls=1)
         return [
             Call(
                 call_id=new_id("call"),
@@ -106,9 +113,10 @@ class Serving:
                 user_agent=headers.get("user-agent"),
                 request=request,
                 prompt=prompt,
-                membership=await self._sessions.membership(caller, prompt),
+                membership=membership,
                 agent_ids=caller.agent_ids,
-                max_new_tokens=self._token_limit(len(prompt.ids), request.sampling.max_tokens),
+                max_new_tokens=max_new_tokens if allowance is None else allowance.capped(max_new_tokens),
+                allowance=allowance,
                 started_us=started_us,
             )
         ]

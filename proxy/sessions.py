@@ -2,31 +2,31 @@
 
 the path, a registered API key, the x-weir-session and x-weir-group headers, the dialect's own fields, else inference: a
 call that extends a known call joins its session, anything else opens one, and sessions with the same root prompt form a
-group. Invariant: identifiers that do not decide are kept as data; keys are kept as hashes only. Not here: control
-routes.
+group. Invariant: identifiers that do not decide are kept as data. Not here: keys (keys.py), control routes.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
+import time
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
 
 import numpy as np
 import xxhash
 
-from weir.proxy.errors import BadKey, BadRequest
+from weir.proxy.errors import BadRequest, SessionFinished
+from weir.proxy.polling import Polled
 from weir.proxy.stitching import Prompt
-from weir.store.catalog import Catalog
+from weir.store.catalog import Catalog, SessionRow
 from weir.store.ids import new_id
 from weir.store.records import SessionSource
 
-KEY_PREFIX = "weir-sk-"
 MAX_ID_LENGTH = 200
+POLL_S = 1.0
+CLOCKS_APART_US = 10_000_000  # how far the clocks of machines that share a catalog may differ
 _REMEMBERED = 16_384
 _T = TypeVar("_T")
 
@@ -56,6 +56,7 @@ class Membership:
     session_id: str
     source: SessionSource
     group_id: str
+    has_budget: bool = False
 
 
 def identify(
@@ -92,81 +93,109 @@ def is_name(text: str) -> bool:
     return 0 < len(text) <= MAX_ID_LENGTH and text.isprintable() and "/" not in text and text.strip() == text
 
 
+def now_us() -> int:
+    """Unix time in microseconds."""
+    return time.time_ns() // 1000
+
+
 def root_group(prompt_ids: list[int]) -> str:
     """The group of all sessions that start from these ids."""
     return "group_" + xxhash.xxh3_128_hexdigest(np.asarray(prompt_ids, dtype="<i4").tobytes())
 
 
-def session_key(control_key: str, session_id: str) -> str:
-    """The API key of a registered session: credential and name in one, the same each time it is asked for."""
-    digest = hmac.new(control_key.encode(), session_id.encode(), hashlib.sha256).hexdigest()
-    return KEY_PREFIX + digest[:40]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What is known of a session."""
+
+    group_id: str
+    is_finished: bool = False
+    has_budget: bool = False
 
 
-def key_hash(key: str) -> str:
-    """What is stored of a key."""
-    return hashlib.sha256(key.encode()).hexdigest()
+class Remembered(Generic[_T]):
+    """The last few thousand things that were kept, by name."""
+
+    def __init__(self) -> None:
+        self._things: OrderedDict[str, _T] = OrderedDict()
+
+    def get(self, name: str) -> _T | None:
+        """What is remembered of a name."""
+        return self._things.get(name)
+
+    def keep(self, name: str, thing: _T) -> None:
+        """Remember; the oldest is forgotten where there are too many."""
+        self._things[name] = thing
+        self._things.move_to_end(name)
+        if len(self._things) > _REMEMBERED:
+            self._things.popitem(last=False)
 
 
 class SessionBook:
-    """Groups of the sessions of late, and the registered ones in the catalog behind them."""
+    """The sessions of late, and the registered ones in the catalog behind them.
 
-    def __init__(self, catalog: Catalog) -> None:
+    What another process registers or finishes counts here after `POLL_S` at most.
+    """
+
+    def __init__(self, catalog: Catalog, *, refuse_finished: bool) -> None:
         self._catalog = catalog
-        self._groups: OrderedDict[str, str] = OrderedDict()
-        self._keys: OrderedDict[str, Names] = OrderedDict()
+        self._refuse_finished = refuse_finished
+        self._sessions: Remembered[Known] = Remembered()
+        self._polled = Polled(self._read_changes, POLL_S)
+        self._read_until_us = now_us()
 
-    async def by_key(self, authorization: str | None) -> Names | None:
-        """The session that a bearer key was made for; None for foreign keys. Raises `BadKey` for an unknown one."""
-        key = (authorization or "").removeprefix("Bearer ").strip()
-        if not key.startswith(KEY_PREFIX):
-            return None
-        hashed = key_hash(key)
-        names = self._keys.get(hashed)
-        if names is None:
-            row = await asyncio.to_thread(self._catalog.find_session_by_key, hashed)
-            if row is None:
-                raise BadKey("the API key has the form of a session's key, but no session was registered with it")
-            names = Names(session_id=row.session_id, group_id=row.group_id)
-            _keep(self._keys, hashed, names)
-        return names
-
-    async def known_group(self, session_id: str) -> str | None:
-        """The group of a session that was seen or registered before."""
-        group_id = self._groups.get(session_id)
-        if group_id is None:
-            row = await asyncio.to_thread(self._catalog.find_session, session_id)
-            if row is None:
-                return None
-            group_id = row.group_id
-            _keep(self._groups, session_id, group_id)
-        return group_id
-
-    def learn(self, session_id: str, group_id: str) -> None:
-        """A session was registered."""
-        _keep(self._groups, session_id, group_id)
+    def learn(self, row: SessionRow) -> Known:
+        """What the catalog says of a session."""
+        known = Known(group_id=row.group_id, is_finished=row.status is not None, has_budget=row.has_budget)
+        self._sessions.keep(row.session_id, known)
+        return known
 
     def seen_group(self, session_id: str) -> str | None:
         """The group of a session that had a call of late, registered or not."""
-        return self._groups.get(session_id)
+        known = self._sessions.get(session_id)
+        return None if known is None else known.group_id
+
+    async def registered_group(self, session_id: str) -> str | None:
+        """The group of a session that was seen or registered before."""
+        known = await self._known(session_id)
+        return None if known is None else known.group_id
 
     async def membership(self, caller: Caller, prompt: Prompt) -> Membership:
-        """Session and group of a call, once its prompt is known."""
+        """Session and group of a call, once its prompt is known. Raises `SessionFinished`."""
         session_id, group_id = caller.session_id, caller.group_id
-        known = prompt.known
-        if session_id is None and known is not None and prompt.continues:
-            session_id, group_id = known.session_id, group_id or known.group_id
+        parent = prompt.known
+        if session_id is None and parent is not None and prompt.continues:
+            session_id, group_id = parent.session_id, group_id or parent.group_id
         if session_id is None:
-            session_id = new_id("session")
-        elif group_id is None:
-            group_id = await self.known_group(session_id)
-        group_id = group_id or root_group(prompt.ids)
-        _keep(self._groups, session_id, group_id)
-        return Membership(session_id=session_id, source=caller.source, group_id=group_id)
+            session_id, known = new_id("session"), None
+        else:
+            known = await self._known(session_id)
+        if known is None:
+            known = Known(group_id=group_id or root_group(prompt.ids))
+        elif known.is_finished and self._refuse_finished:
+            raise SessionFinished(
+                f"The session {session_id} was finished, so it takes no more calls; register another one, or set "
+                "proxy.finished_sessions to allow them."
+            )
+        membership = Membership(
+            session_id=session_id,
+            source=caller.source,
+            group_id=group_id or known.group_id,
+            has_budget=known.has_budget,
+        )
+        self._sessions.keep(session_id, replace(known, group_id=membership.group_id))
+        return membership
 
+    async def _known(self, session_id: str) -> Known | None:
+        await self._polled.fresh()
+        known = self._sessions.get(session_id)
+        if known is None:
+            row = await asyncio.to_thread(self._catalog.find_session, session_id)
+            known = self.learn(row) if row is not None else None
+        return known
 
-def _keep(remembered: OrderedDict[str, _T], name: str, value: _T) -> None:
-    remembered[name] = value
-    remembered.move_to_end(name)
-    if len(remembered) > _REMEMBERED:
-        remembered.popitem(last=False)
+    async def _read_changes(self) -> None:
+        """Correct what is remembered by what the catalog says of sessions that changed since the last time."""
+        since_us, self._read_until_us = self._read_until_us - CLOCKS_APART_US, now_us()
+        for row in await asyncio.to_thread(self._catalog.sessions_changed_since, since_us):
+            if self._sessions.get(row.session_id) is not None:
+                self.learn(row)

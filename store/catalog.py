@@ -17,8 +17,25 @@ from sqlalchemy.exc import DatabaseError, IntegrityError, OperationalError
 
 from weir.store import catalog_schema as t
 from weir.store.catalog_engine import insert_if_absent, make_engine, now_us, only_one
-from weir.store.catalog_rows import EvaluationRow, GroupRow, RewardRow, RoundRow, SessionRow, VersionRow
-from weir.store.catalog_sessions import finished_of, insert_reward, insert_session, register_group, session_or_raise
+from weir.store.catalog_rows import (
+    NO_BUDGET,
+    Budget,
+    EvaluationRow,
+    GroupRow,
+    RewardRow,
+    RoundRow,
+    SessionRow,
+    VersionRow,
+)
+from weir.store.catalog_sessions import (
+    finished_of,
+    insert_budget,
+    insert_reward,
+    insert_session,
+    refuse_other_session,
+    register_group,
+    session_or_raise,
+)
 from weir.store.config import StoreConfig
 from weir.store.errors import (
     QueryRefused,
@@ -32,6 +49,9 @@ from weir.store.migrations import migrate
 
 __all__ = ["Catalog", "EvaluationRow", "GroupRow", "RewardRow", "RoundRow", "SessionRow", "VersionRow"]
 
+_SESSIONS = sa.select(
+    t.sessions, sa.exists().where(t.budgets.c.session_id == t.sessions.c.session_id).label("has_budget")
+)
 SQL_VARIABLES = 500  # ids in one IN list; SQLite takes no more than 32,766 variables
 
 
@@ -84,21 +104,19 @@ class Catalog:
         group_size: int | None,
         metadata: dict[str, Any],
         key_hash: str | None,
+        budget: Budget = NO_BUDGET,
     ) -> None:
         """Make a session, and its group when it is new. A group's task and size may come with any of its sessions."""
         with self._writers.begin() as connection:
             register_group(connection, group_id, task, group_size)
             found = connection.execute(sa.select(t.sessions).where(t.sessions.c.session_id == session_id)).first()
             given = {"group_id": group_id, "metadata": metadata, "key_hash": key_hash}
-            if found is None:
-                insert_session(connection, session_id, given)
+            if found is not None:
+                refuse_other_session(connection, found, given, budget)
                 return
-            for name, value in given.items():
-                if found._mapping[name] != value:
-                    raise SessionConflict(
-                        f"cannot register session {session_id}: it is there with {name} {found._mapping[name]!r}, "
-                        f"not {value!r}; choose another session id"
-                    )
+            insert_session(connection, session_id, given)
+            if budget != NO_BUDGET:
+                insert_budget(connection, session_id, budget)
 
     def find_session(self, session_id: str) -> SessionRow | None:
         """The session of this id."""
@@ -110,8 +128,14 @@ class Catalog:
 
     def _one_session(self, condition: sa.ColumnElement[bool]) -> SessionRow | None:
         with self._readers.begin() as connection:
-            row = connection.execute(sa.select(t.sessions).where(condition)).first()
+            row = connection.execute(_SESSIONS.where(condition)).first()
         return None if row is None else SessionRow(**row._mapping)
+
+    def sessions_changed_since(self, since_us: int) -> list[SessionRow]:
+        """The sessions that were registered or finished at that time or later."""
+        changed = (t.sessions.c.created_us >= since_us) | (t.sessions.c.finished_us >= since_us)
+        with self._readers.begin() as connection:
+            return [SessionRow(**row._mapping) for row in connection.execute(_SESSIONS.where(changed))]
 
     def finish_session(self, session_id: str, *, status: str, info: dict[str, Any]) -> None:
         """Say how a session ended. The first word counts; another status later is refused."""
@@ -142,12 +166,12 @@ class Catalog:
             source=source,
             idempotency_key=idempotency_key,
         )
-        return self.add_rewards([reward]) == 1
+        return self.add_rewards([reward]) == [True]
 
-    def add_rewards(self, rewards: Sequence[RewardRow]) -> int:
-        """Attach several in one transaction, all or none; how many were not there already. Raises as `add_reward`."""
+    def add_rewards(self, rewards: Sequence[RewardRow]) -> list[bool]:
+        """Attach several in one transaction, all or none; for each what `add_reward` says of it, and raises."""
         with self._writers.begin() as connection:
-            return sum(insert_reward(connection, reward) for reward in rewards)
+            return [insert_reward(connection, reward) for reward in rewards]
 
     def add_evaluations(self, evaluations: Sequence[EvaluationRow]) -> None:
         """Keep judgements; those of a (call, content hash) that is there already are left as they are."""

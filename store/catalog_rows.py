@@ -18,6 +18,43 @@ class SessionRow:
     status: str | None
     info: dict[str, Any] | None
     finished_us: int | None
+    has_budget: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What a session may use in all; None: as much as it likes. Seconds count from its first call."""
+
+    max_calls: int | None = None
+    max_output_tokens: int | None = None
+    max_seconds: float | None = None
+
+
+NO_BUDGET = Budget()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetRow:
+    """A session's budget and what its calls have used of it; `ended_by` names what ended it first."""
+
+    session_id: str
+    max_calls: int | None
+    max_output_tokens: int | None
+    max_seconds: float | None
+    calls: int
+    output_tokens: int
+    first_call_us: int | None
+    ended_by: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessKeyRow:
+    """A key that opens the proxy to agents; only its hash is kept. `revoked_us` is None while it is good."""
+
+    name: str
+    key_hash: str
+    created_us: int
+    revoked_us: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

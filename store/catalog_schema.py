@@ -84,10 +84,33 @@ sessions = Table(
     Column("group_id", String, ForeignKey("groups.group_id"), nullable=False, index=True),
     Column("metadata", JSON, nullable=False),
     Column("key_hash", String, unique=True),
-    Column("created_us", BigInteger, nullable=False),
+    Column("created_us", BigInteger, nullable=False, index=True),
     Column("status", String),  # none while it runs
     Column("info", JSON(none_as_null=True)),
-    Column("finished_us", BigInteger),
+    Column("finished_us", BigInteger, index=True),
+)
+
+# What a session may use, and what its calls have used so far.
+budgets = Table(
+    "budgets",
+    metadata,
+    Column("session_id", String, ForeignKey("sessions.session_id"), primary_key=True),
+    Column("max_calls", BigInteger),
+    Column("max_output_tokens", BigInteger),
+    Column("max_seconds", Float),
+    Column("calls", BigInteger, nullable=False),
+    Column("output_tokens", BigInteger, nullable=False),
+    Column("first_call_us", BigInteger),
+    Column("ended_by", String),  # what first cut an answer or refused a call
+)
+
+access_keys = Table(
+    "access_keys",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("key_hash", String, nullable=False, unique=True),
+    Column("created_us", BigInteger, nullable=False),
+    Column("revoked_us", BigInteger),
 )
 
 rewards = Table(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import sqlalchemy as sa
@@ -9,7 +10,7 @@ from sqlalchemy.exc import IntegrityError
 
 from weir.store import catalog_schema as t
 from weir.store.catalog_engine import now_us
-from weir.store.catalog_rows import RewardRow
+from weir.store.catalog_rows import Budget, RewardRow
 from weir.store.errors import RewardConflict, SessionConflict, SessionUnknown
 
 
@@ -39,6 +40,26 @@ def insert_session(connection: sa.Connection, session_id: str, given: dict[str, 
         raise SessionConflict(
             f"cannot register session {session_id}: its key belongs to another session; make a new key"
         ) from error
+
+
+def insert_budget(connection: sa.Connection, session_id: str, budget: Budget) -> None:
+    connection.execute(t.budgets.insert().values(session_id=session_id, calls=0, output_tokens=0, **asdict(budget)))
+
+
+def refuse_other_session(connection: sa.Connection, found: sa.Row[Any], given: dict[str, Any], budget: Budget) -> None:
+    """Registering again must say the same."""
+    row = connection.execute(sa.select(t.budgets).where(t.budgets.c.session_id == found.session_id)).first()
+    there = Budget(**{name: row._mapping[name] for name in asdict(budget)}) if row is not None else Budget()
+    for name, value, held in (
+        *((name, value, found._mapping[name]) for name, value in given.items()),
+        ("budget", budget, there),
+    ):
+        if held != value:
+            seen = "" if name == "key_hash" else f" {held!r}, not {value!r}"
+            raise SessionConflict(
+                f"cannot register session {found.session_id}: it is there with another {name}{seen and ':'}{seen}; "
+                "choose another session id"
+            )
 
 
 def session_or_raise(connection: sa.Connection, session_id: str, verb: str) -> sa.Row[Any]:

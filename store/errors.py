@@ -11,6 +11,8 @@ StoreError
 ├── SessionUnknown     no session of that name was registered or recorded
 ├── SessionConflict    the session or group is there already, and is different
 ├── RewardConflict     the idempotency key holds another reward
+├── KeyConflict        an access key of that name is there already
+├── KeyUnknown         there is no access key of that name
 ├── RoundConflict      the groups, or the round, belong to another claim
 ├── VersionConflict    the weight version is there already, and is different
 ├── VersionUnknown     a weight version that is not there, or that is not an integer
@@ -70,6 +72,18 @@ class SessionConflict(StoreError):
 
 class RewardConflict(StoreError):
     """The idempotency key was used before for another reward."""
+
+    exit_code = 2
+
+
+class KeyConflict(StoreError):
+    """A name belongs to one access key for ever."""
+
+    exit_code = 2
+
+
+class KeyUnknown(StoreError):
+    """There is no such access key."""
 
     exit_code = 2
 

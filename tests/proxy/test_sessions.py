@@ -8,7 +8,8 @@ import pytest
 from support_proxy import CONTROL_KEY
 from support_way import Way
 
-from weir.proxy.sessions import KEY_PREFIX, Names, identify
+from weir.proxy.keys import SESSION_PREFIX
+from weir.proxy.sessions import Names, identify
 from weir.store.records import SessionSource
 
 USER: Any = [{"role": "user", "content": "Hi"}]
@@ -85,7 +86,7 @@ def test_registering_again_gives_the_same_key_and_contradictions_are_refused(way
     body = {"session": "s1", "group": "g1", "group_size": 2}
     first = way.proxy.control("POST", "/weir/sessions", body).json()
     assert way.proxy.control("POST", "/weir/sessions", body).json() == first
-    assert first["api_key"].startswith(KEY_PREFIX)
+    assert first["api_key"].startswith(SESSION_PREFIX)
     assert way.proxy.control("POST", "/weir/sessions", {"session": "s1", "group": "g2"}).status_code == 409
     assert (
         way.proxy.control("POST", "/weir/sessions", {"session": "s2", "group": "g1", "group_size": 3}).status_code
@@ -97,7 +98,7 @@ def test_an_unknown_session_key_is_refused(way: Way) -> None:
     answer = way.proxy.post(
         "/v1/chat/completions",
         {"model": "weir", "messages": USER},
-        headers={"authorization": f"Bearer {KEY_PREFIX}nobody"},
+        headers={"authorization": f"Bearer {SESSION_PREFIX}nobody"},
     )
     assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
 

@@ -256,6 +256,6 @@ def test_several_rewards_are_kept_all_or_none(config: StoreConfig) -> None:
     second = RewardRow(session_id="s1", value=0.6, idempotency_key="2", **more)
     with pytest.raises(SessionUnknown):
         catalog.add_rewards([first, RewardRow(session_id="nobody", value=0.5, idempotency_key="1", **more)])
-    assert catalog.add_rewards([first, second]) == 2, "the refused batch left nothing behind"
-    assert catalog.add_rewards([first, second]) == 0
+    assert catalog.add_rewards([first, second]) == [True, True], "the refused batch left nothing behind"
+    assert catalog.add_rewards([first, second]) == [False, False]
     catalog.close()
