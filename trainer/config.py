@@ -98,7 +98,8 @@ class TrainerConfig(BaseModel):
     torch_threads: int = Field(default=1, ge=1, description="Threads of torch on a CPU; results depend on it.")
 
     proxy_urls: list[str] = Field(
-        default=[], description="Every proxy whose gate closes while engines load weights; unset: the one of [proxy]."
+        default=[],
+        description="Proxies whose gates close for a publish, besides those of the catalog; unset: that of [proxy].",
     )
     engine_urls: list[str] = Field(
         default=[], description="Every engine that is to serve the weights; unset: those of [engine]."

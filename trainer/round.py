@@ -196,7 +196,7 @@ class Trainer:
         """
         manifest = read_manifest(folder)
         self._enter(folder, manifest)
-        report = publish(folder, manifest.version, self.config, control_key(self.config, self.store))
+        report = publish(folder, manifest.version, self.config, control_key(self.config, self.store), self.catalog)
         if report.serving:
             self.catalog.set_published(manifest.version, time.time_ns() // 1000, report.serving)
             self.console.print(f"version {manifest.version} is served by {', '.join(report.serving)}")

@@ -26,6 +26,7 @@ from support_model import make_tiny_model
 from support_servers import start_engine
 from support_stack import CONTROL_KEY, Stack, running_stack
 
+from weir.store.catalog import Catalog
 from weir.store.compact import compact
 from weir.store.reader import connect, load_calls
 from weir.store.records import CallRecord, unpack_ids, unpack_logprobs
@@ -120,7 +121,11 @@ async def converse_while_publishing(stack: Stack, versions: list[Path]) -> None:
 
 def publish_version(stack: Stack, folder: Path, version: int) -> None:
     config = TrainerConfig(proxy_urls=[stack.proxy.url], engine_urls=stack.engine_urls)
-    report = publish(folder, version, config, CONTROL_KEY)
+    catalog = Catalog.open(stack.settings.store)
+    try:
+        report = publish(folder, version, config, CONTROL_KEY, catalog)
+    finally:
+        catalog.close()
     assert report.serving == stack.engine_urls and not report.failed
 
 

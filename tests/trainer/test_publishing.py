@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,6 +16,8 @@ from support_model import make_tiny_model
 from support_rounds import Judge, add_group, trainer_config
 from support_servers import EngineFactory, ServerProcess, find_free_port
 
+from weir.store import catalog_schema as t
+from weir.store.catalog_proxies import LEASE_S, seen_proxy
 from weir.store.config import StoreConfig
 from weir.trainer.errors import PublishFailed
 from weir.trainer.publishing import publish
@@ -160,10 +163,31 @@ def test_a_proxy_that_refuses_to_close_its_gate_stops_the_publish_and_opens_the_
         second.refuses = "/weir/pause"
         config = trainer_config(judge, engine_urls=[engine.url], proxy_urls=[proxy.url, second.url], control_key=KEY)
         with pytest.raises(PublishFailed, match="did not close its gate"):
-            publish(report.path, 1, config, KEY)
+            publish(report.path, 1, config, KEY, trainer.catalog)
     assert proxy.gate == "open"
     assert served_version(engine) == "0"
     assert answers(engine)
+    trainer.close()
+
+
+def test_proxies_that_live_in_the_catalog_close_and_open_with_the_named_ones_and_dead_ones_are_left_out(
+    tiny_model_dir: Path, store: StoreConfig, judge: Judge, proxy: Proxy, engine_server: EngineFactory
+) -> None:
+    engine = engine_server()
+    config = trainer_config(judge, engine_urls=[engine.url], proxy_urls=[proxy.url], control_key=KEY)
+    add_group(store, tiny_model_dir, "g1", [0.0, 1.0])
+    trainer = Trainer(config, store, model_path=tiny_model_dir)
+    nobody = f"http://127.0.0.1:{find_free_port()}"
+    with scripted_proxy() as listed:
+        for proxy_id, url in (("a", listed.url), ("b", listed.url), ("c", proxy.url), ("d", nobody)):
+            seen_proxy(trainer.catalog, proxy_id, url=url, writer=proxy_id)
+        almost_dead = time.time_ns() // 1000 - int((LEASE_S - 1) * 1e6)
+        with trainer.catalog.writing().begin() as connection:
+            connection.execute(t.proxies.update().where(t.proxies.c.proxy_id == "d").values(seen_us=almost_dead))
+        report = trainer.run_round()
+        assert report is not None and report.published.serving == [engine.url]
+        for each in (proxy, listed):
+            assert each.told == [("/weir/pause", {"mode": "continue"}), ("/weir/resume", {"weight_version": 1})]
     trainer.close()
 
 
