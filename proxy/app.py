@@ -10,18 +10,27 @@ import asyncio
 import logging
 import time
 
+from weir.proxy import messages
 from weir.proxy.admission import Admission
 from weir.proxy.chat import ChatDialect, models_body
 from weir.proxy.dialect import Dialect
-from weir.proxy.errors import CallError, NoSuchRoute, UnknownModel
+from weir.proxy.errors import BadRequest, CallError, NoSuchRoute, UnknownModel
 from weir.proxy.exchange import Exchange, Receive, Scope, Send
 from weir.proxy.keys import Keys
+from weir.proxy.messages_request import parse_for_count
 from weir.proxy.metrics import Metrics
+from weir.proxy.responses import ResponsesDialect
 from weir.proxy.serving import Serving
 from weir.proxy.sessions import Names
 
 CONTROL_PATHS = ("/weir/", "/healthz", "/readyz", "/metrics")
-DIALECTS: dict[str, Dialect] = {"/v1/chat/completions": ChatDialect()}
+CHAT, MESSAGES = ChatDialect(), messages.MessagesDialect()
+DIALECTS: dict[str, Dialect] = {
+    "/v1/chat/completions": CHAT,
+    "/v1/responses": ResponsesDialect(),
+    "/v1/messages": MESSAGES,
+}
+COUNT_TOKENS = "/v1/messages/count_tokens"
 
 logger = logging.getLogger("weir.proxy.app")
 
@@ -49,9 +58,13 @@ class App:
 
     async def _serve_agent(self, exchange: Exchange) -> None:
         route, names = split_path(exchange.path)
-        dialect = DIALECTS.get(route, DIALECTS["/v1/chat/completions"])
+        dialect = DIALECTS.get(route) or (MESSAGES if speaks_anthropic(exchange, route) else CHAT)
         try:
             await self._dispatch(exchange, route, names)
+        except RecursionError:
+            refusal = BadRequest("The body is nested too deeply.", code="invalid_json")
+            self._metrics.refused.labels(status="400").inc()
+            await exchange.fail(refusal, dialect.error(refusal))
         except CallError as error:
             self._metrics.refused.labels(status=str(error.status)).inc()
             await exchange.fail(error, dialect.error(error))
@@ -71,19 +84,30 @@ class App:
             _require_method(exchange, "POST")
             with self._admission.place() as exchange.place:
                 await self._serving.serve(exchange, dialect, names)
+        elif route == COUNT_TOKENS:
+            _require_method(exchange, "POST")
+            num_tokens = await self._serving.count_tokens(exchange, parse_for_count)
+            await exchange.answer(200, messages.count_body(num_tokens))
         elif route == "/v1/models" or route.startswith("/v1/models/"):
             _require_method(exchange, "GET")
             await self._list_models(exchange, route.removeprefix("/v1/models").strip("/"))
         else:
             raise NoSuchRoute(
-                f"Nothing is served at {route:.200}; the agents' routes are {', '.join(DIALECTS)}, /v1/models."
+                f"Nothing is served at {route:.200}; the agents' routes are {', '.join((*DIALECTS, COUNT_TOKENS))}, "
+                "/v1/models."
             )
 
     async def _list_models(self, exchange: Exchange, wanted: str) -> None:
         names = self._serving.model_names
         if wanted and wanted not in names:
             raise UnknownModel(f"The model {wanted!r:.200} is not served here; {names[0]!r} is.", param="model")
-        await exchange.answer(200, models_body(names, self._created_s, only=wanted or None))
+        body = messages.models_body if speaks_anthropic(exchange, exchange.path) else models_body
+        await exchange.answer(200, body(names, self._created_s, only=wanted or None))
+
+
+def speaks_anthropic(exchange: Exchange, route: str) -> bool:
+    """Whether a client of Anthropic's asks."""
+    return route.startswith("/v1/messages") or "anthropic-version" in exchange.headers
 
 
 def split_path(path: str) -> tuple[str, Names]:

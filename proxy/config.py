@@ -97,6 +97,9 @@ class ProxyConfig(BaseModel):
     stitch_memory_bytes: int = Field(
         default=256 * 2**20, ge=2**20, description="Memory for the token ids of recent calls that later turns continue."
     )
+    response_memory_bytes: int = Field(
+        default=64 * 2**20, ge=2**20, description="Memory for recent responses that later ones name by their id."
+    )
     shutdown_limit_s: float = Field(
         default=30.0, gt=0, description="How long calls in flight may take to finish after SIGTERM, in seconds."
     )

@@ -40,6 +40,16 @@ class ToolUse(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Thread:
+    """How a request is bound to others by ids. Of its messages the first are instructions, the next are inherited."""
+
+    previous: str | None  # the call whose answer it goes on from
+    num_instructions: int = 0  # messages that no later request inherits
+    num_inherited: int = 0  # messages of the earlier responses
+    kept: bool = True  # whether later requests may go on from its answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallRequest:
     """One request, free of its wire form. `messages` is empty exactly where `raw_prompts` is not."""
 
@@ -51,13 +61,14 @@ class CallRequest:
     parallel_tool_calls: bool = True
     raw_prompts: tuple[str | list[int], ...] = ()  # texts or token ids that are no conversation
     num_answers: int = 1  # to each prompt
-    previous_response: str | None = None  # the answer that the messages go on from
+    thread: Thread | None = None  # where requests go on from each other by ids
     stream: bool = False
     include_usage: bool = False
     logprobs: bool = False
     sampling: Sampling = Sampling()
     session_hint: str | None = None  # the dialect's own name of the session, where the agent gave one
     agent_ids: dict[str, str] = field(default_factory=dict)  # every identifier in the body
+    echo: dict[str, Any] = field(default_factory=dict)  # fields of the body that the answer repeats
 
     @property
     def parses_tools(self) -> bool:

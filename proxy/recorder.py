@@ -17,6 +17,7 @@ from weir.proxy.errors import NotRecorded
 from weir.proxy.metrics import Metrics
 from weir.proxy.recording import Call, record_of
 from weir.proxy.rendering import Rendering
+from weir.proxy.response_memory import ResponseMemory
 from weir.proxy.stitching import StitchMemory, known_call
 from weir.proxy.streaming import cut_at_stop
 from weir.store.errors import StoreError
@@ -35,6 +36,7 @@ class Recorder:
         rendering: Rendering,
         memory: StitchMemory,
         budgets: Budgets,
+        responses: ResponseMemory,
         log: LogWriter,
         answer_unrecorded: bool,
         metrics: Metrics,
@@ -45,6 +47,7 @@ class Recorder:
         self._rendering = rendering
         self._memory = memory
         self._budgets = budgets
+        self._responses = responses
         self._log = log
         self._answer_unrecorded = answer_unrecorded
         self._metrics = metrics
@@ -125,6 +128,7 @@ class Recorder:
         member = call.membership
         known = known_call(call.call_id, member.session_id, member.group_id, call.prompt, call.capture.ids, answer)
         self._memory.remember(known, call.prompt.digests)
+        self._responses.remember(call.call_id, call.request, answer)
 
     def _count(self, call: Call, finish: FinishReason) -> None:
         self.num_calls += 1

@@ -36,6 +36,7 @@ from weir.proxy.metrics import Metrics
 from weir.proxy.peers import Peers
 from weir.proxy.recorder import Recorder
 from weir.proxy.rendering import context_length, open_rendering
+from weir.proxy.response_memory import ResponseMemory
 from weir.proxy.serving import Serving
 from weir.proxy.sessions import SessionBook
 from weir.proxy.stitching import StitchMemory
@@ -81,9 +82,11 @@ class Proxy:
         self._waking: asyncio.Task[None] | None = None
         self.memory = StitchMemory(config.stitch_memory_bytes)
         self.budgets = Budgets(self.catalog, self.metrics)
+        self.responses = ResponseMemory(config.response_memory_bytes)
         self.recorder = Recorder(
             rendering=self.rendering,
             memory=self.memory,
+            responses=self.responses,
             budgets=self.budgets,
             log=self.log,
             answer_unrecorded=store.on_store_failure == "answer",
@@ -97,6 +100,7 @@ class Proxy:
             max_model_len=_max_model_len(config, model_path),
             rendering=self.rendering,
             memory=self.memory,
+            responses=self.responses,
             generation=Generation(self.upstream, self.gate, self.rendering.stop_ids, config, self.metrics),
             sessions=sessions,
             budgets=self.budgets,

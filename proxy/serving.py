@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from weir.proxy.budgets import Budgets
 from weir.proxy.config import ProxyConfig
-from weir.proxy.dialect import Dialect, Finished, Message
+from weir.proxy.dialect import CallRequest, Dialect, Finished, Message
 from weir.proxy.errors import CallError, ContextTooLong, UnknownModel
 from weir.proxy.exchange import EVENTS, JSON, Exchange, json_keepalive
 from weir.proxy.generation import Generation
@@ -21,6 +21,7 @@ from weir.proxy.metrics import Metrics
 from weir.proxy.recorder import Recorder
 from weir.proxy.recording import Call, now_us
 from weir.proxy.rendering import Rendering
+from weir.proxy.response_memory import ResponseMemory, continued
 from weir.proxy.sending import Sending, name_version, together
 from weir.proxy.sessions import Names, SessionBook, identify
 from weir.proxy.stitching import StitchMemory, plan_prompt
@@ -42,6 +43,7 @@ class Serving:
         max_model_len: int,
         rendering: Rendering,
         memory: StitchMemory,
+        responses: ResponseMemory,
         generation: Generation,
         sessions: SessionBook,
         budgets: Budgets,
@@ -53,6 +55,7 @@ class Serving:
         self._max_model_len = max_model_len
         self._rendering = rendering
         self._memory = memory
+        self._responses = responses
         self._generation = generation
         self._sessions = sessions
         self._budgets = budgets
@@ -92,14 +95,9 @@ class Serving:
     ) -> list[Call]:
         """From bytes to calls whose prompts, session and limits are known."""
         headers = exchange.headers
-        request = dialect.parse(body, headers)
-        if request.model not in self.model_names:
-            raise UnknownModel(
-                f"The model {request.model!r:.200} is not served here; {self.model_names[0]!r} is.", param="model"
-            )
+        request = self._request(dialect.parse(body, headers))
         agent_ids = request.agent_ids | {name: headers[name] for name in AGENT_HEADERS if name in headers}
         caller = identify(names, exchange.key_names, headers, request.session_hint, agent_ids)
-        self._refuse_hopeless(request.messages)
         prompt = plan_prompt(self._rendering, self._memory, request, caller.session_id)
         self._metrics.stitch.labels(result=prompt.stitch.value).inc()
         membership = await self._sessions.membership(caller, prompt)
@@ -120,6 +118,23 @@ class Serving:
                 started_us=started_us,
             )
         ]
+
+    async def count_tokens(self, exchange: Exchange, parse: Callable[[bytes, Mapping[str, str]], CallRequest]) -> int:
+        """The number of prompt tokens that a request would have, without calling the model."""
+        body = await exchange.body(self._config.max_request_bytes, self._config.body_timeout_s)
+        request = self._request(parse(body, exchange.headers))
+        return len(plan_prompt(self._rendering, self._memory, request, None).ids)
+
+    def _request(self, request: CallRequest) -> CallRequest:
+        """A request that this proxy can serve, with the conversation that it goes on from."""
+        if request.model not in self.model_names:
+            raise UnknownModel(
+                f"The model {request.model!r:.200} is not served here; {self.model_names[0]!r} is.", param="model"
+            )
+        if request.thread is not None and request.thread.previous is not None:
+            request = continued(request, self._responses.history(request.thread.previous))
+        self._refuse_hopeless(request.messages)
+        return request
 
     def _refuse_hopeless(self, messages: Sequence[Message]) -> None:
         """What cannot fit is not tokenised, which would take seconds from everybody: every token is the longest one."""
