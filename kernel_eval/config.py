@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -49,6 +50,12 @@ class KernelEvalConfig(BaseModel):
     evaluation_timeout_s: float = Field(
         default=300.0, gt=0, description="Wall time of one evaluation; then its judge is ended."
     )
+    target: Literal["sm_80", "sm_86", "sm_89", "sm_90", "sm_100"] = Field(
+        default="sm_90", description="Architecture that kernels are compiled for where there is no GPU."
+    )
+    compile_timeout_s: float = Field(
+        default=60.0, gt=0, description="Wall time for compiling all kernels of a candidate."
+    )
     guard_bytes: int = Field(
         default=65536, ge=64, multiple_of=64, description="Guard zone on each side of every tensor."
     )
@@ -75,4 +82,6 @@ class KernelEvalConfig(BaseModel):
             call_timeout_s=self.call_timeout_s,
             reference_timeout_s=self.reference_timeout_s,
             guard_bytes=self.guard_bytes,
+            compile_timeout_s=self.compile_timeout_s,
+            target=self.target,
         )

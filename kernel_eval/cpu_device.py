@@ -1,13 +1,12 @@
 """Sources that say "cuda" run on the CPU: a torch function mode that maps the device wherever torch is asked for it.
 
 Used for candidates and for the task's own code, because both are usually written for a GPU. `x.is_cuda` is true under
-it, since candidates assert that. It is not a fake GPU: streams, events and device properties stay absent, and
-`policy.py` names those that make a candidate impossible to judge.
+it and `x.device` is a CUDA device, since candidates assert that. What `torch.cuda` answers in a worker is in
+`stub_driver.py`.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +14,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 _is_cuda = torch.Tensor.is_cuda.__get__  # type: ignore[attr-defined]
+_device = torch.Tensor.device.__get__
+_CUDA = torch.device("cuda", 0)
 
 
 def _is_gpu(value: Any) -> bool:
@@ -31,6 +32,8 @@ class CpuForCuda(TorchFunctionMode):
     ) -> Any:
         if func == _is_cuda:  # a slot wrapper is made anew each time it is looked up
             return True
+        if func == _device:
+            return _CUDA
         if func is torch.Tensor.cuda:
             return args[0]
         kwargs = kwargs or {}
@@ -43,10 +46,3 @@ class CpuForCuda(TorchFunctionMode):
     def call(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The call itself, on the CPU."""
         return func(*args, **kwargs)
-
-
-def replace_device_calls() -> None:
-    """For a worker, once: what candidates call around a launch, and means nothing on a CPU, does nothing."""
-    torch.cuda.synchronize = lambda device=None: None
-    torch.cuda.device = lambda device: contextlib.nullcontext()  # type: ignore[assignment,misc,return-value]
-    torch.nn.Module.cuda = lambda module, device=None: module  # type: ignore[assignment]

@@ -26,6 +26,7 @@ from weir.kernel_eval.frames import ChannelClosed, FrameError, receive, send
 from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.sandbox_level import SandboxLevel
 
+ASSEMBLER = "assembler"  # a role
 _GRACE_S = 0.5  # between a worker's closing its channel and its being killed
 
 
@@ -44,6 +45,7 @@ class Spawn(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Lease holder to forkserver: fork a child. Descriptors: its channel, and what its stdout and stderr go to."""
 
     limits: Limits
+    role: str = ""  # where a forkserver has children of several kinds
 
 
 class End(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -75,10 +77,10 @@ class _Child:
 
 
 class Forkserver:
-    """The loop. `run_child(limits, channel, tmp)` is what a child does; it need not return."""
+    """The loop. `run_child(spawn, channel, tmp)` is what a child does; it need not return."""
 
     def __init__(
-        self, control: socket.socket, level: SandboxLevel, run_child: Callable[[Limits, socket.socket, str], None]
+        self, control: socket.socket, level: SandboxLevel, run_child: Callable[[Spawn, socket.socket, str], None]
     ) -> None:
         self._control = control
         self._level = level
@@ -134,21 +136,21 @@ class Forkserver:
         if isinstance(message, End):
             child.kill_at = time.monotonic() + min(message.grace_s, _GRACE_S)
         elif isinstance(message, Spawn):
-            self._fork(child, message.limits, fds)
+            self._fork(child, message, fds)
 
-    def _fork(self, child: _Child, limits: Limits, fds: list[int]) -> None:
+    def _fork(self, child: _Child, spawn: Spawn, fds: list[int]) -> None:
         if self._level is not SandboxLevel.BUBBLEWRAP:
             child.tmp = tempfile.mkdtemp(prefix="weir-kernel-eval-")
         with sandbox.pid_namespace_for_children(self._level):
             pid = os.fork()
             if pid == 0:
-                self._become_child(limits, fds, child.tmp or sandbox.worker_tmp())
+                self._become_child(spawn, fds, child.tmp or sandbox.worker_tmp())
         child.pid, child.pidfd = pid, os.pidfd_open(pid)
         self._selector.register(child.pidfd, selectors.EVENT_READ, child)
         for fd in fds:
             os.close(fd)
 
-    def _become_child(self, limits: Limits, fds: list[int], tmp: str) -> None:
+    def _become_child(self, spawn: Spawn, fds: list[int], tmp: str) -> None:
         status = 1
         try:
             os.setsid()
@@ -159,7 +161,7 @@ class Forkserver:
             os.dup2(output_fd, 2)
             os.dup2(channel_fd, 3)
             os.closerange(4, 1 << 16)
-            self._run_child(limits, socket.socket(fileno=3), tmp)
+            self._run_child(spawn, socket.socket(fileno=3), tmp)
             status = 0
         finally:
             os._exit(status)

@@ -18,21 +18,23 @@ import torch
 from weir.kernel_eval import policy
 from weir.kernel_eval.arena import Arena, UnsupportedValue
 from weir.kernel_eval.compare import Difference, compare
+from weir.kernel_eval.compilation import Compilation
 from weir.kernel_eval.judgement import Found, Job, Judgement
+from weir.kernel_eval.leases import Leases
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reference import Expected, InvalidReference, Reference, UnsupportedReference
 from weir.kernel_eval.reward import Stage
 from weir.kernel_eval.seeds import derive_seed
 from weir.kernel_eval.worker_channel import WorkerChannel, ZygoteLost
-from weir.kernel_eval.worker_messages import Answered, Call, Done, Init, Load, Output, WriteAgain
+from weir.kernel_eval.worker_messages import Answered, Call, Compile, Done, Init, Load, Output, WriteAgain
 
 
-def judge(job: Job, lease: socket.socket) -> Judgement:
+def judge(job: Job, leases: Leases) -> Judgement:
     """One evaluation, from the candidate's source to a judgement. Raises only what is our own mistake."""
     started = time.monotonic()
     evaluation = _Evaluation(job)
     try:
-        evaluation.run(lease)
+        evaluation.run(leases)
         stage, fault, message = Stage.CORRECT, None, ""
     except Found as found:
         stage, fault, message = found.stage, found.fault, found.message
@@ -42,9 +44,9 @@ def judge(job: Job, lease: socket.socket) -> Judgement:
     except UnsupportedReference as error:
         stage, fault, message = Stage.NOTHING, Fault.UNSUPPORTED, str(error)
     except ZygoteLost:
-        stage, fault, message = Stage.NOTHING, Fault.SERVER_ERROR, "the process that forks workers is gone"
+        stage, fault, message = Stage.NOTHING, Fault.SERVER_ERROR, "a process that forks workers is gone"
     finally:
-        lease.close()
+        leases.close()
         evaluation.close()
     return Judgement(
         stage=stage,
@@ -70,13 +72,32 @@ class _Evaluation:
         self._arenas: list[Arena] = []
         self._answers: list[list[torch.Tensor]] = []
         self._call_ms: list[float] = []
+        self._launched: set[str] = set()
         self.trials = 0
         self.details: dict[str, Any] = {}
 
-    def run(self, lease: socket.socket) -> None:
+    def run(self, leases: Leases) -> None:
         """Return if the candidate is correct. Raises `Found` and the errors of the reference."""
         self._check_source()
         reference = _reference(self._job.reference_src, self._limits.reference_timeout_s)
+        compilation = Compilation(leases.compiler, leases.assembler, self._limits)
+        try:
+            self._start_compiling(compilation, reference)
+            self._run_trials(leases.worker, reference)
+            self.details["compile"] = compilation.finish(frozenset(self._launched))
+        finally:
+            compilation.close()
+
+    def _start_compiling(self, compilation: Compilation, reference: Reference) -> None:
+        """Inputs of its own, which no trial has."""
+        secret = self._job.secret
+        init = self._arena(reference.init_arguments(derive_seed(secret, "init")), [])
+        call = self._arena(reference.inputs(derive_seed(secret, "inputs", "compile")), [])
+        seed = derive_seed(secret, "weights")
+        message = Compile(self._job.candidate_src, self._limits.target, init.spec, call.spec, seed)
+        compilation.start(message, (init.fd, call.fd))
+
+    def _run_trials(self, lease: socket.socket, reference: Reference) -> None:
         worker = WorkerChannel(lease, self._limits)
         try:
             self._ask_all(worker, reference)
@@ -135,6 +156,7 @@ class _Evaluation:
         started = time.perf_counter()
         answer = worker.ask(Call(arena.spec), Answered, "call", self._limits.call_timeout_s, arena.fd)
         self._call_ms.append((time.perf_counter() - started) * 1e3)
+        self._launched.update(answer.kernels)
         _check_conduct(answer, arena, expected)
         _check_form(answer.outputs, expected.outputs)
         outputs = arena.take_outputs()

@@ -13,10 +13,10 @@ import sys
 import traceback
 
 from weir.kernel_eval import linux
-from weir.kernel_eval.forkserver import Forkserver, Ready
+from weir.kernel_eval.forkserver import Forkserver, Ready, Spawn
 from weir.kernel_eval.frames import ChannelClosed, receive, send
 from weir.kernel_eval.judgement import Job, Judgement
-from weir.kernel_eval.limits import Limits
+from weir.kernel_eval.leases import Leases
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
 from weir.kernel_eval.sandbox_level import SandboxLevel
@@ -37,7 +37,7 @@ def main(fd: int, level: SandboxLevel) -> None:
     Forkserver(control, level, serve_jobs).serve()
 
 
-def serve_jobs(limits: Limits, channel: socket.socket, folder: str) -> None:
+def serve_jobs(spawn: Spawn, channel: socket.socket, folder: str) -> None:
     """In a judge: one job after the other, until the server closes the channel."""
     from weir.kernel_eval.judge import judge
 
@@ -48,7 +48,7 @@ def serve_jobs(limits: Limits, channel: socket.socket, folder: str) -> None:
         except ChannelClosed:
             return
         try:
-            judgement = judge(job, socket.socket(fileno=fds[0]))
+            judgement = judge(job, Leases(*(socket.socket(fileno=fd) for fd in fds)))
         except Exception as error:  # the process's edge: it is reported, with its traceback
             judgement = Judgement(
                 stage=Stage.NOTHING,

@@ -1,4 +1,4 @@
-"""What one evaluation may use. Travels from the server to the judge, and on to the process that forks the worker."""
+"""What one evaluation may use, and what it is for. Goes from the server to the judge, and to whoever forks workers."""
 
 from __future__ import annotations
 
@@ -16,3 +16,5 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     call_timeout_s: float
     reference_timeout_s: float
     guard_bytes: int
+    compile_timeout_s: float
+    target: str  # a name in `targets.TARGETS`: what kernels are compiled for

@@ -12,20 +12,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-_BF16 = "the interpreter's arithmetic with bfloat16 is wrong without saying so"
-_FP8 = "the interpreter has no trustworthy 8-bit floats"
-_NO_DRIVER = "there is no GPU driver to ask"
 UNSUPPORTED_NAMES = {
-    "bfloat16": _BF16,
-    "bf16": _BF16,
-    "float8e4nv": _FP8,
-    "float8e5": _FP8,
-    "float8_e4m3fn": _FP8,
-    "float8_e5m2": _FP8,
-    "libdevice": "the interpreter has no libdevice",
     "inline_asm_elementwise": "the interpreter has no assembler",
-    "get_device_properties": _NO_DRIVER,
-    "current_stream": _NO_DRIVER,
     "load_inline": "there is no CUDA compiler",
 }
 

@@ -1,4 +1,4 @@
-"""The processes behind the server: one forkserver of workers, one of judges, and as many judges as there are slots.
+"""The processes behind the server: forkservers of workers, compile workers and judges, and one judge for each slot.
 
 Runs in the server's event loop and never blocks it. Invariant: at any time there are `num_slots` judges, or they are
 being made again; a job ends with a judgement, however its processes died (`server_error` after one more attempt).
@@ -22,6 +22,7 @@ from weir.kernel_eval.config import KernelEvalConfig
 from weir.kernel_eval.forkserver import Lease, Ready, Spawn
 from weir.kernel_eval.frames import ChannelClosed, FrameError, read_frame, write_frame
 from weir.kernel_eval.judgement import Job, Judgement
+from weir.kernel_eval.leases import Leases
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
 from weir.kernel_eval.sandbox_level import SandboxLevel
@@ -34,8 +35,9 @@ _ATTEMPTS = 2
 class ForkserverProcess:
     """One forkserver, started again whenever it dies."""
 
-    def __init__(self, module: str, level: SandboxLevel) -> None:
+    def __init__(self, module: str, level: SandboxLevel, *arguments: str) -> None:
         self._module = module
+        self._arguments = arguments
         self._level = level
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
@@ -84,7 +86,7 @@ class ForkserverProcess:
     async def _run_once(self) -> None:
         control, theirs = socket.socketpair()
         with theirs:
-            arguments = ("-m", self._module, str(theirs.fileno()), self._level.value)
+            arguments = ("-m", self._module, str(theirs.fileno()), self._level.value, *self._arguments)
             own = {"PATH": os.environ.get("PATH", "/usr/bin:/bin")}  # bubblewrap may be anywhere
             if self._level is not SandboxLevel.BUBBLEWRAP:
                 self._folder = tempfile.TemporaryDirectory(prefix="weir-kernel-eval-", ignore_cleanup_errors=True)
@@ -143,6 +145,7 @@ class Pool:
     def __init__(self, config: KernelEvalConfig, level: SandboxLevel) -> None:
         self._config = config
         self.zygote = ForkserverProcess("weir.kernel_eval.zygote", level)
+        self.compilers = ForkserverProcess("weir.kernel_eval.compile_zygote", level, config.target)
         self.judges = ForkserverProcess("weir.kernel_eval.judge_process", level)
         self._slots = asyncio.Semaphore(config.num_slots)
         self._idle: list[JudgeSlot] = []
@@ -151,8 +154,13 @@ class Pool:
         self.running = 0
 
     def start(self) -> None:
-        """Start both forkservers; evaluations wait until they are ready."""
-        self._tasks = [asyncio.create_task(self.zygote.run()), asyncio.create_task(self.judges.run())]
+        """Start the forkservers; evaluations wait until they are ready."""
+        self._tasks = [asyncio.create_task(server.run()) for server in self.forkservers]
+
+    @property
+    def forkservers(self) -> tuple[ForkserverProcess, ...]:
+        """Of workers, compile workers and judges."""
+        return self.zygote, self.compilers, self.judges
 
     async def close(self) -> None:
         """End every process. May be called twice."""
@@ -182,9 +190,11 @@ class Pool:
     async def _attempt(self, job: Job) -> Judgement:
         slot = await self._take_slot()
         try:
-            lease = await self.zygote.lease()
-            with lease:
-                await write_frame(slot.channel, job, (lease.fileno(),))
+            leases = await self._take_leases()
+            try:
+                await write_frame(slot.channel, job, tuple(lease.fileno() for lease in leases))
+            finally:
+                leases.close()
             async with asyncio.timeout(self._config.evaluation_timeout_s):
                 judgement = await read_frame(slot.channel, Judgement)
         except (ChannelClosed, FrameError, OSError) as error:
@@ -199,6 +209,10 @@ class Pool:
             raise
         self._idle.append(slot)
         return judgement
+
+    async def _take_leases(self) -> Leases:
+        worker = await self.zygote.lease()
+        return Leases(worker, await self.compilers.lease(), await self.compilers.lease())
 
     def _end_idle_judges(self) -> None:
         while self._idle:

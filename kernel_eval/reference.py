@@ -18,7 +18,7 @@ import torch
 from weir.kernel_eval.cpu_device import CpuForCuda
 from weir.kernel_eval.seeds import seed_everything
 
-_UNJUDGEABLE = (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
+_UNJUDGEABLE = (torch.float8_e4m3fn, torch.float8_e5m2)
 
 
 class InvalidReference(Exception):
@@ -121,7 +121,9 @@ def _check_supported(values: list[Any]) -> None:
         if isinstance(value, list | tuple):
             _check_supported(list(value))
         elif isinstance(value, torch.Tensor) and value.dtype in _UNJUDGEABLE:
-            raise UnsupportedReference(f"the task uses {value.dtype}, with which the interpreter is silently wrong")
+            raise UnsupportedReference(
+                f"the task uses {value.dtype}, which tasks may not take or give; kernels may use it within"
+            )
 
 
 def _to_float64(value: Any) -> Any:

@@ -58,7 +58,8 @@ def readable_folders() -> tuple[str, ...]:
     """What an interpreter with torch and Triton needs to read, and this package."""
     own = Path(__file__).resolve().parent
     interpreter = Path(sys.executable).resolve().parent
-    folders = [*_SYSTEM_FOLDERS, sys.base_prefix, sys.prefix, *site.getsitepackages(), str(interpreter), str(own)]
+    packages = [*site.getsitepackages(), *(path for path in sys.path if path.endswith("-packages"))]  # .pth files too
+    folders = [*_SYSTEM_FOLDERS, sys.base_prefix, sys.prefix, *packages, str(interpreter), str(own)]
     return tuple(dict.fromkeys(folder for folder in folders if Path(folder).exists()))
 
 

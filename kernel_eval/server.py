@@ -75,18 +75,19 @@ class EvalServer:
 
     async def health(self, request: Request) -> Response:
         """GET /health: 200 when evaluations are taken, 503 while processes start."""
-        zygote, judges = self.pool.zygote, self.pool.judges
-        ready = zygote.is_up and judges.is_up
+        zygote = self.pool.zygote
+        ready = all(server.is_up for server in self.pool.forkservers)
         state = {
             "ready": ready,
             "sandbox": self._level,
             "seccomp": bool(zygote.ready and zygote.ready.seccomp),
             "mode": "interpreter",
             "backends": ["triton"],
+            "target": self._config.target,
             "slots": self._config.num_slots,
             "running": self.pool.running,
             "queue": self.pool.waiting,
-            "zygotes": [{"pid": p.pid, "up": p.is_up, "starts": p.num_starts} for p in (zygote, judges)],
+            "zygotes": [{"pid": p.pid, "up": p.is_up, "starts": p.num_starts} for p in self.pool.forkservers],
             "uptime_s": round(time.monotonic() - self._started, 3),
         }
         return _json(state, 200 if ready else 503)

@@ -1,4 +1,4 @@
-"""What a zygote does once, so that no worker pays for the first use of kernels, seeds, arenas and guards."""
+"""What the zygotes do once, so that no worker pays for the first use of kernels, compiler, seeds, arenas and guards."""
 
 from __future__ import annotations
 
@@ -49,3 +49,12 @@ def warm_up() -> None:
                 _product[(1,)](x, out, BLOCK=16)
             arena.flat_view(memory, shared.spec.outputs[0]).copy_(out)
             allocations.take_overrun()
+
+
+def compile_all() -> None:
+    """The same kernels, for a process in which Triton compiles."""
+    seed_everything(0)
+    x = torch.ones(256)
+    _elementwise.warmup(x, x, 256, BLOCK=256, grid=(1,))
+    _reductions.warmup(x, x, BLOCK=256, grid=(1,))
+    _product.warmup(x, x, BLOCK=16, grid=(1,))

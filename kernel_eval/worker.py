@@ -13,22 +13,21 @@ import os
 import socket
 import sys
 import traceback
-import types
 from collections.abc import Callable
 from mmap import mmap
 from typing import Any
 
 import torch
-import triton
 from triton.runtime.errors import InterpreterError
-from triton.runtime.interpreter import GridExecutor
+from triton.runtime.interpreter import InterpretedFunction
 
-from weir.kernel_eval import arena
-from weir.kernel_eval.cpu_device import replace_device_calls
+from weir.kernel_eval import arena, autotune, stub_driver
+from weir.kernel_eval.candidate import entry_point, kernel_id, load_candidate
 from weir.kernel_eval.frames import ChannelClosed, receive, send
 from weir.kernel_eval.guarded import GuardedAllocations
 from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.seeds import seed_everything
+from weir.kernel_eval.targets import TARGETS
 from weir.kernel_eval.worker_messages import (
     Answered,
     ArenaSpec,
@@ -44,24 +43,30 @@ from weir.kernel_eval.worker_messages import (
 
 _TEXT_CHARS = 2000
 _TRACEBACK_CHARS = 4000
-_FILE_NAME = "candidate.py"
 
 
-class LaunchCounter:
-    """Counts launches of Triton kernels in this process."""
+class Launches:
+    """The Triton kernels that were launched in this process and returned."""
 
     def __init__(self) -> None:
-        self.count = 0
+        self._kernels: list[str] = []
 
     def install(self) -> None:
-        """Every launch in the interpreter goes through `GridExecutor.__call__`."""
-        launch = GridExecutor.__call__
+        """Every launch in the interpreter, autotuned ones included, goes through `InterpretedFunction.run`."""
+        run = InterpretedFunction.run
 
-        def counted(executor: Any, *args: Any, **kwargs: Any) -> None:
-            self.count += 1
-            launch(executor, *args, **kwargs)
+        def recorded(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+            result = run(kernel, *args, grid=grid, warmup=warmup, **kwargs)
+            if not warmup:
+                self._kernels.append(kernel_id(kernel.fn))
+            return result
 
-        GridExecutor.__call__ = counted
+        InterpretedFunction.run = recorded
+
+    def take(self) -> list[str]:
+        """Those since the last time, in order."""
+        taken, self._kernels = self._kernels, []
+        return taken
 
 
 class Worker:
@@ -69,9 +74,10 @@ class Worker:
 
     def __init__(self, channel: socket.socket, limits: Limits, folder: str) -> None:
         self._channel = channel
+        self._target = limits.target
         self._folder = folder
         self._allocations = GuardedAllocations(limits.guard_bytes)
-        self._launches = LaunchCounter()
+        self._launches = Launches()
         self._entry: Any = None
         self._model: Any = None
         self._answers: list[tuple[mmap, ArenaSpec, list[torch.Tensor]]] = []
@@ -79,8 +85,8 @@ class Worker:
     def serve(self) -> None:
         """Until the judge closes the channel."""
         self._launches.install()
-        replace_device_calls()
-        _use_first_config_of_autotune()
+        stub_driver.install(TARGETS[self._target])
+        autotune.install()
         while True:
             try:
                 message: FromJudge
@@ -108,16 +114,9 @@ class Worker:
         send(self._channel, reply)
 
     def _load(self, source: str) -> Done | Failed:
-        path = f"{self._folder}/{_FILE_NAME}"
-        with open(path, "w", encoding="utf-8") as file:  # the interpreter reads a kernel's source from its file
-            file.write(source)
-        module = types.ModuleType("candidate")
-        module.__file__ = path
-        sys.modules["candidate"] = module
         with self._allocations:
-            exec(compile(source, path, "exec"), module.__dict__)
-        self._entry = getattr(module, "ModelNew", None)
-        if not callable(self._entry):
+            self._entry = entry_point(load_candidate(source, self._folder))
+        if self._entry is None:
             return Failed("entry_point", "AttributeError", "the candidate defines no class ModelNew", "")
         return Done()
 
@@ -131,15 +130,17 @@ class Worker:
     def _call(self, call: Call, fd: int) -> Answered:
         memory = arena.attach(call.arena, fd)
         arguments = arena.read_value(memory, call.arena.arguments)
-        launches_before = self._launches.count
+        self._launches.take()
         with self._allocations:
             answer = self._model(*arguments)
         outputs = list(answer) if isinstance(answer, list | tuple) else [answer]
         self._answers.append((memory, call.arena, outputs))
         self._write(memory, call.arena, outputs)
+        launched = self._launches.take()
         return Answered(
             tuple(_describe_output(output, arguments) for output in outputs),
-            self._launches.count - launches_before,
+            len(launched),
+            tuple(dict.fromkeys(launched)),
             self._allocations.take_overrun(),
         )
 
@@ -193,9 +194,3 @@ def _describe_output(output: Any, arguments: Any) -> Output:
         tuple(output.shape),
         output.numel() > 0 and output.untyped_storage().data_ptr() in storages,
     )
-
-
-def _use_first_config_of_autotune() -> None:
-    """Timing configurations against each other needs a GPU's driver; one configuration does not."""
-    autotune = triton.autotune
-    triton.autotune = lambda configs, *args, **kwargs: autotune(configs[:1], *args, **kwargs)

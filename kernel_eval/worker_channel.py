@@ -51,11 +51,24 @@ class WorkerChannel:
         self, message: msgspec.Struct, kind: type[Reply], phase: Phase, timeout_s: float, fd: int | None = None
     ) -> Reply:
         """One question and its answer. Raises `Found` for anything but an answer of `kind`, and `ZygoteLost`."""
+        self._channel.settimeout(timeout_s)
         try:
-            self._channel.settimeout(timeout_s)
-            send(self._channel, message, () if fd is None else (fd,))
+            self.tell(message, () if fd is None else (fd,))
+        except TimeoutError:
+            raise verdict.from_timeout(phase, timeout_s) from None
+        except ChannelClosed:
+            raise verdict.from_exit(self.end(_GRACE_S), phase, self._limits) from None
+        return self.hear(kind, phase, timeout_s)
+
+    def tell(self, message: msgspec.Struct, fds: tuple[int, ...]) -> None:
+        """One question; `hear` has its answer."""
+        send(self._channel, message, fds)
+
+    def hear(self, kind: type[Reply], phase: Phase, timeout_s: float, max_bytes: int = _MAX_REPLY_BYTES) -> Reply:
+        """The answer to one question. Raises as `ask` does."""
+        try:
             reply: FromWorker
-            reply, fds = receive(self._channel, FromWorker, timeout_s, _MAX_REPLY_BYTES)  # type: ignore[arg-type]
+            reply, fds = receive(self._channel, FromWorker, timeout_s, max_bytes)  # type: ignore[arg-type]
             for stray in fds:
                 os.close(stray)
         except TimeoutError:

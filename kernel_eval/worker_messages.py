@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-Phase = Literal["load", "entry_point", "init", "call"]
+Phase = Literal["load", "entry_point", "init", "call", "compile"]
 
 
 class TensorSpec(msgspec.Struct, frozen=True, tag="tensor"):
@@ -87,6 +87,7 @@ class Answered(msgspec.Struct, frozen=True, tag=True):
 
     outputs: tuple[Output, ...]
     launches: int  # of Triton kernels, during this call
+    kernels: tuple[str, ...] = ()  # which of them returned, each once: name and line (`candidate.kernel_id`)
     overrun: str | None = None  # a guard zone around one of the candidate's own tensors that was written to
 
 
@@ -102,5 +103,51 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     out_of_memory: bool = False
 
 
+class Compile(msgspec.Struct, frozen=True, tag=True):
+    """Judge to a compile worker: import this, construct ModelNew, call it, and compile what it would launch.
+
+    Two descriptors: the arena of the constructor's arguments, then that of one call's.
+    """
+
+    source: str
+    target: str
+    init: ArenaSpec
+    call: ArenaSpec
+    weight_seed: int
+
+
+class BuiltKernel(msgspec.Struct, frozen=True):
+    """Compile worker: a kernel as assembly text (PTX), which the judge has assembled elsewhere."""
+
+    kernel: str
+    assembly: str
+    shared_bytes: int
+    num_warps: int
+    num_stages: int
+
+
+class RefusedKernel(msgspec.Struct, frozen=True):
+    """Compile worker: a kernel that cannot be built or launched for the target, and what the compiler says of it."""
+
+    kernel: str
+    reason: Literal["compile", "arch", "shared_memory", "launch"]
+    message: str
+
+
+class Compiled(msgspec.Struct, frozen=True, tag=True):
+    """Compile worker: all that was launched. `stopped` names what ended the model's call early, if something did."""
+
+    built: tuple[BuiltKernel, ...]
+    refused: tuple[RefusedKernel, ...]
+    stopped: str | None = None
+
+
+class Assemble(msgspec.Struct, frozen=True, tag=True):
+    """Judge to an assembler: this text, for this architecture; what ptxas prints is the answer."""
+
+    assembly: str
+    target: str
+
+
 FromJudge = Load | Init | Call | WriteAgain
-FromWorker = Done | Answered | Failed
+FromWorker = Done | Answered | Failed | Compiled

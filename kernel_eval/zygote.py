@@ -14,9 +14,8 @@ import sys
 from collections.abc import Callable
 
 from weir.kernel_eval import linux, sandbox, seccomp
-from weir.kernel_eval.forkserver import Forkserver, Ready
+from weir.kernel_eval.forkserver import Forkserver, Ready, Spawn
 from weir.kernel_eval.frames import send
-from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.sandbox_level import SandboxLevel
 
 
@@ -25,10 +24,12 @@ def main(fd: int, level: SandboxLevel) -> None:
     linux.die_with_parent()
     import torch
 
-    from weir.kernel_eval import worker  # noqa: F401 - imported here, once, for every worker
+    from weir.kernel_eval import libdevice, narrow_floats, worker  # noqa: F401 - worker: imported once, for every one
     from weir.kernel_eval.warm_up import warm_up
 
     torch.set_num_threads(1)
+    narrow_floats.install()
+    libdevice.install()
     warm_up()
     seccomp_load = seccomp.build()
     gc.collect()
@@ -39,13 +40,13 @@ def main(fd: int, level: SandboxLevel) -> None:
 
 
 def run_worker(
-    level: SandboxLevel, seccomp_load: Callable[[], None] | None, limits: Limits, channel: socket.socket, folder: str
+    level: SandboxLevel, seccomp_load: Callable[[], None] | None, spawn: Spawn, channel: socket.socket, folder: str
 ) -> None:
     """In the child: contain it first, then let it work."""
     from weir.kernel_eval import worker
 
-    sandbox.contain(level, limits, folder, seccomp_load)
-    worker.run(limits, channel, folder)
+    sandbox.contain(level, spawn.limits, folder, seccomp_load)
+    worker.run(spawn.limits, channel, folder)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,130 @@
+"""A judge's hold on the compilation of one candidate, which runs beside its trials.
+
+A compile worker (untrusted) turns the candidate's launches into PTX, an assembler (contained, no code of the
+candidate's) turns that into figures. Invariant: the outcome can only lower a verdict. A kernel that was launched in a
+trial must have been built; a worker that stays silent, lies or dies earns nothing by it, since being correct is
+decided by the trials alone.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from typing import Any
+
+from weir.kernel_eval.forkserver import ASSEMBLER, End, Exited, Spawn
+from weir.kernel_eval.frames import MAX_FRAME_BYTES, ChannelClosed, receive, send
+from weir.kernel_eval.judgement import Found
+from weir.kernel_eval.limits import Limits
+from weir.kernel_eval.protocol import Fault
+from weir.kernel_eval.ptxas_report import Usage, parse_usage
+from weir.kernel_eval.reward import Stage
+from weir.kernel_eval.worker_channel import WorkerChannel, ZygoteLost
+from weir.kernel_eval.worker_messages import Assemble, BuiltKernel, Compile, Compiled, RefusedKernel
+
+_MAX_PRINTED_BYTES = 64 << 10
+_FAULTS = {
+    "compile": Fault.TRITON_COMPILE_ERROR,
+    "arch": Fault.UNSUPPORTED_ARCH,
+    "shared_memory": Fault.SHARED_MEM_EXCEEDED,
+    "launch": Fault.LAUNCH_FAILURE,
+}
+
+
+class Compilation:
+    """One candidate, from `start` to `finish`. `close` must be called."""
+
+    def __init__(self, worker_lease: socket.socket, assembler_lease: socket.socket, limits: Limits) -> None:
+        self._limits = limits
+        self._assembler_lease = assembler_lease
+        self._started = time.monotonic()
+        self._worker = WorkerChannel(worker_lease, limits)
+
+    def start(self, message: Compile, fds: tuple[int, ...]) -> None:
+        """Set it going."""
+        self._worker.tell(message, fds)
+
+    def finish(self, launched: frozenset[str]) -> dict[str, Any]:
+        """Wait for the end; what to report. Raises `Found` where a launched kernel is not built for the target."""
+        left_s = self._started + self._limits.compile_timeout_s - time.monotonic()
+        compiled = self._worker.hear(Compiled, "compile", max(left_s, 0.001), MAX_FRAME_BYTES)
+        self._worker.end()
+        for refused in compiled.refused:
+            if refused.kernel in launched:
+                raise _refused(refused, self._limits.target, self._worker.output_tail())
+        missing = sorted(launched - {built.kernel for built in compiled.built})
+        if missing:
+            raise _not_reached(missing, compiled.stopped)
+        kernels = [self._describe(built) for built in compiled.built]
+        return {
+            "target": self._limits.target,
+            "kernels": kernels,
+            "seconds": round(time.monotonic() - self._started, 4),
+        }
+
+    def close(self) -> None:
+        """Give back descriptors; whoever still runs is ended with its lease."""
+        self._worker.close()
+        self._assembler_lease.close()
+
+    def _describe(self, built: BuiltKernel) -> dict[str, Any]:
+        usage = self._assemble(built)
+        return {
+            "kernel": built.kernel,
+            "shared_bytes": built.shared_bytes + usage.static_shared_bytes,
+            "num_warps": built.num_warps,
+            "num_stages": built.num_stages,
+            "registers": usage.registers,
+            "stack_bytes": usage.stack_bytes,
+            "spill_bytes": usage.spill_store_bytes + usage.spill_load_bytes,
+        }
+
+    def _assemble(self, built: BuiltKernel) -> Usage:
+        message = Assemble(built.assembly, self._limits.target)
+        printed, exit_code = self._run_assembler(message)
+        usage = parse_usage(printed) if exit_code == 0 else None
+        if usage is None:
+            text = f"ptxas ended with {exit_code} for {built.kernel}: {printed[-2000:]}"
+            raise Found(Stage.LOADED, Fault.TRITON_COMPILE_ERROR, text, phase="compile")
+        return usage
+
+    def _run_assembler(self, message: Assemble) -> tuple[str, int | None]:
+        """What ptxas printed, and its exit code; None where a signal or a time limit ended it."""
+        output_fd = os.memfd_create("weir-assembler", os.MFD_CLOEXEC)
+        channel, child_end = socket.socketpair()
+        try:
+            with channel, child_end:
+                spawn = Spawn(limits=self._limits, role=ASSEMBLER)
+                send(self._assembler_lease, spawn, (child_end.fileno(), output_fd))
+                send(channel, message)
+                exited = self._await_exit()
+            return os.pread(output_fd, _MAX_PRINTED_BYTES, 0).decode(errors="replace"), exited.exit_code
+        except ChannelClosed as error:
+            raise ZygoteLost from error
+        finally:
+            os.close(output_fd)
+
+    def _await_exit(self) -> Exited:
+        try:
+            exited, _ = receive(self._assembler_lease, Exited, self._limits.compile_timeout_s)
+        except TimeoutError:
+            send(self._assembler_lease, End())
+            exited, _ = receive(self._assembler_lease, Exited)
+        return exited
+
+
+def _refused(refused: RefusedKernel, target: str, printed: str) -> Found:
+    message = f"{refused.kernel} for {target}: {refused.message}"
+    details = {"compiler_output": printed} if printed else {}
+    return Found(Stage.LOADED, _FAULTS[refused.reason], message, phase="compile", **details)
+
+
+def _not_reached(missing: list[str], stopped: str | None) -> Found:
+    why = f": the model's call ended there with {stopped}" if stopped else ""
+    return Found(
+        Stage.NOTHING,
+        Fault.UNSUPPORTED,
+        f"{', '.join(missing)} could not be compiled without running other kernels first{why}",
+        phase="compile",
+    )

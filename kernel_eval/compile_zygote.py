@@ -1,0 +1,64 @@
+"""`python -m weir.kernel_eval.compile_zygote FD LEVEL TARGET`: the forkserver of compile workers and assemblers.
+
+A process of its own beside the zygote of workers, because Triton decides at import whether its own library is
+interpreted or compiled. Like that one it must stay single-threaded and hold nothing that a candidate may not see.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import os
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Callable
+
+from weir.kernel_eval import linux, sandbox, seccomp
+from weir.kernel_eval.forkserver import ASSEMBLER, Forkserver, Ready, Spawn
+from weir.kernel_eval.frames import send
+from weir.kernel_eval.sandbox_level import SandboxLevel
+from weir.kernel_eval.targets import TARGETS
+
+
+def main(fd: int, level: SandboxLevel, target: str) -> None:
+    """Import what compile workers need, say so, and fork until the server is gone."""
+    linux.die_with_parent()
+    os.environ.pop("TRITON_INTERPRET", None)
+    import torch
+
+    from weir.kernel_eval import assembler, compile_worker  # noqa: F401 - imported here, once, for every child
+
+    torch.set_num_threads(1)
+    compile_worker.prepare()
+    own_tmp = sandbox.worker_tmp() if level is SandboxLevel.BUBBLEWRAP else tempfile.gettempdir()
+    folder = tempfile.mkdtemp(dir=own_tmp)
+    compile_worker.warm_up(TARGETS[target], folder)
+    shutil.rmtree(folder)
+    filters = {"": seccomp.build(), ASSEMBLER: seccomp.build(allowed=("execve",))}
+    gc.collect()
+    gc.freeze()
+    control = socket.socket(fileno=fd)
+    send(control, Ready(pid=os.getpid(), seccomp=filters[""] is not None))
+    Forkserver(control, level, functools.partial(run_child, level, filters)).serve()
+
+
+def run_child(
+    level: SandboxLevel,
+    filters: dict[str, Callable[[], None] | None],
+    spawn: Spawn,
+    channel: socket.socket,
+    folder: str,
+) -> None:
+    """In the child: contain it first, then let it work."""
+    from weir.kernel_eval import assembler, compile_worker
+
+    sandbox.contain(level, spawn.limits, folder, filters[spawn.role])
+    if spawn.role == ASSEMBLER:
+        assembler.run(channel, folder)
+    compile_worker.run(channel, folder)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), SandboxLevel(sys.argv[2]), sys.argv[3])
