@@ -52,7 +52,7 @@ BROKEN = [
     ("        return out", "        return out.double()", "dtype_mismatch", 0.1),
     ("        return out", "        return out / 0", "non_finite", 0.3),
     ("tl.maximum(x, 0.0)", "tl.minimum(x, 0.0)", "output_mismatch", 0.3),
-    ("tl.maximum(x, 0.0)", "x.to(tl.bfloat16)", "unsupported", None),
+    ("import triton\n", "import triton\nfrom torch.utils.cpp_extension import load_inline\n", "unsupported", None),
 ]
 
 
@@ -76,7 +76,7 @@ def test_a_broken_candidate_is_told_why(
         (task(forward="'text'"), "invalid_reference"),
         (task(inputs="1 / 0"), "invalid_reference"),
         ("class Model: pass", "invalid_reference"),
-        (task(inputs="[torch.randn(8, dtype=torch.bfloat16)]"), "unsupported"),
+        (task(inputs="[torch.randn(8).to(torch.float8_e5m2)]"), "unsupported"),
     ],
 )
 def test_a_task_that_cannot_be_judged_is_never_the_candidates_fault(
