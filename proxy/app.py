@@ -89,7 +89,7 @@ class App:
             num_tokens = await self._serving.count_tokens(exchange, parse_for_count)
             await exchange.answer(200, messages.count_body(num_tokens))
         elif route == "/v1/models" or route.startswith("/v1/models/"):
-            _require_method(exchange, "GET")
+            _require_method(exchange, "GET", "HEAD")
             await self._list_models(exchange, route.removeprefix("/v1/models").strip("/"))
         else:
             raise NoSuchRoute(
@@ -123,6 +123,7 @@ def split_path(path: str) -> tuple[str, Names]:
     return rest.rstrip("/"), Names(session_id=session_id, group_id=group_id)
 
 
-def _require_method(exchange: Exchange, method: str) -> None:
-    if exchange.method != method:
-        raise NoSuchRoute(f"{exchange.path:.200} takes {method}, not {exchange.method:.20}.", status=405)
+def _require_method(exchange: Exchange, *methods: str) -> None:
+    if exchange.method not in methods:
+        exchange.answer_headers["allow"] = ", ".join(methods)
+        raise NoSuchRoute(f"{exchange.path:.200} takes {methods[0]}, not {exchange.method:.20}.", status=405)

@@ -1,99 +1,27 @@
-"""The control routes: sessions, rewards, the gate, health and metrics. FastAPI, with a credential of its own.
+"""What the control routes do with sessions and rewards, and the control key.
 
-Invariant: every route under /weir asks for the control key, compared in constant time; an agent's key opens none of
-them. Errors have the one form that agents' errors have. Not here: the data path.
+Not here: HTTP (control_routes.py), the gate (gate_control.py), the data path.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hmac
-import json
 import os
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any
 from urllib.parse import quote
 
-from fastapi import Depends, FastAPI, Header, Request, Response
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field, model_validator
-from starlette.exceptions import HTTPException
-
-from weir.proxy.chat import error_object
-from weir.proxy.errors import BadKey, BadRequest, CallError, Conflict, NoSuchRoute, NotRecorded
-from weir.proxy.gate_control import GateControl, Pause, Resume
+from weir.proxy.control_bodies import FinishSession, NewReward, NewSession
+from weir.proxy.errors import BadRequest, NoSuchRoute
+from weir.proxy.gate_control import GateControl
 from weir.proxy.keys import key_hash, session_key
 from weir.proxy.sessions import SessionBook, is_name
 from weir.store.catalog import Catalog
 from weir.store.catalog_budgets import find_budget
 from weir.store.catalog_rows import Budget, RewardRow
-from weir.store.errors import RewardConflict, SessionConflict, SessionUnknown, StoreError
 from weir.store.ids import new_id
-
-METRICS_TYPE = "text/plain; version=0.0.4"
-MAX_GROUP_SIZE = 2**31 - 1  # what an INTEGER of PostgreSQL holds
-MAX_COUNT = 2**53  # what every JSON reader keeps exactly
-MAX_SECONDS = 1e9
-MAX_REWARDS = 1000
-
-
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    @model_validator(mode="after")
-    def _is_storable(self) -> Self:
-        """Refuse what Python's JSON reads and neither databases nor JSON's own readers do: NaN and half characters."""
-        try:
-            json.dumps(self.model_dump(), allow_nan=False, ensure_ascii=False).encode()
-        except ValueError as error:
-            raise ValueError(f"this is not JSON that can be stored: {error}") from error
-        return self
-
-
-class NewBudget(_Body):
-    """What a session may use in all; what is left out has no limit."""
-
-    max_calls: int | None = Field(default=None, ge=1, le=MAX_COUNT)
-    max_output_tokens: int | None = Field(default=None, ge=1, le=MAX_COUNT)
-    max_seconds: float | None = Field(default=None, gt=0, le=MAX_SECONDS)
-
-
-class NewSession(_Body):
-    """POST /weir/sessions."""
-
-    session: str | None = None
-    group: str | None = None
-    task: dict[str, Any] | None = None
-    group_size: int | None = Field(default=None, ge=1, le=MAX_GROUP_SIZE)
-    metadata: dict[str, Any] = {}
-    budget: NewBudget = NewBudget()
-
-
-class FinishSession(_Body):
-    """POST /weir/sessions/{id}/finish."""
-
-    status: Literal["done", "failed"] = "done"
-    info: dict[str, Any] = {}
-
-
-class NewReward(_Body):
-    """POST /weir/rewards."""
-
-    session: str
-    call: str | None = None
-    name: str = Field(min_length=1)
-    value: float = Field(allow_inf_nan=False)
-    source: str = Field(min_length=1)
-    idempotency_key: str = Field(min_length=1)
-
-
-class NewRewards(_Body):
-    """POST /weir/rewards/batch: all of them are attached, or none."""
-
-    rewards: list[NewReward] = Field(min_length=1, max_length=MAX_REWARDS)
 
 
 class Control:
@@ -202,123 +130,6 @@ class Control:
             metadata={},
             key_hash=None,
         )
-
-
-def control_app(control: Control) -> FastAPI:
-    """The FastAPI application of the control routes."""
-    app = FastAPI(title="Weir proxy: control", docs_url=None, redoc_url=None, openapi_url=None)
-
-    def authorised(authorization: Annotated[str, Header()] = "") -> None:
-        given = authorization.removeprefix("Bearer ").strip()
-        if not hmac.compare_digest(given.encode(), control.key.encode()):
-            raise BadKey("the control key is missing or wrong; it is in control.key in the store's folder")
-
-    locked = [Depends(authorised)]
-
-    @app.post("/weir/sessions", dependencies=locked)
-    async def register(body: NewSession, request: Request) -> dict[str, Any]:
-        return await control.register(body, str(request.base_url))
-
-    @app.get("/weir/sessions/{session_id}", dependencies=locked)
-    async def show(session_id: str) -> dict[str, Any]:
-        return await control.show(session_id)
-
-    @app.post("/weir/sessions/{session_id}/finish", dependencies=locked)
-    async def finish(session_id: str, body: FinishSession | None = None) -> dict[str, Any]:
-        return await control.finish(session_id, body or FinishSession())
-
-    @app.post("/weir/rewards", dependencies=locked)
-    async def reward(body: NewReward) -> dict[str, Any]:
-        return {"session": body.session, "added": (await control.reward([body]))[0]}
-
-    @app.post("/weir/rewards/batch", dependencies=locked)
-    async def reward_batch(body: NewRewards) -> dict[str, Any]:
-        added = await control.reward(body.rewards)
-        return {"rewards": [{"session": r.session, "added": a} for r, a in zip(body.rewards, added, strict=True)]}
-
-    _add_gate(app, control.gates, locked)
-    _add_health(app, control)
-    _add_errors(app)
-    return app
-
-
-def _add_gate(app: FastAPI, gates: GateControl, locked: list[Any]) -> None:
-    """The gate of the whole proxy; under /weir/worker that of this worker alone, which its peers ask for."""
-
-    @app.get("/weir/state", dependencies=locked)
-    async def state() -> dict[str, Any]:
-        return await gates.state()
-
-    @app.post("/weir/pause", dependencies=locked)
-    async def pause(body: Pause | None = None) -> dict[str, Any]:
-        return await gates.pause(body or Pause())
-
-    @app.post("/weir/resume", dependencies=locked)
-    async def resume(body: Resume | None = None) -> dict[str, Any]:
-        return await gates.resume(body or Resume())
-
-    @app.get("/weir/worker/state", dependencies=locked)
-    async def worker_state() -> dict[str, Any]:
-        return gates.state_here()
-
-    @app.post("/weir/worker/pause", dependencies=locked)
-    async def pause_worker(body: Pause) -> dict[str, Any]:
-        return await gates.pause_here(body)
-
-    @app.post("/weir/worker/resume", dependencies=locked)
-    async def resume_worker(body: Resume) -> dict[str, Any]:
-        return gates.resume_here(body)
-
-    @app.get("/weir/worker/metrics", dependencies=locked)
-    async def worker_metrics() -> Response:
-        return Response(gates.exposition_here(), media_type=METRICS_TYPE)
-
-
-def _add_health(app: FastAPI, control: Control) -> None:
-    @app.get("/healthz")
-    async def healthz() -> dict[str, str]:
-        return {"status": "alive"}
-
-    @app.get("/readyz")
-    async def readyz() -> Response:
-        ready = await control.is_ready()
-        return JSONResponse({"status": "ready" if ready else "draining, or no engine"}, 200 if ready else 503)
-
-    @app.get("/metrics")
-    async def metrics() -> Response:
-        return Response(await control.gates.exposition(), media_type=METRICS_TYPE)
-
-
-def _add_errors(app: FastAPI) -> None:
-    """Every error leaves in the one form."""
-
-    @app.exception_handler(CallError)
-    async def of_call(_: Request, error: CallError) -> Response:
-        return JSONResponse(error_object(error), error.status)
-
-    @app.exception_handler(StoreError)
-    async def of_store(_: Request, error: StoreError) -> Response:
-        if isinstance(error, SessionUnknown):
-            return JSONResponse(error_object(NoSuchRoute(str(error))), 404)
-        known = isinstance(error, SessionConflict | RewardConflict)
-        failure = Conflict(str(error)) if known else NotRecorded(str(error))
-        return JSONResponse(error_object(failure), failure.status)
-
-    @app.exception_handler(RequestValidationError)
-    async def of_body(_: Request, error: RequestValidationError) -> Response:
-        first = error.errors()[0]
-        where = "" if first["type"] == "json_invalid" else ".".join(str(part) for part in first["loc"][1:])
-        return JSONResponse(error_object(BadRequest(f"{where or 'body'}: {first['msg']}", param=where or None)), 400)
-
-    @app.exception_handler(HTTPException)
-    async def of_route(request: Request, error: HTTPException) -> Response:
-        failure = NoSuchRoute(f"{request.url.path:.200}: {error.detail}", status=error.status_code)
-        return JSONResponse(error_object(failure), failure.status)
-
-    @app.exception_handler(Exception)
-    async def of_surprise(_: Request, error: Exception) -> Response:  # starlette raises it again, for the server's log
-        failure = CallError(f"The proxy failed on this request ({type(error).__name__}); its log says why.")
-        return JSONResponse(error_object(failure), failure.status)
 
 
 def control_key(configured: str | None, root: Path) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from weir.proxy.admission import Place
-from weir.proxy.errors import BadRequest, BodyTooSlow, CallError, Overloaded, RequestTooLarge
+from weir.proxy.errors import BadRequest, BodyTooSlow, CallError, RequestTooLarge
 from weir.proxy.sessions import Names
 
 Scope = MutableMapping[str, Any]
@@ -124,8 +124,8 @@ class Exchange:
         """Send an error as a whole answer; nothing where an answer has ended already."""
         if self._ended:
             return
-        if isinstance(error, RequestTooLarge | BodyTooSlow | Overloaded):
-            self.answer_headers["connection"] = "close"  # what is still to come of the body is not read
+        if isinstance(error, BodyTooSlow):
+            self.answer_headers["connection"] = "close"
         if error.retry_after_s is not None:
             self.answer_headers["retry-after"] = f"{error.retry_after_s:g}"
         await self.answer(error.status, body)

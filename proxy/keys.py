@@ -106,6 +106,16 @@ def are_required(setting: Literal["auto", "required", "off"], host: str) -> bool
     return setting == "required"
 
 
+def warning_of(setting: Literal["auto", "required", "off"], host: str) -> str | None:
+    """What the proxy says at its start where anybody may use it."""
+    if setting != "off" or is_loopback(host):
+        return None
+    return (
+        f"no keys are asked for (proxy.access_keys = off) and the proxy listens on {host}: whoever reaches it can use "
+        "the model and write records; set it to auto, and make keys with `weir key add`"
+    )
+
+
 def is_loopback(host: str) -> bool:
     """Whether an address to listen on can be reached from this machine only."""
     if host == "localhost":

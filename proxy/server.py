@@ -23,14 +23,16 @@ import uvicorn
 
 from weir.proxy.admission import Admission
 from weir.proxy.app import App
+from weir.proxy.bounded_http import BoundedHttp
 from weir.proxy.budgets import Budgets
 from weir.proxy.config import ProxyConfig
-from weir.proxy.control import Control, control_app, control_key
+from weir.proxy.control import Control, control_key
+from weir.proxy.control_routes import control_app
 from weir.proxy.errors import SetupError
 from weir.proxy.gate import Gate
 from weir.proxy.gate_control import GateControl
 from weir.proxy.generation import Generation
-from weir.proxy.keys import Keys, are_required
+from weir.proxy.keys import Keys, are_required, warning_of
 from weir.proxy.listening import BACKLOG, raise_file_limit, url_of
 from weir.proxy.metrics import Metrics
 from weir.proxy.peers import Peers
@@ -189,6 +191,8 @@ async def serve(served: Served, listener: socket.socket, ready: Callable[[str], 
     Raises `SetupError` or `StoreError`.
     """
     raise_file_limit()
+    if (warning := warning_of(served.config.access_keys, served.config.host)) is not None:
+        logger.warning(warning)
     proxy = Proxy(served)
     server = uvicorn_server(proxy.app, served.config.shutdown_limit_s)
     gc.collect()
@@ -226,7 +230,7 @@ def uvicorn_server(app: App, shutdown_limit_s: float) -> uvicorn.Server:
     return _Server(
         uvicorn.Config(
             app,
-            http="httptools",
+            http=BoundedHttp,
             ws="none",
             lifespan="off",
             access_log=False,

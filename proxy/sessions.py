@@ -90,7 +90,9 @@ def identify(
 
 def is_name(text: str) -> bool:
     """Whether a text can name a session or a group: it becomes part of URLs, headers and tables."""
-    return 0 < len(text) <= MAX_ID_LENGTH and text.isprintable() and "/" not in text and text.strip() == text
+    if not 0 < len(text) <= MAX_ID_LENGTH or not text.isprintable() or text.strip() != text:
+        return False
+    return "/" not in text and "\ufffd" not in text  # which stands for bytes that were no text
 
 
 def now_us() -> int:

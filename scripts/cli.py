@@ -15,6 +15,7 @@ from weir.scripts import (
     demo_command,
     engine_command,
     kernel_eval_command,
+    key_command,
     proxy_command,
     report_command,
     run_command,
@@ -32,6 +33,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 store_app = typer.Typer(help="Look after the store: status and compaction.", no_args_is_help=True)
+key_app = typer.Typer(help="Keys that open the proxy to agents.", no_args_is_help=True)
 bench_app = typer.Typer(help="Measure a part; the last line is JSON.", no_args_is_help=True)
 
 app.command("up")(up_command.up)
@@ -54,7 +56,11 @@ bench_app.command("proxy")(bench_command.proxy)
 bench_app.command("engine")(bench_command.engine)
 bench_app.command("store")(bench_command.store)
 bench_app.command("kernel-eval")(bench_command.kernel_eval)
+key_app.command("add")(key_command.add)
+key_app.command("list")(key_command.list_)
+key_app.command("revoke")(key_command.revoke)
 app.add_typer(store_app, name="store")
+app.add_typer(key_app, name="key")
 app.add_typer(bench_app, name="bench")
 
 
