@@ -2,8 +2,8 @@
 
 Two histories have the same digests exactly when a model would have to be told the same: roles, texts, tool calls with
 their arguments as values. What agents drop or rewrite without meaning it does not count: reasoning, the ids of tool
-calls, key order and spacing of arguments, white space around an assistant's text. Pure. Not here: what a digest leads
-to.
+calls, the names of assistants and tools, key order, spacing and number format of arguments, white space around an
+assistant's text, and an assistant's message with nothing in it. Pure. Not here: what a digest leads to.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def root_digest(tools: list[Tool] | None) -> Digest:
 
 def extend(digest: Digest, message: Message) -> Digest:
     """The digest of the history that `digest` names, followed by `message`."""
-    return xxhash.xxh3_128_digest(digest + _encode(_canonical(message)))
+    canonical = _canonical(message)
+    return digest if canonical is None else xxhash.xxh3_128_digest(digest + _encode(canonical))
 
 
 def chain(tools: list[Tool] | None, messages: Iterable[Message]) -> list[Digest]:
@@ -40,16 +41,34 @@ def chain(tools: list[Tool] | None, messages: Iterable[Message]) -> list[Digest]
     return digests
 
 
-def _canonical(message: Message) -> list[Any]:
+def _canonical(message: Message) -> list[Any] | None:
+    """What counts of a message; None where that is nothing: agents leave an empty answer out of the history."""
     content = message.get("content") or ""
+    if message["role"] == "tool":
+        return ["tool", content]
     if message["role"] != "assistant":
         return [message["role"], message.get("name"), content]
     calls = [call["function"] for call in message.get("tool_calls") or ()]
-    return ["assistant", message.get("name"), content.strip(), [[f["name"], _value(f["arguments"])] for f in calls]]
+    content = content.strip()
+    if not content and not calls:
+        return None
+    return ["assistant", content, [[f["name"], _arguments(f["arguments"])] for f in calls]]
 
 
-def _value(arguments: str) -> Any:
+def _arguments(text: str) -> Any:
+    """Arguments as a value; what is no JSON stays text."""
     try:
-        return _decode(arguments)
+        return _plain(_decode(text)) if text.strip() else {}
     except (msgspec.DecodeError, RecursionError):
-        return arguments
+        return text
+
+
+def _plain(value: Any) -> Any:
+    """The value as JavaScript would write it too: 1.0 is 1."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return value

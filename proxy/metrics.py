@@ -18,6 +18,12 @@ class Metrics:
         )
         self.tokens = Counter("weir_tokens", "Tokens of recorded calls.", ["kind"], registry=self._registry)
         self.stitch = Counter("weir_stitch", "How prompts were made.", ["result"], registry=self._registry)
+        self.look_ups = Counter(
+            "weir_look_ups",
+            "Calls looked for in the store, by where they were.",
+            ["what", "found"],
+            registry=self._registry,
+        )
         self.upstream_errors = Counter(
             "weir_upstream_errors", "Pieces that no engine took or finished.", ["kind"], registry=self._registry
         )

@@ -18,7 +18,7 @@ from weir.proxy.metrics import Metrics
 from weir.proxy.recording import Call, record_of
 from weir.proxy.rendering import Rendering
 from weir.proxy.response_memory import ResponseMemory
-from weir.proxy.stitching import StitchMemory, known_call
+from weir.proxy.stitch_memory import StitchMemory, known_call
 from weir.proxy.streaming import cut_at_stop
 from weir.store.errors import StoreError
 from weir.store.log import LogWriter
@@ -61,10 +61,13 @@ class Recorder:
         ended_by_length = stop is None and finish is not None and finish.type == "length"
         matched = stop if stop is not None else _single(finish.matched) if finish is not None else None
         reason = FinishReason.LENGTH if ended_by_length else FinishReason.STOP
-        await self._record(call, record_of(call, reason, matched=matched, answer=answer))
+        record = record_of(call, reason, matched=matched, answer=answer)
+        await self._record(call, record)
         if call.allowance is not None:
             await self._budgets.settle(call.allowance, len(capture.ids), was_answered=True)
-        self._remember(call, answer)
+        if record.digest:
+            self._memory.remember(known_call(record), call.prompt.digests)
+        self._responses.remember(call.call_id, call.request, answer)
         return Finished(
             call_id=call.call_id,
             answer=answer,
@@ -123,12 +126,6 @@ class Recorder:
             self.records_lost += 1
             self._metrics.records_lost.inc()
             logger.error("a call was answered without a record: %s", error)
-
-    def _remember(self, call: Call, answer: Answer) -> None:
-        member = call.membership
-        known = known_call(call.call_id, member.session_id, member.group_id, call.prompt, call.capture.ids, answer)
-        self._memory.remember(known, call.prompt.digests)
-        self._responses.remember(call.call_id, call.request, answer)
 
     def _count(self, call: Call, finish: FinishReason) -> None:
         self.num_calls += 1

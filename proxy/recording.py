@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from weir.proxy.budgets import Allowance
+from weir.proxy.canonical import extend
 from weir.proxy.capture import Capture
 from weir.proxy.dialect import Answer, CallRequest
 from weir.proxy.sessions import Membership
@@ -78,6 +79,16 @@ def sampling_params(call: Call, stop_ids: list[int]) -> dict[str, object]:
     return params
 
 
+def _history(prompt: Prompt, finish: FinishReason, answer: Answer | None) -> bytes:
+    """What a continuing request is found by; nothing for an answer that was not given, or to no messages."""
+    answered = answer is not None and finish in (FinishReason.STOP, FinishReason.LENGTH) and prompt.digests
+    return extend(prompt.digests[-1], answer.message()) if answered and answer is not None else b""
+
+
+def _retry_count(header: str) -> int:
+    return int(header) if header.isdecimal() and len(header) < 6 else 0
+
+
 def record_of(
     call: Call,
     finish: FinishReason,
@@ -131,4 +142,6 @@ def record_of(
         error=error,
         cached_tokens=capture.cached_tokens,
         num_messages=len(request.messages),
+        digest=_history(prompt, finish, answer),
+        retry_count=_retry_count(call.agent_ids.get("x-stainless-retry-count", "")),
     )

@@ -29,6 +29,7 @@ from weir.proxy.config import ProxyConfig
 from weir.proxy.control import Control, control_key
 from weir.proxy.control_routes import control_app
 from weir.proxy.errors import SetupError
+from weir.proxy.following import Following
 from weir.proxy.gate import Gate
 from weir.proxy.gate_control import GateControl
 from weir.proxy.generation import Generation
@@ -41,7 +42,8 @@ from weir.proxy.rendering import context_length, open_rendering
 from weir.proxy.response_memory import ResponseMemory
 from weir.proxy.serving import Serving
 from weir.proxy.sessions import SessionBook
-from weir.proxy.stitching import StitchMemory
+from weir.proxy.stitch_memory import StitchMemory
+from weir.proxy.stitching import Stitching
 from weir.proxy.upstream import Upstream
 from weir.store.catalog import Catalog
 from weir.store.config import StoreConfig
@@ -83,6 +85,7 @@ class Proxy:
         self.draining = False
         self._waking: asyncio.Task[None] | None = None
         self.memory = StitchMemory(config.stitch_memory_bytes)
+        self.following = Following(store, self.catalog, self.memory, self.metrics)
         self.budgets = Budgets(self.catalog, self.metrics)
         self.responses = ResponseMemory(config.response_memory_bytes)
         self.recorder = Recorder(
@@ -101,7 +104,7 @@ class Proxy:
             model_names=(model_name, *config.model_aliases),
             max_model_len=_max_model_len(config, model_path),
             rendering=self.rendering,
-            memory=self.memory,
+            stitching=Stitching(self.rendering, self.memory, self.following),
             responses=self.responses,
             generation=Generation(self.upstream, self.gate, self.rendering.stop_ids, config, self.metrics),
             sessions=sessions,

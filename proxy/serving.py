@@ -24,7 +24,7 @@ from weir.proxy.rendering import Rendering
 from weir.proxy.response_memory import ResponseMemory, continued
 from weir.proxy.sending import Sending, name_version, together
 from weir.proxy.sessions import Names, SessionBook, identify
-from weir.proxy.stitching import StitchMemory, plan_prompt
+from weir.proxy.stitching import Stitching
 from weir.store.ids import new_id
 from weir.store.records import FinishReason
 
@@ -42,7 +42,7 @@ class Serving:
         model_names: Sequence[str],
         max_model_len: int,
         rendering: Rendering,
-        memory: StitchMemory,
+        stitching: Stitching,
         responses: ResponseMemory,
         generation: Generation,
         sessions: SessionBook,
@@ -54,7 +54,7 @@ class Serving:
         self._config = config
         self._max_model_len = max_model_len
         self._rendering = rendering
-        self._memory = memory
+        self._stitching = stitching
         self._responses = responses
         self._generation = generation
         self._sessions = sessions
@@ -98,7 +98,7 @@ class Serving:
         request = self._request(dialect.parse(body, headers))
         agent_ids = request.agent_ids | {name: headers[name] for name in AGENT_HEADERS if name in headers}
         caller = identify(names, exchange.key_names, headers, request.session_hint, agent_ids)
-        prompt = plan_prompt(self._rendering, self._memory, request, caller.session_id)
+        prompt = await self._stitching.plan(request, caller.session_id)
         self._metrics.stitch.labels(result=prompt.stitch.value).inc()
         membership = await self._sessions.membership(caller, prompt)
         max_new_tokens = self._token_limit(len(prompt.ids), request.sampling.max_tokens)
@@ -123,7 +123,7 @@ class Serving:
         """The number of prompt tokens that a request would have, without calling the model."""
         body = await exchange.body(self._config.max_request_bytes, self._config.body_timeout_s)
         request = self._request(parse(body, exchange.headers))
-        return len(plan_prompt(self._rendering, self._memory, request, None).ids)
+        return len((await self._stitching.plan(request, None)).ids)
 
     def _request(self, request: CallRequest) -> CallRequest:
         """A request that this proxy can serve, with the conversation that it goes on from."""

@@ -2,43 +2,23 @@
 
 A history is never tokenised again when it can be avoided: the prompt is the earlier call's exact prompt and output
 ids plus the rendering of the new messages. Invariants: a `bridged` prompt starts with those ids byte for byte; any
-other prompt says why not. Memory is bounded in bytes; the calls used longest ago are forgotten, and what continues
-them is a new root. Not here: parenthood, which readers compute from the ids alone.
+other prompt says why not, and where it first differs from the call that it was compared with. Not here: where earlier
+calls are remembered (stitch_memory.py) or looked up (following.py), and parenthood, which readers compute from the ids.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from weir.proxy.canonical import Digest, chain, extend
-from weir.proxy.dialect import Answer, CallRequest
+from weir.proxy.canonical import Digest, chain
+from weir.proxy.dialect import CallRequest, Message
+from weir.proxy.errors import BadRequest
+from weir.proxy.following import Following
 from weir.proxy.rendering import Rendering
-from weir.store.records import Stitch, pack_ids, unpack_ids
-
-_ENTRY_BYTES = 1024  # what one remembered call costs besides its ids: objects, digests and dictionary slots
-_SEEN_LIMIT = 65_536  # histories that are remembered by digest only
-_SEEN_CALLS = 64  # calls remembered for each of them
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownCall:
-    """A recorded call that later ones may continue. Ids are kept packed: a Python int costs eight times more."""
-
-    call_id: str
-    session_id: str
-    group_id: str
-    digest: Digest  # of its messages and its answer
-    prompt: bytes
-    output: bytes
-
-    @property
-    def num_bytes(self) -> int:
-        """What it is counted as in memory."""
-        return len(self.prompt) + len(self.output) + _ENTRY_BYTES
+from weir.proxy.stitch_memory import KnownCall, StitchMemory, first_difference
+from weir.store.records import Stitch, unpack_ids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,115 +33,113 @@ class Prompt:
     differs_at: int | None = None
 
 
-class StitchMemory:
-    """The calls of late, found by the digest of the history that they end."""
+class Stitching:
+    """Plans the prompts of one process's calls, with what it remembers and what it can look up."""
 
-    def __init__(self, limit_bytes: int) -> None:
-        self._limit_bytes = limit_bytes
-        self._num_bytes = 0
-        self._calls: OrderedDict[str, KnownCall] = OrderedDict()
-        self._by_digest: dict[Digest, list[KnownCall]] = {}
-        self._seen: OrderedDict[Digest, list[str]] = OrderedDict()  # history without an answer → calls that had it
+    def __init__(self, rendering: Rendering, memory: StitchMemory, following: Following) -> None:
+        self._rendering = rendering
+        self._memory = memory
+        self._following = following
 
-    def __len__(self) -> int:
-        return len(self._calls)
-
-    def remember(self, call: KnownCall, digests: Sequence[Digest]) -> None:
-        """Keep a finished call; `digests` are those of its request's messages."""
-        self._calls[call.call_id] = call
-        self._by_digest.setdefault(call.digest, []).append(call)
-        self._num_bytes += call.num_bytes
-        for digest in digests[1:]:
-            had_it = self._seen.setdefault(digest, [])
-            had_it.append(call.call_id)
-            del had_it[:-_SEEN_CALLS]
-            self._seen.move_to_end(digest)
-        while self._num_bytes > self._limit_bytes and len(self._calls) > 1:
-            self._forget(next(iter(self._calls)))
-        while len(self._seen) > _SEEN_LIMIT:
-            self._seen.popitem(last=False)
-
-    def find(self, digests: Sequence[Digest], session_id: str | None) -> tuple[KnownCall, int] | None:
-        """The call whose answer ends the longest prefix of the messages, and the length of that prefix.
-
-        Of several, one of the same session wins, then the latest.
-        """
-        for num_messages in range(len(digests) - 1, 0, -1):
-            candidates = self._by_digest.get(digests[num_messages])
-            if candidates:
-                own = [call for call in candidates if call.session_id == session_id]
-                call = (own or candidates)[-1]
-                self._calls.move_to_end(call.call_id)
-                return call, num_messages
-        return None
-
-    def find_partial(self, digests: Sequence[Digest], ids: list[int], session_id: str | None) -> KnownCall | None:
-        """A remembered call whose request shares the longest prefix of the messages.
-
-        Sessions of one task share their first messages, so there may be many: the one whose ids `ids` go on from wins,
-        then one of the same session, then the latest.
-        """
-        for digest in reversed(digests[1:]):
-            calls = [self._calls[call_id] for call_id in self._seen.get(digest, ()) if call_id in self._calls]
-            if calls:
-                exact = [call for call in calls if first_difference(ids, call.prompt + call.output) is None]
-                own = [call for call in calls if call.session_id == session_id]
-                return (exact or own or calls)[-1]
-        return None
-
-    def _forget(self, call_id: str) -> None:
-        call = self._calls.pop(call_id)
-        self._num_bytes -= call.num_bytes
-        others = [other for other in self._by_digest[call.digest] if other is not call]
-        if others:
-            self._by_digest[call.digest] = others
-        else:
-            del self._by_digest[call.digest]
+    async def plan(self, request: CallRequest, session_id: str | None) -> Prompt:
+        """The prompt of a request; where a part of its history is unknown, the store is looked into first."""
+        digests = chain(request.tools, request.messages)
+        found = self._memory.find(answered_digests(request, digests), session_id)
+        num_known = found[1] if found is not None else 0
+        unknown = [
+            digests[number]
+            for number, message in enumerate(request.messages[num_known:], num_known + 1)
+            if message["role"] == "assistant"
+        ]
+        if unknown:
+            await self._following.learn_ends(unknown)
+        return plan_prompt(self._rendering, self._memory, request, session_id, digests)
 
 
-def plan_prompt(rendering: Rendering, memory: StitchMemory, request: CallRequest, session_id: str | None) -> Prompt:
+def answered_digests(request: CallRequest, digests: Sequence[Digest]) -> Sequence[Digest]:
+    """The digests of the parts of a history that a call may have ended: all but the whole, where a question ends it."""
+    return digests if request.messages and request.messages[-1]["role"] == "assistant" else digests[:-1]
+
+
+def has_answers(messages: Sequence[Message]) -> bool:
+    """Whether the agent sends back what some model said before."""
+    return any(message["role"] == "assistant" for message in messages)
+
+
+def plan_prompt(
+    rendering: Rendering,
+    memory: StitchMemory,
+    request: CallRequest,
+    session_id: str | None,
+    digests: list[Digest] | None = None,
+) -> Prompt:
     """The prompt of a request: bridged from the call that it continues, else rendered in full, and why."""
-    digests = chain(request.tools, request.messages)
-    found = memory.find(digests, session_id)
+    digests = digests if digests is not None else chain(request.tools, request.messages)
+    found = memory.find(answered_digests(request, digests), session_id)
     if found is None:
         return _rendered_afresh(rendering, memory, request, digests, session_id)
     known, num_messages = found
     new_messages = request.messages[num_messages:]
+    rewritten = has_answers(new_messages)
+    if rewritten and request.messages[num_messages - 1]["role"] != "assistant":  # an empty answer, which names nobody
+        return _rendered_afresh(rendering, memory, request, digests, session_id)
     prompt_ids, output_ids = unpack_ids(known.prompt).tolist(), unpack_ids(known.output).tolist()
-    answered = any(message["role"] == "assistant" for message in new_messages)
-    if new_messages and not answered:
+    if new_messages and not rewritten:
         bridged = rendering.bridge(prompt_ids, output_ids, new_messages, request.tools)
         if bridged is not None:
             return Prompt(ids=bridged, digests=digests, stitch=Stitch.BRIDGED, known=known, continues=True)
     reason = (
-        Stitch.HISTORY_REWRITTEN if answered else Stitch.TEMPLATE_STRIP if rendering.can_bridge else Stitch.RETOKENISED
+        Stitch.HISTORY_REWRITTEN if rewritten else Stitch.TEMPLATE_STRIP if rendering.can_bridge else Stitch.RETOKENISED
     )
     return _compared(rendering.render(request.messages, request.tools), digests, known, reason, continues=True)
-
-
-def known_call(
-    call_id: str, session_id: str, group_id: str, prompt: Prompt, output_ids: list[int], answer: Answer
-) -> KnownCall:
-    """What is remembered of a finished call."""
-    return KnownCall(
-        call_id=call_id,
-        session_id=session_id,
-        group_id=group_id,
-        digest=extend(prompt.digests[-1], answer.message()),
-        prompt=pack_ids(prompt.ids),
-        output=pack_ids(output_ids),
-    )
 
 
 def _rendered_afresh(
     rendering: Rendering, memory: StitchMemory, request: CallRequest, digests: list[Digest], session_id: str | None
 ) -> Prompt:
     ids = rendering.render(request.messages, request.tools)
-    if any(message["role"] == "assistant" for message in request.messages):
+    earlier = memory.of_session(session_id) if session_id is not None else []
+    if earlier:
+        prompt = _beside_its_session(rendering, request, ids, digests, earlier)
+        if prompt is not None:
+            return prompt
+    if has_answers(request.messages):
         known = memory.find_partial(digests, ids, session_id)
         if known is not None:
             return _compared(ids, digests, known, Stitch.HISTORY_REWRITTEN, continues=False)
     return Prompt(ids=ids, digests=digests, stitch=Stitch.NEW_ROOT)
+
+
+def _beside_its_session(
+    rendering: Rendering, request: CallRequest, ids: list[int], digests: list[Digest], earlier: Sequence[KnownCall]
+) -> Prompt | None:
+    """A history that keeps the first message of its session's latest calls and rewrites what came after it.
+
+    Shorter than theirs: compacted. Else rewritten, if it has answers. None where it shares nothing with them, or only
+    begins afresh, as sub-agents and repeated questions do.
+    """
+    exact = [call for call in earlier if first_difference(ids, call.prompt + call.output) is None]
+    if exact:
+        return _compared(ids, digests, exact[-1], Stitch.BRIDGED, continues=True)
+    shared = [first_difference(ids, call.prompt + call.output) or 0 for call in earlier]
+    longest = max(shared)
+    if longest < _length_of_first_message(rendering, request, ids) or longest == len(ids):
+        return None
+    call = max(zip(shared, range(len(earlier)), earlier, strict=True))[2]
+    shorter = len(request.messages) < call.num_messages
+    if not shorter and not has_answers(request.messages):
+        return None
+    reason = Stitch.COMPACTED if shorter else Stitch.HISTORY_REWRITTEN
+    return _compared(ids, digests, call, reason, continues=False)
+
+
+def _length_of_first_message(rendering: Rendering, request: CallRequest, ids: list[int]) -> int:
+    """How many of `ids` render the tools and the first message; all of them where the template needs more than that."""
+    try:
+        alone = rendering.render(request.messages[:1], request.tools)
+    except BadRequest:
+        return len(ids)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(ids, alone, strict=False)))
 
 
 def _compared(ids: list[int], digests: list[Digest], known: KnownCall, reason: Stitch, *, continues: bool) -> Prompt:
@@ -170,13 +148,3 @@ def _compared(ids: list[int], digests: list[Digest], known: KnownCall, reason: S
     if differs_at is None:
         return Prompt(ids=ids, digests=digests, stitch=Stitch.BRIDGED, known=known, continues=True)
     return Prompt(ids=ids, digests=digests, stitch=reason, known=known, differs_at=differs_at, continues=continues)
-
-
-def first_difference(ids: list[int], packed: bytes) -> int | None:
-    """The first position where `ids` does not go on as the packed ids do; None if it starts with all of them."""
-    earlier = unpack_ids(packed)
-    length = min(len(ids), len(earlier))
-    differs = np.flatnonzero(np.asarray(ids[:length], dtype=np.int32) != earlier[:length])
-    if len(differs):
-        return int(differs[0])
-    return None if length == len(earlier) else length

@@ -46,9 +46,16 @@ def file_set(connection: sa.Connection) -> FileSet:
 
 
 def publish_file(
-    catalog: Catalog, file: FileRow | None, sources: Sequence[CompactedSegment], moved: Mapping[str, Link]
+    catalog: Catalog,
+    file: FileRow | None,
+    sources: Sequence[CompactedSegment],
+    moved: Mapping[str, Link],
+    ends: Mapping[str, bytes],
 ) -> None:
-    """Enter a file made of whole segments (None: they held no calls) and the new places of calls stored before."""
+    """Enter a file made of whole segments (None: they held no calls) and the new places of calls stored before.
+
+    `ends` are the digests of the histories that the file's calls end, by call.
+    """
     try:
         with catalog.writing().begin() as connection:
             if file is not None:
@@ -57,6 +64,9 @@ def publish_file(
                 connection.execute(t.segments.insert().values(**asdict(source), compacted_us=now_us()))
                 file_id = file.file_id if file is not None else None
                 connection.execute(t.file_sources.insert().values(segment_id=source.segment_id, file_id=file_id))
+            if file is not None and ends:
+                rows = [{"call_id": call, "digest": digest, "file_id": file.file_id} for call, digest in ends.items()]
+                connection.execute(t.call_ends.insert(), rows)
             if moved:
                 connection.execute(t.relinks.delete().where(t.relinks.c.call_id.in_(list(moved))))
                 connection.execute(t.relinks.insert(), [_relink(call_id, place) for call_id, place in moved.items()])

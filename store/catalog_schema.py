@@ -16,6 +16,7 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     String,
     Table,
@@ -52,6 +53,15 @@ file_sources = Table(
     metadata,
     Column("segment_id", String, ForeignKey("segments.segment_id"), primary_key=True),
     Column("file_id", String, ForeignKey("files.file_id"), index=True),  # none: the segment held no calls
+)
+
+# Where a compacted call is found by the history that it ends.
+call_ends = Table(
+    "call_ends",
+    metadata,
+    Column("call_id", String, primary_key=True),
+    Column("digest", LargeBinary, nullable=False, index=True),
+    Column("file_id", String, ForeignKey("files.file_id"), nullable=False),
 )
 
 # Places in the tree that changed after the call was compacted, because its parent was recorded late.

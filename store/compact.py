@@ -146,7 +146,8 @@ def _compact_segments(catalog: Catalog, config: StoreConfig, segments: Sequence[
         known = file_set(connection)
     placed = place(list(records.values()), [config.root / file.path for file in known.files], known.relinks)
     file = _write_file(config, sources, placed) if placed.fresh else None
-    publish_file(catalog, file, sources, placed.moved)
+    ends = {record.call_id: record.digest for record in placed.fresh if record.digest}
+    publish_file(catalog, file, sources, placed.moved, ends)
     return CompactReport(
         segments=len(sources),
         calls=len(placed.fresh),

@@ -200,7 +200,18 @@ def _limits(op: Operations) -> None:
     op.create_index("ix_sessions_finished_us", "sessions", ["finished_us"])
 
 
+def _call_ends(op: Operations) -> None:
+    op.create_table(
+        "call_ends",
+        sa.Column("call_id", sa.String, primary_key=True),
+        sa.Column("digest", sa.LargeBinary, nullable=False),
+        sa.Column("file_id", sa.String, sa.ForeignKey("files.file_id"), nullable=False),
+    )
+    op.create_index("ix_call_ends_digest", "call_ends", ["digest"])
+
+
 REVISIONS = (
     Revision("0001_first", _first),
     Revision("0002_limits", _limits),
+    Revision("0003_call_ends", _call_ends),
 )

@@ -9,7 +9,9 @@ token counts, which spare queries the reading of the tokens.
 
 from __future__ import annotations
 
+import functools
 import itertools
+import operator
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -183,8 +185,14 @@ def write_calls(table: pa.Table, path: Path) -> int:
 
 
 def read_groups(files: Sequence[Path], group_ids: Sequence[str], columns: Sequence[str] = TOKEN_COLUMNS) -> pa.Table:
-    """The stored calls of some groups; the files' statistics spare most of the reading."""
-    return _dataset(files).to_table(columns=list(columns), filter=_one_of("group_id", group_ids))
+    """The stored calls of some groups."""
+    return read_calls(files, {"group_id": group_ids}, columns)
+
+
+def read_calls(files: Sequence[Path], wanted: Mapping[str, Sequence[str]], columns: Sequence[str]) -> pa.Table:
+    """The stored calls with one of the wanted values in each named column; statistics spare most of the reading."""
+    chosen = functools.reduce(operator.and_, (_one_of(column, names) for column, names in wanted.items()))
+    return _dataset(files).to_table(columns=list(columns), filter=chosen)
 
 
 def groups_of_sessions(files: Sequence[Path], session_ids: Sequence[str]) -> set[str]:

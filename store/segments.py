@@ -56,6 +56,11 @@ class Segment:
         """The file, as it was called when the segment was listed."""
         return self.folder / f"{self.seq:08d}{SEALED_SUFFIX if self.sealed else OPEN_SUFFIX}"
 
+    @property
+    def sealed_path(self) -> Path:
+        """The file once it is sealed."""
+        return self.folder / f"{self.seq:08d}{SEALED_SUFFIX}"
+
     def read(self) -> SegmentContents:
         """Read the segment, also when it was sealed since it was listed. Raises FileNotFoundError when it is gone."""
         try:
@@ -63,7 +68,15 @@ class Segment:
         except FileNotFoundError:
             if self.sealed:
                 raise
-            return read_segment(self.folder / f"{self.seq:08d}{SEALED_SUFFIX}")
+            return read_segment(self.sealed_path)
+
+
+def opened_segment(segment: Segment) -> BinaryIO:
+    """The segment's file, also when it was sealed since it was listed. Raises FileNotFoundError when it is gone."""
+    try:
+        return open(segment.path, "rb", buffering=2**20)
+    except FileNotFoundError:
+        return open(segment.sealed_path, "rb", buffering=2**20)
 
 
 def list_segments(log_dir: Path) -> list[Segment]:

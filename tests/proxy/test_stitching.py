@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from weir.proxy.canonical import chain
-from weir.proxy.stitching import KnownCall, StitchMemory, first_difference
+from weir.proxy.stitch_memory import KnownCall, StitchMemory, first_difference
 from weir.store.records import pack_ids
 
 
@@ -59,7 +59,9 @@ def test_a_chain_grows_by_one_digest_a_message_and_starts_from_the_tools() -> No
 
 def known(name: str, digest: bytes, *, session: str = "s", num_ids: int = 4) -> KnownCall:
     ids = pack_ids(list(range(num_ids)))
-    return KnownCall(call_id=name, session_id=session, group_id="g", digest=digest, prompt=ids, output=ids)
+    return KnownCall(
+        call_id=name, session_id=session, group_id="g", digest=digest, num_messages=1, prompt=ids, output=ids
+    )
 
 
 def test_the_longest_known_history_wins_then_the_own_session_then_the_latest() -> None:
