@@ -113,7 +113,9 @@ class Recorder:
 
     def _understood(self, call: Call) -> Answer:
         request = call.request
-        return self._rendering.parse(call.capture.ids, call.prompt.ids, request.tools, request.parses_tools)
+        return self._rendering.parse(
+            call.capture.ids, call.prompt.ids, request.tools, request.parses_tools, call.call_id
+        )
 
     async def _record(self, call: Call, record: CallRecord) -> None:
         call.recorded = True

@@ -26,11 +26,10 @@ from renderers import (
 from weir.proxy.config import ProxyConfig
 from weir.proxy.dialect import Answer, Message, Tool, ToolCall
 from weir.proxy.errors import BadRequest, SetupError
-from weir.proxy.streaming import Markers
+from weir.proxy.families import DEFAULT, family_of
+from weir.proxy.streaming import Glimpse, Reading
 from weir.proxy.tokenizer import ModelTokenizer
-from weir.store.ids import new_id
 
-DEFAULT = "default"
 BY_MODEL_TYPE = {
     "deepseek_v3": "deepseek-v3",
     "glm4_moe": "glm-4.5",
@@ -42,10 +41,6 @@ BY_MODEL_TYPE = {
     "qwen3_5": "qwen3.5",
     "qwen3_moe": "qwen3",
 }
-# Families whose answers can be told apart while they stream; others are given in one piece at the end.
-INCREMENTAL = frozenset({DEFAULT, "qwen3", "qwen3.5", "qwen3.6", "qwen3.8"})
-# Families in which what follows a turn does not depend on what the turn says.
-EXTENDS_ANY_TURN = frozenset({"qwen3"})
 _SAMPLE: list[Message] = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]
 
 logger = logging.getLogger("weir.proxy.rendering")
@@ -57,9 +52,10 @@ class Rendering:
     def __init__(self, tokenizer: ModelTokenizer, renderer: Renderer, name: str) -> None:
         self.tokenizer = tokenizer
         self.name = name
+        self.family = family_of(name)
         self.renderer = renderer
         self.stop_ids: list[int] = list(renderer.get_stop_token_ids())
-        self.strips_content = self._parsed(tokenizer.encode("  x  "), None, None).content == "x"
+        self._structure = tokenizer.added_ids | frozenset(self.stop_ids)
 
     @property
     def can_bridge(self) -> bool:
@@ -83,7 +79,7 @@ class Rendering:
         exact = prompt_ids + output_ids
         if bridged is not None and bridged.token_ids[: len(exact)] == exact:
             return list(bridged.token_ids)
-        return self._grafted(exact, prompt_ids, new_messages, tools) if self.name in EXTENDS_ANY_TURN else None
+        return self._grafted(exact, prompt_ids, new_messages, tools) if self.family.extends_any_turn else None
 
     def _grafted(
         self, exact: list[int], prompt_ids: list[int], new_messages: list[Message], tools: list[Tool] | None
@@ -97,35 +93,79 @@ class Rendering:
         return None if bridged is None else exact + list(bridged.token_ids[len(prompt_ids) + len(closing) :])
 
     def parse(
-        self, output_ids: list[int], prompt_ids: list[int], tools: list[Tool] | None, parse_tools: bool
+        self,
+        output_ids: list[int],
+        prompt_ids: list[int],
+        tools: list[Tool] | None,
+        parse_tools: bool,
+        call_id: str,
     ) -> Answer:
-        """The answer that the model's tokens mean. With `parse_tools` False tool calls stay text."""
+        """The answer that the model's tokens mean. With `parse_tools` False tool calls stay text.
+
+        Tool calls are named after the call, so that the same tokens give the same names.
+        """
         parsed = self._parsed(output_ids, prompt_ids, tools)
         calls = [call for call in parsed.tool_calls if parse_tools and _is_usable(call)]
-        content = parsed.content
+        content = self._content(parsed)
         if parsed.tool_calls and not calls:
             content = self._as_text(content, output_ids, parsed.tool_calls[0])
         elif len(calls) < len(parsed.tool_calls):
             content = "\n".join([content, *(c.raw for c in parsed.tool_calls if c not in calls)]).lstrip("\n")
         reasoning = (parsed.reasoning_content or "").strip()
-        return Answer(content=content, reasoning=reasoning or None, tool_calls=tuple(_tool_call(c) for c in calls))
+        return Answer(content=content, reasoning=reasoning or None, tool_calls=_tool_calls(calls, call_id))
 
-    def markers(self, prompt_ids: list[int]) -> Markers | None:
-        """What a stream of this answer is told apart by; None where the family's answers are given at the end."""
-        if self.name not in INCREMENTAL:
-            return None
-        open_id, close_id, tool_id = (
-            self.tokenizer.backend.token_to_id(text) for text in ("<think>", "</think>", "<tool_call>")
-        )
-        return Markers(
-            think_open=open_id,
-            think_close=close_id,
-            tool_start=tool_id,
+    def reading(self, prompt_ids: list[int], tools: list[Tool] | None, parse_tools: bool, call_id: str) -> Reading:
+        """How an answer to this prompt is read while it comes."""
+        starts_open = bool(self._parsed([], prompt_ids, tools).reasoning_complete is False)
+
+        def glimpse(output_ids: list[int]) -> Glimpse:
+            parsed = self._parsed(self._known_segments(output_ids), prompt_ids, tools)
+            calls = [call for call in parsed.tool_calls if parse_tools and _is_usable(call)]
+            return Glimpse(
+                content=self._content(parsed),
+                reasoning=(parsed.reasoning_content or "").strip(),
+                tool_calls=_tool_calls(calls, call_id),
+                is_thinking=parsed.reasoning_complete is False,
+                closed_explicitly=self._ended_by_mark(output_ids, starts_open),
+            )
+
+        return Reading(
+            tokenizer=self.tokenizer.backend,
+            glimpse=glimpse,
+            structure=self._structure,
             stop_ids=frozenset(self.stop_ids),
-            special_ids=self.tokenizer.special_ids,
-            starts_in_reasoning=open_id is not None and _ends_open(prompt_ids, open_id, close_id, self.stop_ids),
-            strips_content=self.strips_content,
+            header_id=self._id(self.family.header),
+            marks=(*(self.family.think_marks or ()), *self.family.call_marks),
+            calls_are_text=self.family.calls_are_text and parse_tools,
         )
+
+    def _content(self, parsed: ParsedResponse) -> str:
+        content: str = parsed.content
+        return content.strip() if self.family.strips_content else content
+
+    def _known_segments(self, output_ids: list[int]) -> list[int]:
+        """The output without a last part of which nobody knows yet what it is."""
+        if self.family.segment_end is None:
+            return output_ids
+        end = self._id(self.family.segment_end)
+        start = next((i + 1 for i in range(len(output_ids) - 1, -1, -1) if output_ids[i] == end), 0)
+        openings = {self._id(text) for text in self.family.segment_openings}
+        return output_ids if openings.intersection(output_ids[start : start + 2]) else output_ids[:start]
+
+    def _id(self, token: str | None) -> int | None:
+        number: int | None = self.tokenizer.backend.token_to_id(token) if token else None
+        return number
+
+    def _ended_by_mark(self, output_ids: list[int], starts_open: bool) -> bool:
+        """Whether there is no reasoning to end, or its own marker has ended it."""
+        if self.family.think_marks is None:
+            return True
+        open_id, close_id = (self._id(mark) for mark in self.family.think_marks)
+        if open_id is not None and close_id is not None:
+            return close_id in output_ids or not (starts_open or open_id in output_ids)
+        text = self.tokenizer.decode(output_ids)
+        opening, closing = self.family.think_marks
+        return closing in text or not (starts_open or opening in text)
 
     def _parsed(self, output_ids: list[int], prompt_ids: list[int] | None, tools: list[Tool] | None) -> ParsedResponse:
         return self.renderer.parse_response(output_ids, tools=tools, prompt_ids=prompt_ids)
@@ -220,17 +260,14 @@ def _is_usable(call: ParsedToolCall) -> bool:
     return readable and bool(call.name)
 
 
-def _tool_call(call: ParsedToolCall) -> ToolCall:
-    arguments = call.arguments if call.arguments is not None else {}
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    return ToolCall(id=call.id or new_id("call"), name=str(call.name), arguments=text)
+def _tool_calls(calls: list[ParsedToolCall], call_id: str) -> tuple[ToolCall, ...]:
+    return tuple(
+        ToolCall(id=call.id or f"{call_id}_{i}", name=str(call.name), arguments=_json_text(call.arguments))
+        for i, call in enumerate(calls)
+    )
 
 
-def _ends_open(prompt_ids: list[int], open_id: int, close_id: int | None, stop_ids: list[int]) -> bool:
-    """Whether the prompt's last turn opens reasoning and leaves it open."""
-    for number in reversed(prompt_ids):
-        if number == open_id:
-            return True
-        if number == close_id or number in stop_ids:
-            return False
-    return False
+def _json_text(arguments: Any) -> str:
+    if isinstance(arguments, str):
+        return arguments
+    return json.dumps({} if arguments is None else arguments, ensure_ascii=False)

@@ -61,9 +61,9 @@ class Sending:
 
     async def _answer(self, call: Call, is_only: bool) -> tuple[Finished, bytes]:
         """Send one answer but for its last events; those of an only answer are left to the end of the stream."""
-        text = StreamedText(
-            self._rendering.tokenizer.backend, self._rendering.markers(call.prompt.ids), call.request.sampling.stop
-        )
+        request = call.request
+        reading = self._rendering.reading(call.prompt.ids, request.tools, request.parses_tools, call.call_id)
+        text = StreamedText(reading, request.sampling.stop)
         num_told = 0  # tokens whose logprobs were sent
         async with contextlib.aclosing(self._generation.run(call)) as pieces:
             async for num_new in pieces:

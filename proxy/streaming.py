@@ -1,38 +1,53 @@
-"""A streamed answer while it comes: which of its tokens are reasoning, which are text, and what may be shown already.
+"""A streamed answer while it comes: which of its tokens are reasoning, text or tool calls, and what may be shown.
+
+The renderer's own parser says what the tokens so far mean. It is asked where the structure may change: at the start
+and around every added token of the vocabulary; plain tokens in between only lengthen what they follow. So every family
+is told apart by its own rules, and a stream costs a few parses, not one for each token.
 
 Invariant: what is shown is always a prefix of what the finished answer says. Where that cannot be told yet it is held
-back: white space that a later strip may take, text that may be the start of a stop string, everything after a tool call
-opens. The finished answer comes from the renderer; `rest` is what is left to show then. Pure, but for the decoder's
-state.
+back: white space at an end, text that may be the start of a stop string or a marker, all that follows reasoning which
+was not closed by its marker. `rest` is what is left to show when the answer is finished.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
 
-from weir.proxy.dialect import NOTHING, Answer, Delta
+from weir.proxy.dialect import NOTHING, Answer, Delta, ToolCall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Markers:
-    """The token ids that structure an answer, and how the renderer treats its text."""
+class Glimpse:
+    """What the output so far means, as far as it goes; a tool call that is not closed is not in it."""
 
-    think_open: int | None
-    think_close: int | None
-    tool_start: int | None
+    content: str
+    reasoning: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    is_thinking: bool = False  # the reasoning is still open
+    closed_explicitly: bool = True  # nothing that follows can make the content part of the reasoning
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How a family's output is read while it comes."""
+
+    tokenizer: Tokenizer
+    glimpse: Callable[[list[int]], Glimpse]
+    structure: frozenset[int]  # token ids at which the meaning of what follows may change
     stop_ids: frozenset[int]
-    special_ids: frozenset[int]
-    starts_in_reasoning: bool
-    strips_content: bool
+    header_id: int | None = None  # an answer that opens with it is known when it is finished
+    marks: tuple[str, ...] = ()  # texts at which it may change too
+    calls_are_text: bool = False  # a JSON object may be a tool call, and a header may come again
+    skips_special: bool = False
 
 
 class _Mode(enum.Enum):
-    START = enum.auto()  # only white space so far: reasoning may still open
+    UNSETTLED = enum.auto()  # the parser is asked what the next tokens are
     REASONING = enum.auto()
     CONTENT = enum.auto()
     HELD = enum.auto()  # the rest is known when the answer is finished
@@ -41,105 +56,161 @@ class _Mode(enum.Enum):
 class StreamedText:
     """Feed it output ids; it returns what may be shown of them."""
 
-    def __init__(self, tokenizer: Tokenizer, markers: Markers | None, stops: Sequence[str]) -> None:
-        self._tokenizer = tokenizer
-        self._markers = markers
-        self._decoder = DecodeStream(skip_special_tokens=False)
-        self._mode = _Mode.HELD if markers is None else _Mode.REASONING if markers.starts_in_reasoning else _Mode.START
-        self._content = _Shown(stops, strips=markers is None or markers.strips_content)
-        self._reasoning = _Shown(stops, strips=True)
-        self._structure: frozenset[int] = frozenset()
-        if markers is not None:
-            named = {n for n in (markers.think_open, markers.think_close, markers.tool_start) if n is not None}
-            self._structure = markers.stop_ids | markers.special_ids | named
+    def __init__(self, reading: Reading, stops: Sequence[str], forced: Sequence[int] = ()) -> None:
+        self._reading = reading
+        self._ids = list(forced)
+        self._mode = _Mode.UNSETTLED
+        self._decoder = DecodeStream(skip_special_tokens=reading.skips_special)
+        self._tail = ""  # text since the last token of structure
+        self._content = _Shown(stops, reading.marks, strips_start=False)
+        self._reasoning = _Shown(stops, reading.marks, strips_start=True)
+        self._num_calls = 0
+        self._asked_at = 0  # how many ids there were when the parser was last asked
+        self._patience = 1  # how many more plain ones there have to be until it is asked again
 
     @property
     def stopped(self) -> bool:
         """A stop string was seen: the answer ends before it, whatever else comes."""
         return self._content.stopped or self._reasoning.stopped
 
+    @property
+    def _is_held(self) -> bool:
+        return self._mode is _Mode.HELD
+
     def feed(self, ids: Sequence[int]) -> Delta:
         """Take in new output ids; returns what may be shown now."""
-        if self._mode is _Mode.HELD:
+        if self._is_held:
             return NOTHING
-        if self._structure.isdisjoint(ids):
-            self._add(self._decoder.step(self._tokenizer, list(ids)) or "")
-        else:
-            for number in ids:
-                self._take(number)
-        if self._mode is _Mode.START:
-            return NOTHING
-        return Delta(content=self._content.take(), reasoning=self._reasoning.take())
+        calls: tuple[ToolCall, ...] = ()
+        structure = self._reading.structure
+        if not structure.isdisjoint(ids):
+            after = 1 + max(i for i, number in enumerate(ids) if number in structure)
+            calls = self._take_structure(ids[:after])
+            ids = ids[after:]
+        if ids and not self._is_held:
+            self._take_plain(list(ids))
+            if self._mode is _Mode.UNSETTLED and len(self._ids) - self._asked_at >= self._patience:
+                calls += self._settle()
+        return Delta(content=self._content.take(), reasoning=self._reasoning.take(), tool_calls=calls)
 
     def rest(self, answer: Answer) -> Delta:
         """What the finished answer says beyond what was shown."""
         return Delta(
             content=self._content.rest(answer.content),
             reasoning=self._reasoning.rest(answer.reasoning or ""),
-            tool_calls=answer.tool_calls,
+            tool_calls=answer.tool_calls[self._num_calls :],
         )
 
-    def _take(self, number: int) -> None:
-        marks = self._markers
-        if marks is None or self._mode is _Mode.HELD:
-            return
-        if number not in self._structure:
-            self._add(self._decoder.step(self._tokenizer, number) or "")
-        elif number == marks.think_open and self._mode in (_Mode.START, _Mode.REASONING):
-            self._switch(_Mode.REASONING)
-        elif number == marks.think_close and self._mode is _Mode.REASONING:
-            self._switch(_Mode.CONTENT)
-        else:
+    def _take_plain(self, ids: list[int]) -> None:
+        self._ids += ids
+        text = self._decoder.step(self._reading.tokenizer, ids) or ""
+        self._tail += text
+        if "\ufffd" in text:
+            # Bytes that are no UTF-8 decode differently alone and in company: what follows waits for the end.
             self._mode = _Mode.HELD
+        elif self._mode in (_Mode.CONTENT, _Mode.REASONING):
+            shown = self._content if self._mode is _Mode.CONTENT else self._reasoning
+            shown.add(text)
+            if shown.meets_mark:
+                self._ask_again()
 
-    def _switch(self, mode: _Mode) -> None:
-        self._mode = mode
-        self._content.clear()
-        self._decoder = DecodeStream(skip_special_tokens=False)
-
-    def _add(self, text: str) -> None:
-        # Bytes that are no UTF-8 decode differently alone and in company: what follows is shown when all is there.
-        sound, broken, _ = text.partition("\ufffd")
-        if self._mode is _Mode.START and text.strip():
-            self._mode = _Mode.CONTENT
-        (self._reasoning if self._mode is _Mode.REASONING else self._content).add(sound)
-        if broken:
+    def _take_structure(self, ids: Sequence[int]) -> tuple[ToolCall, ...]:
+        """Up to a token after which anything may follow: what lengthens a text from here on is what comes after it."""
+        stop = next((i for i, number in enumerate(ids) if number in self._reading.stop_ids), None)
+        self._ids += ids if stop is None else ids[:stop]
+        self._decoder = DecodeStream(skip_special_tokens=self._reading.skips_special)
+        self._tail = ""
+        if self._reading.calls_are_text or self._ids[:1] == [self._reading.header_id]:
+            self._content.drop()
             self._mode = _Mode.HELD
+            return ()
+        calls = self._understand()[0]
+        self._ask_again()
+        if stop is not None:
+            self._mode = _Mode.HELD
+        return calls
+
+    def _ask_again(self) -> None:
+        if not self._is_held:
+            self._mode = _Mode.UNSETTLED
+        self._asked_at, self._patience = 0, 1
+
+    def _settle(self) -> tuple[ToolCall, ...]:
+        """Ask the parser what the tokens since the last one of structure are."""
+        self._asked_at, self._patience = len(self._ids), 2 * self._patience
+        calls, self._mode = self._understand()
+        return calls
+
+    def _understand(self) -> tuple[tuple[ToolCall, ...], _Mode]:
+        """Take over what the parser says of all tokens; the tool calls that are new, and what the last text is."""
+        glimpse = self._reading.glimpse(self._ids)
+        space = self._tail[len(self._tail.rstrip()) :]
+        if "\ufffd" in glimpse.content + glimpse.reasoning:
+            return (), _Mode.UNSETTLED
+        self._reasoning.grow(glimpse.reasoning, space)
+        if glimpse.is_thinking or not glimpse.closed_explicitly:
+            self._content.drop()
+            return (), _Mode.REASONING if glimpse.is_thinking else _Mode.UNSETTLED
+        if self._reading.calls_are_text and glimpse.content.lstrip().startswith("{"):
+            self._mode = _Mode.HELD
+            return (), _Mode.HELD
+        mode = _Mode.CONTENT if self._content.grow(glimpse.content, space) else _Mode.UNSETTLED
+        new = glimpse.tool_calls[self._num_calls :]
+        self._num_calls += len(new)
+        return new, mode
 
 
 class _Shown:
     """One growing text, and how much of it was shown."""
 
-    def __init__(self, stops: Sequence[str], *, strips: bool) -> None:
+    def __init__(self, stops: Sequence[str], marks: Sequence[str], *, strips_start: bool) -> None:
         self._stops = stops
-        self._longest = max((len(stop) for stop in stops), default=0)
-        self._strips = strips
+        self._strips_start = strips_start
+        self._marks = marks
+        self._longest_stop = max((len(stop) for stop in stops), default=0)
         self._pending = ""
         self._shown = ""
         self.stopped = False
 
+    @property
+    def meets_mark(self) -> bool:
+        """Whether what is not shown yet has a marker in it."""
+        return any(mark in self._pending for mark in self._marks)
+
     def add(self, text: str) -> None:
+        """The text goes on."""
         self._pending += text
 
-    def clear(self) -> None:
+    def grow(self, whole: str, space: str) -> bool:
+        """The text is `whole` now, which may have lost the white space at its end; whether it has grown by more."""
+        before = (self._shown + self._pending).rstrip()
+        whole = whole.rstrip()
+        if not whole.startswith(self._shown):
+            self._pending = ""
+            return False
+        self._pending = (whole + space)[len(self._shown) :]
+        return len(whole) > len(before)
+
+    def drop(self) -> None:
+        """What is not shown yet was no text after all."""
         self._pending = ""
 
     def take(self) -> str:
         """Show what can no longer change."""
         if self.stopped or not self._pending:
             return ""
-        if self._strips and not self._shown:
+        if self._strips_start and not self._shown:
             self._pending = self._pending.lstrip()
         text = self._without_stop(self._pending)
-        if not self.stopped and self._longest:
-            text = text[: max(0, len(text) - self._longest + 1)]
-        if self._strips:
-            text = text.rstrip()
+        if not self.stopped:
+            text = text[: len(text) - self._num_doubtful(text)]
+        text = text.rstrip()
         self._pending = self._pending[len(text) :]
         self._shown += text
         return text
 
     def rest(self, final: str) -> str:
+        """What is left of the finished text."""
         return final[len(self._shown) :] if final.startswith(self._shown) else ""
 
     def _without_stop(self, text: str) -> str:
@@ -148,6 +219,14 @@ class _Shown:
             self.stopped = True
             return text[: min(found)]
         return text
+
+    def _num_doubtful(self, text: str) -> int:
+        """How many characters at the end may be part of a stop string or of a marker."""
+        doubtful = max(self._longest_stop - 1, 0)
+        if "<" in text[-max(map(len, self._marks), default=1) :]:
+            ends = [n for mark in self._marks for n in range(1, len(mark)) if text.endswith(mark[:n])]
+            doubtful = max([doubtful, *ends])
+        return min(doubtful, len(text))
 
 
 def cut_at_stop(answer: Answer, stops: Sequence[str]) -> tuple[Answer, str | None]:

@@ -29,6 +29,7 @@ class ModelTokenizer:
         self.unk_token_id = self._id_of("unk_token")
         self.eos_token_id = self._id_of("eos_token")
         added = self.backend.get_added_tokens_decoder()
+        self.added_ids = frozenset(added)
         self.special_ids = frozenset(number for number, token in added.items() if token.special)
         self.all_special_tokens = [added[number].content for number in sorted(self.special_ids)]
         self.longest_token = max(map(len, self.backend.get_vocab()), default=1)  # in characters or bytes

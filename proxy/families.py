@@ -1,0 +1,76 @@
+"""What the proxy knows of each model family beyond what its renderer does.
+
+Only what tests have shown to hold is listed; what is not listed is refused or held back, never guessed. Not here: the
+templates themselves, which are the `renderers` library's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """One family of models, by the name of its renderer.
+
+    `call_opening` and `name_end` surround the name in a tool call; what stands before the arguments can be forced.
+    `call_close` is the one token that closes a call, after which an answer may end.
+    """
+
+    call_opening: str | None = None
+    name_end: str = ""
+    call_close: str | None = None
+    calls_are_text: bool = False  # an answer that is a JSON object may turn out to be a tool call
+    think_marks: tuple[str, str] | None = ("<think>", "</think>")  # None: its parts say themselves what they are
+    call_marks: tuple[str, ...] = ()  # texts that open tool calls where no single token does
+    strips_content: bool = False  # its template puts white space around what the model says
+    header: str | None = None  # a token before the answer that some models repeat
+    segment_end: str | None = None  # what ends a part of an answer
+    segment_openings: tuple[str, ...] = ()  # a part that opens otherwise is known only when it ends
+    extends_any_turn: bool = False  # what follows a turn does not depend on what the turn says
+    has_developer: bool = False  # its template has a role `developer`
+
+
+_HERMES = Family(
+    call_opening='<tool_call>\n{"name": "', name_end='", "arguments":', call_close="</tool_call>", extends_any_turn=True
+)
+_XML = Family(call_opening="<tool_call>\n<function=", name_end=">\n", call_close="</tool_call>")
+_GLM = Family(call_opening="<tool_call>", name_end="\n", call_close="</tool_call>", strips_content=True)
+_GLM_5 = Family(strips_content=True)
+_DEEPSEEK = Family(
+    call_opening="<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>",
+    name_end="\n```json\n",
+    header="<｜Assistant｜>",
+)
+_OTHER = Family()
+
+FAMILIES = {
+    DEFAULT: Family(call_opening=_HERMES.call_opening, name_end=_HERMES.name_end, call_close=_HERMES.call_close),
+    "qwen3": _HERMES,
+    "qwen3.5": _XML,
+    "qwen3.6": _XML,
+    "qwen3.8": _XML,
+    "glm-4.5": _GLM,
+    "glm-5": _GLM_5,
+    "glm-5.1": _GLM_5,
+    "glm-5.3": _GLM_5,
+    "llama-3": Family(call_opening='{"name": "', name_end='", "parameters":', calls_are_text=True),
+    "deepseek-v3": _DEEPSEEK,
+    "deepseek-r1": _DEEPSEEK,
+    "deepseek-v4": Family(has_developer=True, call_marks=("<｜DSML｜tool_calls>",)),
+    "gemma4": Family(has_developer=True, think_marks=None),
+    "gpt-oss": Family(has_developer=True, think_marks=None),
+    "hy3": Family(think_marks=("<think:opensource>", "</think:opensource>")),
+    "inkling": Family(
+        think_marks=None,
+        segment_end="<|end_message|>",
+        segment_openings=("<|content_text|>", "<|content_thinking|>"),
+    ),
+}
+
+
+def family_of(renderer: str) -> Family:
+    """What is known of the family that a renderer serves."""
+    return FAMILIES.get(renderer, _OTHER)

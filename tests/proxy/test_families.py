@@ -1,0 +1,105 @@
+"""Every continued turn of every family starts with the exact ids of the turn before, whatever the model said."""
+
+import json
+from typing import Any
+
+import pytest
+from support_families import FAMILIES, TOOLS, WITHOUT_THOUGHT, call_message, rendering_of, said, spelled_out
+
+from weir.proxy.dialect import Answer, CallRequest, Message
+from weir.proxy.rendering import Rendering
+from weir.proxy.stitching import Prompt, StitchMemory, known_call, plan_prompt
+from weir.store.records import Stitch
+
+
+class Conversation:
+    """An agent that sends back what it was given, and a model whose tokens are not the tokenizer's own."""
+
+    def __init__(self, name: str, *, drops_reasoning: bool) -> None:
+        self.rendering: Rendering = rendering_of(name)
+        self.memory = StitchMemory(2**24)
+        self.messages: list[Message] = [{"role": "system", "content": "Be brief."}]
+        self.exact: list[int] = []
+        self._drops_reasoning = drops_reasoning
+        self._num_calls = 0
+
+    def turn(self, new: list[Message], reply: Message | list[int]) -> tuple[Prompt, Answer]:
+        """The agent says `new`, the model answers."""
+        self.messages += new
+        prompt = plan_prompt(self.rendering, self.memory, self.request(), None)
+        output = reply if isinstance(reply, list) else self.output(reply)
+        self._num_calls += 1
+        call_id = f"call_{self._num_calls}"
+        answer = self.rendering.parse(output, prompt.ids, TOOLS, True, call_id)
+        self.memory.remember(known_call(call_id, "s", "g", prompt, output, answer), prompt.digests)
+        told = answer.message()
+        if self._drops_reasoning:
+            told.pop("reasoning_content", None)
+        for call in told.get("tool_calls", ()):
+            call["function"]["arguments"] = json.dumps(json.loads(call["function"]["arguments"]), indent=1)
+        self.messages.append(told)
+        self.exact = prompt.ids + output
+        return prompt, answer
+
+    def request(self) -> CallRequest:
+        return CallRequest(model="weir", messages=self.messages, tools=TOOLS)
+
+    def output(self, reply: Message) -> list[int]:
+        return spelled_out(self.rendering, said(self.rendering, user("Hi"), TOOLS, reply))
+
+
+def assistant(content: str, reasoning: str = "Let me think.") -> Message:
+    return {"role": "assistant", "content": content, "reasoning_content": reasoning}
+
+
+def user(content: str) -> list[Message]:
+    return [{"role": "user", "content": content}]
+
+
+@pytest.mark.parametrize("drops_reasoning", [False, True])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_continued_turn_is_exact(name: str, drops_reasoning: bool) -> None:
+    talk = Conversation(name, drops_reasoning=drops_reasoning)
+    _, first = talk.turn(user("Hi there"), assistant("Hello, what is it?"))
+    assert first.content == "Hello, what is it?"
+    assert (first.reasoning == "Let me think.") is (name not in WITHOUT_THOUGHT)
+    turns: list[tuple[list[Message], Message]] = [
+        (user("Add, please."), call_message({"a": 1, "note": "x y"}, reasoning_content="A tool.")),
+        ([], call_message({"a": 2, "note": "z"}, reasoning_content="Once more.")),
+        ([], assistant("It is 3.")),
+        (user("  Thanks \n"), assistant("You are welcome.")),
+    ]
+    calls: Any = ()
+    for new, reply in turns:
+        before = talk.exact
+        results = [{"role": "tool", "tool_call_id": c.id, "name": c.name, "content": "3"} for c in calls]
+        prompt, answer = talk.turn(results + new, reply)
+        assert prompt.stitch is Stitch.BRIDGED
+        assert prompt.ids[: len(before)] == before
+        assert len(prompt.ids) > len(before)
+        calls = answer.tool_calls
+        assert [call.name for call in calls] == ["add"] * len(reply.get("tool_calls", ()))
+    assert talk.messages[-1]["content"] == "You are welcome."
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_turn_cut_by_length_is_continued_exactly(name: str) -> None:
+    talk = Conversation(name, drops_reasoning=True)
+    whole = talk.output(assistant("A long answer that is cut somewhere."))
+    talk.turn(user("Hi there"), whole[:-5])
+    before = talk.exact
+    prompt, _ = talk.turn(user("Go on."), assistant("Well."))
+    assert (prompt.stitch, prompt.ids[: len(before)]) == (Stitch.BRIDGED, before)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_rewritten_history_says_so_and_where_it_differs(name: str) -> None:
+    talk = Conversation(name, drops_reasoning=False)
+    talk.turn(user("Hi there"), assistant("Hello."))
+    talk.messages[-1] = {"role": "assistant", "content": "Something else."}
+    before = talk.exact
+    prompt, _ = talk.turn(user("And now?"), assistant("Well."))
+    assert prompt.stitch is Stitch.HISTORY_REWRITTEN
+    assert prompt.differs_at is not None
+    assert prompt.ids[: prompt.differs_at] == before[: prompt.differs_at]
+    assert prompt.ids[prompt.differs_at] != before[prompt.differs_at]
