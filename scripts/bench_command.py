@@ -17,6 +17,22 @@ def proxy() -> None:
     main()
 
 
+def gate(
+    agents: Annotated[int, typer.Option(min=1, help="Agents with a call in flight.")] = 256,
+    updates: Annotated[int, typer.Option(min=1, help="Weight updates under them.")] = 30,
+    held: Annotated[int, typer.Option(min=1, help="Calls held at once afterwards.")] = 5000,
+    hold_s: Annotated[float, typer.Option(min=0, help="How long they are held, in seconds.")] = 60.0,
+    workers: Annotated[int, typer.Option(min=1, help="Worker processes of the proxy.")] = 1,
+) -> None:
+    """Weight updates under agents: errors, tokens, hold times, memory.
+
+    Then thousands of calls held at once.
+    """
+    from weir.scripts.bench_gate import main
+
+    main(agents, updates, held, hold_s, workers)
+
+
 def engine() -> None:
     """Tokens per second, against a bare decode loop.
 

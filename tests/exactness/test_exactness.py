@@ -35,6 +35,7 @@ from weir.trainer.config import TrainerConfig
 from weir.trainer.publishing import publish
 
 NUM_CALLS, NUM_UPDATES, TURNS, CONCURRENCY = 510, 5, 3, 24
+WORKERS = "workers = 2\n"
 WORDS = [
     "add",
     "load",
@@ -66,7 +67,11 @@ def test_records_equal_the_ledger_of_embedded_engines(tmp_path: Path, versions: 
     engines = [start_engine(versions[0], folder=tmp_path) for _ in range(2)]
     try:
         with running_stack(
-            tmp_path, model=versions[0], engine_urls=[engine.url for engine in engines], router=router
+            tmp_path,
+            model=versions[0],
+            engine_urls=[engine.url for engine in engines],
+            router=router,
+            proxy_settings=WORKERS,
         ) as stack:
             asyncio.run(converse_while_publishing(stack, versions))
             ledger = read_ledgers(engine.ledger_path for engine in engines if engine.ledger_path)
@@ -86,7 +91,14 @@ def test_records_equal_what_a_real_sglang_answered(tmp_path: Path, versions: lis
         tap = Tap(engine.url)
         opened.callback(tap.stop)
         stack = opened.enter_context(
-            running_stack(tmp_path, model=versions[0], engine_urls=[engine.url], worker_urls=[tap.url], router=router)
+            running_stack(
+                tmp_path,
+                model=versions[0],
+                engine_urls=[engine.url],
+                worker_urls=[tap.url],
+                router=router,
+                proxy_settings=WORKERS,
+            )
         )
         asyncio.run(converse_while_publishing(stack, versions))
     hold_against_ledger(stack, tap.ledger)
