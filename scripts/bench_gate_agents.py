@@ -1,0 +1,123 @@
+"""The crowd of `weir bench gate`: agents over real sockets that take anything but a whole answer for an error.
+
+Spoken by hand and not with an SDK, because hundreds of SDK clients in one process would leave no processor time to
+have calls in flight. Invariant: nothing is tried again; what an agent sees go wrong is counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections import Counter
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+
+TURNS = 4
+WORDS = ("add", "load", "store", "mask", "kernel", "block", "program", "pointer", "row", "sum", "max", "softmax")
+
+
+class Crowd:
+    """Agents that hold conversations until it is enough."""
+
+    def __init__(self, url: str) -> None:
+        self.enough = False
+        self.errors: Counter[str] = Counter()
+        self.answered: list[str] = []  # ids of the calls whose answers arrived
+        self._url = url
+
+    async def agent(self, number: int) -> None:
+        """One agent: conversation after conversation on a connection of its own."""
+        draw = random.Random(number)
+        limits = aiohttp.ClientTimeout(total=None)
+        async with aiohttp.ClientSession(self._url, timeout=limits, trust_env=False) as http:
+            while not self.enough:
+                try:
+                    await self._conversation(http, draw)
+                except (aiohttp.ClientError, ValueError, KeyError) as error:
+                    self.errors[f"{type(error).__name__}: {error}"[:200]] += 1
+
+    async def _conversation(self, http: aiohttp.ClientSession, draw: random.Random) -> None:
+        messages: list[dict[str, Any]] = []
+        for _ in range(TURNS):
+            messages.append({"role": "user", "content": " ".join(draw.choices(WORDS, k=8))})
+            body = {"model": "weir", "messages": messages, "stream": draw.random() < 0.5}
+            async with http.post("/v1/chat/completions", json=body) as response:
+                if response.status != 200:
+                    raise ValueError(f"status {response.status}: {await response.text()}")
+                data = await response.read()
+                call_id = response.headers["x-weir-call"]
+            messages.append({"role": "assistant", "content": content_of(data, stream=bool(body["stream"]))})
+            self.answered.append(call_id)
+
+
+class Control:
+    """The control routes, as far as the benchmark needs them."""
+
+    def __init__(self, url: str, key: str) -> None:
+        self._http = aiohttp.ClientSession(url, headers={"authorization": f"Bearer {key}"}, trust_env=False)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        await self._http.close()
+
+    async def pause(self) -> None:
+        """Close the gate."""
+        async with self._http.post("/weir/pause", json={}) as response:
+            response.raise_for_status()
+
+    async def resume(self) -> None:
+        """Open the gate."""
+        async with self._http.post("/weir/resume", json={}) as response:
+            response.raise_for_status()
+
+    async def wait_held(self, number: int) -> None:
+        """Return when so many calls are held."""
+        while True:
+            async with self._http.get("/weir/state") as response:
+                if (await response.json())["held"] >= number:
+                    return
+            await asyncio.sleep(0.2)
+
+
+async def one_shot(url: str, number: int) -> bool:
+    """One call on a connection of its own, streamed every other time; whether a whole answer came."""
+    host, port = url.removeprefix("http://").split(":")
+    stream = number % 2 == 0
+    body = json.dumps(
+        {
+            "model": "weir",
+            "messages": [{"role": "user", "content": f"Hello {number}"}],
+            "stream": stream,
+            "max_tokens": 4,
+        }
+    ).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n"
+    head += f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+    reader, writer = await asyncio.open_connection(host, int(port))
+    try:
+        writer.write(head.encode() + body)
+        answer = await reader.read()
+        status, _, rest = answer.partition(b"\r\n\r\n")
+        return b" 200 " in status.split(b"\r\n")[0] and (b'"finish_reason":"' in rest)
+    except OSError:
+        return False
+    finally:
+        writer.close()
+
+
+def content_of(data: bytes, *, stream: bool) -> str:
+    """The text of a whole answer. Raises ValueError when it is not whole, or an error."""
+    if not stream:
+        return str(json.loads(data)["choices"][0]["message"]["content"] or "")
+    events = [line[6:] for line in data.split(b"\n") if line.startswith(b"data: ")]
+    if not events or events[-1] != b"[DONE]":
+        raise ValueError(f"the stream ended without [DONE]: {data[-200:]!r}")
+    chunks = [json.loads(event) for event in events[:-1]]
+    if any("error" in chunk for chunk in chunks) or not chunks[-1]["choices"][0]["finish_reason"]:
+        raise ValueError(f"the stream ended with {chunks[-1]}")
+    return "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks)

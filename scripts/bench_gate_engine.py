@@ -1,0 +1,205 @@
+"""The scripted engine of `weir bench gate`: SGLang's interface without a model, and a ledger of every token it gave.
+
+Tokens are drawn at random; all calls in flight get theirs at the same beat, as in a continuous batch. Loading weights
+takes a set time. Invariant: a token is in the ledger with the version that was loaded when it was drawn, whether or not
+anybody received it. Not here: the control of memory, other ways to load.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import struct
+import sys
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+BEAT_S = 0.1
+TOKENS_PER_BEAT = 4
+
+
+class Sampling:
+    """One call in flight: it gets tokens at every beat, until it has enough or is aborted."""
+
+    def __init__(self, body: dict[str, Any], end_id: int, num_texts: int) -> None:
+        self.rid: str = body["rid"]
+        params = body["sampling_params"]
+        draw = random.Random(self.rid)
+        wanted = int(params.get("min_new_tokens", 0)) or draw.randint(8, 64)
+        self.left = min(wanted, int(params["max_new_tokens"]))
+        self._finish = "stop" if wanted <= self.left else "length"
+        self._end_id = end_id
+        self._draw = draw
+        self._num_texts = num_texts
+        self.num_prompt = len(body["input_ids"])
+        self.rows: list[tuple[float, int]] = []
+        self.versions: list[list[Any]] = []  # [version, start, end]
+        self.finish: str | None = None
+        self.changed = asyncio.Event()
+
+    def beat(self, version: str) -> None:
+        """Draw the next tokens."""
+        start = len(self.rows)
+        for _ in range(min(TOKENS_PER_BEAT, self.left)):
+            self.left -= 1
+            last = self.left == 0 and self._finish == "stop"
+            token = self._end_id if last else self._draw.randrange(self._num_texts)
+            self.rows.append((_float32(-self._draw.random()), token))
+        if self.versions and self.versions[-1][0] == version:
+            self.versions[-1][2] = len(self.rows)
+        elif len(self.rows) > start:
+            self.versions.append([version, start, len(self.rows)])
+        if not self.left:
+            self.finish = self._finish
+        self.changed.set()
+
+    def abort(self) -> None:
+        """End with what there is."""
+        self.finish = "abort"
+        self.changed.set()
+
+    def chunk(self, shown: int, version: str) -> bytes:
+        """The answer from token `shown` on."""
+        rows = self.rows[shown:]
+        meta: dict[str, Any] = {
+            "id": self.rid,
+            "finish_reason": {"type": self.finish} if self.finish else None,
+            "prompt_tokens": self.num_prompt,
+            "completion_tokens": len(self.rows),
+            "cached_tokens": 0,
+            "weight_version": version,
+            "output_token_logprobs": [(logprob, token, None) for logprob, token in rows],
+        }
+        if self.finish:
+            meta["weight_versions"] = [{"version": v, "start": s, "end": e} for v, s, e in self.versions]
+        return json.dumps({"text": "", "output_ids": [token for _, token in rows], "meta_info": meta}).encode()
+
+
+class Engine:
+    """All calls in flight, the weights, and the ledger."""
+
+    def __init__(self, ledger: Path, load_s: float, end_id: int, num_texts: int) -> None:
+        self.version = "0"
+        self.paused = False
+        self._load_s = load_s
+        self._end_id, self._num_texts = end_id, num_texts
+        self._running: set[Sampling] = set()
+        self._may_run = asyncio.Event()
+        self._may_run.set()
+        self._ledger = ledger.open("a", buffering=1)
+
+    async def beats(self) -> None:
+        """Give tokens for ever."""
+        while True:
+            await asyncio.sleep(BEAT_S)
+            if not self.paused:
+                for sampling in [*self._running]:
+                    sampling.beat(self.version)
+                    if sampling.finish:
+                        self._running.discard(sampling)
+
+    async def generate(self, request: web.Request) -> web.StreamResponse:
+        """POST /generate."""
+        body = await request.json()
+        await self._may_run.wait()
+        sampling = Sampling(body, self._end_id, self._num_texts)
+        self._running.add(sampling)
+        try:
+            if not body["stream"]:
+                while not sampling.finish:
+                    sampling.changed.clear()
+                    await sampling.changed.wait()
+                return web.Response(body=sampling.chunk(0, self.version), content_type="application/json")
+            return await self._stream(request, sampling)
+        finally:
+            self._running.discard(sampling)
+            row = {"rid": sampling.rid, "rows": sampling.rows, "versions": sampling.versions}
+            self._ledger.write(json.dumps(row) + "\n")
+
+    async def _stream(self, request: web.Request, sampling: Sampling) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        shown = 0
+        while True:
+            data, ended = sampling.chunk(shown, self.version), sampling.finish is not None
+            shown = len(sampling.rows)
+            sampling.changed.clear()
+            if shown or ended:
+                await response.write(b"data: " + data + b"\n\n")
+            if ended:
+                await response.write(b"data: [DONE]\n\n")
+                return response
+            if not sampling.changed.is_set():
+                await sampling.changed.wait()
+
+    async def pause(self, _: web.Request) -> web.Response:
+        """POST /pause_generation, in mode abort."""
+        self.paused = True
+        self._may_run.clear()
+        for sampling in [*self._running]:
+            sampling.abort()
+        self._running.clear()
+        return web.json_response({"status": "ok"})
+
+    async def update(self, request: web.Request) -> web.Response:
+        """POST /update_weights_from_disk."""
+        asked = await request.json()
+        await asyncio.sleep(self._load_s)
+        self.version = str(asked["weight_version"])
+        return web.json_response({"success": True, "message": "loaded"})
+
+    async def go_on(self, _: web.Request) -> web.Response:
+        """POST /continue_generation."""
+        self.paused = False
+        self._may_run.set()
+        return web.json_response({"status": "ok"})
+
+    async def info(self, _: web.Request) -> web.Response:
+        """What routers and publishers ask."""
+        return web.json_response(
+            {"model_path": "scripted", "tokenizer_path": "scripted", "is_generation": True, "tp_size": 1, "dp_size": 1}
+            | {"served_model_name": "weir", "weight_version": self.version}
+        )
+
+
+def application(engine: Engine) -> web.Application:
+    """The engine over HTTP."""
+    app = web.Application(client_max_size=2**28)
+    app.router.add_post("/generate", engine.generate)
+    app.router.add_post("/pause_generation", engine.pause)
+    app.router.add_post("/update_weights_from_disk", engine.update)
+    app.router.add_post("/continue_generation", engine.go_on)
+    for path in ("/health", "/server_info", "/get_server_info", "/model_info", "/get_model_info"):
+        app.router.add_get(path, engine.info)
+
+    async def beating(_: web.Application) -> Any:
+        task = asyncio.create_task(engine.beats())
+        yield
+        task.cancel()
+
+    app.cleanup_ctx.append(beating)
+    return app
+
+
+def _float32(value: float) -> float:
+    return float(struct.unpack("<f", struct.pack("<f", value))[0])
+
+
+async def _make(ledger: Path, load_s: float, end_id: int, num_texts: int) -> web.Application:
+    return application(Engine(ledger, load_s, end_id, num_texts))
+
+
+if __name__ == "__main__":
+    port, path, load, end, texts = sys.argv[1:]
+    web.run_app(
+        _make(Path(path), float(load), int(end), int(texts)),
+        host="127.0.0.1",
+        port=int(port),
+        access_log=None,
+        print=None,
+        handler_cancellation=True,
+        backlog=4096,
+    )
