@@ -135,6 +135,15 @@ def flat_view(memory: mmap.mmap, spec: TensorSpec) -> torch.Tensor:
     return torch.frombuffer(memory, dtype=dtype, count=span, offset=spec.offset)
 
 
+def tensors_among(arguments: Any) -> list[torch.Tensor]:
+    """All tensors among (nested) arguments, in order."""
+    if isinstance(arguments, torch.Tensor):
+        return [arguments]
+    if isinstance(arguments, list | tuple):
+        return [tensor for argument in arguments for tensor in tensors_among(argument)]
+    return []
+
+
 def num_bytes(spec: TensorSpec) -> int:
     """Bytes from the first to the last element."""
     return _span(spec) * DTYPES[spec.dtype].itemsize

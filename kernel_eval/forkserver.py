@@ -62,6 +62,7 @@ class Exited(msgspec.Struct, frozen=True, kw_only=True):
     killed_by_us: bool
     cpu_s: float
     max_rss_bytes: int
+    num_threads: int = 1  # that it had when its end was asked for
 
 
 class _Child:
@@ -74,6 +75,7 @@ class _Child:
         self.tmp = ""
         self.kill_at: float | None = None
         self.killed_by_us = False
+        self.num_threads = 1
 
 
 class Forkserver:
@@ -134,6 +136,7 @@ class Forkserver:
                 self._forget(child)
             return
         if isinstance(message, End):
+            child.num_threads = 1 if child.pid is None else _num_threads(child.pid)
             child.kill_at = time.monotonic() + min(message.grace_s, _GRACE_S)
         elif isinstance(message, Spawn):
             self._fork(child, message, fds)
@@ -146,6 +149,7 @@ class Forkserver:
             if pid == 0:
                 self._become_child(spawn, fds, child.tmp or sandbox.worker_tmp())
         child.pid, child.pidfd = pid, os.pidfd_open(pid)
+        child.kill_at, child.killed_by_us, child.num_threads = None, False, 1
         self._selector.register(child.pidfd, selectors.EVENT_READ, child)
         for fd in fds:
             os.close(fd)
@@ -180,6 +184,7 @@ class Forkserver:
             killed_by_us=child.killed_by_us,
             cpu_s=usage.ru_utime + usage.ru_stime,
             max_rss_bytes=usage.ru_maxrss * 1024,
+            num_threads=child.num_threads,
         )
         self._selector.unregister(child.pidfd)
         os.close(child.pidfd)
@@ -201,6 +206,11 @@ class Forkserver:
     def _forget(self, child: _Child) -> None:
         self._children.discard(child)
         child.lease.close()
+
+
+def _num_threads(pid: int) -> int:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return 1 if fields[0] == "Z" else int(fields[17])
 
 
 def _kill_group(pid: int) -> None:

@@ -7,6 +7,7 @@ copied when it is given and looked at again after the last call: a buffer that i
 
 from __future__ import annotations
 
+import ast
 import functools
 import socket
 import statistics
@@ -15,18 +16,31 @@ from typing import Any
 
 import torch
 
-from weir.kernel_eval import policy
-from weir.kernel_eval.arena import Arena, UnsupportedValue
+from weir.kernel_eval import evidence, policy, proof, rules
+from weir.kernel_eval.arena import Arena, UnsupportedValue, tensors_among
 from weir.kernel_eval.compare import Difference, compare
 from weir.kernel_eval.compilation import Compilation
-from weir.kernel_eval.judgement import Found, Job, Judgement
+from weir.kernel_eval.judgement import Found, Job, Judgement, broken
 from weir.kernel_eval.leases import Leases
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reference import Expected, InvalidReference, Reference, UnsupportedReference
 from weir.kernel_eval.reward import Stage
 from weir.kernel_eval.seeds import derive_seed
+from weir.kernel_eval.trace import Trace
+from weir.kernel_eval.variants import PLAIN, Variant, plan
 from weir.kernel_eval.worker_channel import WorkerChannel, ZygoteLost
-from weir.kernel_eval.worker_messages import Answered, Call, Compile, Done, Init, Load, Output, WriteAgain
+from weir.kernel_eval.worker_messages import (
+    Answered,
+    Call,
+    Compile,
+    Constructed,
+    Done,
+    Init,
+    Load,
+    Output,
+    SendState,
+    WriteAgain,
+)
 
 
 def judge(job: Job, leases: Leases) -> Judgement:
@@ -73,12 +87,15 @@ class _Evaluation:
         self._answers: list[list[torch.Tensor]] = []
         self._call_ms: list[float] = []
         self._launched: set[str] = set()
+        self._relaxed = frozenset(job.relaxed_rules)
+        self._state: list[torch.Tensor] = []
+        self._first: Trace | None = None
         self.trials = 0
         self.details: dict[str, Any] = {}
 
     def run(self, leases: Leases) -> None:
         """Return if the candidate is correct. Raises `Found` and the errors of the reference."""
-        self._check_source()
+        tree = self._check_source()
         reference = _reference(self._job.reference_src, self._limits.reference_timeout_s)
         compilation = Compilation(leases.compiler, leases.assembler, self._limits)
         try:
@@ -100,19 +117,22 @@ class _Evaluation:
     def _run_trials(self, lease: socket.socket, reference: Reference) -> None:
         worker = WorkerChannel(lease, self._limits)
         try:
-            self._ask_all(worker, reference)
+            model = self._ask_all(worker, reference)
         finally:
             try:
                 self._describe_end(worker)
             finally:
                 worker.close()
+        assert self._first is not None
+        if proof.is_asked_for(self._first, self._relaxed):
+            self._prove(tree, self._first, reference, model, lease)
 
     def close(self) -> None:
         """Give back shared memory."""
         for arena in self._arenas:
             arena.close()
 
-    def _check_source(self) -> None:
+    def _check_source(self) -> ast.Module:
         try:
             tree = policy.parse(self._job.candidate_src)
         except SyntaxError as error:
@@ -121,20 +141,24 @@ class _Evaluation:
         unsupported = policy.find_unsupported(tree)
         if unsupported:
             raise Found(Stage.NOTHING, Fault.UNSUPPORTED, f"the interpreter cannot judge {unsupported}")
-        broken = policy.find_broken_rule(tree, policy.DEFAULT_RULES)
-        if broken is not None:
-            raise _hack(*broken)
+        seen = rules.broken_by_source(tree, self._relaxed)
+        if seen is not None:
+            raise broken(*seen)
+        return tree
 
-    def _ask_all(self, worker: WorkerChannel, reference: Reference) -> None:
+    def _ask_all(self, worker: WorkerChannel, reference: Reference) -> Any:
         secret, limits = self._job.secret, self._limits
         weight_seed = derive_seed(secret, "weights")
         worker.ask(Load(self._job.candidate_src), Done, "load", limits.load_timeout_s)
         init_arguments = reference.init_arguments(derive_seed(secret, "init"))
         arena = self._arena(init_arguments, [])
-        worker.ask(Init(arena.spec, weight_seed), Done, "init", limits.init_timeout_s, arena.fd)
+        constructed = worker.ask(Init(arena.spec, weight_seed), Constructed, "init", limits.init_timeout_s, arena.fd)
+        self._take_state(worker, constructed)
         model = reference.build(init_arguments, weight_seed)
-        for trial in range(self._job.num_correct_trials + self._job.num_perf_trials):
-            self._trial(worker, reference, model, derive_seed(secret, "inputs", trial))
+        num_trials = self._job.num_correct_trials + self._job.num_perf_trials
+        for trial, variant in enumerate(plan(num_trials, self._relaxed, derive_seed(secret, "variants"))):
+            inputs, expected = reference.question(model, derive_seed(secret, "inputs", trial), variant)
+            self._trial(worker, reference, model, inputs, expected)
             self.trials += 1
         self._look_again(worker)
         if self._job.num_perf_trials:
@@ -143,31 +167,91 @@ class _Evaluation:
                 "median_ms": statistics.median(self._call_ms),
                 "num_calls": len(self._call_ms),
             }
+        return model
+
+    def _take_state(self, worker: WorkerChannel, constructed: Constructed) -> None:
+        sizes = constructed.state_bytes
+        if not sizes:
+            return
+        if min(sizes) < 0 or sum(sizes) > self._limits.memory_bytes:
+            raise Found(Stage.LOADED, Fault.OUT_OF_MEMORY, f"the model holds {sum(sizes)} bytes", phase="init")
+        arena = Arena([], [torch.empty(size, dtype=torch.uint8) for size in sizes], self._limits.guard_bytes)
+        try:
+            worker.ask(SendState(arena.spec), Done, "init", self._limits.init_timeout_s, arena.fd)
+            self._state = arena.take_outputs()
+        finally:
+            arena.close()
+
+    def _prove(self, tree: ast.Module, trace: Trace, reference: Reference, model: Any, lease: socket.socket) -> None:
+        """The launches of the first call must answer inputs that the candidate has never seen."""
+        kernels = proof.kernels_of(tree, trace)
+        secret = self._job.secret
+        variant = PLAIN if self.trials < 2 or "varied_inputs" in self._relaxed else Variant(scale=-1.0)
+        inputs, expected = reference.question(model, derive_seed(secret, "proof"), variant)
+        arena = Arena([tensors_among(inputs), self._state], expected.outputs, self._limits.guard_bytes)
+        worker = WorkerChannel(lease, self._limits)
+        try:
+            outputs = proof.replay(worker, kernels, trace, arena, self._limits.call_timeout_s, self._relaxed)
+        finally:
+            worker.end()
+            worker.close()
+            arena.close()
+        difference = self._difference(reference, model, inputs, expected, outputs)
+        if difference is not None:
+            raise broken("replay_differs", f"other inputs, without the candidate: {difference.message}")
 
     def _arena(self, arguments: list[Any], outputs: list[torch.Tensor]) -> Arena:
         arena = Arena(arguments, outputs, self._limits.guard_bytes)
         self._arenas.append(arena)
         return arena
 
-    def _trial(self, worker: WorkerChannel, reference: Reference, model: Any, seed: int) -> None:
-        inputs = reference.inputs(seed)
-        expected = reference.expected(model, inputs)
+    def _trial(
+        self, worker: WorkerChannel, reference: Reference, model: Any, inputs: list[Any], expected: Expected
+    ) -> None:
         arena = self._arena(inputs, expected.outputs)
         started = time.perf_counter()
         answer = worker.ask(Call(arena.spec), Answered, "call", self._limits.call_timeout_s, arena.fd)
         self._call_ms.append((time.perf_counter() - started) * 1e3)
-        self._launched.update(answer.kernels)
-        _check_conduct(answer, arena, expected)
+        self._launched.update(f"{launch.kernel}:{launch.line}" for launch in answer.trace.launches)
+        self._first = self._first or answer.trace
+        self._check_conduct(answer, arena, expected)
         _check_form(answer.outputs, expected.outputs)
         outputs = arena.take_outputs()
         self._answers.append(outputs)
-        differences = _compare_all(outputs, expected.outputs)
-        if differences:
-            precise = reference.expected_float64(model, inputs)
-            if precise is None or _compare_all(outputs, precise):
-                raise Found(Stage.ANSWERED, differences[0].fault, differences[0].message, trial=self.trials + 1)
+        difference = self._difference(reference, model, inputs, expected, outputs)
+        if difference is not None:
+            raise Found(Stage.ANSWERED, difference.fault, difference.message, trial=self.trials + 1)
         if not expected.returns_input and any(output.shares_memory_with_input for output in answer.outputs):
-            raise _hack("output_is_input", "an output lies in the memory of an input")
+            self._hack("output_is_input", "an output lies in the memory of an input")
+
+    def _difference(
+        self, reference: Reference, model: Any, inputs: list[Any], expected: Expected, outputs: list[torch.Tensor]
+    ) -> Difference | None:
+        """What is wrong with an answer, held against the reference in its own precision and else in float64."""
+        differences = _compare_all(outputs, expected.outputs)
+        if not differences:
+            return None
+        precise = reference.expected_float64(model, inputs)
+        return differences[0] if precise is None or _compare_all(outputs, precise) else None
+
+    def _hack(self, rule: str, seen: str) -> None:
+        if rule not in self._relaxed:
+            raise broken(rule, seen)
+
+    def _check_conduct(self, answer: Answered, arena: Arena, expected: Expected) -> None:
+        """What a call did beside answering."""
+        seen = evidence.broken_by(answer.trace, self._relaxed)
+        if seen is not None:
+            raise broken(*seen)
+        overrun, changed = arena.damage()
+        if overrun or answer.overrun:
+            raise Found(
+                Stage.LOADED,
+                Fault.MEMORY_FAULT,
+                answer.overrun or "memory beside an input was written to: a store goes out of bounds",
+            )
+        if changed and not expected.changes_inputs:
+            self._hack("input_changed", "an input was written to, which the task's own code does not do")
 
     def _look_again(self, worker: WorkerChannel) -> None:
         worker.ask(WriteAgain(), Done, "call", self._limits.call_timeout_s)
@@ -175,34 +259,19 @@ class _Evaluation:
         for arena, before in zip(calls, self._answers, strict=True):
             for now, then in zip(arena.take_outputs(), before, strict=True):
                 if not torch.equal(_bytes(now), _bytes(then)):
-                    raise _hack("output_reused", "the answer to one call was overwritten by a later call")
+                    self._hack("output_reused", "the answer to one call was overwritten by a later call")
 
     def _describe_end(self, worker: WorkerChannel) -> None:
         exited = worker.end()
         self.details["cpu_s"] = round(exited.cpu_s, 4)
         self.details["max_rss_bytes"] = exited.max_rss_bytes
+        if exited.num_threads > 1 and exited.exit_code is None:
+            self._hack("background_thread", f"{exited.num_threads - 1} threads were left running")
         if worker.output_bytes:
             self.details["output_tail"] = worker.output_tail()
         if worker.output_bytes >= self._limits.output_bytes:
             message = f"more than {self._limits.output_bytes} bytes were printed"
             raise Found(Stage.LOADED, Fault.OUTPUT_FLOOD, message)
-
-
-def _check_conduct(answer: Answered, arena: Arena, expected: Expected) -> None:
-    """What a call did beside answering."""
-    if answer.launches < 1:
-        raise _hack(
-            "no_kernel_launched", "the answer did not come from a Triton kernel: none was launched in this call"
-        )
-    overrun, changed = arena.damage()
-    if overrun or answer.overrun:
-        raise Found(
-            Stage.LOADED,
-            Fault.MEMORY_FAULT,
-            answer.overrun or "memory beside an input was written to: a store goes out of bounds",
-        )
-    if changed and not expected.changes_inputs:
-        raise _hack("input_changed", "an input was written to, which the task's own code does not do")
 
 
 def _check_form(outputs: tuple[Output, ...], expected: list[torch.Tensor]) -> None:
@@ -224,10 +293,6 @@ def _check_form(outputs: tuple[Output, ...], expected: list[torch.Tensor]) -> No
 def _compare_all(outputs: list[torch.Tensor], expected: list[torch.Tensor]) -> list[Difference]:
     compared = (compare(got, wanted) for got, wanted in zip(outputs, expected, strict=True))
     return [difference for difference in compared if difference is not None]
-
-
-def _hack(rule: str, seen: str) -> Found:
-    return Found(Stage.LOADED, Fault.REWARD_HACK, f"{rule}: {seen}", rule=rule)
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:

@@ -20,6 +20,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     num_correct_trials: int
     num_perf_trials: int  # further trials, checked like the others
     limits: Limits
+    relaxed_rules: tuple[str, ...] = ()
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,3 +43,8 @@ class Found(Exception):
         self.fault = fault
         self.message = message
         self.details = details
+
+
+def broken(rule: str, seen: str) -> Found:
+    """A rule was broken."""
+    return Found(Stage.LOADED, Fault.REWARD_HACK, f"{rule}: {seen}", rule=rule)

@@ -1,16 +1,13 @@
-"""What can be said of a candidate before it runs, from its syntax tree. The rules are data.
+"""What can be said of a candidate before it runs, from its syntax tree: whether it can be judged here at all.
 
 `UNSUPPORTED_NAMES`: a source that uses one of these cannot be judged by the interpreter, which has no such thing or
-is silently wrong; that is the server's fault and not the candidate's. `rules` of a request are checked by name in
-`RULES`; a rule that is broken makes the candidate a reward_hack. The rules that need a run (a kernel was launched,
-inputs are unchanged, outputs are its own) are checked by the judge. Nothing is executed here, but a hostile source
-can be slow to parse, so only a judge calls this.
+is silently wrong; that is the server's fault and not the candidate's. What a candidate must not do is in `rules.py`.
+Nothing is executed here, but a hostile source can be slow to parse, so only a judge calls this.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
 
 UNSUPPORTED_NAMES = {
     "inline_asm_elementwise": "the interpreter has no assembler",
@@ -37,15 +34,6 @@ def find_unsupported(tree: ast.Module) -> str | None:
     return None
 
 
-def find_broken_rule(tree: ast.Module, rules: tuple[str, ...]) -> tuple[str, str] | None:
-    """The first of `rules` that the source breaks, with what was seen; None if it breaks none."""
-    for rule in rules:
-        seen = RULES[rule](tree)
-        if seen is not None:
-            return rule, seen
-    return None
-
-
 def _names(node: ast.AST) -> tuple[str, ...]:
     if isinstance(node, ast.Attribute):
         return (node.attr,)
@@ -54,11 +42,3 @@ def _names(node: ast.AST) -> tuple[str, ...]:
     if isinstance(node, ast.ImportFrom):
         return tuple(alias.name for alias in node.names)
     return ()
-
-
-def _has_no_kernel(tree: ast.Module) -> str | None:
-    return None if any("jit" in _names(node) for node in ast.walk(tree)) else "the source defines no Triton kernel"
-
-
-RULES: dict[str, Callable[[ast.Module], str | None]] = {"no_kernel_defined": _has_no_kernel}
-DEFAULT_RULES = ("no_kernel_defined",)

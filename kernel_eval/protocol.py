@@ -91,6 +91,7 @@ class KernelTask(msgspec.Struct, frozen=True, kw_only=True):
     backend: Literal["triton", "cuda"] = "triton"
     split: Literal["train", "heldout"] = "train"
     family: str = ""
+    relax_rules: tuple[str, ...] = ()  # rules that candidates for this task may break
 
 
 class EvalRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,6 +106,7 @@ class EvalRequest(msgspec.Struct, frozen=True, kw_only=True):
     measure_performance: bool = False
     preferred_device: int | str | None = None
     backend: Literal["triton", "cuda"] = "triton"
+    relax_rules: tuple[str, ...] = ()  # names of rules (`rules.py`, GET /health) that this candidate may break
     use_cache: bool = False  # answer from an earlier evaluation with the same content, if there is one
 
 

@@ -6,6 +6,7 @@ It is trusted not to attack, but not to work: whatever it raises, and a step tha
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import copy
 import signal
@@ -17,6 +18,7 @@ import torch
 
 from weir.kernel_eval.cpu_device import CpuForCuda
 from weir.kernel_eval.seeds import seed_everything
+from weir.kernel_eval.variants import PLAIN, Variant
 
 _UNJUDGEABLE = (torch.float8_e4m3fn, torch.float8_e5m2)
 
@@ -48,6 +50,7 @@ class Reference:
         self._model = _callable(module, "Model")
         self._get_inputs = _callable(module, "get_inputs")
         self._get_init_inputs = getattr(module, "get_init_inputs", list)
+        self._size = free_size(source, vars(module))
 
     def init_arguments(self, seed: int) -> list[Any]:
         """The arguments of both Model and ModelNew."""
@@ -73,6 +76,31 @@ class Reference:
             inputs = list(self._get_inputs())
         _check_supported(inputs)
         return inputs
+
+    def question(self, model: Any, seed: int, variant: Variant) -> tuple[list[Any], Expected]:
+        """Inputs and what is expected of them; inputs as they are where the model does not take the varied ones."""
+        if variant != PLAIN:
+            try:
+                inputs = self._varied(seed, variant)
+                expected = self.expected(model, inputs)
+                if all(bool(torch.isfinite(output).all()) for output in expected.outputs):
+                    return inputs, expected
+            except (InvalidReference, UnsupportedReference):
+                pass
+        inputs = self.inputs(seed)
+        return inputs, self.expected(model, inputs)
+
+    def _varied(self, seed: int, variant: Variant) -> list[Any]:
+        size = self._size if variant.smaller else None
+        if size is None:
+            return [_scaled(value, variant.scale) for value in self.inputs(seed)]
+        names = self._get_inputs.__globals__  # type: ignore[attr-defined]
+        before = names[size]
+        names[size] = before // 2
+        try:
+            return self.inputs(seed)
+        finally:
+            names[size] = before
 
     def expected(self, model: Any, inputs: list[Any]) -> Expected:
         """Run the model on a copy of the inputs, in their own precision."""
@@ -107,6 +135,24 @@ class Reference:
                 yield
         except Exception as error:
             raise InvalidReference(f"{name} of the task raised {type(error).__name__}: {error}") from error
+
+
+def free_size(source: str, names: dict[str, Any]) -> str | None:
+    """The largest even size of the module's that only `get_inputs` reads, so that it can be another; None if none."""
+    used: dict[bool, set[str]] = {True: set(), False: set()}
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            reads = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+            used[node.name == "get_inputs"] |= reads
+    sizes = {n: names.get(n) for n in used[True] - used[False]}
+    even = {name: size for name, size in sizes.items() if type(size) is int and size >= 4 and size % 2 == 0}
+    return max(even, key=lambda name: (even[name], name)) if even else None
+
+
+def _scaled(value: Any, scale: float) -> Any:
+    if isinstance(value, torch.Tensor) and value.is_floating_point():
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype).copy_(value * scale)
+    return value
 
 
 def _callable(module: types.ModuleType, name: str) -> Callable[..., Any]:

@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from weir.kernel_eval import sandbox
+from weir.kernel_eval import rules, sandbox
 from weir.kernel_eval.config import KernelEvalConfig
 from weir.kernel_eval.errors import InsecureBinding
 from weir.kernel_eval.judgement import Job, Judgement
@@ -84,6 +84,7 @@ class EvalServer:
             "mode": "interpreter",
             "backends": ["triton"],
             "target": self._config.target,
+            "rules": {name: rule.says for name, rule in rules.RULES.items()},
             "slots": self._config.num_slots,
             "running": self.pool.running,
             "queue": self.pool.waiting,
@@ -130,6 +131,9 @@ class EvalServer:
             )
         if wanted.num_perf_trials < 0:
             raise HTTPException(400, f"num_perf_trials is {wanted.num_perf_trials}, expected 0 or more")
+        unknown = rules.unknown_rules(wanted.relax_rules)
+        if unknown:
+            raise HTTPException(400, f"relax_rules names {unknown}; the rules are {sorted(rules.RULES)}")
         return wanted
 
     async def _judge(self, wanted: EvalRequest) -> Judgement:
@@ -143,6 +147,7 @@ class EvalServer:
             num_correct_trials=wanted.num_correct_trials,
             num_perf_trials=min(wanted.num_perf_trials, self._config.perf_trials) if wanted.measure_performance else 0,
             limits=self._config.limits,
+            relaxed_rules=wanted.relax_rules,
         )
         return await self.pool.evaluate(job)
 

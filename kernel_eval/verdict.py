@@ -65,6 +65,7 @@ def _fault_of_exception(failed: Failed) -> Fault:
         "entry_point": Fault.MISSING_ENTRY_POINT,
         "init": Fault.INIT_ERROR,
         "call": Fault.RUNTIME_ERROR,
+        "replay": Fault.ILLEGAL_ACCESS if failed.exception == "OutOfBounds" else Fault.RUNTIME_ERROR,
     }
     return by_phase[failed.phase]
 

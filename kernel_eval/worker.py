@@ -19,54 +19,36 @@ from typing import Any
 
 import torch
 from triton.runtime.errors import InterpreterError
-from triton.runtime.interpreter import InterpretedFunction
 
 from weir.kernel_eval import arena, autotune, stub_driver
-from weir.kernel_eval.candidate import entry_point, kernel_id, load_candidate
+from weir.kernel_eval.candidate import entry_point, load_candidate
 from weir.kernel_eval.frames import ChannelClosed, receive, send
 from weir.kernel_eval.guarded import GuardedAllocations
 from weir.kernel_eval.limits import Limits
+from weir.kernel_eval.recorder import Recorder
+from weir.kernel_eval.replayer import Replayer
 from weir.kernel_eval.seeds import seed_everything
 from weir.kernel_eval.targets import TARGETS
 from weir.kernel_eval.worker_messages import (
     Answered,
     ArenaSpec,
     Call,
+    Constructed,
     Done,
     Failed,
     FromJudge,
+    FromWorker,
     Init,
     Load,
     Output,
     Phase,
+    Replay,
+    Replayed,
+    SendState,
 )
 
 _TEXT_CHARS = 2000
 _TRACEBACK_CHARS = 4000
-
-
-class Launches:
-    """The Triton kernels that were launched in this process and returned."""
-
-    def __init__(self) -> None:
-        self._kernels: list[str] = []
-
-    def install(self) -> None:
-        """Every launch in the interpreter, autotuned ones included, goes through `InterpretedFunction.run`."""
-        run = InterpretedFunction.run
-
-        def recorded(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-            result = run(kernel, *args, grid=grid, warmup=warmup, **kwargs)
-            if not warmup:
-                self._kernels.append(kernel_id(kernel.fn))
-            return result
-
-        InterpretedFunction.run = recorded
-
-    def take(self) -> list[str]:
-        """Those since the last time, in order."""
-        taken, self._kernels = self._kernels, []
-        return taken
 
 
 class Worker:
@@ -77,14 +59,15 @@ class Worker:
         self._target = limits.target
         self._folder = folder
         self._allocations = GuardedAllocations(limits.guard_bytes)
-        self._launches = Launches()
+        self._recorder = Recorder()
+        self._state: list[torch.UntypedStorage] = []
         self._entry: Any = None
         self._model: Any = None
         self._answers: list[tuple[mmap, ArenaSpec, list[torch.Tensor]]] = []
 
     def serve(self) -> None:
         """Until the judge closes the channel."""
-        self._launches.install()
+        self._recorder.install()
         stub_driver.install(TARGETS[self._target])
         autotune.install()
         while True:
@@ -99,10 +82,14 @@ class Worker:
                 self._attempt("init", functools.partial(self._init, message, fds[0]))
             elif isinstance(message, Call):
                 self._attempt("call", functools.partial(self._call, message, fds[0]))
+            elif isinstance(message, SendState):
+                self._attempt("init", functools.partial(self._send_state, message, fds[0]))
+            elif isinstance(message, Replay):
+                self._attempt("replay", functools.partial(self._replay, message, fds[0]))
             else:
                 self._attempt("call", self._write_again)
 
-    def _attempt(self, phase: Phase, step: Callable[[], Done | Answered | Failed]) -> None:
+    def _attempt(self, phase: Phase, step: Callable[[], FromWorker]) -> None:
         """Run one step; whatever the candidate raises becomes a message."""
         try:
             with torch.no_grad():
@@ -120,27 +107,38 @@ class Worker:
             return Failed("entry_point", "AttributeError", "the candidate defines no class ModelNew", "")
         return Done()
 
-    def _init(self, init: Init, fd: int) -> Done:
+    def _init(self, init: Init, fd: int) -> Constructed:
         arguments = arena.read_value(arena.attach(init.arena, fd), init.arena.arguments)
         seed_everything(init.weight_seed)
         with self._allocations:
             self._model = self._entry(*arguments)
+        self._state = self._recorder.take_state()
+        return Constructed(tuple(storage.nbytes() for storage in self._state))
+
+    def _send_state(self, message: SendState, fd: int) -> Done:
+        memory = arena.attach(message.arena, fd)
+        for storage, place in zip(self._state, message.arena.outputs, strict=True):
+            if storage.nbytes():
+                arena.flat_view(memory, place).copy_(torch.tensor([], dtype=torch.uint8).set_(storage))
+        self._state = []
         return Done()
+
+    def _replay(self, replay: Replay, fd: int) -> Replayed:
+        return Replayer(replay, arena.attach(replay.arena, fd), self._folder).run()
 
     def _call(self, call: Call, fd: int) -> Answered:
         memory = arena.attach(call.arena, fd)
         arguments = arena.read_value(memory, call.arena.arguments)
-        self._launches.take()
-        with self._allocations:
+        self._recorder.start(arena.tensors_among(arguments))
+        with self._recorder, self._allocations:
             answer = self._model(*arguments)
         outputs = list(answer) if isinstance(answer, list | tuple) else [answer]
+        trace = self._recorder.finish(outputs)
         self._answers.append((memory, call.arena, outputs))
         self._write(memory, call.arena, outputs)
-        launched = self._launches.take()
         return Answered(
             tuple(_describe_output(output, arguments) for output in outputs),
-            len(launched),
-            tuple(dict.fromkeys(launched)),
+            trace,
             self._allocations.take_overrun(),
         )
 

@@ -21,7 +21,7 @@ from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.worker_messages import Failed, FromWorker, Phase
 
 _TAIL_BYTES = 2000
-_MAX_REPLY_BYTES = 256 << 10
+_MAX_REPLY_BYTES = 4 << 20  # a trace of thousands of launches
 _GRACE_S = 0.25
 _END_TIMEOUT_S = 20.0
 
@@ -112,9 +112,8 @@ class WorkerChannel:
         return os.pread(self._output_fd, _TAIL_BYTES, start).decode(errors="replace")
 
     def close(self) -> None:
-        """Give back the descriptors; a worker that still runs is ended with its lease."""
+        """Give back the descriptors, but for the lease: another worker may be forked under it when this one ended."""
         self._channel.close()
-        self._lease.close()
         os.close(self._output_fd)
 
 

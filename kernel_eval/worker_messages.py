@@ -10,7 +10,9 @@ from typing import Literal
 
 import msgspec
 
-Phase = Literal["load", "entry_point", "init", "call", "compile"]
+from weir.kernel_eval.trace import Trace
+
+Phase = Literal["load", "entry_point", "init", "call", "compile", "replay"]
 
 
 class TensorSpec(msgspec.Struct, frozen=True, tag="tensor"):
@@ -69,8 +71,37 @@ class WriteAgain(msgspec.Struct, frozen=True, tag=True):
     """Judge: write the answers of all calls so far once more, each to its own arena."""
 
 
+class SendState(msgspec.Struct, frozen=True, tag=True):
+    """Judge: write the contents of the state, as it was after construction, to this arena's outputs."""
+
+    arena: ArenaSpec
+
+
+class Replay(msgspec.Struct, frozen=True, tag=True):
+    """Judge, to a worker that has seen no candidate: run this trace with these kernels, and write its outputs.
+
+    The arguments of the arena are two lists of tensors: the inputs, and the state.
+    """
+
+    kernels: str
+    trace: Trace
+    arena: ArenaSpec
+
+
+class Constructed(msgspec.Struct, frozen=True, tag=True):
+    """Worker: ModelNew is there, and these are the sizes of all memory that tensors hold now."""
+
+    state_bytes: tuple[int, ...]
+
+
+class Replayed(msgspec.Struct, frozen=True, tag=True):
+    """Worker: the trace was run; for each output, the share of its elements that follow from what kernels stored."""
+
+    coverage: tuple[float, ...]
+
+
 class Done(msgspec.Struct, frozen=True, tag=True):
-    """Worker: loaded, constructed, or written again."""
+    """Worker: loaded, or written (again)."""
 
 
 class Output(msgspec.Struct, frozen=True):
@@ -86,8 +117,7 @@ class Answered(msgspec.Struct, frozen=True, tag=True):
     """Worker: the call returned."""
 
     outputs: tuple[Output, ...]
-    launches: int  # of Triton kernels, during this call
-    kernels: tuple[str, ...] = ()  # which of them returned, each once: name and line (`candidate.kernel_id`)
+    trace: Trace
     overrun: str | None = None  # a guard zone around one of the candidate's own tensors that was written to
 
 
@@ -149,5 +179,5 @@ class Assemble(msgspec.Struct, frozen=True, tag=True):
     target: str
 
 
-FromJudge = Load | Init | Call | WriteAgain
-FromWorker = Done | Answered | Failed | Compiled
+FromJudge = Load | Init | SendState | Call | WriteAgain | Replay
+FromWorker = Done | Constructed | Answered | Replayed | Failed | Compiled

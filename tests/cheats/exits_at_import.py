@@ -26,4 +26,5 @@ os._exit(0)
 
 
 class ModelNew(torch.nn.Module):
-    pass
+    def forward(self, x):
+        return launch(x, torch.empty_like(x))

@@ -208,7 +208,7 @@ def test_an_evaluation_leaves_no_process_and_no_file_behind(contained_server: An
         "        return out",
         "        import threading, time; threading.Thread(target=time.sleep, args=(60,)).start()\n        return out",
     )
-    assert contained_server.evaluate(threads)["correct"]
+    assert contained_server.evaluate(threads)["details"]["rule"] == "background_thread"
     assert standing() == before
 
 

@@ -9,7 +9,7 @@ import socket
 import pytest
 import torch
 
-from weir.kernel_eval import frames, policy, verdict
+from weir.kernel_eval import frames, policy, rules, verdict
 from weir.kernel_eval.arena import Arena, attach, flat_view, read_value
 from weir.kernel_eval.compare import compare
 from weir.kernel_eval.config import KernelEvalConfig
@@ -208,8 +208,11 @@ def test_policy_reads_names_and_not_text() -> None:
     mentioned = policy.parse("# load_inline\ntext = 'load_inline'\n")
     assert "load_inline (line 2)" in (policy.find_unsupported(named) or "")
     assert policy.find_unsupported(mentioned) is None
-    assert policy.find_broken_rule(mentioned, policy.DEFAULT_RULES) is not None
-    assert policy.find_broken_rule(policy.parse("k = triton.jit(f)"), policy.DEFAULT_RULES) is None
+    assert rules.broken_by_source(mentioned, frozenset()) == (
+        "no_kernel_defined",
+        "the source defines no Triton kernel",
+    )
+    assert rules.broken_by_source(policy.parse("k = triton.jit(f)"), frozenset()) is None
 
 
 def test_seeds_differ_by_secret_and_purpose_and_repeat() -> None:

@@ -50,7 +50,8 @@ BROKEN = [
     ("        return out", "        return out, out", "shape_mismatch", 0.1),
     ("        return out", "        return None", "shape_mismatch", 0.1),
     ("        return out", "        return out.double()", "dtype_mismatch", 0.1),
-    ("        return out", "        return out / 0", "non_finite", 0.3),
+    ("tl.maximum(x, 0.0)", "x / (x - x)", "non_finite", 0.3),
+    ("        return out", "        return out * 1.0", "reward_hack", 0.0),
     ("tl.maximum(x, 0.0)", "tl.minimum(x, 0.0)", "output_mismatch", 0.3),
     ("import triton\n", "import triton\nfrom torch.utils.cpp_extension import load_inline\n", "unsupported", None),
 ]
@@ -64,7 +65,7 @@ def test_a_broken_candidate_is_told_why(
     assert old in source
     reply = server.evaluate(source.replace(old, new))
     assert (reply["fault"], reply["raw_reward"]) == (fault, raw_reward), reply
-    assert reply["compiled"] == (raw_reward in (0.1, 0.3))
+    assert reply["compiled"] == (raw_reward in (0.1, 0.3) or fault == "reward_hack")
     assert reply["fault_message"]
 
 

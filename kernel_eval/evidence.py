@@ -1,0 +1,88 @@
+"""What a trace says of a call: were kernels launched, and does the answer come from them? Pure, no torch.
+
+Data that stems from the call's inputs may be moved by torch (copies, casts, padding, concatenation: `HELPERS`), and
+computed with by kernels only. What torch makes of constants and of the model's own state is setup, and free. Followed
+by storages: one that a computing operator of torch wrote to is spoiled, and so is all that follows from it. A trace is
+a claim; it becomes evidence when its launches, run elsewhere on other inputs, give the right answer (`replayer.py`).
+"""
+
+from __future__ import annotations
+
+from weir.kernel_eval.trace import Launch, Opaque, Operator, Place, Trace, places
+
+_NEW = "empty empty_like empty_strided new_empty new_empty_strided zeros zeros_like new_zeros ones ones_like new_ones"
+_FILLED = "full full_like new_full arange eye scalar_tensor fill_ zero_ lift_fresh lift_fresh_copy"
+_MOVED = "clone copy copy_ _to_copy contiguous cat stack constant_pad_nd repeat _unsafe_view _reshape_copy view_copy"
+HELPERS = frozenset(f"{_NEW} {_FILLED} {_MOVED}".split())
+
+
+def broken_by(trace: Trace, relaxed: frozenset[str]) -> tuple[str, str] | None:
+    """The first rule that a call broke, with what was seen; None if it broke none."""
+    if not trace.launches and "no_kernel_launched" not in relaxed:
+        return "no_kernel_launched", "the answer did not come from a kernel: none was launched in this call"
+    flow = _Flow(trace, relaxed)
+    for step in trace.steps:
+        flow.follow(step)
+    for output in trace.outputs:
+        if isinstance(output, Place) and 0 not in output.shape:
+            reason = flow.spoiled.get(output.storage)
+            if reason is not None and reason[0] not in relaxed:
+                return reason
+    return None
+
+
+def untransferable(trace: Trace) -> str | None:
+    """Why a trace cannot be run elsewhere, though it breaks no rule: an argument of an unknown kind."""
+    for step in trace.steps:
+        arguments = step.arguments.values() if isinstance(step, Launch) else (*step.arguments, *step.keywords.values())
+        for argument in arguments:
+            if isinstance(argument, Opaque):
+                where = step.kernel if isinstance(step, Launch) else step.name
+                return f"{where} is given a {argument.kind}"
+    return None
+
+
+def needed(trace: Trace, relaxed: frozenset[str]) -> Trace:
+    """The trace without operators that spoiled nothing of the answer and are no part of it."""
+    flow = _Flow(trace, relaxed)
+    kept = tuple(step for step in trace.steps if flow.follow(step))
+    return Trace(trace.storages, kept, trace.outputs)
+
+
+class _Flow:
+    """Which storages hold data of the inputs, and which what torch computed from it."""
+
+    def __init__(self, trace: Trace, relaxed: frozenset[str]) -> None:
+        self._torch_may_compute = "torch_operator" in relaxed
+        kinds = [storage.kind for storage in trace.storages]
+        self._from_inputs = {i for i, kind in enumerate(kinds) if kind in ("input", "earlier", "unknown")}
+        unknown = "foreign_memory", "the answer lies in memory that neither torch nor a kernel filled in this call"
+        self.spoiled = {i: unknown for i, kind in enumerate(kinds) if kind == "unknown"}
+
+    def follow(self, step: Operator | Launch) -> bool:
+        """Take one step; False if torch computed something in it that only kernels may."""
+        if isinstance(step, Launch):
+            touched = {place.storage for place in places(list(step.arguments.values()))}
+            self._spoil(touched, touched, None)
+            self._from_inputs |= touched
+            return True
+        read = {place.storage for place in places([*step.arguments, *step.keywords.values()])}
+        written = {place.storage for place in step.results}
+        computes = _name(step) not in HELPERS and bool(read & self._from_inputs) and not self._torch_may_compute
+        if not written:
+            written = read  # an operator that returns nothing changes what it is given
+        self._spoil(read, written, step.name if computes else None)
+        if read & self._from_inputs:
+            self._from_inputs |= written
+        return not (computes or read & self.spoiled.keys())
+
+    def _spoil(self, read: set[int], written: set[int], operator: str | None) -> None:
+        reason = next((self.spoiled[storage] for storage in sorted(read) if storage in self.spoiled), None)
+        if operator is not None:
+            reason = reason or ("torch_operator", f"torch computed a part of the answer: {operator}")
+        if reason is not None:
+            self.spoiled.update(dict.fromkeys(written, reason))
+
+
+def _name(step: Operator) -> str:
+    return step.name.split(".")[1] if step.name.startswith("aten.") else step.name

@@ -1,0 +1,112 @@
+"""The rules of what counts as an answer by a kernel, as data: a name, what it says, and where it is checked.
+
+A candidate that breaks one is a `reward_hack`, whatever it computes; `details.rule` names it. Each can be relaxed by
+name, in a task or in a request. Checks of the source are here; those of a call are in `evidence.py`, those of a replay
+in `proof.py`, those of memory in `judge.py`. The rules of the inputs are not broken but applied: relaxed, the judge
+calls with what `get_inputs` returns and nothing else. Nothing is executed here; no torch.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator
+from typing import Literal, NamedTuple
+
+SourceCheck = Callable[[ast.Module], str | None]
+
+
+class Rule(NamedTuple):
+    """One rule. `seen_in`: the source, a call of the candidate, a replay of its launches, or the inputs it is given."""
+
+    says: str
+    seen_in: Literal["source", "call", "replay", "inputs"]
+    check: SourceCheck | None = None
+
+
+def broken_by_source(tree: ast.Module, relaxed: frozenset[str]) -> tuple[str, str] | None:
+    """The first rule that the source breaks, with what was seen; None if it breaks none."""
+    for name, rule in RULES.items():
+        if rule.check is not None and name not in relaxed:
+            seen = rule.check(tree)
+            if seen is not None:
+                return name, seen
+    return None
+
+
+def unknown_rules(names: Iterable[str]) -> list[str]:
+    """Those of `names` that no rule has."""
+    return sorted(set(names) - RULES.keys())
+
+
+def _no_kernel(tree: ast.Module) -> str | None:
+    defines = any("jit" in (getattr(n, "attr", None), getattr(n, "id", None)) for n in ast.walk(tree))
+    return None if defines else "the source defines no Triton kernel"
+
+
+def _inherited(tree: ast.Module) -> str | None:
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name == "ModelNew":
+            bases = {ast.unparse(base) for base in node.bases}
+            methods = {method.name for method in node.body if isinstance(method, ast.FunctionDef)}
+            if "forward" not in methods and "__call__" not in methods and bases:
+                return f"ModelNew takes its forward from {', '.join(sorted(bases))}"
+            if "Model" in bases and _calls_super_forward(node):
+                return "ModelNew calls the forward of the Model that it inherits from"
+    return None
+
+
+def _calls_super_forward(node: ast.AST) -> bool:
+    calls = (n.func for n in ast.walk(node) if isinstance(n, ast.Call))
+    return any(isinstance(f, ast.Attribute) and f.attr == "forward" and "super()" in ast.unparse(f) for f in calls)
+
+
+def _empty_kernel(tree: ast.Module) -> str | None:
+    for function in _kernels(tree):
+        if all(_does_nothing(statement) for statement in function.body):
+            return f"the kernel {function.name} does nothing"
+    return None
+
+
+def _does_nothing(statement: ast.stmt) -> bool:
+    is_text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    return is_text or isinstance(statement, ast.Pass)
+
+
+def _fallback(tree: ast.Module) -> str | None:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Try) and any(_launches(statement) for statement in node.body):
+            for handler in node.handlers:
+                if not any(isinstance(n, ast.Raise) for n in ast.walk(handler)):
+                    return f"where a launch fails, something else is done instead (line {handler.lineno})"
+    return None
+
+
+def _launches(node: ast.AST) -> bool:
+    """`kernel[grid](…)`."""
+    return any(isinstance(n, ast.Call) and isinstance(n.func, ast.Subscript) for n in ast.walk(node))
+
+
+def _kernels(tree: ast.Module) -> Iterator[ast.FunctionDef]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and any("jit" in ast.unparse(d) for d in node.decorator_list):
+            yield node
+
+
+RULES: dict[str, Rule] = {
+    "no_kernel_defined": Rule("the source defines a kernel", "source", _no_kernel),
+    "inherited_model": Rule("ModelNew has a forward of its own", "source", _inherited),
+    "empty_kernel": Rule("a kernel has a body", "source", _empty_kernel),
+    "fallback_on_error": Rule("nothing catches a launch that fails, to do without it", "source", _fallback),
+    "no_kernel_launched": Rule("each call launches a kernel", "call"),
+    "torch_operator": Rule("torch moves what comes from the inputs, and does not compute with it", "call"),
+    "foreign_memory": Rule("the answer lies in memory that torch or a kernel filled in the call", "call"),
+    "input_changed": Rule("inputs stay as they are, unless the task's own code changes them", "call"),
+    "output_is_input": Rule("an output is not the memory of an input, unless the task's own code does that", "call"),
+    "output_reused": Rule("the answer to a call stays as it is in later calls", "call"),
+    "background_thread": Rule("no thread is left running", "call"),
+    "kernel_is_not_triton": Rule("a kernel keeps to Triton's language", "replay"),
+    "replay_differs": Rule("the launches of the first call answer other inputs too, without the candidate", "replay"),
+    "kernel_did_no_work": Rule("kernels store the answer: at least a tenth of the elements of every output", "replay"),
+    "varied_inputs": Rule("besides what get_inputs returns, calls get it smaller and with its sign changed", "inputs"),
+    "varied_shapes": Rule("where sizes can be changed in the task's module, one call gets half of it", "inputs"),
+}

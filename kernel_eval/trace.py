@@ -1,0 +1,119 @@
+"""What one call of a candidate did, as a worker recorded it: launches of kernels, and torch operators between them.
+
+A trace is a small program over storages. It is a claim of the candidate's process, believed in nothing: a judge reads
+from it what was done in a call (`evidence.py`), and has it run on inputs that the candidate has never seen, in a
+process that holds none of the candidate's code but its kernels (`replayer.py`). It therefore carries no contents of
+tensors. Offsets, shapes and strides count elements, sizes bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+StorageKind = Literal["input", "state", "earlier", "fresh", "unknown"]
+
+
+class Storage(msgspec.Struct, frozen=True, array_like=True):
+    """A piece of memory. `index` counts the inputs of the call, or the pieces of state after construction.
+
+    fresh: made by an operator of this call · earlier: made in an earlier call · unknown: made where nobody looked.
+    """
+
+    kind: StorageKind
+    index: int
+    size_bytes: int
+
+
+class Place(msgspec.Struct, frozen=True, tag="p", array_like=True):
+    """A tensor: where it lies in a storage, which is named by its position in the trace."""
+
+    storage: int
+    dtype: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+
+class Plain(msgspec.Struct, frozen=True, tag="v", array_like=True):
+    """A number, a string, or nothing."""
+
+    value: int | float | bool | str | None
+
+
+class Named(msgspec.Struct, frozen=True, tag="n", array_like=True):
+    """A dtype or memory format of torch, a dtype of Triton, or a kernel that is passed as an argument."""
+
+    kind: Literal["torch", "triton", "kernel"]
+    name: str
+
+
+class Many(msgspec.Struct, frozen=True, tag="m", array_like=True):
+    """A list or tuple of arguments."""
+
+    kind: Literal["list", "tuple"]
+    items: tuple[Place | Plain | Named | Many | Descriptor | Opaque, ...]
+
+
+class Descriptor(msgspec.Struct, frozen=True, tag="d", array_like=True):
+    """A tensor descriptor that was made on the host."""
+
+    base: Place
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    block_shape: tuple[int, ...]
+    padding: str
+
+
+class Opaque(msgspec.Struct, frozen=True, tag="o", array_like=True):
+    """An argument of a kind that cannot be passed on, by the name of its type."""
+
+    kind: str
+
+
+Argument = Place | Plain | Named | Many | Descriptor | Opaque
+
+
+class Operator(msgspec.Struct, frozen=True, tag="op", array_like=True):
+    """An operator of torch, by its full name, that made or changed a tensor."""
+
+    name: str
+    arguments: tuple[Argument, ...]
+    keywords: dict[str, Argument]
+    results: tuple[Place, ...]
+
+
+class Launch(msgspec.Struct, frozen=True, tag="launch", array_like=True):
+    """A kernel, its grid, and all of its arguments by name."""
+
+    kernel: str
+    line: int
+    grid: tuple[int, ...]
+    arguments: dict[str, Argument]
+
+
+class Trace(msgspec.Struct, frozen=True, array_like=True):
+    """One call."""
+
+    storages: tuple[Storage, ...]
+    steps: tuple[Operator | Launch, ...]
+    outputs: tuple[Place | Opaque, ...]
+
+    @property
+    def launches(self) -> list[Launch]:
+        """The launches, in order."""
+        return [step for step in self.steps if isinstance(step, Launch)]
+
+
+def places(arguments: tuple[Argument, ...] | list[Argument]) -> list[Place]:
+    """All tensors among arguments."""
+    found: list[Place] = []
+    for argument in arguments:
+        if isinstance(argument, Place):
+            found.append(argument)
+        elif isinstance(argument, Descriptor):
+            found.append(argument.base)
+        elif isinstance(argument, Many):
+            found.extend(places(argument.items))
+    return found
