@@ -40,6 +40,10 @@ _TORCH_NAMES = (torch.dtype, torch.memory_format, torch.layout)
 class Recorder(TorchDispatchMode):
     """While it is entered, operators are recorded; `start` and `finish` enclose one call."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else the first operator imports torch._dynamo, which takes seconds
+
     def __init__(self) -> None:
         super().__init__()
         self._state: dict[int, tuple[StorageWeakRef, int]] = {}

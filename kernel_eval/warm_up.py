@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import torch
 import triton
 import triton.language as tl
 
 from weir.kernel_eval import arena
 from weir.kernel_eval.guarded import GuardedAllocations
+from weir.kernel_eval.recorder import Recorder
 from weir.kernel_eval.seeds import seed_everything
 
 
@@ -39,14 +41,16 @@ def warm_up() -> None:
     shared = arena.Arena([torch.ones(256)], [torch.empty(256)], 64)
     memory = arena.attach(shared.spec, shared.fd)
     (x,) = arena.read_value(memory, shared.spec.arguments)
-    allocations = GuardedAllocations(64)
+    allocations, recorder = GuardedAllocations(64), Recorder()
     with torch.no_grad():
         for _ in range(2):
-            with allocations:
+            recorder.start([x])
+            with recorder, allocations:
                 out = torch.empty_like(x)
                 _elementwise[(1,)](x, out, 256, BLOCK=256)
                 _reductions[(1,)](x, out, BLOCK=256)
                 _product[(1,)](x, out, BLOCK=16)
+            msgspec.msgpack.encode(recorder.finish([out]))
             arena.flat_view(memory, shared.spec.outputs[0]).copy_(out)
             allocations.take_overrun()
 
