@@ -100,8 +100,11 @@ class _Evaluation:
         compilation = Compilation(leases.compiler, leases.assembler, self._limits)
         try:
             self._start_compiling(compilation, reference)
-            self._run_trials(leases.worker, reference)
+            model = self._run_trials(leases.worker, reference)
+            unproven = self._find_unproven(tree, reference, model, leases.worker)
             self.details["compile"] = compilation.finish(frozenset(self._launched))
+            if unproven is not None:
+                raise unproven
         finally:
             compilation.close()
 
@@ -114,18 +117,25 @@ class _Evaluation:
         message = Compile(self._job.candidate_src, self._limits.target, init.spec, call.spec, seed)
         compilation.start(message, (init.fd, call.fd))
 
-    def _run_trials(self, lease: socket.socket, reference: Reference) -> None:
+    def _run_trials(self, lease: socket.socket, reference: Reference) -> Any:
         worker = WorkerChannel(lease, self._limits)
         try:
-            model = self._ask_all(worker, reference)
+            return self._ask_all(worker, reference)
         finally:
             try:
                 self._describe_end(worker)
             finally:
                 worker.close()
+
+    def _find_unproven(self, tree: ast.Module, reference: Reference, model: Any, lease: socket.socket) -> Found | None:
+        """What the proof found. What the compiler says comes first: a kernel that is no Triton may be a mistake."""
         assert self._first is not None
-        if proof.is_asked_for(self._first, self._relaxed):
-            self._prove(tree, self._first, reference, model, lease)
+        try:
+            if proof.is_asked_for(self._first, self._relaxed):
+                self._prove(tree, self._first, reference, model, lease)
+        except Found as found:
+            return found
+        return None
 
     def close(self) -> None:
         """Give back shared memory."""
