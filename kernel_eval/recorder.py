@@ -9,6 +9,7 @@ call are kept alive until it ends, so that none is mistaken for another.
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -33,11 +34,12 @@ from weir.kernel_eval.trace import (
     Trace,
 )
 
+_weak: Callable[[torch.UntypedStorage], Any] = StorageWeakRef  # does not keep memory, only its address, from reuse
 _MAX_INT = 2**63
 _TORCH_NAMES = (torch.dtype, torch.memory_format, torch.layout)
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """While it is entered, operators are recorded; `start` and `finish` enclose one call."""
 
     @classmethod
@@ -45,9 +47,9 @@ class Recorder(TorchDispatchMode):
         return False  # else the first operator imports torch._dynamo, which takes seconds
 
     def __init__(self) -> None:
-        super().__init__()
-        self._state: dict[int, tuple[StorageWeakRef, int]] = {}
-        self._earlier: dict[int, StorageWeakRef] = {}
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._state: dict[int, tuple[Any, int]] = {}
+        self._earlier: dict[int, Any] = {}
         self._known: dict[int, int] = {}  # by address of the storage object: its position in the trace
         self._held: list[torch.UntypedStorage] = []
         self._storages: list[Storage] = []
@@ -71,7 +73,7 @@ class Recorder(TorchDispatchMode):
                 return seen[-1]
 
             try:
-                with torch._C._DisableTorchDispatch():  # type: ignore[attr-defined]
+                with torch._C._DisableTorchDispatch():
                     result = run(kernel, *args, grid=shown, warmup=False, **kwargs)
             finally:
                 kernel.pre_run_hooks = hooks
@@ -92,7 +94,7 @@ class Recorder(TorchDispatchMode):
                 storage = torch.Tensor.untyped_storage(thing)
                 storages[storage._cdata] = storage
         found = list(storages.values())
-        self._state = {s._cdata: (StorageWeakRef(s), index) for index, s in enumerate(found)}
+        self._state = {s._cdata: (_weak(s), index) for index, s in enumerate(found)}
         return found
 
     def start(self, inputs: list[torch.Tensor]) -> None:
@@ -107,7 +109,7 @@ class Recorder(TorchDispatchMode):
         self._recording = False
         described = tuple(self._describe(o) if type(o) is torch.Tensor else Opaque(type(o).__name__) for o in outputs)
         for storage in self._held:
-            self._earlier[storage._cdata] = StorageWeakRef(storage)
+            self._earlier[storage._cdata] = _weak(storage)
         self._held = []
         self._earlier = {key: reference for key, reference in self._earlier.items() if not reference.expired()}
         return Trace(tuple(self._storages), tuple(self._steps), described)  # type: ignore[arg-type]
@@ -149,7 +151,7 @@ class Recorder(TorchDispatchMode):
     def _place(self, tensor: torch.Tensor) -> Place:
         storage = self._find(tensor.untyped_storage())
         dtype = str(tensor.dtype).removeprefix("torch.")
-        return Place(storage, dtype, tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset())
+        return Place(storage, dtype, tuple(tensor.shape), tuple(tensor.stride()), int(tensor.storage_offset()))
 
     def _describe(self, value: Any) -> Argument:
         if isinstance(value, torch.Tensor):

@@ -94,7 +94,7 @@ class Reference:
         size = self._size if variant.smaller else None
         if size is None:
             return [_scaled(value, variant.scale) for value in self.inputs(seed)]
-        names = self._get_inputs.__globals__  # type: ignore[attr-defined]
+        names = self._get_inputs.__globals__
         before = names[size]
         names[size] = before // 2
         try:
