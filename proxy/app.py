@@ -22,6 +22,7 @@ from weir.proxy.metrics import Metrics
 from weir.proxy.responses import ResponsesDialect
 from weir.proxy.serving import Serving
 from weir.proxy.sessions import Names
+from weir.store.ids import new_id
 
 CONTROL_PATHS = ("/weir/", "/healthz", "/readyz", "/metrics")
 CHAT, MESSAGES = ChatDialect(), messages.MessagesDialect()
@@ -31,6 +32,7 @@ DIALECTS: dict[str, Dialect] = {
     "/v1/messages": MESSAGES,
 }
 COUNT_TOKENS = "/v1/messages/count_tokens"
+LEFT = "499"  # in the metrics: the client left before it was answered
 
 logger = logging.getLogger("weir.proxy.app")
 
@@ -59,23 +61,30 @@ class App:
     async def _serve_agent(self, exchange: Exchange) -> None:
         route, names = split_path(exchange.path)
         dialect = DIALECTS.get(route) or (MESSAGES if speaks_anthropic(exchange, route) else CHAT)
+        status = "200"
         try:
             await self._dispatch(exchange, route, names)
         except RecursionError:
-            refusal = BadRequest("The body is nested too deeply.", code="invalid_json")
-            self._metrics.refused.labels(status="400").inc()
-            await exchange.fail(refusal, dialect.error(refusal))
+            status = await self._fail(
+                exchange, dialect, BadRequest("The body is nested too deeply.", code="invalid_json")
+            )
         except CallError as error:
-            self._metrics.refused.labels(status=str(error.status)).inc()
-            await exchange.fail(error, dialect.error(error))
+            status = await self._fail(exchange, dialect, error)
         except asyncio.CancelledError:
+            status = LEFT
             if not exchange.client_left:
                 raise
         except Exception:  # the edge of a request: the client gets an answer, we get the traceback
-            logger.exception("a request to %s failed", route)
-            self._metrics.refused.labels(status="500").inc()
-            failure = CallError("The proxy failed on this request; its log says why.")
-            await exchange.fail(failure, dialect.error(failure))
+            error_id = new_id("error")
+            logger.exception("%s: a request to %s failed", error_id, route)
+            failure = CallError(f"The proxy failed on this request; its log says why, at {error_id}.")
+            status = await self._fail(exchange, dialect, failure)
+        finally:
+            self._metrics.requests.labels(dialect=dialect.name, status=status).inc()
+
+    async def _fail(self, exchange: Exchange, dialect: Dialect, error: CallError) -> str:
+        await exchange.fail(error, dialect.error(error))
+        return str(error.status)
 
     async def _dispatch(self, exchange: Exchange, route: str, names: Names) -> None:
         exchange.key_names = await self._keys.admit(exchange.headers)
@@ -86,7 +95,8 @@ class App:
                 await self._serving.serve(exchange, dialect, names)
         elif route == COUNT_TOKENS:
             _require_method(exchange, "POST")
-            num_tokens = await self._serving.count_tokens(exchange, parse_for_count)
+            with self._admission.place():
+                num_tokens = await self._serving.count_tokens(exchange, parse_for_count)
             await exchange.answer(200, messages.count_body(num_tokens))
         elif route == "/v1/models" or route.startswith("/v1/models/"):
             _require_method(exchange, "GET", "HEAD")

@@ -66,7 +66,7 @@ class Budgets:
         budget = charged.budget
         assert budget is not None
         if not charged.granted:
-            self._metrics.budget_endings.labels(by=budget.ended_by, how="refused").inc()
+            self._metrics.budget_endings.labels(by=budget.ended_by or "calls", how="refused").inc()
             raise ContextTooLong(refusal(budget, num_calls), param="messages")
         return allowance(budget, num_calls, time.time(), time.monotonic())
 

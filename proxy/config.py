@@ -109,5 +109,11 @@ class ProxyConfig(BaseModel):
         description="How long calls are still accepted after SIGTERM while /readyz says 503, for load balancers.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="What the proxy logs about itself; prompts and answers are never logged."
+        default="info", description="What the proxy logs about itself; info: one line for every call, too."
+    )
+    log_format: Literal["text", "json"] = Field(
+        default="text", description="Form of the proxy's own log: text, or one JSON object a line."
+    )
+    log_prompts: bool = Field(
+        default=False, description="Write prompts and answers to the proxy's own log, for debugging."
     )

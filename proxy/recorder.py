@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from weir.proxy.budgets import Budgets
 from weir.proxy.dialect import Answer, Finished, TokenLogprob, Usage
 from weir.proxy.errors import NotRecorded
+from weir.proxy.journal import Journal
 from weir.proxy.metrics import Metrics
 from weir.proxy.recording import Call, record_of
 from weir.proxy.rendering import Rendering
@@ -40,6 +41,7 @@ class Recorder:
         log: LogWriter,
         answer_unrecorded: bool,
         metrics: Metrics,
+        journal: Journal,
     ) -> None:
         self.last_version: str | None = None
         self.num_calls = 0
@@ -51,6 +53,7 @@ class Recorder:
         self._log = log
         self._answer_unrecorded = answer_unrecorded
         self._metrics = metrics
+        self._journal = journal
 
     async def finish(self, call: Call, *, stopped: bool) -> Finished:
         """End a call whose answer is complete, or was `stopped` by a stop string. Raises `NotRecorded`."""
@@ -102,9 +105,9 @@ class Recorder:
 
     async def _cut(self, call: Call, reason: FinishReason, error: str | None) -> None:
         call.recorded = True
-        self._count(call, reason)
+        record = record_of(call, reason, answer=self._understood(call), error=error)
+        self._count(call, record)
         try:
-            record = record_of(call, reason, answer=self._understood(call), error=error)
             await asyncio.wrap_future(self._log.append(record))
         except StoreError as failure:
             logger.error("an unfinished call was not recorded: %s", failure)
@@ -119,7 +122,7 @@ class Recorder:
 
     async def _record(self, call: Call, record: CallRecord) -> None:
         call.recorded = True
-        self._count(call, record.finish)
+        self._count(call, record)
         try:
             await asyncio.shield(asyncio.wrap_future(self._log.append(record)))
         except StoreError as error:
@@ -129,12 +132,10 @@ class Recorder:
             self._metrics.records_lost.inc()
             logger.error("a call was answered without a record: %s", error)
 
-    def _count(self, call: Call, finish: FinishReason) -> None:
+    def _count(self, call: Call, record: CallRecord) -> None:
         self.num_calls += 1
         self.last_version = call.capture.last_version or self.last_version
-        self._metrics.calls.labels(finish=finish.value).inc()
-        self._metrics.tokens.labels(kind="prompt").inc(len(call.prompt.ids))
-        self._metrics.tokens.labels(kind="output").inc(len(call.capture.ids))
+        self._journal.ended(record)
 
 
 def _single(matched: int | str | list[int] | None) -> int | str | None:

@@ -33,7 +33,8 @@ from weir.proxy.following import Following
 from weir.proxy.gate import Gate
 from weir.proxy.gate_control import GateControl
 from weir.proxy.generation import Generation
-from weir.proxy.keys import Keys, are_required, warning_of
+from weir.proxy.journal import Journal
+from weir.proxy.keys import Keys, are_required
 from weir.proxy.listening import BACKLOG, raise_file_limit, url_of
 from weir.proxy.metrics import Metrics
 from weir.proxy.peers import Peers
@@ -96,6 +97,7 @@ class Proxy:
             log=self.log,
             answer_unrecorded=store.on_store_failure == "answer",
             metrics=self.metrics,
+            journal=Journal(self.metrics, log_prompts=config.log_prompts),
         )
         sessions = SessionBook(self.catalog, refuse_finished=config.finished_sessions == "refuse")
         self.admission = Admission(config.max_concurrent, config.max_queued)
@@ -178,6 +180,7 @@ class Proxy:
         self._waking = asyncio.create_task(self.upstream.continue_engines())
 
     def _watch_gauges(self) -> None:
+        self.metrics.set_level(CaptureLevel.TOKENS.value)
         watch = self.metrics.watch
         watch("weir_in_flight", "Pieces of calls that engines work on.", lambda: self.gate.in_flight)
         watch("weir_queued", "Requests that wait for their turn.", lambda: self.admission.queued)
@@ -194,8 +197,6 @@ async def serve(served: Served, listener: socket.socket, ready: Callable[[str], 
     Raises `SetupError` or `StoreError`.
     """
     raise_file_limit()
-    if (warning := warning_of(served.config.access_keys, served.config.host)) is not None:
-        logger.warning(warning)
     proxy = Proxy(served)
     server = uvicorn_server(proxy.app, served.config.shutdown_limit_s)
     gc.collect()

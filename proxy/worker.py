@@ -17,11 +17,15 @@ import msgspec
 import uvloop
 
 from weir.proxy.config import ProxyConfig
+from weir.proxy.keys import warning_of
 from weir.proxy.listening import bind
+from weir.proxy.logs import set_up
 from weir.proxy.server import Served, serve
 from weir.store.config import StoreConfig
 
 _PR_SET_PDEATHSIG = 1
+
+logger = logging.getLogger("weir.proxy.worker")
 
 
 class Order(msgspec.Struct):
@@ -60,7 +64,11 @@ def prepare(config: ProxyConfig) -> None:
     """What is set once in every process that serves calls."""
     # One text at a time is tokenised, on the event loop's thread: a pool of threads would only be woken in vain.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    logging.basicConfig(level=config.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    set_up(config.log_format, config.log_level)
+    if config.log_prompts:
+        logger.warning("prompts and answers are written to this log (proxy.log_prompts = true)")
+    if (warning := warning_of(config.access_keys, config.host)) is not None:
+        logger.warning(warning)
 
 
 def main() -> None:

@@ -214,7 +214,7 @@ def test_state_health_and_metrics_tell_what_happened(open_way: Callable[..., Way
     assert httpx.get(way.proxy.url + "/healthz").status_code == 200
     assert httpx.get(way.proxy.url + "/readyz").status_code == 200
     metrics = httpx.get(way.proxy.url + "/metrics").text
-    assert 'weir_calls_total{finish="stop"} 1.0' in metrics
+    assert 'weir_calls_total{dialect="chat",finish="stop"} 1.0' in metrics
     assert 'weir_stitch_total{result="new_root"} 1.0' in metrics
     assert "weir_records_lost_total 0.0" in metrics
     assert "weir_gate_open 1.0" in metrics

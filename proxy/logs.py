@@ -1,0 +1,69 @@
+"""The form of the proxy's own log, as text or as JSON lines, uvicorn's included.
+
+A line is a message with fields. Invariant: one line of output for one line of the log in JSON, whatever is in it. Not
+here: what is logged.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any, Literal
+
+import msgspec
+
+_encode = msgspec.json.Encoder(enc_hook=str).encode
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": _iso(record.created),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return _encode(line).decode()
+
+
+class TextLines(logging.Formatter):
+    """Time, level, logger and message, then the fields that have a value."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = f"{_iso(record.created)} {record.levelname} {record.name}: {record.getMessage()}"
+        for name, value in getattr(record, "fields", {}).items():
+            if value is not None:
+                line += f" {name}={_shown(value)}"
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        return line
+
+
+def set_up(form: Literal["text", "json"], level: str) -> None:
+    """Send every logger's lines to stderr in this form."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines() if form == "json" else TextLines())
+    logging.basicConfig(level=level.upper(), handlers=[handler])
+
+
+def tell(logger: logging.Logger, level: int, message: str, fields: dict[str, Any]) -> None:
+    """Log a message with fields, without looking for the caller, which costs more than the rest."""
+    record = logging.LogRecord(logger.name, level, "", 0, message, None, None)
+    record.fields = fields
+    logger.handle(record)
+
+
+def _iso(created: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(created)) + f".{int(created % 1 * 1000):03d}Z"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    text = str(value)
+    return text if text.isprintable() and " " not in text else _encode(text).decode()
