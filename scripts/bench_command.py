@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import enum
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 
-def proxy() -> None:
+class Peer(enum.StrEnum):
+    """What the proxy can be measured against."""
+
+    LITELLM = "litellm"
+
+
+def proxy(
+    against: Annotated[Peer | None, typer.Option(help="A peer that gets the same load in the same run.")] = None,
+    peer_env: Annotated[
+        Path, typer.Option(help="Folder of the peer's own environment; it is made where there is none.")
+    ] = Path(".litellm"),
+) -> None:
     """CPU a call and added latency, against none in between.
 
     The same calls go through the proxy and straight to the router.
     """
     from weir.scripts.bench_proxy import main
 
-    main()
+    main(peer_env if against else None)
 
 
 def gate(

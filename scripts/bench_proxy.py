@@ -1,223 +1,195 @@
-"""What the proxy costs: CPU per call, added latency and throughput, at several concurrencies.
+"""What the proxy costs: CPU per call at each capture level, added latency, and how a long conversation's turns grow.
 
-A scripted engine answers 256 output tokens with their logprobs at once, behind the real sglang-router. The same calls
-go straight to the router's /generate and through the proxy (which renders, parses and records them), in turns within
-one run. CPU is the run time of all threads of the proxy process, as the kernel accounts it. Not measured here: engines.
+A scripted engine answers 128 tokens with logprobs, behind the real sglang-router. Conversations of four turns, each turn
+with 128 new prompt tokens, go through the proxy, which renders, parses and records them; for the added latency the same
+number of calls goes straight to the router, in turns within one run. With a peer, the same conversations go through
+the peer in the same run. CPU is that of the measured processes. Not measured here: engines.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import statistics
 import sys
 import tempfile
-import time
-from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-NUM_OUTPUT = 256
-CONCURRENCIES = {1: 300, 16: 1600, 64: 1920}  # calls of each kind at each
-TURNS = 4  # the two ways alternate this often
-MARKERS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
-MARKUP = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>")
-TEXT = (
-    "Write a Triton kernel that adds two vectors. import triton import triton.language as tl "
-    "def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr): mask = offsets < n "
-)
+import aiohttp
 
-Ask = Callable[[int], Awaitable[None]]
+from weir.scripts.bench_litellm import litellm_server, make_environment
+from weir.scripts.bench_load import Cost, Load, percentile
+from weir.scripts.bench_scripted_engine import make_model_folder, text_of
+from weir.scripts.fleet import router_server
+from weir.scripts.servers import Server, free_port, running
+from weir.scripts.settings import RouterConfig
+
+NUM_PROMPT = 128  # new tokens a turn, of which the chat template takes about ten
+CONCURRENCIES = {1: 400, 16: 3200, 64: 3200}  # calls at each
+ALTERNATIONS = 4  # how often the ways alternate
+NUM_STREAMS = 320
+LONG = 100  # turns
+NUM_LONG = 32  # conversations of that length
+PEER_CALLS = 480
+
+Figures = dict[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
-    """What one way cost at one concurrency."""
+class Stage:
+    """The servers of one run and where they listen."""
 
-    latencies_ms: list[float]
-    seconds: float
-    cpu_us: float  # of the proxy, in all
+    folder: Path
+    model: Path
+    router_url: str
+    proxy_port: int
+    relay_port: int  # the proxy at level passthrough
+    peer_port: int
 
 
-def main() -> None:
-    """Run the benchmark; prints lines for people, then one JSON object."""
-    from weir.scripts.fleet import router_server
-    from weir.scripts.servers import Server, free_port, running
-    from weir.scripts.settings import RouterConfig
-
+def main(litellm: Path | None) -> None:
+    """Run the benchmark; prints lines for people, then one JSON object. `litellm` is its environment's folder."""
+    if litellm is not None:
+        make_environment(litellm)
     with tempfile.TemporaryDirectory(prefix="weir-bench-") as name:
         folder = Path(name)
-        model = make_model_folder(folder / "model")
-        engine_port, proxy_port = free_port(), free_port()
         router = RouterConfig(port=free_port(), prometheus_port=free_port())
-        router_url = f"http://127.0.0.1:{router.port}"
-        engine = Server(
-            name="engine",
-            argv=[sys.executable, "-m", "weir.scripts.bench_proxy", "engine", str(engine_port), str(model)],
-            ready_url=f"http://127.0.0.1:{engine_port}/health",
-            log_path=folder / "engine.log",
+        stage = Stage(
+            folder=folder,
+            model=make_model_folder(folder / "model"),
+            router_url=f"http://127.0.0.1:{router.port}",
+            proxy_port=free_port(),
+            relay_port=free_port(),
+            peer_port=free_port(),
         )
-        flags = ["--model", str(model), "--upstream", router_url, "--port", str(proxy_port)]
-        proxy = Server(
-            name="proxy",
-            argv=[sys.executable, "-m", "weir.scripts.cli", "proxy", *flags, "--root", str(folder / "store")],
-            ready_url=f"http://127.0.0.1:{proxy_port}/readyz",
-            log_path=folder / "proxy.log",
-        )
-        with (
-            running([engine]),
-            running([router_server(router, [f"http://127.0.0.1:{engine_port}"], folder)]),
-            running([proxy]) as processes,
-        ):
-            figures = asyncio.run(_measure(router_url, f"http://127.0.0.1:{proxy_port}", processes[0].pid, model))
+        engine_port = free_port()
+        engine = _engine(stage, engine_port)
+        with running([engine]), running([router_server(router, [f"http://127.0.0.1:{engine_port}"], folder)]):
+            figures = _measure_proxy(stage) | _measure_relay(stage)
+            if litellm is not None:
+                figures |= _measure_peer(stage, litellm, figures["tokens_cpu_us_c16"])
     print(json.dumps(figures))
 
 
-def make_model_folder(folder: Path) -> Path:
-    """A tokenizer with Qwen3's markers and a configuration; there are no weights, nobody loads any."""
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
-
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    tokenizer.train_from_iterator([TEXT], trainers.BpeTrainer(vocab_size=600, initial_alphabet=alphabet))
-    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in MARKERS])
-    tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in MARKUP])
-    folder.mkdir(parents=True)
-    tokenizer.save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|im_end|>"}))
-    (folder / "config.json").write_text(json.dumps({"model_type": "qwen3", "max_position_embeddings": 32768}))
-    return folder
+def _engine(stage: Stage, port: int) -> Server:
+    return Server(
+        name="engine",
+        argv=[sys.executable, "-m", "weir.scripts.bench_scripted_engine", str(port), str(stage.model)],
+        ready_url=f"http://127.0.0.1:{port}/health",
+        log_path=stage.folder / "engine.log",
+    )
 
 
-def serve_engine(port: int, model: Path) -> None:
-    """The scripted engine: one answer for every call, encoded once."""
-    import uvicorn
-
-    answer = json.dumps(_scripted_answer(model)).encode()
-    info = json.dumps({"model_path": "scripted", "served_model_name": "weir", "tp_size": 1, "dp_size": 1}).encode()
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        message: MutableMapping[str, Any] = {"more_body": True}
-        while message.get("more_body"):
-            message = await receive()
-        body = answer if scope["path"] == "/generate" else info
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
-
-    uvicorn.run(app, port=port, loop="uvloop", http="httptools", access_log=False, lifespan="off", log_level="warning")
+def _proxy(stage: Stage, port: int, level: str) -> Server:
+    flags = ["--model", str(stage.model), "--upstream", stage.router_url, "--port", str(port)]
+    return Server(
+        name=f"proxy-{level}",
+        argv=[sys.executable, "-m", "weir.scripts.cli", "proxy", *flags, "--root", str(stage.folder / level)],
+        ready_url=f"http://127.0.0.1:{port}/readyz",
+        log_path=stage.folder / f"proxy-{level}.log",
+        environment={"WEIR_PROXY__LEVEL": level} if level != "tokens" else {},
+    )
 
 
-def _scripted_answer(model: Path) -> dict[str, Any]:
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
-    end: int = tokenizer.encode("<|im_end|>").ids[0]
-    ids: list[int] = [*tokenizer.encode(TEXT * 10).ids[: NUM_OUTPUT - 1], end]
-    meta = {
-        "id": "scripted",
-        "finish_reason": {"type": "stop", "matched": ids[-1]},
-        "prompt_tokens": 300,
-        "completion_tokens": len(ids),
-        "cached_tokens": 0,
-        "weight_version": "1",
-        "output_token_logprobs": [[-0.123456789 * (i % 17), n, None] for i, n in enumerate(ids)],
-    }
-    return {"text": tokenizer.decode(ids), "output_ids": ids, "meta_info": meta}
+def _measure_proxy(stage: Stage) -> Figures:
+    with running([_proxy(stage, stage.proxy_port, "tokens")]) as processes:
+        return asyncio.run(_at_level_tokens(stage, processes[0].pid))
 
 
-async def _measure(router_url: str, proxy_url: str, proxy_pid: int, model: Path) -> dict[str, float]:
-    import aiohttp
+def _measure_relay(stage: Stage) -> Figures:
+    with running([_proxy(stage, stage.relay_port, "passthrough")]) as processes:
+        cost = asyncio.run(_conversations(stage, stage.relay_port, processes[0].pid, CONCURRENCIES[16]))
+    return {"passthrough_cpu_us_c16": _said("passthrough, concurrency 16", cost)}
 
-    figures: dict[str, float] = {}
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
 
-        def posting(url: str, body: Callable[[int], bytes]) -> Ask:
-            async def ask(number: int) -> None:
-                headers = {"content-type": "application/json"}
-                async with session.post(url, data=body(number), headers=headers) as response:
-                    data = await response.read()
-                    assert response.status == 200, data[:300]
+def _measure_peer(stage: Stage, environment: Path, ours_us: float) -> Figures:
+    peer = litellm_server(environment, stage.router_url, stage.peer_port, stage.folder)
+    with running([peer]) as processes:
+        cost = asyncio.run(_conversations(stage, stage.peer_port, processes[0].pid, PEER_CALLS))
+    theirs_us = _said("LiteLLM, concurrency 16", cost)
+    return {"litellm_cpu_us_c16": theirs_us, "litellm_cpu_ratio": round(theirs_us / ours_us, 1)}
 
-            return ask
 
-        direct = posting(f"{router_url}/generate", lambda _: _generate_body())
-        proxied = posting(f"{proxy_url}/v1/chat/completions", _chat_body)
-        await _load(proxied, proxy_pid, 16, 200)
-        await _load(direct, proxy_pid, 16, 200)
+async def _at_level_tokens(stage: Stage, pid: int) -> Figures:
+    figures: Figures = {}
+    async with _client() as session:
+        load = _load_of(stage, session, stage.proxy_port, pid)
+        await load.conversations(16, 400)
         for concurrency, num_calls in CONCURRENCIES.items():
-            await _compare(figures, direct, proxied, proxy_pid, concurrency, num_calls)
-        async with session.get(f"{proxy_url}/metrics") as response:
+            figures |= await _against_direct(stage, session, load, concurrency, num_calls)
+        streams = await load.streams(16, NUM_STREAMS)
+        figures["stream128_cpu_us_c16"] = _said("streams of 128 tokens, concurrency 16", streams)
+        figures |= await _long_conversations(load)
+        async with session.get(f"http://127.0.0.1:{stage.proxy_port}/metrics") as response:
             text = await response.text()
     figures["lost"] = float(text.split("weir_records_lost_total ")[-1].split()[0])
     return figures
 
 
-async def _compare(
-    figures: dict[str, float], direct: Ask, proxied: Ask, proxy_pid: int, concurrency: int, num_calls: int
-) -> None:
-    straight: list[Round] = []
-    through: list[Round] = []
-    for _ in range(TURNS):
-        straight.append(await _load(direct, proxy_pid, concurrency, num_calls // TURNS))
-        through.append(await _load(proxied, proxy_pid, concurrency, num_calls // TURNS))
-    name = f"c{concurrency}"
-    figures[f"tokens_cpu_us_{name}"] = round(sum(r.cpu_us for r in through) / num_calls, 1)
-    for share in (50, 99):
-        added = _percentile(through, share) - _percentile(straight, share)
-        figures[f"added_p{share}_ms_{name}"] = round(added, 3)
-    figures[f"requests_per_s_{name}"] = round(num_calls / sum(r.seconds for r in through), 1)
+async def _against_direct(
+    stage: Stage, session: aiohttp.ClientSession, load: Load, concurrency: int, num_calls: int
+) -> Figures:
+    direct = Load(session=session, url=f"{stage.router_url}/generate", pids=load.pids, text=load.text)
+    straight: list[Cost] = []
+    through: list[Cost] = []
+    for _ in range(ALTERNATIONS):
+        straight.append(await direct.posts(_generate_body(), concurrency, num_calls // ALTERNATIONS))
+        through.append(await load.conversations(concurrency, num_calls // ALTERNATIONS))
+    cpu_us = round(sum(cost.cpu_us for cost in through) / num_calls, 1)
+    added = {share: round(percentile(through, share) - percentile(straight, share), 3) for share in (50, 99)}
+    rate = round(num_calls / sum(cost.seconds for cost in through), 1)
     print(
-        f"concurrency {concurrency}: {figures[f'tokens_cpu_us_{name}']:.0f} us CPU a call, "
-        f"+{figures[f'added_p50_ms_{name}']:.2f} ms at p50, +{figures[f'added_p99_ms_{name}']:.2f} ms at p99, "
-        f"{figures[f'requests_per_s_{name}']:.0f} calls/s",
+        f"tokens, concurrency {concurrency}: {cpu_us:.0f} us CPU a call, +{added[50]:.2f} ms at p50, "
+        f"+{added[99]:.2f} ms at p99, {rate:.0f} calls/s",
         flush=True,
     )
+    return {
+        f"tokens_cpu_us_c{concurrency}": cpu_us,
+        f"added_p50_ms_c{concurrency}": added[50],
+        f"added_p99_ms_c{concurrency}": added[99],
+        f"requests_per_s_c{concurrency}": rate,
+    }
 
 
-async def _load(ask: Ask, proxy_pid: int, concurrency: int, num_calls: int) -> Round:
-    """Keep `concurrency` calls going until `num_calls` are done."""
-    numbers = iter(range(num_calls))
-    latencies_ms: list[float] = []
-
-    async def caller() -> None:
-        for number in numbers:
-            started = time.perf_counter()
-            await ask(number)
-            latencies_ms.append((time.perf_counter() - started) * 1e3)
-
-    cpu_us, started = _cpu_us(proxy_pid), time.perf_counter()
-    await asyncio.gather(*(caller() for _ in range(concurrency)))
-    return Round(latencies_ms=latencies_ms, seconds=time.perf_counter() - started, cpu_us=_cpu_us(proxy_pid) - cpu_us)
-
-
-def _cpu_us(pid: int) -> float:
-    """Time that the threads of a process have run, in microseconds."""
-    return sum(int(path.read_text().split()[0]) for path in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e3
+async def _long_conversations(load: Load) -> Figures:
+    """CPU of the second and of the last turn; medians of three sets of conversations."""
+    second, last = [], []
+    for _ in range(3):
+        costs = await load.turns(NUM_LONG, LONG, 8)
+        second.append(costs[1].cpu_us_per_call)
+        last.append(costs[-1].cpu_us_per_call)
+    second_us, last_us = statistics.median(second), statistics.median(last)
+    print(f"turn 2: {second_us:.0f} us CPU, turn {LONG}: {last_us:.0f} us", flush=True)
+    return {
+        "turn2_cpu_us": round(second_us, 1),
+        f"turn{LONG}_cpu_us": round(last_us, 1),
+        f"turn{LONG}_over_turn2": round(last_us / second_us, 2),
+    }
 
 
-def _percentile(rounds: list[Round], share: int) -> float:
-    latencies = sorted(latency for r in rounds for latency in r.latencies_ms)
-    return latencies[min(len(latencies) - 1, len(latencies) * share // 100)]
+async def _conversations(stage: Stage, port: int, pid: int, num_calls: int) -> Cost:
+    async with _client() as session:
+        load = _load_of(stage, session, port, pid)
+        await load.conversations(16, min(400, num_calls // 4))
+        return await load.conversations(16, num_calls)
 
 
-def _chat_body(number: int) -> bytes:
-    """About 1.5 KB; no two alike."""
-    messages = [{"role": "system", "content": TEXT * 3}, {"role": "user", "content": f"{number}: {TEXT * 4}"}]
-    return json.dumps({"model": "weir", "messages": messages, "max_tokens": 1024}).encode()
+def _load_of(stage: Stage, session: aiohttp.ClientSession, port: int, pid: int) -> Load:
+    url = f"http://127.0.0.1:{port}/v1/chat/completions"
+    return Load(session=session, url=url, pids=[pid], text=text_of(NUM_PROMPT - 10, stage.model))
+
+
+def _client() -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+
+
+def _said(what: str, cost: Cost) -> float:
+    print(f"{what}: {cost.cpu_us_per_call:.0f} us CPU a call", flush=True)
+    return round(cost.cpu_us_per_call, 1)
 
 
 def _generate_body() -> bytes:
     params = {"max_new_tokens": 1024, "temperature": 1.0}
-    return json.dumps(
-        {"rid": "bench", "input_ids": list(range(300)), "sampling_params": params, "return_logprob": True}
-    ).encode()
-
-
-if __name__ == "__main__":
-    if sys.argv[1:2] == ["engine"]:
-        serve_engine(int(sys.argv[2]), Path(sys.argv[3]))
-    else:
-        main()
+    ids = list(range(2 * NUM_PROMPT))
+    return json.dumps({"rid": "bench", "input_ids": ids, "sampling_params": params, "return_logprob": True}).encode()
