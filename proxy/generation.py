@@ -101,9 +101,9 @@ class Generation:
         }
         capture.begin_piece(rid)
         try:
-            async with contextlib.aclosing(self._upstream.generate(body, call.membership.session_id)) as chunks:
-                async for chunk in chunks:
-                    num_new = capture.feed(chunk)
+            async with contextlib.aclosing(self._upstream.generate(body, call.membership.session_id)) as batches:
+                async for chunks in batches:
+                    num_new = sum(map(capture.feed, chunks))
                     if num_new:
                         if call.first_token_us is None:
                             call.first_token_us = now_us()

@@ -7,9 +7,11 @@ says [DONE]: smg does when a worker dies. Not here: retries, the gate, what chun
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import logging
 import socket
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 import aiohttp
@@ -33,6 +35,7 @@ class Upstream:
     def __init__(self, url: str, config: ProxyConfig) -> None:
         self.url = url.rstrip("/")
         self._generate_url = f"{self.url}/generate"
+        self._stream_interval_s = config.stream_interval_ms / 1000
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30),
             timeout=aiohttp.ClientTimeout(
@@ -47,18 +50,21 @@ class Upstream:
         """Close all connections."""
         await self._session.close()
 
-    async def generate(self, body: dict[str, Any], routing_key: str) -> AsyncGenerator[Chunk, None]:
-        """Send one piece and yield its chunks; the last has a finish reason. Closing it drops the connection."""
+    async def generate(self, body: dict[str, Any], routing_key: str) -> AsyncGenerator[list[Chunk], None]:
+        """Send one piece and yield its chunks as they come, those that came together as one list.
+
+        The very last has a finish reason. Closing it drops the connection.
+        """
         headers = {"Content-Type": "application/json", "x-smg-routing-key": routing_key}
         try:
             async with self._session.post(self._generate_url, data=_encode(body), headers=headers) as response:
                 if response.status != 200:
                     raise _status_error(response.status, await response.read())
                 if body["stream"]:
-                    async for chunk in _streamed_chunks(response):
-                        yield chunk
+                    async for chunks in _streamed_chunks(response, self._stream_interval_s):
+                        yield chunks
                 else:
-                    yield _decoded(await response.read())
+                    yield [_decoded(await response.read())]
         except aiohttp.ClientConnectorError as error:
             raise UpstreamNotTaken(f"cannot connect to the router at {self.url}: {error.strerror}") from error
         except aiohttp.ConnectionTimeoutError as error:
@@ -92,21 +98,38 @@ class Upstream:
         return list(listed.get("workers", ())) if isinstance(listed, dict) else []
 
 
-async def _streamed_chunks(response: aiohttp.ClientResponse) -> AsyncGenerator[Chunk, None]:
-    """The chunks of an event stream, up to the one that finishes. Raises `UpstreamLost` where none does."""
+async def _streamed_chunks(response: aiohttp.ClientResponse, interval_s: float) -> AsyncGenerator[list[Chunk], None]:
+    """The chunks of an event stream, up to the one that finishes. Raises `UpstreamLost` where none does.
+
+    The first come at once, later ones together with what else came within `interval_s`.
+    """
     rest = b""
-    _acknowledge_at_once(response)
+    transport = response.connection.transport if response.connection is not None else None
+    acknowledge_at_once = _acknowledger(transport)
+    acknowledge_at_once()
     while data := await response.content.readany():
-        _acknowledge_at_once(response)
+        acknowledge_at_once()
         *events, rest = (rest + data).split(b"\n\n")
-        for event in events:
-            chunk = _chunk_of(event)
-            if chunk is None:
-                continue
-            yield chunk
-            if chunk.meta_info.finish_reason is not None:
+        chunks = [chunk for chunk in map(_chunk_of, events) if chunk is not None]
+        if chunks:
+            yield chunks
+            if chunks[-1].meta_info.finish_reason is not None:
                 return
+            await _leave_to_kernel(response, transport, interval_s)
     raise UpstreamLost("the engine's stream ended without a finish reason")
+
+
+async def _leave_to_kernel(
+    response: aiohttp.ClientResponse, transport: asyncio.Transport | None, interval_s: float
+) -> None:
+    """Do not even wake up for what comes within an interval: waking costs more than anything else in a stream."""
+    if interval_s > 0 and transport is not None and response.connection is not None:
+        transport.pause_reading()
+        try:
+            await asyncio.sleep(interval_s)
+        finally:
+            if response.connection is not None:
+                transport.resume_reading()
 
 
 def _chunk_of(event: bytes) -> Chunk | None:
@@ -147,13 +170,12 @@ def _shown(body: bytes) -> str:
     return body[:_SHOWN_BYTES].decode(errors="replace")
 
 
-def _acknowledge_at_once(response: aiohttp.ClientResponse) -> None:
-    """Without this, sglang-router's Nagle algorithm waits 40 ms for our delayed ACK once in every stream.
+def _acknowledger(transport: asyncio.Transport | None) -> Callable[[], None]:
+    """What sends the ACK that is due: without it, sglang-router's Nagle algorithm waits 40 ms for our delayed ACK.
 
-    Setting the option sends the ACK that is due; the kernel forgets it soon, so it is set again after every read.
+    The kernel forgets the option soon, so it is set again after every read.
     """
-    connection = response.connection
-    transport = connection.transport if connection is not None else None
     sock = transport.get_extra_info("socket") if transport is not None else None
-    if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return lambda: None
+    return functools.partial(sock.setsockopt, socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)

@@ -1,4 +1,4 @@
-"""LiteLLM's proxy as the peer of the proxy's benchmark, in an environment of its own, with nothing but forwarding on."""
+"""LiteLLM as the peer of the proxy's benchmark: an environment of its own, and nothing but forwarding switched on."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What the proxy costs: CPU per call at each capture level, added latency, and how a long conversation's turns grow.
 
-A scripted engine answers 128 tokens with logprobs, behind the real sglang-router. Conversations of four turns, each turn
+A scripted engine answers 128 tokens with logprobs, behind the real sglang-router. Conversations of four turns, each
 with 128 new prompt tokens, go through the proxy, which renders, parses and records them; for the added latency the same
 number of calls goes straight to the router, in turns within one run. With a peer, the same conversations go through
 the peer in the same run. CPU is that of the measured processes. Not measured here: engines.
