@@ -35,13 +35,15 @@ def test_an_engine_that_dies_in_mid_stream_is_replaced_and_the_answer_goes_on(wa
     ids = ids_of(ANSWER)
     way.continue_after(Script(ids=ids, version="1", cut="wait", cut_after=4))
     stream = create(way, stream=True)
-    shown = "".join(next(stream).choices[0].delta.content or "" for _ in range(3))
+    shown = ""
+    while len(shown) < 2:
+        shown += next(stream).choices[0].delta.content or ""
     way.engine.wait_waiting()
     way.engine.go_on("die")
     assert shown + text_in(stream) == ANSWER
     (record,) = way.proxy.records()
     cut = record.spans[0].end
-    assert 3 <= cut <= 4
+    assert 1 <= cut <= 4
     assert unpack_ids(record.output_ids).tolist() == ids
     assert unpack_logprobs(record.output_logprobs).tolist() == [
         logprob_of(n, i if i < cut else i - cut) for i, n in enumerate(ids)

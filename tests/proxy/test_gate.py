@@ -194,7 +194,7 @@ def test_a_held_stream_is_kept_alive_with_comments(
         assert next(parts) == ": waiting\n\n"
         way.proxy.control("POST", "/weir/resume")
         text = "".join(parts)
-    assert '"content":"H"' in text and text.endswith("data: [DONE]\n\n")
+    assert '"content":"H' in text and text.endswith("data: [DONE]\n\n")
     way.proxy.control("POST", "/weir/pause")
     answer = pool.submit(answer_text, way, True)
     wait_until(lambda: state(way)["held"] == 1)
@@ -239,3 +239,13 @@ def test_an_engine_that_dies_while_the_gate_is_closed_is_waited_out(
     else:  # nothing was known of the lost piece
         assert record.spans == (VersionSpan(0, len(ids), "2"),)
         assert len(record.engine_rids) == 2
+
+
+def test_tokens_that_come_close_together_are_streamed_together(open_way: Callable[..., Way]) -> None:
+    way = open_way(stream_interval_ms=300)
+    ids = ids_of(ANSWER * 4)
+    way.say(Script(ids=ids, incremental=True))
+    stream = way.proxy.client().chat.completions.create(model="weir", messages=USER, stream=True)
+    texts = [text for chunk in stream if (text := chunk.choices[0].delta.content)]
+    assert "".join(texts) == ANSWER * 4
+    assert len(texts) < len(ids) / 2
