@@ -66,7 +66,7 @@ def _running(folder: Path, workers: int) -> Iterator[Stack]:
     """Engines, router and proxy; they are stopped on the way out."""
     from tokenizers import Tokenizer
 
-    from weir.scripts.bench_proxy import make_model_folder
+    from weir.scripts.bench_scripted_engine import make_model_folder
     from weir.scripts.fleet import router_server
     from weir.scripts.servers import Server, free_port, running
     from weir.scripts.settings import RouterConfig
