@@ -46,7 +46,7 @@ class App:
         self._serving = serving
         self._keys = keys
         self._admission = admission
-        self._control = control
+        self.control = control
         self._metrics = metrics
         self._created_s = int(time.time())
 
@@ -54,7 +54,7 @@ class App:
         if scope["type"] == "http" and not scope["path"].startswith(CONTROL_PATHS):
             await self._serve_agent(Exchange(scope, receive, send))
         elif scope["type"] in ("http", "lifespan"):
-            await self._control(scope, receive, send)  # type: ignore[operator]
+            await self.control(scope, receive, send)  # type: ignore[operator]
         else:
             await send({"type": "websocket.close", "code": 1000})
 

@@ -218,3 +218,37 @@ def test_state_health_and_metrics_tell_what_happened(open_way: Callable[..., Way
     assert 'weir_stitch_total{result="new_root"} 1.0' in metrics
     assert "weir_records_lost_total 0.0" in metrics
     assert "weir_gate_open 1.0" in metrics
+
+
+WAYS_TO_NAME = ("path", "key", "header", "dialect")  # strongest first
+
+
+@pytest.mark.parametrize(
+    ("stronger", "weaker"), [(a, b) for i, a in enumerate(WAYS_TO_NAME) for b in WAYS_TO_NAME[i + 1 :]]
+)
+@pytest.mark.parametrize("key_header", ["authorization", "x-api-key"])
+def test_of_two_names_the_stronger_decides_and_the_weaker_is_kept(
+    way: Way, stronger: str, weaker: str, key_header: str
+) -> None:
+    way.say("Hello.")
+    registered = way.proxy.control("POST", "/weir/sessions", {"session": "by-key", "group": "g-key"}).json()
+    given = {stronger, weaker}
+    headers = {}
+    if "key" in given:
+        key = registered["api_key"]
+        headers[key_header] = f"Bearer {key}" if key_header == "authorization" else key
+    if "header" in given:
+        headers |= {"x-weir-session": "by-header", "x-weir-group": "g-header"}
+    path = "/g/g-path/s/by-path/v1" if "path" in given else "/v1"
+    body = {"model": "weir", "messages": USER} | ({"user": "by-dialect"} if "dialect" in given else {})
+    assert way.proxy.post(path + "/chat/completions", body, headers=headers).status_code == 200
+    (record,) = way.proxy.records()
+    assert (record.session_id, record.session_source.value) == (f"by-{stronger}", stronger)
+    assert record.group_id == f"g-{stronger}"
+    assert f"by-{weaker}" in record.agent_ids.values()
+
+
+def test_a_group_alone_in_the_path_or_a_header_joins_a_session_that_something_else_names(way: Way) -> None:
+    call(way, "/g/team/v1", user="someone")
+    call(way, extra_headers={"x-weir-group": "team"}, user="someone-else")
+    assert [(r.session_id, r.group_id) for r in way.proxy.records()] == [("someone", "team"), ("someone-else", "team")]
