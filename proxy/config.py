@@ -87,14 +87,22 @@ class ProxyConfig(BaseModel):
     abort_retries: int = Field(
         default=5, ge=0, description="How often a call that was aborted while the gate was open is continued."
     )
-    refused_retries: int = Field(
-        default=5, ge=0, description="How often a call is sent again when no engine took it (connection refused, 503)."
+    refused_limit_s: float = Field(
+        default=30.0,
+        ge=0,
+        description="How long a call is sent again while no engine takes it (connection refused, 503), in seconds.",
     )
     lost_retries: int = Field(
         default=3, ge=0, description="How often a call is sent again when its engine died after taking it."
     )
     retry_backoff_s: float = Field(
         default=0.1, ge=0, description="Pause before the first time a call is sent again; it doubles each time."
+    )
+    engine_check_s: float = Field(
+        default=1.0,
+        gt=0,
+        description="How often the engines behind the router are looked at, in seconds: one that died is taken out of "
+        "rotation, and put in again once it answers with the current weights.",
     )
     connect_timeout_s: float = Field(default=5.0, gt=0, description="Limit on connecting to the router, in seconds.")
     answer_timeout_s: float = Field(

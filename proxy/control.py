@@ -36,10 +36,12 @@ class Control:
         catalog: Catalog,
         sessions: SessionBook,
         is_ready: Callable[[], Awaitable[bool]],
+        check_engines: Callable[[], None],
     ) -> None:
         self.key = key
         self.gates = gates
         self.is_ready = is_ready
+        self.check_engines = check_engines
         self._public_url = public_url
         self._catalog = catalog
         self._sessions = sessions

@@ -107,6 +107,10 @@ class GateControl:
         others = await self._gather(lambda peer: self._peers.get(peer, "/weir/worker/metrics"))
         return total_metrics([self.exposition_here(), *others])
 
+    async def tell_workers(self, path: str) -> None:
+        """Something that all other workers are to know; one that does not answer is logged."""
+        await self._gather(lambda peer: self._peers.post(peer, path, {}))
+
     async def close(self) -> None:
         """Stop following the others."""
         if self._following is not None:
@@ -131,7 +135,7 @@ class GateControl:
             except PeerGone:
                 continue
             except PeerFailed as error:
-                logger.warning("the totals lack a worker: %s", error)
+                logger.warning("a worker is left out of what concerns all: %s", error)
         return found
 
     async def _unless_gone(self, answer: Awaitable[Any]) -> Any:

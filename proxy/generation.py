@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator
+import time
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 from weir.proxy.budgets import within
@@ -31,6 +32,8 @@ from weir.proxy.recording import Call, now_us, sampling_params
 from weir.proxy.upstream import Upstream
 from weir.store.ids import new_id
 
+MAX_BACKOFF_S = 1.0  # between two tries of a call that no engine took
+
 logger = logging.getLogger("weir.proxy.generation")
 
 
@@ -38,13 +41,20 @@ class Generation:
     """Gate, router and the budgets for trying again."""
 
     def __init__(
-        self, upstream: Upstream, gate: Gate, stop_ids: list[int], config: ProxyConfig, metrics: Metrics
+        self,
+        upstream: Upstream,
+        gate: Gate,
+        stop_ids: list[int],
+        config: ProxyConfig,
+        metrics: Metrics,
+        on_trouble: Callable[[], None],
     ) -> None:
         self._upstream = upstream
         self._gate = gate
         self._stop_ids = stop_ids
         self._config = config
         self._metrics = metrics
+        self._on_trouble = on_trouble
 
     def run(self, call: Call) -> AsyncGenerator[int, None]:
         """The pieces of `_run`, as far as the budget of the call's session allows."""
@@ -67,6 +77,8 @@ class Generation:
                             yield num_new
             except (UpstreamNotTaken, UpstreamLost) as error:
                 self._metrics.upstream_errors.labels(kind=type(error).__name__).inc()
+                if self._gate.is_open:
+                    self._on_trouble()
                 pause_s = attempts.after(error, gate_is_open=self._gate.is_open)
             else:
                 if not _was_cut(call):
@@ -120,6 +132,7 @@ class _Attempts:
     def __init__(self, config: ProxyConfig) -> None:
         self._config = config
         self._refused = 0
+        self._refused_since: float | None = None
         self._lost = 0
         self._aborted = 0
 
@@ -129,9 +142,11 @@ class _Attempts:
             return 0.0
         if isinstance(error, UpstreamNotTaken):
             self._refused += 1
-            if self._refused > self._config.refused_retries:
+            self._refused_since = self._refused_since or time.monotonic()
+            if time.monotonic() - self._refused_since >= self._config.refused_limit_s:
                 raise Unavailable(f"no engine took the call, tried {self._refused} times: {error}") from error
-            return self._backoff_s(self._refused)
+            return min(self._backoff_s(self._refused), MAX_BACKOFF_S)
+        self._refused_since = None  # one took it
         self._lost += 1
         if self._lost > self._config.lost_retries:
             raise UpstreamFailed(f"engines failed during the call, {self._lost} times: {error}") from error

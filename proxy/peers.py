@@ -40,7 +40,7 @@ class Peers:
         self.writer = f"{self.proxy_id}-{os.getpid()}"
         self.url: str | None = None
         self._catalog = catalog
-        self._folder = root / "proxies" / socket.gethostname()
+        self.folder = root / "proxies" / socket.gethostname()
         self._headers = {"authorization": f"Bearer {key}"}
         self._beat: asyncio.Task[None] | None = None
 
@@ -104,7 +104,7 @@ class Peers:
             async with aiohttp.ClientSession(timeout=limits, trust_env=False) as session:
                 yield session, peer.url
             return
-        folder = os.open(self._folder, os.O_PATH | os.O_DIRECTORY)
+        folder = os.open(self.folder, os.O_PATH | os.O_DIRECTORY)
         try:
             connector = aiohttp.UnixConnector(f"/proc/self/fd/{folder}/{peer.proxy_id}.sock", force_close=True)
             async with aiohttp.ClientSession(connector=connector, timeout=limits, trust_env=False) as session:
@@ -136,4 +136,4 @@ class Peers:
         return self._path(peer.proxy_id).exists()
 
     def _path(self, proxy_id: str) -> Path:
-        return self._folder / f"{proxy_id}.sock"
+        return self.folder / f"{proxy_id}.sock"

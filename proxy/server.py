@@ -28,6 +28,7 @@ from weir.proxy.budgets import Budgets
 from weir.proxy.config import ProxyConfig
 from weir.proxy.control import Control, control_key
 from weir.proxy.control_routes import control_app
+from weir.proxy.engine_watch import EngineWatch
 from weir.proxy.errors import SetupError
 from weir.proxy.following import Following
 from weir.proxy.gate import Gate
@@ -41,6 +42,7 @@ from weir.proxy.peers import Peers
 from weir.proxy.recorder import Recorder
 from weir.proxy.rendering import context_length, open_rendering
 from weir.proxy.response_memory import ResponseMemory
+from weir.proxy.rotation import Rotation
 from weir.proxy.serving import Serving
 from weir.proxy.sessions import SessionBook
 from weir.proxy.stitch_memory import StitchMemory
@@ -85,6 +87,7 @@ class Proxy:
         self.gate = Gate(config.gate_limit_s, on_expired=self._wake_engines)
         self.draining = False
         self._waking: asyncio.Task[None] | None = None
+        self._nudging: asyncio.Task[None] | None = None
         self.memory = StitchMemory(config.stitch_memory_bytes)
         self.following = Following(store, self.catalog, self.memory, self.metrics)
         self.budgets = Budgets(self.catalog, self.metrics)
@@ -108,13 +111,23 @@ class Proxy:
             rendering=self.rendering,
             stitching=Stitching(self.rendering, self.memory, self.following),
             responses=self.responses,
-            generation=Generation(self.upstream, self.gate, self.rendering.stop_ids, config, self.metrics),
+            generation=Generation(
+                self.upstream, self.gate, self.rendering.stop_ids, config, self.metrics, on_trouble=self._on_trouble
+            ),
             sessions=sessions,
             budgets=self.budgets,
             recorder=self.recorder,
             metrics=self.metrics,
         )
         self.gates = GateControl(self.gate, self.peers, config.drain_limit_s, self.state, self.metrics)
+        self.engines = EngineWatch(
+            Rotation(served.upstream_url),
+            self.gate,
+            self.catalog,
+            announced=lambda: self.gates.announced,
+            folder=self.peers.folder,
+            period_s=config.engine_check_s,
+        )
         control = Control(
             key=self.control_key,
             public_url=config.public_url,
@@ -122,6 +135,7 @@ class Proxy:
             catalog=self.catalog,
             sessions=sessions,
             is_ready=self.is_ready,
+            check_engines=self.engines.nudge,
         )
         self.app = App(
             self.serving,
@@ -148,6 +162,7 @@ class Proxy:
             "level": CaptureLevel.TOKENS.value,
             "models": list(self.serving.model_names),
             "renderer": self.rendering.name,
+            "engines_out": self.engines.out(),
         }
 
     async def is_ready(self) -> bool:
@@ -162,8 +177,10 @@ class Proxy:
         try:
             await self.peers.join(url)
             await self.gates.follow()
+            self.engines.start()
             yield
         finally:
+            await self.engines.close()
             await self.gates.close()
             await self.peers.leave()
             server.should_exit = True
@@ -179,6 +196,12 @@ class Proxy:
     def _wake_engines(self) -> None:
         self._waking = asyncio.create_task(self.upstream.continue_engines())
 
+    def _on_trouble(self) -> None:
+        """An engine failed a call: whoever watches is to look now."""
+        self.engines.nudge()
+        if not self.engines.watches and (self._nudging is None or self._nudging.done()):
+            self._nudging = asyncio.create_task(self.gates.tell_workers("/weir/worker/check_engines"))
+
     def _watch_gauges(self) -> None:
         self.metrics.set_level(CaptureLevel.TOKENS.value)
         watch = self.metrics.watch
@@ -187,6 +210,11 @@ class Proxy:
         watch("weir_held", "Calls that wait at the gate.", lambda: self.gate.held)
         watch("weir_gate_open", "1 while the gate is open.", lambda: self.gate.is_open)
         watch("weir_gate_expired", "Times that the gate opened by its limit.", lambda: self.gate.times_expired)
+        watch(
+            "weir_engines_out",
+            "Engines that were taken out of the router's rotation.",
+            lambda: len(self.engines.out()) if self.engines.watches else 0,
+        )
         watch("weir_record_queue", "Records that wait for the log.", lambda: self.log.stats.queue_depth)
         watch("weir_stitch_calls", "Calls remembered for stitching.", lambda: len(self.memory))
 

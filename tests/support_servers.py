@@ -112,10 +112,15 @@ def start_server(
 
 
 def start_engine(
-    model: Path | str, *, folder: Path, arguments: tuple[str, ...] = (), env: Mapping[str, str] | None = None
+    model: Path | str,
+    *,
+    folder: Path,
+    arguments: tuple[str, ...] = (),
+    env: Mapping[str, str] | None = None,
+    port: int | None = None,
 ) -> ServerProcess:
-    """Start `weir engine` on `model` with a ledger and a log in `folder`."""
-    port = find_free_port()
+    """Start `weir engine` on `model` with a ledger and a log in `folder`; on a free port, where none is given."""
+    port = port or find_free_port()
     ledger_path = folder / f"ledger-{port}.jsonl"
     command = [sys.executable, "-m", "weir.scripts.cli", "engine", "--model", str(model), "--port", str(port)]
     return start_server(

@@ -102,7 +102,7 @@ def test_two_proxies_over_one_store_grant_one_budget(way: Way, tiny_model_dir: P
 
 
 def test_a_call_that_no_engine_answered_does_not_count(open_way: Callable[..., Way]) -> None:
-    way = open_way(refused_retries=0)
+    way = open_way(refused_limit_s=0)
     way.say(Script(ids=[], status=503))
     session = register(way.proxy, max_calls=1)
     with pytest.raises(openai.InternalServerError):

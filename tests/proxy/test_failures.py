@@ -111,7 +111,7 @@ def test_aborts_while_the_gate_is_open_are_continued_up_to_a_bound(open_way: Cal
 
 def test_a_router_without_workers_gives_503_and_recovers_with_them(tiny_model_dir: Path, tmp_path: Path) -> None:
     engine = ScriptedEngine(lambda _: Script(ids=ids_of(ANSWER))).start()
-    settings: dict[str, Any] = {"refused_retries": 1}
+    settings: dict[str, Any] = {"refused_limit_s": 0.05}
     with (
         running_router([engine.url], tmp_path) as router,
         running_proxy(tmp_path / "store", tiny_model_dir, router.url, **settings) as proxy,
@@ -136,7 +136,7 @@ def test_a_router_without_workers_gives_503_and_recovers_with_them(tiny_model_di
 
 
 def test_a_router_that_is_not_there_gives_503(tiny_model_dir: Path, tmp_path: Path) -> None:
-    with running_proxy(tmp_path / "store", tiny_model_dir, DEAD, refused_retries=1) as proxy:
+    with running_proxy(tmp_path / "store", tiny_model_dir, DEAD, refused_limit_s=0.05) as proxy:
         answer = proxy.post("/v1/chat/completions", {"model": "weir", "messages": USER})
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "no_engine_available")
 
