@@ -14,7 +14,7 @@ import msgspec
 
 from weir.proxy.dialect import AnswerStream, CallRequest, Delta, Finished, ToolCall, Usage
 from weir.proxy.errors import CallError, ContextTooLong
-from weir.proxy.messages_request import parse
+from weir.proxy.messages_request import NO_THREADS, parse
 
 ERROR_TYPES = {
     400: "invalid_request_error",
@@ -164,7 +164,10 @@ def error_object(error: CallError) -> dict[str, Any]:
     kind = ERROR_TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
     too_long = isinstance(error, ContextTooLong)
     message = f"prompt is too long: {error.message}" if too_long else error.message
-    return {"type": "error", "error": {"type": kind, "message": message}, "request_id": None}
+    told: dict[str, Any] = {"type": kind, "message": message}
+    if error.code == NO_THREADS:
+        told["details"] = {"error_code": NO_THREADS, "unsupported": [error.param]}
+    return {"type": "error", "error": told, "request_id": None}
 
 
 def count_body(num_tokens: int) -> bytes:

@@ -16,6 +16,8 @@ from weir.proxy.json_fields import kind_of, optional, required, required_field, 
 
 # Claude Code opens its system prompt with a line for Anthropic's accounts, whose checksum differs in every request.
 BILLING_LINE = "x-anthropic-billing-header:"
+# What litellm writes where an assistant said nothing besides its tool calls.
+STANDS_FOR_NOTHING = "[System: Empty message content sanitised to satisfy protocol]"
 HARMLESS_IN_TOOLS = frozenset({"type", "cache_control", "eager_input_streaming", "allowed_callers", "defer_loading"})
 READ_IN_TOOLS = frozenset({"name", "description", "input_schema", "strict"})
 
@@ -110,6 +112,8 @@ def _assistant_message(blocks: list[Any], where: str) -> Message:
             calls.append(_tool_use(block, place))
         elif kind != "redacted_thinking":  # holds nothing that a model could be told
             content += _text(block, place)
+    if content == STANDS_FOR_NOTHING:
+        content = ""
     message: Message = {"role": "assistant", "content": content}
     if reasoning:
         message["reasoning_content"] = reasoning

@@ -30,7 +30,7 @@ from weir.proxy.request_body import (
 
 READ = ENGINE_SAMPLING | {
     *("model", "messages", "system", "max_tokens", "tools", "tool_choice", "stop_sequences", "stream"),
-    *("temperature", "top_p", "metadata", "thinking", "output_config", "output_format", "context_management"),
+    *("temperature", "top_p", "metadata", "thinking", "thread", "output_config", "output_format", "context_management"),
 }
 HARMLESS = frozenset(
     {"cache_control", "service_tier", "inference_geo", "speed", "diagnostics", "user_profile_id", "workspace_id"}
@@ -38,6 +38,7 @@ HARMLESS = frozenset(
 # Fields with a value that asks for nothing: any other value is refused.
 NEUTRAL: dict[str, tuple[Any, ...]] = {"mcp_servers": ([],)}
 THINKING = ("enabled", "disabled", "adaptive", "between_tools")
+NO_THREADS = "thread_unsupported_request"
 SESSION_HEADER = "x-claude-code-session-id"
 
 _OLDER_SESSION = re.compile(r"session_([0-9A-Za-z-]{8,})$")
@@ -59,6 +60,7 @@ def parse_for_count(body: bytes, headers: Mapping[str, str]) -> CallRequest:
 def _request(fields: dict[str, Any], headers: Mapping[str, str]) -> CallRequest:
     refuse_unknown(fields, READ | HARMLESS | NEUTRAL.keys())
     refuse_values(fields, NEUTRAL)
+    _refuse_thread(fields)
     _check_thinking(fields)
     _check_context_management(fields)
     tools = tools_in(fields)
@@ -81,6 +83,12 @@ def _request(fields: dict[str, Any], headers: Mapping[str, str]) -> CallRequest:
         session_hint=_session_hint(fields, headers),
         agent_ids=_agent_ids(fields, headers),
     )
+
+
+def _refuse_thread(fields: dict[str, Any]) -> None:
+    """Conversations that the server holds. Clients that read this code send the whole conversation instead."""
+    if "thread" in fields:
+        raise BadRequest("thread is not supported here; send all messages.", param="thread", code=NO_THREADS)
 
 
 def _check_thinking(fields: dict[str, Any]) -> None:
