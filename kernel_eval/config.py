@@ -31,6 +31,10 @@ class KernelEvalConfig(BaseModel):
     concurrency: int | None = Field(default=None, ge=1, description="Evaluations at a time; default: min(2, cores).")
     max_queue: int = Field(default=1024, ge=1, description="Evaluations waiting before the server answers 503.")
     max_trials: int = Field(default=32, ge=1, description="The largest num_correct_trials that is accepted.")
+    reward: str = Field(
+        default="default",
+        description="What a verdict earns: default, by_stage, speedup, or module:function of a Python module.",
+    )
     perf_trials: int = Field(
         default=5, ge=0, description="Calls added for measure_performance in the interpreter, at most."
     )

@@ -2,6 +2,7 @@
 
 KernelEvalError
 ├── SandboxUnavailable      the machine cannot contain a candidate as `min_sandbox` asks; the server does not start
+├── UnknownReward           kernel_eval.reward names nothing that can be found; the server does not start
 ├── InsecureBinding         an address that others can reach, without a key; the server does not start
 ├── KernelEvalRejected      the server refused the request itself (HTTP 4xx): the caller is wrong, no retry helps
 └── KernelEvalUnavailable   no verdict was reached, and that is not the candidate's doing; never a reward
@@ -17,6 +18,12 @@ class KernelEvalError(Exception):
 
 class SandboxUnavailable(KernelEvalError):
     """The sandbox level in force would be lower than the configured one."""
+
+    exit_code = 2
+
+
+class UnknownReward(KernelEvalError):
+    """The setting `reward` is neither a known name nor an import path."""
 
     exit_code = 2
 

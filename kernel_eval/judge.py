@@ -101,10 +101,10 @@ class _Evaluation:
         try:
             self._start_compiling(compilation, reference)
             model = self._run_trials(leases.worker, reference)
-            unproven = self._find_unproven(tree, reference, model, leases.worker)
+            no_triton = self._find_foreign_language(tree, reference, model, leases.worker)
             self.details["compile"] = compilation.finish(frozenset(self._launched))
-            if unproven is not None:
-                raise unproven
+            if no_triton is not None:
+                raise no_triton
         finally:
             compilation.close()
 
@@ -127,14 +127,18 @@ class _Evaluation:
             finally:
                 worker.close()
 
-    def _find_unproven(self, tree: ast.Module, reference: Reference, model: Any, lease: socket.socket) -> Found | None:
-        """What the proof found. What the compiler says comes first: a kernel that is no Triton may be a mistake."""
+    def _find_foreign_language(
+        self, tree: ast.Module, reference: Reference, model: Any, lease: socket.socket
+    ) -> Found | None:
+        """The proof; only that a kernel is no Triton is returned and not raised: the compiler may say so first."""
         assert self._first is not None
+        if not proof.is_asked_for(self._first, self._relaxed):
+            return None
         try:
-            if proof.is_asked_for(self._first, self._relaxed):
-                self._prove(tree, self._first, reference, model, lease)
+            kernels = proof.kernels_of(tree, self._first)
         except Found as found:
             return found
+        self._prove(kernels, self._first, reference, model, lease)
         return None
 
     def close(self) -> None:
@@ -192,9 +196,8 @@ class _Evaluation:
         finally:
             arena.close()
 
-    def _prove(self, tree: ast.Module, trace: Trace, reference: Reference, model: Any, lease: socket.socket) -> None:
+    def _prove(self, kernels: str, trace: Trace, reference: Reference, model: Any, lease: socket.socket) -> None:
         """The launches of the first call must answer inputs that the candidate has never seen."""
-        kernels = proof.kernels_of(tree, trace)
         secret = self._job.secret
         variant = PLAIN if self.trials < 2 or "varied_inputs" in self._relaxed else Variant(scale=-1.0)
         inputs, expected = reference.question(model, derive_seed(secret, "proof"), variant)

@@ -31,6 +31,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     trials: int = 0  # answered and compared
     seconds: float = 0.0
+    speedup: float | None = None  # measured on a device, and confirmed
     details: dict[str, Any] = {}
 
 

@@ -81,6 +81,27 @@ def _fallback(tree: ast.Module) -> str | None:
     return None
 
 
+def _patched(tree: ast.Module) -> str | None:
+    modules = {
+        alias.asname or alias.name.split(".")[0]: alias.name.split(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    }
+    for node in ast.walk(tree):
+        for target in getattr(node, "targets", [getattr(node, "target", None)]):
+            if isinstance(target, ast.Attribute):
+                path = ast.unparse(target)
+                if path.split(".")[0] in modules and not _is_setting(path, modules[path.split(".")[0]]):
+                    return f"the source replaces {path} (line {target.lineno})"
+    return None
+
+
+def _is_setting(path: str, module: str) -> bool:
+    """What a module offers to be set: `torch.backends.cuda.matmul.allow_tf32` and the like."""
+    return module == "torch" and (".backends." in path or ".config." in path)
+
+
 def _launches(node: ast.AST) -> bool:
     """`kernel[grid](…)`."""
     return any(isinstance(n, ast.Call) and isinstance(n.func, ast.Subscript) for n in ast.walk(node))
@@ -97,6 +118,7 @@ RULES: dict[str, Rule] = {
     "inherited_model": Rule("ModelNew has a forward of its own", "source", _inherited),
     "empty_kernel": Rule("a kernel has a body", "source", _empty_kernel),
     "fallback_on_error": Rule("nothing catches a launch that fails, to do without it", "source", _fallback),
+    "patched_module": Rule("nothing of an imported module is replaced", "source", _patched),
     "no_kernel_launched": Rule("each call launches a kernel", "call"),
     "torch_operator": Rule("torch moves what comes from the inputs, and does not compute with it", "call"),
     "foreign_memory": Rule("the answer lies in memory that torch or a kernel filled in the call", "call"),

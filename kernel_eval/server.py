@@ -30,7 +30,7 @@ from weir.kernel_eval.judgement import Job, Judgement
 from weir.kernel_eval.pool import Pool
 from weir.kernel_eval.protocol import EvalReply, EvalRequest, Fault
 from weir.kernel_eval.result_cache import ResultCache
-from weir.kernel_eval.reward import Stage, raw_reward
+from weir.kernel_eval.reward import Outcome, Stage, find_reward, raw_reward
 from weir.kernel_eval.sandbox_level import SandboxLevel
 
 _decode_request = msgspec.json.Decoder(EvalRequest).decode
@@ -43,6 +43,7 @@ class EvalServer:
         self._config = config
         self._level = level
         self._secret = os.urandom(32)
+        self._reward = find_reward(config.reward)
         self._cache = ResultCache(config.cache_entries)
         self._started = time.monotonic()
         self._outcomes: Counter[str] = Counter()
@@ -157,7 +158,7 @@ class EvalServer:
             correct=judgement.fault is None,
             fault=judgement.fault,
             fault_message=judgement.message,
-            raw_reward=raw_reward(judgement.stage, judgement.fault),
+            raw_reward=raw_reward(Outcome(judgement.stage, judgement.speedup), judgement.fault, self._reward),
             sandbox=self._level,
             mode="interpreter",
             trials=judgement.trials,

@@ -4,6 +4,7 @@ import torch
 import triton
 import triton.language as tl
 
+CLASSES = (26,)
 EXPECTED = "shape_mismatch"
 
 

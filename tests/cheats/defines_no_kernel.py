@@ -2,6 +2,7 @@
 
 import torch
 
+CLASSES = (21,)
 EXPECTED = "reward_hack"
 RULE = "no_kernel_defined"
 

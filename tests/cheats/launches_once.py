@@ -4,6 +4,7 @@ import torch
 import triton
 import triton.language as tl
 
+CLASSES = (23,)
 EXPECTED = "reward_hack"
 RULE = "no_kernel_launched"
 

@@ -6,6 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
+CLASSES = (10,)
 EXPECTED = "sandbox_violation"
 
 

@@ -6,7 +6,9 @@ import torch
 import triton
 import triton.language as tl
 
-EXPECTED = "output_mismatch"
+CLASSES = (3,)
+EXPECTED = "reward_hack"
+RULE = "patched_module"
 
 
 @triton.jit

@@ -16,7 +16,7 @@ from weir.kernel_eval.config import KernelEvalConfig
 from weir.kernel_eval.forkserver import End, Exited, Spawn
 from weir.kernel_eval.guarded import GuardedAllocations
 from weir.kernel_eval.protocol import Fault
-from weir.kernel_eval.reward import Stage, raw_reward
+from weir.kernel_eval.reward import Outcome, Stage, raw_reward
 from weir.kernel_eval.seeds import derive_seed
 from weir.kernel_eval.worker_messages import Failed, Load, Phase
 
@@ -38,7 +38,7 @@ LIMITS = KernelEvalConfig(cpu_s=10).limits
 def test_the_reward_follows_the_stage_unless_a_rule_was_broken(
     stage: Stage, fault: Fault | None, reward: float | None
 ) -> None:
-    assert raw_reward(stage, fault) == reward
+    assert raw_reward(Outcome(stage), fault) == reward
 
 
 def test_every_fault_belongs_to_exactly_one_group() -> None:

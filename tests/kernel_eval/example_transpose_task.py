@@ -1,0 +1,14 @@
+import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x.t().contiguous()
+
+
+def get_inputs():
+    return [torch.randn(20, 50)]
+
+
+def get_init_inputs():
+    return []
