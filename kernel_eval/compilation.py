@@ -47,9 +47,7 @@ class Compilation:
 
     def finish(self, launched: frozenset[str]) -> dict[str, Any]:
         """Wait for the end; what to report. Raises `Found` where a launched kernel is not built for the target."""
-        left_s = self._started + self._limits.compile_timeout_s - time.monotonic()
-        compiled = self._worker.hear(Compiled, "compile", max(left_s, 0.001), MAX_FRAME_BYTES)
-        self._worker.end()
+        compiled = self._hear()
         for refused in compiled.refused:
             if refused.kernel in launched:
                 raise _refused(refused, self._limits.target, self._worker.output_tail())
@@ -62,6 +60,17 @@ class Compilation:
             "kernels": kernels,
             "seconds": round(time.monotonic() - self._started, 4),
         }
+
+    def explain(self) -> None:
+        """For a candidate that failed its trials: raises `Found` where the compiler already refuses a kernel of it."""
+        for refused in self._hear().refused:
+            raise _refused(refused, self._limits.target, self._worker.output_tail())
+
+    def _hear(self) -> Compiled:
+        left_s = self._started + self._limits.compile_timeout_s - time.monotonic()
+        compiled = self._worker.hear(Compiled, "compile", max(left_s, 0.001), MAX_FRAME_BYTES)
+        self._worker.end()
+        return compiled
 
     def close(self) -> None:
         """Give back descriptors; whoever still runs is ended with its lease."""

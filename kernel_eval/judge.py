@@ -42,6 +42,14 @@ from weir.kernel_eval.worker_messages import (
     WriteAgain,
 )
 
+# what a candidate is told of the compiler's refusal instead of: the interpreter runs on where no GPU would
+_EXPLAINED = frozenset(
+    {
+        *(Fault.TRITON_COMPILE_ERROR, Fault.RUNTIME_ERROR, Fault.OUTPUT_MISMATCH, Fault.NON_FINITE),
+        *(Fault.SHAPE_MISMATCH, Fault.DTYPE_MISMATCH, Fault.MEMORY_FAULT, Fault.SEGFAULT, Fault.UNSUPPORTED),
+    }
+)
+
 
 def judge(job: Job, leases: Leases) -> Judgement:
     """One evaluation, from the candidate's source to a judgement. Raises only what is our own mistake."""
@@ -100,7 +108,12 @@ class _Evaluation:
         compilation = Compilation(leases.compiler, leases.assembler, self._limits)
         try:
             self._start_compiling(compilation, reference)
-            model = self._run_trials(leases.worker, reference)
+            try:
+                model = self._run_trials(leases.worker, reference)
+            except Found as found:
+                if found.fault in _EXPLAINED:
+                    compilation.explain()
+                raise
             no_triton = self._find_foreign_language(tree, reference, model, leases.worker)
             self.details["compile"] = compilation.finish(frozenset(self._launched))
             if no_triton is not None:

@@ -47,7 +47,7 @@ def decode(bits: Any, kind: Any) -> Any:
 
 def is_narrow(dtype: Any) -> bool:
     """Whether values of this type are kept as float32. Pointers to them are not."""
-    return not isinstance(dtype, tl.pointer_type) and dtype.scalar in _BITS
+    return not isinstance(dtype.scalar, tl.pointer_type) and dtype.scalar in _BITS
 
 
 def install() -> None:
@@ -72,7 +72,7 @@ _Handle = interpreter.TensorHandle
 
 
 def _numpy_dtype(dtype: Any) -> Any:
-    if not isinstance(dtype, tl.pointer_type) and dtype.scalar in _FOREIGN:
+    if not isinstance(dtype.scalar, tl.pointer_type) and dtype.scalar in _FOREIGN:
         raise NotImplementedError(f"{dtype.scalar} is no type of an NVIDIA device, or not of this target")
     return np.dtype(np.float32) if is_narrow(dtype) else _original_numpy_dtype(dtype)
 

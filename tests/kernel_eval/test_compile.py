@@ -1,0 +1,110 @@
+"""What the compiler finds that the interpreter lets pass, and that its verdict cannot be forged into a reward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Read = Callable[[str], str]
+OPERATION = "tl.maximum(x, 0.0)"
+LAUNCH = "relu[(triton.cdiv(x.numel(), 256),)]"
+REFUSED = [
+    (OPERATION, "torch.relu(x)", "triton_compile_error", "torch"),
+    (LAUNCH, "relu[(0, 70000)]", "launch_failure", "grid"),
+    ("BLOCK=256)", "BLOCK=256, num_warps=64)", "launch_failure", "threads"),
+    ("BLOCK=256)", "BLOCK=256, no_such_option=1)", "triton_compile_error", "no_such_option"),
+    ("BLOCK=256)", "BLOCK=256, num_warps=3)", "triton_compile_error", "power of 2"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "fault", "says"), REFUSED, ids=[new[:30] for _, new, _, _ in REFUSED])
+def test_what_no_gpu_would_run_is_refused(
+    old: str, new: str, fault: str, says: str, server: Any, read_example: Read
+) -> None:
+    source = read_example("relu_candidate")
+    assert old in source
+    reply = server.evaluate(source.replace(old, new))
+    assert (reply["fault"], reply["correct"]) == (fault, False), reply
+    assert reply["raw_reward"] == 0.1
+    assert says in reply["fault_message"]
+
+
+def test_an_uneven_block_and_a_small_dot_are_refused_with_the_compilers_words(server: Any, read_example: Read) -> None:
+    uneven = read_example("relu_candidate").replace("256", "250")
+    assert "power of 2" in server.evaluate(uneven)["fault_message"]
+    small = read_example("matmul_candidate").replace("BLOCK=16", "BLOCK=8").replace("[(2, 2)]", "[(4, 4)]")
+    reply = server.evaluate(small, read_example("matmul_task"))
+    assert reply["fault"] == "triton_compile_error"
+    assert "K >= 16" in reply["fault_message"]
+
+
+def test_too_much_shared_memory_is_refused_and_named(server: Any, read_example: Read) -> None:
+    large = read_example("matmul_candidate").replace("N=32, BLOCK=16", "N=256, BLOCK=128, num_stages=8")
+    reply = server.evaluate(large, read_example("matmul_task").replace("32", "256"))
+    assert reply["fault"] == "shared_mem_exceeded", reply
+    assert "232448" in reply["fault_message"]
+
+
+def test_a_type_that_only_newer_devices_have_is_an_unsupported_architecture(
+    start_server: Any, read_example: Read
+) -> None:
+    source = read_example("relu_candidate").replace(OPERATION, "tl.maximum(x, 0.0).to(tl.float8e4nv).to(tl.float32)")
+    with start_server(target="sm_80") as older:
+        reply = older.evaluate(source)
+        plain = older.evaluate(read_example("relu_candidate"))
+    assert reply["fault"] == "unsupported_arch", reply
+    assert (plain["correct"], plain["details"]["compile"]["target"]) == (True, "sm_80")
+
+
+def test_a_compile_error_that_the_candidate_swallows_counts(server: Any, read_example: Read) -> None:
+    source = (
+        read_example("relu_candidate")
+        .replace("        relu[(", "        try:\n            relu[(")
+        .replace("BLOCK=256)\n", "BLOCK=256, no_such_option=1)\n        except Exception:\n            pass\n")
+    )
+    assert server.evaluate(source)["fault"] == "triton_compile_error"
+
+
+FORGE = """
+import sys
+from weir.kernel_eval.worker_messages import BuiltKernel
+if "weir.kernel_eval.compile_worker" in sys.modules:
+    from weir.kernel_eval import compile_worker
+    compile_worker.Builds.refused = property(lambda self: {}, lambda self, value: None)
+    compile_worker.Builds.built = property(
+        lambda self: [BuiltKernel(name, "not even PTX", 0, 4, 3) for name in ("relu:6", "relu:12", "relu:13")],
+        lambda self, value: None,
+    )
+"""
+
+
+def test_a_forged_compilation_needs_text_that_the_assembler_takes(server: Any, read_example: Read) -> None:
+    reply = server.evaluate(read_example("relu_candidate") + FORGE)
+    assert not reply["correct"]
+    assert reply["raw_reward"] <= 0.1
+
+
+def test_a_compilation_that_never_ends_is_a_timeout(start_server: Any, read_example: Read) -> None:
+    source = read_example("relu_candidate") + "\nif not triton.knobs.runtime.interpret:\n    while True: pass\n"
+    with start_server(compile_timeout_s=2.0) as impatient:
+        reply = impatient.evaluate(source)
+        after = impatient.evaluate(read_example("relu_candidate"))
+    assert (reply["fault"], reply["raw_reward"]) == ("timeout", 0.1), reply
+    assert after["correct"]
+
+
+SECOND = """
+@triton.jit
+def second(x_ptr, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(x_ptr + i, tl.load(x_ptr + i, mask=i < n), mask=i < n)
+"""
+
+
+def test_kernels_that_cannot_be_reached_without_results_are_unsupported(server: Any, read_example: Read) -> None:
+    launched = "        if float(out.max()) > 0:\n            second[(1,)](out, 1, BLOCK=16)\n        return out"
+    source = read_example("relu_candidate").replace("        return out", launched) + SECOND
+    reply = server.evaluate(source, relaxed_rules=["computed_by_torch"])
+    assert (reply["fault"], reply["raw_reward"]) == ("unsupported", None), reply
