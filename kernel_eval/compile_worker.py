@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 import triton
-from triton.backends.nvidia.compiler import CUDABackend
+from triton.backends.nvidia.compiler import CUDABackend, get_ptxas_version
 from triton.compiler.errors import CompilationError
 from triton.runtime.errors import OutOfResources
 from triton.runtime.jit import JITFunction
@@ -119,6 +119,8 @@ def prepare() -> None:
         stages["cubin"] = lambda text, metadata: text.encode()  # ptxas would be a program, started in here
 
     CUDABackend.add_stages = stop_at_ptx
+    for target in TARGETS.values():
+        get_ptxas_version(target.arch)  # asks the program, once; a compile worker may start none
     triton.knobs.compilation.store_binary_only = True
 
 

@@ -11,7 +11,7 @@ Read = Callable[[str], str]
 OPERATION = "tl.maximum(x, 0.0)"
 LAUNCH = "relu[(triton.cdiv(x.numel(), 256),)]"
 REFUSED = [
-    (OPERATION, "torch.relu(x)", "triton_compile_error", "torch"),
+    (OPERATION, "torch.relu(x)", "triton_compile_error", "relu"),
     (LAUNCH, "relu[(0, 70000)]", "launch_failure", "grid"),
     ("BLOCK=256)", "BLOCK=256, num_warps=64)", "launch_failure", "threads"),
     ("BLOCK=256)", "BLOCK=256, no_such_option=1)", "triton_compile_error", "no_such_option"),
@@ -58,15 +58,6 @@ def test_a_type_that_only_newer_devices_have_is_an_unsupported_architecture(
     assert (plain["correct"], plain["details"]["compile"]["target"]) == (True, "sm_80")
 
 
-def test_a_compile_error_that_the_candidate_swallows_counts(server: Any, read_example: Read) -> None:
-    source = (
-        read_example("relu_candidate")
-        .replace("        relu[(", "        try:\n            relu[(")
-        .replace("BLOCK=256)\n", "BLOCK=256, no_such_option=1)\n        except Exception:\n            pass\n")
-    )
-    assert server.evaluate(source)["fault"] == "triton_compile_error"
-
-
 FORGE = """
 import sys
 from weir.kernel_eval.worker_messages import BuiltKernel
@@ -104,7 +95,9 @@ def second(x_ptr, n, BLOCK: tl.constexpr):
 
 
 def test_kernels_that_cannot_be_reached_without_results_are_unsupported(server: Any, read_example: Read) -> None:
-    launched = "        if float(out.max()) > 0:\n            second[(1,)](out, 1, BLOCK=16)\n        return out"
+    launched = (
+        "        if float(out.max()) == float(x.max()):\n            second[(1,)](out, 1, BLOCK=16)\n        return out"
+    )
     source = read_example("relu_candidate").replace("        return out", launched) + SECOND
     reply = server.evaluate(source, relaxed_rules=["computed_by_torch"])
     assert (reply["fault"], reply["raw_reward"]) == ("unsupported", None), reply
