@@ -14,7 +14,7 @@ from weir.proxy import messages
 from weir.proxy.admission import Admission
 from weir.proxy.chat import ChatDialect, models_body
 from weir.proxy.dialect import Dialect
-from weir.proxy.errors import BadRequest, CallError, NoSuchRoute, UnknownModel
+from weir.proxy.errors import BadRequest, CallError, NoSuchRoute, Unavailable, UnknownModel
 from weir.proxy.exchange import Exchange, Receive, Scope, Send
 from weir.proxy.keys import Keys
 from weir.proxy.messages_request import parse_for_count
@@ -22,6 +22,7 @@ from weir.proxy.metrics import Metrics
 from weir.proxy.responses import ResponsesDialect
 from weir.proxy.serving import Serving
 from weir.proxy.sessions import Names
+from weir.store.errors import StoreError
 from weir.store.ids import new_id
 
 CONTROL_PATHS = ("/weir/", "/healthz", "/readyz", "/metrics")
@@ -70,6 +71,11 @@ class App:
             )
         except CallError as error:
             status = await self._fail(exchange, dialect, error)
+        except StoreError as error:
+            logger.error("a request to %s was refused: %s", route, error)
+            status = await self._fail(
+                exchange, dialect, Unavailable("The proxy's catalog cannot be read now.", code="no_catalog")
+            )
         except asyncio.CancelledError:
             status = LEFT
             if not exchange.client_left:

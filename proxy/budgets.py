@@ -26,7 +26,6 @@ from weir.proxy.sessions import Membership
 from weir.store.catalog import Catalog
 from weir.store.catalog_budgets import Charge, Charged, charge_budgets
 from weir.store.catalog_rows import BudgetRow
-from weir.store.errors import StoreError
 
 ENDED = "budget:"  # how `finish_matched` begins where a budget ended an answer
 
@@ -98,14 +97,14 @@ class Budgets:
             batch, self._waiting = self._waiting, []
             try:
                 charged = await asyncio.to_thread(charge_budgets, self._catalog, [charge for charge, _ in batch])
-            except StoreError as error:
+            except Exception as error:  # the edge of a task: those who wait must hear of whatever it was
                 self._owe(batch, error)
                 continue
             for (_, future), result in zip(batch, charged, strict=True):
                 if future is not None and not future.done():
                     future.set_result(result)
 
-    def _owe(self, batch: list[tuple[Charge, asyncio.Future[Charged] | None]], error: StoreError) -> None:
+    def _owe(self, batch: list[tuple[Charge, asyncio.Future[Charged] | None]], error: Exception) -> None:
         logger.error("budgets of %d calls could not be charged: %s", len(batch), error)
         self._waiting[:0] = [(charge, None) for charge, _ in batch if charge.calls <= 0]
         for _, future in batch:

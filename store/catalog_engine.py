@@ -17,8 +17,21 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy.exc import OperationalError
+
+from weir.store.errors import StoreUnavailable
 
 BUSY_TIMEOUT_S = 30.0
+_REFUSALS = frozenset(
+    (
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_READONLY,
+    )
+)
 
 
 def now_us() -> int:
@@ -34,11 +47,28 @@ def insert_if_absent(connection: sa.Connection, table: sa.Table, row: dict[str, 
 
 def make_engine(url: str) -> sa.Engine:
     if not url.startswith("sqlite"):
-        return sa.create_engine(url, pool_pre_ping=True)
+        engine = sa.create_engine(url, pool_pre_ping=True)
+        sa.event.listen(engine, "handle_error", _name_refusal)
+        return engine
     engine = sa.create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S})
+    sa.event.listen(engine, "handle_error", _name_refusal)
     sa.event.listen(engine, "connect", _on_sqlite_connect)
     sa.event.listen(engine, "begin", _on_sqlite_begin)
     return engine
+
+
+def _name_refusal(context: sa.engine.ExceptionContext) -> None:
+    """A database that cannot be reached or refuses is a `StoreUnavailable`; a wrong statement stays what it is."""
+    cause = context.original_exception
+    code = getattr(cause, "sqlite_errorcode", None)
+    if code is None:
+        refused = context.dialect.name != "sqlite" and isinstance(context.sqlalchemy_exception, OperationalError)
+    else:
+        refused = code & 0xFF in _REFUSALS  # the higher bits say more of the same
+    if refused:
+        raise StoreUnavailable(
+            f"the catalog refuses: {cause}; look at its disk, and at who else writes to it"
+        ) from cause
 
 
 def _on_sqlite_connect(connection: sqlite3.Connection, _: object) -> None:

@@ -1,6 +1,8 @@
 """Budgets of registered sessions: counted in the catalog, for all proxies over it, and ended in an orderly way."""
 
+import sqlite3
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +110,33 @@ def test_a_call_that_no_engine_answered_does_not_count(open_way: Callable[..., W
     with pytest.raises(openai.InternalServerError):
         ask(way.proxy, session)
     assert budget_of(way.proxy, session)["calls"] == 0
+
+
+def test_while_the_catalog_is_locked_budgets_are_503_and_what_was_used_is_charged_later(
+    open_way: Callable[..., Way], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weir.store.catalog_engine.BUSY_TIMEOUT_S", 0.05)
+    way = open_way()
+    way.say(Script(ids=ids_of("Hello."), cut="wait", cut_after=1))
+    session = register(way.proxy, max_calls=3)
+    with (
+        ThreadPoolExecutor(1) as pool,
+        sqlite3.connect(way.proxy.store.root / "catalog.sqlite") as other,
+    ):
+        first = pool.submit(ask, way.proxy, session)
+        way.engine.wait_waiting()
+        other.execute("BEGIN IMMEDIATE")
+        way.engine.go_on()
+        assert first.result().choices[0].message.content == "Hello."
+        with pytest.raises(openai.InternalServerError) as refused:
+            ask(way.proxy, session)
+        assert refused.value.status_code == 503
+        assert "retry-after" in refused.value.response.headers
+        other.rollback()
+    way.say("Hello.")
+    ask(way.proxy, session)
+    shown = budget_of(way.proxy, session)
+    assert (shown["calls"], shown["output_tokens"]) == (2, 2 * len(ids_of("Hello.")))
 
 
 @pytest.mark.parametrize("budget", [{"max_calls": 0}, {"max_seconds": -1}, {"max_turns": 3}, {"max_calls": 2.5}, 3])
