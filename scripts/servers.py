@@ -63,7 +63,7 @@ def running(servers: Sequence[Server], *, ready_timeout_s: float = 120.0) -> Ite
     """
     processes: list[subprocess.Popen[bytes]] = []
     try:
-        processes.extend(_start(server) for server in servers)
+        processes.extend(start(server) for server in servers)
         deadline = time.monotonic() + ready_timeout_s
         for server, process in zip(servers, processes, strict=True):
             _wait_ready(server, process, deadline)
@@ -84,7 +84,8 @@ def stop(process: subprocess.Popen[bytes], *, grace_s: float = 15.0) -> None:
             process.wait(wait_s)
 
 
-def _start(server: Server) -> subprocess.Popen[bytes]:
+def start(server: Server) -> subprocess.Popen[bytes]:
+    """Start a server, in a process group of its own, and do not wait for it."""
     environment = {name: value for name, value in os.environ.items() if name not in _PROXY_VARIABLES}
     server.log_path.parent.mkdir(parents=True, exist_ok=True)
     with server.log_path.open("ab") as log:

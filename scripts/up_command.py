@@ -5,16 +5,23 @@ from __future__ import annotations
 import signal
 import subprocess
 import threading
+import time
+from typing import TYPE_CHECKING
 
 import typer
 
 from weir.scripts.settings import ConfigOption, load_settings
 
+if TYPE_CHECKING:
+    from weir.scripts.servers import Server
+
+MOST_ENDS, ENDS_WITHIN_S = 5, 120.0
+
 
 def up(
     config: ConfigOption = None,
 ) -> None:
-    """Start the servers that weir.toml names, until Ctrl-C.
+    """Start the servers that weir.toml names, until Ctrl-C; one that ends is started again.
 
     Engines, the router in front of them, the proxy and the kernel-evaluation server. Prints the base_url for agents.
     """
@@ -33,16 +40,29 @@ def up(
         typer.echo(f"kernel-eval  http://{settings.kernel_eval.host}:{settings.kernel_eval.port}")
         typer.echo(f"logs         {settings.store.root / 'logs'}")
         typer.echo("Stop with Ctrl-C.")
-        _wait(stop, dict(zip((server.name for server in servers), processes, strict=True)))
+        look_after(stop, servers, processes)
 
 
-def _wait(stop: threading.Event, processes: dict[str, subprocess.Popen[bytes]]) -> None:
-    """Until asked to stop; raises `ServerFailed` as soon as a server ends by itself."""
+def look_after(stop: threading.Event, servers: list[Server], processes: list[subprocess.Popen[bytes]]) -> None:
+    """Until asked to stop, start again what ends. Raises `ServerFailed` for a server that keeps ending.
+
+    `processes` always holds those that run, in the order of `servers`.
+    """
     from weir.scripts.errors import ServerFailed
+    from weir.scripts.servers import start
 
+    ends: dict[str, list[float]] = {server.name: [] for server in servers}
     while not stop.wait(0.5):
-        for name, process in processes.items():
-            if process.poll() is not None:
+        for place, server in enumerate(servers):
+            status = processes[place].poll()
+            if status is None:
+                continue
+            now = time.monotonic()
+            ends[server.name] = [*(end for end in ends[server.name] if end > now - ENDS_WITHIN_S), now]
+            if len(ends[server.name]) >= MOST_ENDS:
                 raise ServerFailed(
-                    f"{name} ended with status {process.returncode}; the others were stopped, see its log"
+                    f"{server.name} ended {MOST_ENDS} times within {ENDS_WITHIN_S:g} s, last with status {status}; "
+                    f"the others were stopped, see {server.log_path}"
                 )
+            typer.echo(f"{server.name} ended with status {status} and is started again; its log: {server.log_path}")
+            processes[place] = start(server)

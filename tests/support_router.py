@@ -26,10 +26,15 @@ class Router:
 
 @contextlib.contextmanager
 def running_router(
-    workers: Sequence[str], folder: Path, *, kind: str = "sglang-router", policy: str = "round_robin"
+    workers: Sequence[str],
+    folder: Path,
+    *,
+    kind: str = "sglang-router",
+    policy: str = "round_robin",
+    port: int | None = None,
 ) -> Iterator[Router]:
     """Start a router as Weir starts it, and wait until it knows all workers."""
-    port = find_free_port()
+    port = port or find_free_port()
     command = [str(Path(sys.executable).with_name(kind)), "launch", "--worker-urls", *workers]
     command += ["--host", "127.0.0.1", "--port", str(port), "--policy", policy, "--log-level", "warn"]
     command += ["--prometheus-host", "127.0.0.1", "--prometheus-port", str(find_free_port())]
