@@ -13,7 +13,8 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable
-from typing import Any
+
+import msgspec
 
 from weir.proxy.budgets import within
 from weir.proxy.capture import Finish, MalformedChunk
@@ -28,11 +29,13 @@ from weir.proxy.errors import (
 )
 from weir.proxy.gate import Gate
 from weir.proxy.metrics import Metrics
+from weir.proxy.prompt_ids import ids_json, joined
 from weir.proxy.recording import Call, now_us, sampling_params
 from weir.proxy.upstream import Upstream
 from weir.store.ids import new_id
 
 MAX_BACKOFF_S = 1.0  # between two tries of a call that no engine took
+_encode = msgspec.json.Encoder().encode
 
 logger = logging.getLogger("weir.proxy.generation")
 
@@ -103,17 +106,20 @@ class Generation:
         """Send the call once, from where it stands."""
         capture = call.capture
         rid = new_id("rid")
-        body: dict[str, Any] = {
+        stream = call.request.stream or call.may_be_cut
+        options = {
             "rid": rid,
-            "input_ids": call.prompt.ids + capture.ids,
             "sampling_params": sampling_params(call, self._stop_ids),
             "return_logprob": True,
             "logprob_start_len": -1,
-            "stream": call.request.stream or call.may_be_cut,
+            "stream": stream,
         }
+        body = b'%b,"input_ids":[%b]}' % (_encode(options)[:-1], joined(call.prompt.ids.json, ids_json(capture.ids)))
         capture.begin_piece(rid)
         try:
-            async with contextlib.aclosing(self._upstream.generate(body, call.membership.session_id)) as batches:
+            async with contextlib.aclosing(
+                self._upstream.generate(body, stream, call.membership.session_id)
+            ) as batches:
                 async for chunks in batches:
                     num_new = sum(map(capture.feed, chunks))
                     if num_new:

@@ -69,7 +69,7 @@ class Recorder:
         if call.allowance is not None:
             await self._budgets.settle(call.allowance, len(capture.ids), was_answered=True)
         if record.digest:
-            self._memory.remember(known_call(record), call.prompt.digests)
+            self._memory.remember(known_call(record, call.prompt.ids), call.prompt.new_digests)
         self._responses.remember(call.call_id, call.request, answer)
         return Finished(
             call_id=call.call_id,
@@ -117,7 +117,7 @@ class Recorder:
     def _understood(self, call: Call) -> Answer:
         request = call.request
         return self._rendering.parse(
-            call.capture.ids, call.prompt.ids, request.tools, request.parses_tools, call.call_id
+            call.capture.ids, call.prompt.ids.tail, request.tools, request.parses_tools, call.call_id
         )
 
     async def _record(self, call: Call, record: CallRecord) -> None:

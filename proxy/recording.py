@@ -124,7 +124,7 @@ def record_of(
         first_token_us=call.first_token_us,
         finished_us=now_us(),
         held_us=call.held_us,
-        prompt_ids=pack_ids(prompt.ids),
+        prompt_ids=prompt.ids.packed,
         output_ids=pack_ids(capture.ids),
         output_logprobs=pack_logprobs(capture.logprobs),
         spans=capture.spans,

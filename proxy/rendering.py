@@ -71,26 +71,29 @@ class Rendering:
                 f"the model's chat template does not take these messages: {error}", param="messages"
             ) from error
 
-    def bridge(
-        self, prompt_ids: list[int], output_ids: list[int], new_messages: list[Message], tools: list[Tool] | None
+    def extension(
+        self, last_turn: list[int], output_ids: list[int], new_messages: list[Message], tools: list[Tool] | None
     ) -> list[int] | None:
-        """`prompt_ids` + `output_ids` + the rendering of the new messages; None where that cannot be proven right."""
-        bridged = self.renderer.bridge_to_next_turn(prompt_ids, output_ids, new_messages, tools=tools)
-        exact = prompt_ids + output_ids
+        """What follows a prompt and its output: the rendering of the new messages; None where that cannot be proven.
+
+        Of the prompt only its last turn is needed: no renderer looks further back.
+        """
+        bridged = self.renderer.bridge_to_next_turn(last_turn, output_ids, new_messages, tools=tools)
+        exact = last_turn + output_ids
         if bridged is not None and bridged.token_ids[: len(exact)] == exact:
-            return list(bridged.token_ids)
-        return self._grafted(exact, prompt_ids, new_messages, tools) if self.family.extends_any_turn else None
+            return list(bridged.token_ids[len(exact) :])
+        return self._grafted(exact, last_turn, new_messages, tools) if self.family.extends_any_turn else None
 
     def _grafted(
-        self, exact: list[int], prompt_ids: list[int], new_messages: list[Message], tools: list[Tool] | None
+        self, exact: list[int], last_turn: list[int], new_messages: list[Message], tools: list[Tool] | None
     ) -> list[int] | None:
         """The extension of an empty turn, behind a turn that the library takes for malformed (ended while reasoning).
 
         The model has said it all the same: its tokens stay as they are.
         """
         closing = exact[-1:] if exact[-1] in self.stop_ids else []
-        bridged = self.renderer.bridge_to_next_turn(prompt_ids, closing, new_messages, tools=tools)
-        return None if bridged is None else exact + list(bridged.token_ids[len(prompt_ids) + len(closing) :])
+        bridged = self.renderer.bridge_to_next_turn(last_turn, closing, new_messages, tools=tools)
+        return None if bridged is None else list(bridged.token_ids[len(last_turn) + len(closing) :])
 
     def parse(
         self,

@@ -62,7 +62,7 @@ class Sending:
     async def _answer(self, call: Call, is_only: bool) -> tuple[Finished, bytes]:
         """Send one answer but for its last events; those of an only answer are left to the end of the stream."""
         request = call.request
-        reading = self._rendering.reading(call.prompt.ids, request.tools, request.parses_tools, call.call_id)
+        reading = self._rendering.reading(call.prompt.ids.tail, request.tools, request.parses_tools, call.call_id)
         text = StreamedText(reading, request.sampling.stop)
         num_told = 0  # tokens whose logprobs were sent
         async with contextlib.aclosing(self._generation.run(call)) as pieces:

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
-import numpy as np
 import xxhash
 
 from weir.proxy.errors import BadRequest, SessionFinished
@@ -100,9 +99,9 @@ def now_us() -> int:
     return time.time_ns() // 1000
 
 
-def root_group(prompt_ids: list[int]) -> str:
+def root_group(packed_ids: bytes) -> str:
     """The group of all sessions that start from these ids."""
-    return "group_" + xxhash.xxh3_128_hexdigest(np.asarray(prompt_ids, dtype="<i4").tobytes())
+    return "group_" + xxhash.xxh3_128_hexdigest(packed_ids)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +171,7 @@ class SessionBook:
         else:
             known = await self._known(session_id)
         if known is None:
-            known = Known(group_id=group_id or root_group(prompt.ids))
+            known = Known(group_id=group_id or root_group(prompt.ids.packed))
         elif known.is_finished and self._refuse_finished:
             raise SessionFinished(
                 f"The session {session_id} was finished, so it takes no more calls; register another one, or set "

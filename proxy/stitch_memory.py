@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from weir.proxy.canonical import Digest
+from weir.proxy.prompt_ids import PromptIds, ids_json, joined
 from weir.store.records import CallRecord, unpack_ids
 from weir.store.tail import CallSketch
 
@@ -34,15 +35,29 @@ class KnownCall:
     num_messages: int  # of its request
     prompt: bytes
     output: bytes
+    json: bytes  # both, as the inside of a JSON list; empty where only the log is known
+    last_turn_start: int  # where the prompt's last turn starts; 0 where only the log is known
+
+    @property
+    def ids(self) -> PromptIds:
+        """Prompt and output, for the next prompt to go on from."""
+        packed = self.prompt + self.output
+        return PromptIds(packed=packed, json=self.json, tail=[]) if self.json else PromptIds.unpacked(packed)
+
+    @property
+    def last_turn(self) -> list[int]:
+        """The end of the prompt, from where its last turn starts."""
+        ids: list[int] = unpack_ids(self.prompt)[self.last_turn_start :].tolist()
+        return ids
 
     @property
     def num_bytes(self) -> int:
         """What it is counted as in memory."""
-        return len(self.prompt) + len(self.output) + _ENTRY_BYTES
+        return len(self.prompt) + len(self.output) + len(self.json) + _ENTRY_BYTES
 
 
-def known_call(call: CallRecord | CallSketch) -> KnownCall:
-    """What is remembered of a recorded call."""
+def known_call(call: CallRecord | CallSketch, ids: PromptIds | None = None) -> KnownCall:
+    """What is remembered of a recorded call; `ids` is its prompt, where this process made it."""
     return KnownCall(
         call_id=call.call_id,
         session_id=call.session_id,
@@ -51,6 +66,8 @@ def known_call(call: CallRecord | CallSketch) -> KnownCall:
         num_messages=call.num_messages,
         prompt=call.prompt_ids,
         output=call.output_ids,
+        json=joined(ids.json, ids_json(unpack_ids(call.output_ids).tolist())) if ids else b"",
+        last_turn_start=ids.tail_start if ids else 0,
     )
 
 

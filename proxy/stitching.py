@@ -16,6 +16,7 @@ from weir.proxy.canonical import Digest, chain
 from weir.proxy.dialect import CallRequest, Message
 from weir.proxy.errors import BadRequest
 from weir.proxy.following import Following
+from weir.proxy.prompt_ids import PromptIds
 from weir.proxy.rendering import Rendering
 from weir.proxy.stitch_memory import KnownCall, StitchMemory, first_difference
 from weir.store.records import Stitch, unpack_ids
@@ -25,12 +26,17 @@ from weir.store.records import Stitch, unpack_ids
 class Prompt:
     """The ids that a call is sent with, and where they come from."""
 
-    ids: list[int]
+    ids: PromptIds
     digests: list[Digest]  # of every prefix of the request's messages
     stitch: Stitch
     known: KnownCall | None = None  # the call that was bridged from or compared with
     continues: bool = False  # whether it goes on where `known` ended: by its messages, or by the very ids
     differs_at: int | None = None
+
+    @property
+    def new_digests(self) -> list[Digest]:
+        """Of the messages that no earlier call of the conversation had; before them, what they go on from."""
+        return self.digests[self.known.num_messages + 1 :] if self.known and self.continues else self.digests
 
 
 class Stitching:
@@ -83,11 +89,11 @@ def plan_prompt(
     rewritten = has_answers(new_messages)
     if rewritten and request.messages[num_messages - 1]["role"] != "assistant":  # an empty answer, which names nobody
         return _rendered_afresh(rendering, memory, request, digests, session_id)
-    prompt_ids, output_ids = unpack_ids(known.prompt).tolist(), unpack_ids(known.output).tolist()
     if new_messages and not rewritten:
-        bridged = rendering.bridge(prompt_ids, output_ids, new_messages, request.tools)
-        if bridged is not None:
-            return Prompt(ids=bridged, digests=digests, stitch=Stitch.BRIDGED, known=known, continues=True)
+        new_ids = rendering.extension(known.last_turn, unpack_ids(known.output).tolist(), new_messages, request.tools)
+        if new_ids is not None:
+            ids = known.ids.and_turn(new_ids)
+            return Prompt(ids=ids, digests=digests, stitch=Stitch.BRIDGED, known=known, continues=True)
     reason = (
         Stitch.HISTORY_REWRITTEN if rewritten else Stitch.TEMPLATE_STRIP if rendering.can_bridge else Stitch.RETOKENISED
     )
@@ -107,7 +113,7 @@ def _rendered_afresh(
         known = memory.find_partial(digests, ids, session_id)
         if known is not None:
             return _compared(ids, digests, known, Stitch.HISTORY_REWRITTEN, continues=False)
-    return Prompt(ids=ids, digests=digests, stitch=Stitch.NEW_ROOT)
+    return Prompt(ids=PromptIds.of(ids), digests=digests, stitch=Stitch.NEW_ROOT)
 
 
 def _beside_its_session(
@@ -145,6 +151,8 @@ def _length_of_first_message(rendering: Rendering, request: CallRequest, ids: li
 def _compared(ids: list[int], digests: list[Digest], known: KnownCall, reason: Stitch, *, continues: bool) -> Prompt:
     """A full rendering beside the ids of the call that it should have continued."""
     differs_at = first_difference(ids, known.prompt + known.output)
-    if differs_at is None:
-        return Prompt(ids=ids, digests=digests, stitch=Stitch.BRIDGED, known=known, continues=True)
-    return Prompt(ids=ids, digests=digests, stitch=reason, known=known, differs_at=differs_at, continues=continues)
+    stitch, continues = (Stitch.BRIDGED, True) if differs_at is None else (reason, continues)
+    prompt_ids = PromptIds.of(ids)
+    return Prompt(
+        ids=prompt_ids, digests=digests, stitch=stitch, known=known, differs_at=differs_at, continues=continues
+    )

@@ -50,17 +50,17 @@ class Upstream:
         """Close all connections."""
         await self._session.close()
 
-    async def generate(self, body: dict[str, Any], routing_key: str) -> AsyncGenerator[list[Chunk], None]:
+    async def generate(self, body: bytes, stream: bool, routing_key: str) -> AsyncGenerator[list[Chunk], None]:
         """Send one piece and yield its chunks as they come, those that came together as one list.
 
         The very last has a finish reason. Closing it drops the connection.
         """
         headers = {"Content-Type": "application/json", "x-smg-routing-key": routing_key}
         try:
-            async with self._session.post(self._generate_url, data=_encode(body), headers=headers) as response:
+            async with self._session.post(self._generate_url, data=body, headers=headers) as response:
                 if response.status != 200:
                     raise _status_error(response.status, await response.read())
-                if body["stream"]:
+                if stream:
                     async for chunks in _streamed_chunks(response, self._stream_interval_s):
                         yield chunks
                 else:

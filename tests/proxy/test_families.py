@@ -6,10 +6,13 @@ from typing import Any
 import pytest
 from support_families import FAMILIES, TOOLS, WITHOUT_THOUGHT, call_message, rendering_of, said, spelled_out
 
+from weir.proxy.canonical import extend
 from weir.proxy.dialect import Answer, CallRequest, Message
+from weir.proxy.prompt_ids import ids_json, joined
 from weir.proxy.rendering import Rendering
-from weir.proxy.stitching import Prompt, StitchMemory, known_call, plan_prompt
-from weir.store.records import Stitch
+from weir.proxy.stitch_memory import KnownCall, StitchMemory
+from weir.proxy.stitching import Prompt, plan_prompt
+from weir.store.records import Stitch, pack_ids, unpack_ids
 
 
 class Conversation:
@@ -27,18 +30,32 @@ class Conversation:
         """The agent says `new`, the model answers."""
         self.messages += new
         prompt = plan_prompt(self.rendering, self.memory, self.request(), None)
+        if prompt.stitch is Stitch.BRIDGED and prompt.known is not None:
+            earlier, output = (unpack_ids(packed).tolist() for packed in (prompt.known.prompt, prompt.known.output))
+            assert prompt.ids.tail == self.rendering.extension(earlier, output, new, TOOLS)  # all of it says no more
         output = reply if isinstance(reply, list) else self.output(reply)
         self._num_calls += 1
         call_id = f"call_{self._num_calls}"
-        answer = self.rendering.parse(output, prompt.ids, TOOLS, True, call_id)
-        self.memory.remember(known_call(call_id, "s", "g", prompt, output, answer), prompt.digests)
+        answer = self.rendering.parse(output, prompt.ids.tail, TOOLS, True, call_id)
+        known = KnownCall(
+            call_id=call_id,
+            session_id="s",
+            group_id="g",
+            digest=extend(prompt.digests[-1], answer.message()),
+            num_messages=len(self.messages),
+            prompt=prompt.ids.packed,
+            output=pack_ids(output),
+            json=joined(prompt.ids.json, ids_json(output)),
+            last_turn_start=prompt.ids.tail_start,
+        )
+        self.memory.remember(known, prompt.digests)
         told = answer.message()
         if self._drops_reasoning:
             told.pop("reasoning_content", None)
         for call in told.get("tool_calls", ()):
             call["function"]["arguments"] = json.dumps(json.loads(call["function"]["arguments"]), indent=1)
         self.messages.append(told)
-        self.exact = prompt.ids + output
+        self.exact = ids_of(prompt) + output
         return prompt, answer
 
     def request(self) -> CallRequest:
@@ -46,6 +63,13 @@ class Conversation:
 
     def output(self, reply: Message) -> list[int]:
         return spelled_out(self.rendering, said(self.rendering, user("Hi"), TOOLS, reply))
+
+
+def ids_of(prompt: Prompt) -> list[int]:
+    """The prompt's ids, which its JSON says as well."""
+    ids: list[int] = unpack_ids(prompt.ids.packed).tolist()
+    assert json.loads(b"[%b]" % prompt.ids.json) == ids
+    return ids
 
 
 def assistant(content: str, reasoning: str = "Let me think.") -> Message:
@@ -75,7 +99,7 @@ def test_every_continued_turn_is_exact(name: str, drops_reasoning: bool) -> None
         results = [{"role": "tool", "tool_call_id": c.id, "name": c.name, "content": "3"} for c in calls]
         prompt, answer = talk.turn(results + new, reply)
         assert prompt.stitch is Stitch.BRIDGED
-        assert prompt.ids[: len(before)] == before
+        assert ids_of(prompt)[: len(before)] == before
         assert len(prompt.ids) > len(before)
         calls = answer.tool_calls
         assert [call.name for call in calls] == ["add"] * len(reply.get("tool_calls", ()))
@@ -89,7 +113,7 @@ def test_a_turn_cut_by_length_is_continued_exactly(name: str) -> None:
     talk.turn(user("Hi there"), whole[:-5])
     before = talk.exact
     prompt, _ = talk.turn(user("Go on."), assistant("Well."))
-    assert (prompt.stitch, prompt.ids[: len(before)]) == (Stitch.BRIDGED, before)
+    assert (prompt.stitch, ids_of(prompt)[: len(before)]) == (Stitch.BRIDGED, before)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -101,5 +125,5 @@ def test_a_rewritten_history_says_so_and_where_it_differs(name: str) -> None:
     prompt, _ = talk.turn(user("And now?"), assistant("Well."))
     assert prompt.stitch is Stitch.HISTORY_REWRITTEN
     assert prompt.differs_at is not None
-    assert prompt.ids[: prompt.differs_at] == before[: prompt.differs_at]
-    assert prompt.ids[prompt.differs_at] != before[prompt.differs_at]
+    assert ids_of(prompt)[: prompt.differs_at] == before[: prompt.differs_at]
+    assert ids_of(prompt)[prompt.differs_at] != before[prompt.differs_at]

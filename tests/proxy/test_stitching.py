@@ -60,7 +60,15 @@ def test_a_chain_grows_by_one_digest_a_message_and_starts_from_the_tools() -> No
 def known(name: str, digest: bytes, *, session: str = "s", num_ids: int = 4) -> KnownCall:
     ids = pack_ids(list(range(num_ids)))
     return KnownCall(
-        call_id=name, session_id=session, group_id="g", digest=digest, num_messages=1, prompt=ids, output=ids
+        call_id=name,
+        session_id=session,
+        group_id="g",
+        digest=digest,
+        num_messages=1,
+        prompt=ids,
+        output=ids,
+        json=b"",
+        last_turn_start=0,
     )
 
 
