@@ -6,6 +6,7 @@ offers character offsets that the proxy has no use for. Invariant: torch is neve
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from tokenizers import Tokenizer
 from weir.proxy.errors import SetupError
 
 _SHORT_TEXT = 32  # characters
+_SHORT_TEXTS = 4096  # remembered
 _ROLES = ("bos_token", "eos_token", "unk_token", "pad_token")
 
 
@@ -25,6 +27,7 @@ class ModelTokenizer:
         self.name_or_path = str(folder)
         self.backend = _load(folder)
         config = _read_json(folder / "tokenizer_config.json")
+        self._encode_short = functools.lru_cache(_SHORT_TEXTS)(self._encoded_short)
         self.named_tokens = {role: _token_text(config.get(role)) for role in _ROLES if config.get(role)}
         self.unk_token_id = self._id_of("unk_token")
         self.eos_token_id = self._id_of("eos_token")
@@ -36,9 +39,12 @@ class ModelTokenizer:
         self.chat_template = _chat_template(folder, config)
 
     def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
-        """Token ids of a text. Only the batch call leaves out the offsets, which cost as much as the ids."""
+        """Token ids of a text. Only the batch call leaves out the offsets, which cost as much as the ids.
+
+        Short texts are remembered: renderers ask for the same few pieces of markup several times a call.
+        """
         if len(text) < _SHORT_TEXT:
-            return self.backend.encode(text, add_special_tokens=add_special_tokens).ids
+            return list(self._encode_short(text, add_special_tokens))
         return self.backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
 
     def decode(self, token_ids: Any, skip_special_tokens: bool = False, **_ignored: Any) -> str:
@@ -78,6 +84,9 @@ class ModelTokenizer:
         )
         text = rendered[0][0]
         return self.encode(text) if tokenize else text
+
+    def _encoded_short(self, text: str, add_special_tokens: bool) -> tuple[int, ...]:
+        return tuple(self.backend.encode(text, add_special_tokens=add_special_tokens).ids)
 
     def _id_of(self, role: str) -> int | None:
         text = self.named_tokens.get(role)
