@@ -114,6 +114,11 @@ class ProxyConfig(BaseModel):
     response_memory_bytes: int = Field(
         default=64 * 2**20, ge=2**20, description="Memory for recent responses that later ones name by their id."
     )
+    retry_grace_s: float = Field(
+        default=1.0,
+        ge=0,
+        description="How long a call goes on after its client left, if that client is one that tries again, in seconds.",
+    )
     shutdown_limit_s: float = Field(
         default=30.0, gt=0, description="How long calls in flight may take to finish after SIGTERM, in seconds."
     )

@@ -13,8 +13,9 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from weir.proxy.admission import Place
-from weir.proxy.errors import BadRequest, BodyTooSlow, CallError, RequestTooLarge
+from weir.proxy.errors import BadRequest, BodyTooSlow, CallError, RequestTooLarge, Unavailable
 from weir.proxy.sessions import Names
+from weir.proxy.shared_answer import SharedAnswer
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -41,6 +42,46 @@ class Exchange:
         self._ended = False
         self._last_sent = time.monotonic()
         self._watch: asyncio.Task[None] | None = None
+        self._shared: SharedAnswer | None = None
+        self._grace_s = 0.0
+        self._is_alone = False  # the client left, though others may have joined
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the client that asked has left."""
+        return self._is_alone
+
+    def share(self, grace_s: float) -> None:
+        """Let others join this answer; without its client it is given up only after a while."""
+        self._shared = SharedAnswer(self._send)
+        self._send = self._shared
+        self._grace_s = grace_s
+
+    async def join(self, first: Exchange) -> None:
+        """Give this client what another is given, from its beginning. Raises `Unavailable` if that never ends."""
+        assert first._shared is not None
+        following = asyncio.create_task(first._shared.follow(self._send_as_first))
+        leaving = asyncio.create_task(self._until_left())
+        try:
+            await asyncio.wait({following, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if not following.done():
+                self.client_left = True
+                raise asyncio.CancelledError
+            if not following.result() and not self.started:
+                raise Unavailable("the call that this retry joined was cut short; try again")
+        finally:
+            following.cancel()
+            leaving.cancel()
+
+    def close(self) -> None:
+        """Nothing more will be sent. May be called twice."""
+        if self._shared is not None:
+            self._shared.cut()
+
+    async def _send_as_first(self, message: MutableMapping[str, Any]) -> None:
+        self.started = True
+        self._ended = message["type"] == "http.response.body" and not message["more_body"]
+        await self._send(message)
 
     @property
     def queued(self) -> bool:
@@ -136,14 +177,27 @@ class Exchange:
         while True:
             try:
                 async with asyncio.timeout(max(0.01, self._last_sent + keepalive_s - time.monotonic())):
-                    message = await self._receive()
+                    await self._until_nobody_waits()
             except TimeoutError:
                 await self._keep_alive(keepalive_s, keepalive(), content_type)
                 continue
-            if message["type"] == "http.disconnect" and not self._ended:
+            if not self._ended:
                 self.client_left = True
                 task.cancel()
-                return
+            return
+
+    async def _until_nobody_waits(self) -> None:
+        if not self._is_alone:
+            await self._until_left()
+            self._is_alone = True
+            if self._shared is not None:
+                self._shared.leave()
+        if self._shared is not None:
+            await self._shared.nobody_follows(self._grace_s)
+
+    async def _until_left(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
 
     async def _keep_alive(self, keepalive_s: float, data: bytes, content_type: bytes) -> None:
         silent_s = time.monotonic() - self._last_sent

@@ -98,10 +98,7 @@ class Recorder:
         """Text and logprob of the output tokens from `start` on, where the agent asked; without the end of turn."""
         if not call.request.logprobs:
             return None
-        decode = self._rendering.tokenizer.decode
-        stop_ids = self._rendering.stop_ids
-        pairs = zip(call.capture.ids[start:], call.capture.logprobs[start:], strict=True)
-        return [TokenLogprob(text=decode([n]), logprob=logprob) for n, logprob in pairs if n not in stop_ids]
+        return token_logprobs(self._rendering, call.capture.ids[start:], call.capture.logprobs[start:])
 
     async def _cut(self, call: Call, reason: FinishReason, error: str | None) -> None:
         call.recorded = True
@@ -136,6 +133,13 @@ class Recorder:
         self.num_calls += 1
         self.last_version = call.capture.last_version or self.last_version
         self._journal.ended(record)
+
+
+def token_logprobs(rendering: Rendering, ids: Sequence[int], logprobs: Sequence[float]) -> list[TokenLogprob]:
+    """Output tokens as agents are shown them."""
+    decode, stop_ids = rendering.tokenizer.decode, rendering.stop_ids
+    pairs = zip(ids, logprobs, strict=True)
+    return [TokenLogprob(text=decode([n]), logprob=logprob) for n, logprob in pairs if n not in stop_ids]
 
 
 def _single(matched: int | str | list[int] | None) -> int | str | None:

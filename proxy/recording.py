@@ -13,7 +13,7 @@ import msgspec
 from weir.proxy.budgets import Allowance
 from weir.proxy.canonical import extend
 from weir.proxy.capture import Capture
-from weir.proxy.dialect import Answer, CallRequest
+from weir.proxy.dialect import Answer, CallRequest, ToolCall
 from weir.proxy.sessions import Membership
 from weir.proxy.stitching import Prompt
 from weir.store.records import CallRecord, CaptureLevel, FinishReason, pack_ids, pack_logprobs
@@ -83,6 +83,17 @@ def _history(prompt: Prompt, finish: FinishReason, answer: Answer | None) -> byt
     """What a continuing request is found by; nothing for an answer that was not given, or to no messages."""
     answered = answer is not None and finish in (FinishReason.STOP, FinishReason.LENGTH) and prompt.digests
     return extend(prompt.digests[-1], answer.message()) if answered and answer is not None else b""
+
+
+def answer_of(record: CallRecord) -> Answer:
+    """The answer that a record keeps."""
+    message = msgspec.json.decode(record.answer) if record.answer else {}
+    calls = [(call["id"], call["function"]) for call in message.get("tool_calls") or ()]
+    return Answer(
+        content=message.get("content") or "",
+        reasoning=message.get("reasoning_content"),
+        tool_calls=tuple(ToolCall(id=i, name=f["name"], arguments=f["arguments"]) for i, f in calls),
+    )
 
 
 def _retry_count(header: str) -> int:
