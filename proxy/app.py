@@ -53,7 +53,11 @@ class App:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not scope["path"].startswith(CONTROL_PATHS):
-            await self._serve_agent(Exchange(scope, receive, send))
+            exchange = Exchange(scope, receive, send)
+            try:
+                await self._serve_agent(exchange)
+            finally:
+                exchange.close()
         elif scope["type"] in ("http", "lifespan"):
             await self.control(scope, receive, send)  # type: ignore[operator]
         else:

@@ -117,7 +117,7 @@ class ProxyConfig(BaseModel):
     retry_grace_s: float = Field(
         default=1.0,
         ge=0,
-        description="How long a call goes on after its client left, if that client is one that tries again, in seconds.",
+        description="How long a call goes on after its client left, if that client tries again, in seconds.",
     )
     shutdown_limit_s: float = Field(
         default=30.0, gt=0, description="How long calls in flight may take to finish after SIGTERM, in seconds."

@@ -37,11 +37,13 @@ class Control:
         sessions: SessionBook,
         is_ready: Callable[[], Awaitable[bool]],
         check_engines: Callable[[], None],
+        has_in_flight: Callable[[str], bool],
     ) -> None:
         self.key = key
         self.gates = gates
         self.is_ready = is_ready
         self.check_engines = check_engines
+        self.has_in_flight = has_in_flight
         self._public_url = public_url
         self._catalog = catalog
         self._sessions = sessions

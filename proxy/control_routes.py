@@ -56,6 +56,10 @@ def control_app(control: Control) -> FastAPI:
         added = await control.reward(body.rewards)
         return {"rewards": [{"session": r.session, "added": a} for r, a in zip(body.rewards, added, strict=True)]}
 
+    @app.get("/weir/worker/in_flight/{request_hash}", dependencies=locked)
+    async def in_flight(request_hash: str) -> dict[str, bool]:
+        return {"in_flight": control.has_in_flight(request_hash)}
+
     _add_gate(app, control.gates, locked)
     _add_health(app, control)
     _add_errors(app)

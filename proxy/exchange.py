@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import Any, TypeVar
 
 from weir.proxy.admission import Place
 from weir.proxy.errors import BadRequest, BodyTooSlow, CallError, RequestTooLarge, Unavailable
@@ -21,6 +21,7 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 JSON = b"application/json"
+_T = TypeVar("_T")
 EVENTS = b"text/event-stream; charset=utf-8"
 
 
@@ -61,16 +62,20 @@ class Exchange:
         """Give this client what another is given, from its beginning. Raises `Unavailable` if that never ends."""
         assert first._shared is not None
         following = asyncio.create_task(first._shared.follow(self._send_as_first))
+        if not await self.while_client_stays(following) and not self.started:
+            raise Unavailable("the call that this retry joined was cut short; try again")
+
+    async def while_client_stays(self, work: asyncio.Task[_T]) -> _T:
+        """The work's result. Ends the work, and raises CancelledError, when the client leaves."""
         leaving = asyncio.create_task(self._until_left())
         try:
-            await asyncio.wait({following, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            if not following.done():
+            await asyncio.wait({work, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
                 self.client_left = True
                 raise asyncio.CancelledError
-            if not following.result() and not self.started:
-                raise Unavailable("the call that this retry joined was cut short; try again")
+            return work.result()
         finally:
-            following.cancel()
+            work.cancel()
             leaving.cancel()
 
     def close(self) -> None:

@@ -88,7 +88,7 @@ class Metrics:
             self.tokens.labels(kind=kind)
         for result in Stitch:
             self.stitch.labels(result=result.value)
-        for how in ("joined", "replayed"):
+        for how in ("joined", "handed_over", "replayed", "new"):
             self.retries.labels(how=how)
         for kind in ("UpstreamNotTaken", "UpstreamLost"):
             self.upstream_errors.labels(kind=kind)

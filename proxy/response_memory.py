@@ -54,6 +54,13 @@ class ResponseMemory:
             _, forgotten = self._turns.popitem(last=False)
             self._num_bytes -= len(forgotten.packed) + _ENTRY_BYTES
 
+    def missing(self, call_id: str) -> str | None:
+        """The latest call of a conversation that is not remembered; None where all are."""
+        at: str | None = call_id
+        while at is not None and (turn := self._turns.get(at)) is not None:
+            at = turn.previous
+        return at
+
     def history(self, call_id: str) -> list[Message] | None:
         """The conversation up to and with a call's answer, without instructions; None where a part is not known."""
         turns: list[_Turn] = []

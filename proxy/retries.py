@@ -1,9 +1,9 @@
 """Requests that an SDK sends again: they join the call in flight, or get the answer that was recorded.
 
 A request is a retry if its client says so: x-stainless-retry-count above 0 (openai, anthropic), or an idempotency key
-that was there before. It belongs to an earlier try of the same caller, path and body. Invariants: a repeated prompt that
-is no retry is a call of its own; so is a retry of a try that failed, and one that could be of several callers who have no
-name of their own. Not here: how an answer is shared (shared_answer.py) or said again (replaying.py).
+that was there before. It belongs to an earlier try of the same caller, path and body. Invariants: a repeated prompt
+that is no retry is a call of its own; so is a retry of a try that failed, and one that could be of several callers who
+have no name of their own. Not here: how an answer is shared (shared_answer.py) or said again (replaying.py).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from weir.proxy.metrics import Metrics
 from weir.proxy.recording import now_us
 from weir.store.records import CallRecord
 
+IDEMPOTENCY_KEY = "idempotency-key"
 WINDOW_US = 15 * 60 * 10**6  # how long after its answer a call can be asked for again
 _KEPT_REQUESTS = 16_384
 _KEPT_TRIES = 64
@@ -47,7 +48,7 @@ class Elsewhere(Protocol):
 class Retries:
     """The tries of late, of clients that try again."""
 
-    def __init__(self, following: Following, metrics: Metrics, grace_s: float, elsewhere: Elsewhere | None) -> None:
+    def __init__(self, following: Following, metrics: Metrics, grace_s: float, elsewhere: Elsewhere) -> None:
         self._following = following
         self._metrics = metrics
         self._grace_s = grace_s
@@ -68,11 +69,10 @@ class Retries:
             self._count("joined")
             await exchange.join(first.exchange)
             return True
-        if first is None and self._elsewhere is not None:
-            if await self._elsewhere.take_over(exchange, body, hashed):
-                self._count("handed_over")
-                return True
-        return False
+        if first is not None or not await self._elsewhere.take_over(exchange, body, hashed):
+            return False
+        self._count("handed_over")
+        return True
 
     async def recorded(
         self, exchange: Exchange, dialect: Dialect, body: bytes, session_id: str | None
@@ -88,8 +88,8 @@ class Retries:
         elif self._tries.get(hashed):
             records = []  # tries that failed, or of callers that cannot be told apart
         else:
-            since_us = now_us() - WINDOW_US
-            records = _one_request(await self._following.first_tries(dialect.name, body, session_id, since_us), session_id)
+            tries = await self._following.first_tries(dialect.name, body, session_id, now_us() - WINDOW_US)
+            records = _one_request(tries, exchange.headers.get(IDEMPOTENCY_KEY), is_named=session_id is not None)
         self._count("replayed" if records else "new")
         return records
 
@@ -132,34 +132,35 @@ class Retries:
 
 def tries_again(headers: Mapping[str, str]) -> bool:
     """Whether this client is one that sends a request again when it fails."""
-    return "x-stainless-retry-count" in headers or "idempotency-key" in headers
+    return "x-stainless-retry-count" in headers or IDEMPOTENCY_KEY in headers
 
 
 def names_itself(exchange: Exchange) -> bool:
     """Whether the request says which session it belongs to, so that no other agent sends the same."""
     is_in_path = exchange.path.startswith(("/s/", "/g/")) and "/s/" in exchange.path
-    headers = ("x-weir-session", "idempotency-key")
+    headers = ("x-weir-session", IDEMPOTENCY_KEY)
     return is_in_path or exchange.key_names is not None or any(name in exchange.headers for name in headers)
 
 
 def request_hash(exchange: Exchange, body: bytes) -> str:
     """What all tries of one request share: caller, path and body."""
-    names = ("authorization", "x-api-key", "x-weir-session", "x-weir-group", "idempotency-key")
+    names = ("authorization", "x-api-key", "x-weir-session", "x-weir-group", IDEMPOTENCY_KEY)
     parts = [exchange.path, *(exchange.headers.get(name, "") for name in names)]
     return xxh3_128_hexdigest("\0".join(parts).encode() + b"\0" + body)
 
 
 def _is_retry(headers: Mapping[str, str]) -> bool:
     count = headers.get("x-stainless-retry-count", "0")
-    return "idempotency-key" in headers or (count.isdecimal() and count.strip("0") != "")
+    return IDEMPOTENCY_KEY in headers or (count.isdecimal() and count.strip("0") != "")
 
 
-def _one_request(records: Sequence[CallRecord], session_id: str | None) -> list[CallRecord]:
-    """The calls of the latest request; none where the caller has no name and there were several."""
+def _one_request(records: Sequence[CallRecord], key: str | None, *, is_named: bool) -> list[CallRecord]:
+    """The calls of the latest request with this key; none where the caller has no name and there were several."""
     requests: dict[str, list[CallRecord]] = {}
     for record in records:
-        requests.setdefault(record.request_id or record.call_id, []).append(record)
-    if not requests or (session_id is None and len(requests) > 1):
+        if key is None or record.agent_ids.get(IDEMPOTENCY_KEY) == key:
+            requests.setdefault(record.request_id or record.call_id, []).append(record)
+    if not requests or (len(requests) > 1 and not is_named and key is None):
         return []
     latest = next(reversed(requests.values()))
     return sorted(latest, key=lambda record: record.choice)

@@ -34,6 +34,7 @@ from weir.proxy.following import Following
 from weir.proxy.gate import Gate
 from weir.proxy.gate_control import GateControl
 from weir.proxy.generation import Generation
+from weir.proxy.handing_over import HandingOver
 from weir.proxy.journal import Journal
 from weir.proxy.keys import Keys, are_required
 from weir.proxy.listening import BACKLOG, raise_file_limit, url_of
@@ -42,6 +43,8 @@ from weir.proxy.peers import Peers
 from weir.proxy.recorder import Recorder
 from weir.proxy.rendering import context_length, open_rendering
 from weir.proxy.response_memory import ResponseMemory
+from weir.proxy.responses_of_old import Responses
+from weir.proxy.retries import Retries
 from weir.proxy.rotation import Rotation
 from weir.proxy.serving import Serving
 from weir.proxy.sessions import SessionBook
@@ -104,13 +107,15 @@ class Proxy:
         )
         sessions = SessionBook(self.catalog, refuse_finished=config.finished_sessions == "refuse")
         self.admission = Admission(config.max_concurrent, config.max_queued)
+        self.retries = Retries(self.following, self.metrics, config.retry_grace_s, HandingOver(self.peers))
         self.serving = Serving(
             config=config,
             model_names=(model_name, *config.model_aliases),
             max_model_len=_max_model_len(config, model_path),
             rendering=self.rendering,
             stitching=Stitching(self.rendering, self.memory, self.following),
-            responses=self.responses,
+            retries=self.retries,
+            responses=Responses(self.responses, self.following),
             generation=Generation(
                 self.upstream, self.gate, self.rendering.stop_ids, config, self.metrics, on_trouble=self._on_trouble
             ),
@@ -136,6 +141,7 @@ class Proxy:
             sessions=sessions,
             is_ready=self.is_ready,
             check_engines=self.engines.nudge,
+            has_in_flight=self.retries.has_in_flight,
         )
         self.app = App(
             self.serving,

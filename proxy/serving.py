@@ -21,15 +21,21 @@ from weir.proxy.metrics import Metrics
 from weir.proxy.recorder import Recorder
 from weir.proxy.recording import Call, now_us
 from weir.proxy.rendering import Rendering
-from weir.proxy.response_memory import ResponseMemory, continued
+from weir.proxy.replaying import num_calls, replay
+from weir.proxy.response_memory import continued
+from weir.proxy.responses_of_old import Responses
+from weir.proxy.retries import IDEMPOTENCY_KEY, Retries
 from weir.proxy.sending import Sending, name_version, together
-from weir.proxy.sessions import Names, SessionBook, identify
+from weir.proxy.sessions import Caller, Names, SessionBook, identify
 from weir.proxy.stitching import Stitching
 from weir.store.ids import new_id
 from weir.store.records import FinishReason
 
 _NORMALISED_SHORTER = 4  # how many characters a tokenizer's Unicode normalisation may make one of
-AGENT_HEADERS = ("x-session-id", "session_id", "conversation_id", "x-request-id", "x-stainless-retry-count")
+AGENT_HEADERS = (
+    *("x-session-id", "session_id", "conversation_id", "x-request-id"),
+    *("x-stainless-retry-count", IDEMPOTENCY_KEY),
+)
 
 
 class Serving:
@@ -43,7 +49,8 @@ class Serving:
         max_model_len: int,
         rendering: Rendering,
         stitching: Stitching,
-        responses: ResponseMemory,
+        retries: Retries,
+        responses: Responses,
         generation: Generation,
         sessions: SessionBook,
         budgets: Budgets,
@@ -55,6 +62,7 @@ class Serving:
         self._max_model_len = max_model_len
         self._rendering = rendering
         self._stitching = stitching
+        self._retries = retries
         self._responses = responses
         self._generation = generation
         self._sessions = sessions
@@ -66,7 +74,21 @@ class Serving:
         """Serve one request. Raises `CallError` where nothing was answered yet, and CancelledError from outside."""
         started_us = now_us()
         body = await exchange.body(self._config.max_request_bytes, self._config.body_timeout_s)
-        calls = await self._open(exchange, dialect, names, body, started_us)
+        if await self._retries.joined(exchange, body):
+            return
+        request = await self._request(dialect.parse(body, exchange.headers))
+        caller = self._caller(exchange, names, request)
+        records = await self._retries.recorded(exchange, dialect, body, caller.session_id)
+        if records and len(records) == num_calls(request):
+            await replay(exchange, dialect, request, records, self._rendering)
+            return
+        async with self._retries.trying(exchange, body) as this:
+            calls = await self._open(exchange, dialect.name, body, request, caller, started_us)
+            this.call_ids = [call.call_id for call in calls]
+            await self._answer(exchange, dialect, calls)
+
+    async def _answer(self, exchange: Exchange, dialect: Dialect, calls: list[Call]) -> None:
+        """Generate, record and send; whatever ends the calls, they are recorded."""
         exchange.answer_headers["x-weir-call"] = calls[0].call_id
         exchange.answer_headers["x-weir-session"] = calls[0].membership.session_id
         try:
@@ -90,14 +112,15 @@ class Serving:
         finally:
             exchange.dismiss()
 
-    async def _open(
-        self, exchange: Exchange, dialect: Dialect, names: Names, body: bytes, started_us: int
-    ) -> list[Call]:
-        """From bytes to calls whose prompts, session and limits are known."""
+    def _caller(self, exchange: Exchange, names: Names, request: CallRequest) -> Caller:
         headers = exchange.headers
-        request = self._request(dialect.parse(body, headers))
         agent_ids = request.agent_ids | {name: headers[name] for name in AGENT_HEADERS if name in headers}
-        caller = identify(names, exchange.key_names, headers, request.session_hint, agent_ids)
+        return identify(names, exchange.key_names, headers, request.session_hint, agent_ids)
+
+    async def _open(
+        self, exchange: Exchange, dialect: str, body: bytes, request: CallRequest, caller: Caller, started_us: int
+    ) -> list[Call]:
+        """Calls whose prompts, session and limits are known."""
         prompt = await self._stitching.plan(request, caller.session_id)
         self._metrics.stitch.labels(result=prompt.stitch.value).inc()
         membership = await self._sessions.membership(caller, prompt)
@@ -106,9 +129,9 @@ class Serving:
         return [
             Call(
                 call_id=new_id("call"),
-                dialect=dialect.name,
+                dialect=dialect,
                 body=body,
-                user_agent=headers.get("user-agent"),
+                user_agent=exchange.headers.get("user-agent"),
                 request=request,
                 prompt=prompt,
                 membership=membership,
@@ -122,17 +145,17 @@ class Serving:
     async def count_tokens(self, exchange: Exchange, parse: Callable[[bytes, Mapping[str, str]], CallRequest]) -> int:
         """The number of prompt tokens that a request would have, without calling the model."""
         body = await exchange.body(self._config.max_request_bytes, self._config.body_timeout_s)
-        request = self._request(parse(body, exchange.headers))
+        request = await self._request(parse(body, exchange.headers))
         return len((await self._stitching.plan(request, None)).ids)
 
-    def _request(self, request: CallRequest) -> CallRequest:
+    async def _request(self, request: CallRequest) -> CallRequest:
         """A request that this proxy can serve, with the conversation that it goes on from."""
         if request.model not in self.model_names:
             raise UnknownModel(
                 f"The model {request.model!r:.200} is not served here; {self.model_names[0]!r} is.", param="model"
             )
         if request.thread is not None and request.thread.previous is not None:
-            request = continued(request, self._responses.history(request.thread.previous))
+            request = continued(request, await self._responses.history(request.thread.previous))
         self._refuse_hopeless(request.messages)
         return request
 
