@@ -29,17 +29,24 @@ class HandingOver:
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
 
-    async def take_over(self, exchange: Exchange, body: bytes, request_hash: str) -> bool:
-        """Let the worker that has the request in flight give its answer to this client. Whether one did."""
+    async def holder(self, request_hash: str) -> ProxyRow | None:
+        """The worker that has the request in flight."""
         try:
             for peer in await self._peers.workers():
                 if await self._has(peer, request_hash):
-                    await self._pass_through(peer, exchange, body)
-                    return True
-        except (PeerFailed, PeerGone, StoreError, aiohttp.ClientError) as error:
+                    return peer
+        except (PeerFailed, StoreError) as error:
+            logger.warning("not every worker said whether it has the first try of a retry: %s", error)
+        return None
+
+    async def take_over(self, holder: ProxyRow, exchange: Exchange, body: bytes) -> bool:
+        """Let it give its answer to this client. False if it could not, and nothing was sent."""
+        try:
+            await self._pass_through(holder, exchange, body)
+        except (PeerFailed, PeerGone, aiohttp.ClientError) as error:
             logger.warning("a retry was not handed over: %s", error)
             return exchange.started
-        return False
+        return True
 
     async def _has(self, peer: ProxyRow, request_hash: str) -> bool:
         with contextlib.suppress(PeerGone):

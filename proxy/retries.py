@@ -21,6 +21,7 @@ from weir.proxy.exchange import Exchange
 from weir.proxy.following import Following
 from weir.proxy.metrics import Metrics
 from weir.proxy.recording import now_us
+from weir.store.catalog_rows import ProxyRow
 from weir.store.records import CallRecord
 
 IDEMPOTENCY_KEY = "idempotency-key"
@@ -40,8 +41,12 @@ class Try:
 class Elsewhere(Protocol):
     """The other processes of the same proxy, which may have the first try in flight."""
 
-    async def take_over(self, exchange: Exchange, body: bytes, request_hash: str) -> bool:
-        """Let the process that has it in flight give its answer to this client. Whether one did."""
+    async def holder(self, request_hash: str) -> ProxyRow | None:
+        """The process that has the request in flight."""
+        ...
+
+    async def take_over(self, holder: ProxyRow, exchange: Exchange, body: bytes) -> bool:
+        """Let it give its answer to this client. False if it could not, and nothing was sent."""
         ...
 
 
@@ -69,10 +74,11 @@ class Retries:
             self._count("joined")
             await exchange.join(first.exchange)
             return True
-        if first is not None or not await self._elsewhere.take_over(exchange, body, hashed):
+        holder = await self._elsewhere.holder(hashed) if first is None else None
+        if holder is None:
             return False
         self._count("handed_over")
-        return True
+        return await self._elsewhere.take_over(holder, exchange, body)
 
     async def recorded(
         self, exchange: Exchange, dialect: Dialect, body: bytes, session_id: str | None

@@ -2,9 +2,11 @@
 
 import concurrent.futures
 import os
+import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -128,3 +130,35 @@ def _status(url: str) -> int:
 def _start(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "weir.scripts.cli", "proxy", "--workers", "2", *options]
     return subprocess.run(command, capture_output=True, text=True, cwd=folder)
+
+
+def test_retries_that_reach_other_workers_are_given_the_answer_in_flight(
+    workers: Workers, scripted: tuple[ScriptedEngine, Router]
+) -> None:
+    ask_until_all_have_served(workers)
+    num_before = len(workers.records())
+    engine = scripted[0]
+    engine.script = lambda _: Script(ids=ids_of(ANSWER), cut="wait", cut_after=1)
+
+    def post(attempt: int) -> httpx.Response:
+        body = {"model": "weir", "messages": [{"role": "user", "content": "Hi"}]}
+        headers = {"x-stainless-retry-count": str(attempt)}
+        return httpx.post(workers.url + "/s/a/v1/chat/completions", json=body, headers=headers, timeout=60)
+
+    def counted(how: str) -> float:
+        shown = httpx.get(workers.url + "/metrics", trust_env=False).text
+        return sum(float(n) for n in re.findall(rf'weir_retries_total{{how="{how}"}} (\S+)', shown))
+
+    with concurrent.futures.ThreadPoolExecutor(40) as pool:
+        first = pool.submit(post, 0)
+        engine.wait_waiting()
+        retries = []
+        while not counted("handed_over"):
+            retries.append(pool.submit(post, 1))
+            while counted("joined") < len(retries):
+                threading.Event().wait(0.01)
+        engine.go_on()
+        answers = [one.result() for one in (first, *retries)]
+    assert len({answer.headers["x-weir-call"] for answer in answers}) == 1
+    assert len({answer.content for answer in answers}) == 1
+    assert len(workers.records()) == num_before + 1
