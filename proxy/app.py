@@ -19,6 +19,7 @@ from weir.proxy.exchange import Exchange, Receive, Scope, Send
 from weir.proxy.keys import Keys
 from weir.proxy.messages_request import parse_for_count
 from weir.proxy.metrics import Metrics
+from weir.proxy.relay import Relay
 from weir.proxy.responses import ResponsesDialect
 from weir.proxy.serving import Serving
 from weir.proxy.sessions import Names
@@ -42,7 +43,7 @@ class App:
     """Routes by path; a dict of dialects is the whole routing table of the data path."""
 
     def __init__(
-        self, serving: Serving, control: object, metrics: Metrics, *, keys: Keys, admission: Admission
+        self, serving: Serving | Relay, control: object, metrics: Metrics, *, keys: Keys, admission: Admission
     ) -> None:
         self._serving = serving
         self._keys = keys
@@ -98,6 +99,10 @@ class App:
 
     async def _dispatch(self, exchange: Exchange, route: str, names: Names) -> None:
         exchange.key_names = await self._keys.admit(exchange.headers)
+        if isinstance(self._serving, Relay):
+            with self._admission.place() as exchange.place:
+                await self._serving.serve(exchange, route, names)
+            return
         dialect = DIALECTS.get(route)
         if dialect is not None:
             _require_method(exchange, "POST")
@@ -118,6 +123,7 @@ class App:
             )
 
     async def _list_models(self, exchange: Exchange, wanted: str) -> None:
+        assert isinstance(self._serving, Serving)
         names = self._serving.model_names
         if wanted and wanted not in names:
             raise UnknownModel(f"The model {wanted!r:.200} is not served here; {names[0]!r} is.", param="model")

@@ -23,6 +23,30 @@ class ProxyConfig(BaseModel):
     upstream_url: str | None = Field(
         default=None, description="URL of the router in front of the engines; unset: the one of section [router]."
     )
+    level: Literal["auto", "tokens", "passthrough", "logprobs", "text"] = Field(
+        default="tokens",
+        description="What is captured of a call: tokens (the proxy renders, engines get ids), passthrough (the engine "
+        "renders and returns its ids), logprobs, text; a level that the upstream cannot give ends the start; auto "
+        "takes the best.",
+    )
+    below_level: Literal["refuse", "record"] = Field(
+        default="refuse",
+        description="Calls on a route that cannot give the level, though others can: refuse them, or record what "
+        "there is.",
+    )
+    upstream_api_key: str | None = Field(
+        default=None,
+        repr=False,
+        description="Key that is sent upstream instead of the agent's own, at the levels below tokens; never recorded.",
+    )
+    assumed_version: str | None = Field(
+        default=None,
+        description="Weight version of engines that report none (vLLM), at level passthrough; unset: their calls are "
+        "recorded as logprobs and not trained on.",
+    )
+    probe_limit_s: float = Field(
+        default=120.0, gt=0, description="How long the start waits for an upstream that does not answer, in seconds."
+    )
     control_key: str | None = Field(
         default=None,
         min_length=16,

@@ -49,11 +49,22 @@ class Resume(BaseModel):
 class GateControl:
     """The gate of this worker and those of its peers."""
 
-    def __init__(self, gate: Gate, peers: Peers, drain_limit_s: float, state: StateReader, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        gate: Gate,
+        peers: Peers,
+        drain_limit_s: float,
+        state: StateReader,
+        metrics: Metrics,
+        *,
+        always_drains: bool = False,
+    ) -> None:
+        """`always_drains`: calls in flight cannot be continued after an abort, so they always have their time."""
         self.announced: str | None = None
         self._gate = gate
         self._peers = peers
         self._drain_limit_s = drain_limit_s
+        self._always_drains = always_drains
         self._state = state
         self._metrics = metrics
         self._following: asyncio.Task[None] | None = None
@@ -66,15 +77,18 @@ class GateControl:
 
     async def pause(self, body: Pause) -> dict[str, Any]:
         """Close the gates of all workers. Raises `PeerFailed` when one that lives did not."""
+        here: dict[str, Any]
         here, others = await asyncio.gather(
             self.pause_here(body), self._tell("/weir/worker/pause", body, self._limit_s(body) + ASK_LIMIT_S)
         )
-        return {"gate": here["gate"], "in_flight": here["in_flight"] + sum(answer["in_flight"] for answer in others)}
+        here["in_flight"] += sum(answer["in_flight"] for answer in others)
+        return here
 
     async def pause_here(self, body: Pause) -> dict[str, Any]:
-        """Close the gate of this worker."""
-        await self._gate.close(body.mode, self._limit_s(body))
-        return {"gate": self._gate.state.value, "in_flight": self._gate.in_flight}
+        """Close the gate of this worker. What is in flight then and must not be aborted asks for a `retract` pause."""
+        await self._gate.close(PauseMode.DRAIN if self._always_drains else body.mode, self._limit_s(body))
+        closed = {"gate": self._gate.state.value, "in_flight": self._gate.in_flight}
+        return closed | {"engine_pause": "retract"} if self._always_drains else closed
 
     async def resume(self, body: Resume) -> dict[str, Any]:
         """Open the gates of all workers. Raises `PeerFailed` when one that lives did not."""

@@ -49,6 +49,7 @@ class Metrics:
         self.budget_endings = labelled(
             "weir_budget_endings", "Answers cut and calls refused by a session's budget.", "by", "how"
         )
+        self.lowered = labelled("weir_calls_lowered", "Calls below their route's certified level, by why.", "reason")
         self.look_ups = labelled("weir_look_ups", "Calls looked for in the store, by where they were.", "what", "found")
         self.records_lost = counter("weir_records_lost", "Answers given although they could not be recorded.")
         self.hold_seconds = histogram("weir_hold_seconds", "Time that calls waited at the gate.", LONG_S)

@@ -28,6 +28,7 @@ from weir.proxy.budgets import Budgets
 from weir.proxy.config import ProxyConfig
 from weir.proxy.control import Control, control_key
 from weir.proxy.control_routes import control_app
+from weir.proxy.engine_versions import EngineVersions
 from weir.proxy.engine_watch import EngineWatch
 from weir.proxy.errors import SetupError
 from weir.proxy.following import Following
@@ -37,11 +38,15 @@ from weir.proxy.generation import Generation
 from weir.proxy.handing_over import HandingOver
 from weir.proxy.journal import Journal
 from weir.proxy.keys import Keys, are_required
+from weir.proxy.levels import AT_TOKENS, Certified, Level
 from weir.proxy.listening import BACKLOG, raise_file_limit, url_of
 from weir.proxy.metrics import Metrics
 from weir.proxy.peers import Peers
 from weir.proxy.recorder import Recorder
-from weir.proxy.rendering import context_length, open_rendering
+from weir.proxy.relay import Relay
+from weir.proxy.relay_recorder import RelayRecorder
+from weir.proxy.relay_upstream import RelayUpstream
+from weir.proxy.rendering import Rendering, context_length, open_rendering
 from weir.proxy.response_memory import ResponseMemory
 from weir.proxy.responses_of_old import Responses
 from weir.proxy.retries import Retries
@@ -54,7 +59,6 @@ from weir.proxy.upstream import Upstream
 from weir.store.catalog import Catalog
 from weir.store.config import StoreConfig
 from weir.store.log import LogWriter
-from weir.store.records import CaptureLevel
 
 logger = logging.getLogger("weir.proxy.server")
 
@@ -68,19 +72,19 @@ class Served:
 
     config: ProxyConfig
     store: StoreConfig
-    model_path: Path
+    model_path: Path | None  # only level `tokens` needs one
     model_name: str
     upstream_url: str
+    certified: Certified = AT_TOKENS  # what the upstream was found to give
 
 
 class Proxy:
     """The parts of a running proxy. Built inside the event loop that serves it."""
 
     def __init__(self, served: Served) -> None:
-        config, store, model_path = served.config, served.store, served.model_path
-        model_name = served.model_name
+        config, store = served.config, served.store
         self.config = config
-        self.rendering = open_rendering(model_path, model_name, config)
+        self.certified = served.certified
         self.control_key = control_key(config.control_key, store.root)
         self.catalog = Catalog.open(store)
         self.peers = Peers(self.catalog, store.root, self.control_key)
@@ -95,36 +99,25 @@ class Proxy:
         self.following = Following(store, self.catalog, self.memory, self.metrics)
         self.budgets = Budgets(self.catalog, self.metrics)
         self.responses = ResponseMemory(config.response_memory_bytes)
-        self.recorder = Recorder(
-            rendering=self.rendering,
-            memory=self.memory,
-            responses=self.responses,
-            budgets=self.budgets,
-            log=self.log,
-            answer_unrecorded=store.on_store_failure == "answer",
-            metrics=self.metrics,
-            journal=Journal(self.metrics, log_prompts=config.log_prompts),
-        )
+        self.journal = Journal(self.metrics, log_prompts=config.log_prompts)
         sessions = SessionBook(self.catalog, refuse_finished=config.finished_sessions == "refuse")
         self.admission = Admission(config.max_concurrent, config.max_queued)
         self.retries = Retries(self.following, self.metrics, config.retry_grace_s, HandingOver(self.peers))
-        self.serving = Serving(
-            config=config,
-            model_names=(model_name, *config.model_aliases),
-            max_model_len=_max_model_len(config, model_path),
-            rendering=self.rendering,
-            stitching=Stitching(self.rendering, self.memory, self.following),
-            retries=self.retries,
-            responses=Responses(self.responses, self.following),
-            generation=Generation(
-                self.upstream, self.gate, self.rendering.stop_ids, config, self.metrics, on_trouble=self._on_trouble
-            ),
-            sessions=sessions,
-            budgets=self.budgets,
-            recorder=self.recorder,
-            metrics=self.metrics,
+        self.rendering: Rendering | None = None
+        self.recorder: Recorder | RelayRecorder
+        self.serving: Serving | Relay
+        self._has_engines = self.certified.level in (Level.TOKENS, Level.PASSTHROUGH)  # that are ours to pause
+        self._names = (served.model_name, *config.model_aliases)
+        relays = self.certified.level is not Level.TOKENS
+        self.relayed = RelayUpstream(served.upstream_url, config) if relays else None
+        if relays:
+            self._relay(sessions, answer_unrecorded=store.on_store_failure == "answer")
+        else:
+            assert served.model_path is not None
+            self._render(served.model_path, sessions, answer_unrecorded=store.on_store_failure == "answer")
+        self.gates = GateControl(
+            self.gate, self.peers, config.drain_limit_s, self.state, self.metrics, always_drains=relays
         )
-        self.gates = GateControl(self.gate, self.peers, config.drain_limit_s, self.state, self.metrics)
         self.engines = EngineWatch(
             Rotation(served.upstream_url),
             self.gate,
@@ -165,15 +158,79 @@ class Proxy:
             "calls": self.recorder.num_calls,
             "records_lost": self.recorder.records_lost,
             "record_queue": self.log.stats.queue_depth,
-            "level": CaptureLevel.TOKENS.value,
-            "models": list(self.serving.model_names),
-            "renderer": self.rendering.name,
+            "level": self.certified.level.value,
+            "remarks": list(self.certified.remarks),
+            "models": list(self._names),
+            "renderer": self.rendering.name if self.rendering is not None else None,
             "engines_out": self.engines.out(),
         }
 
     async def is_ready(self) -> bool:
         """Whether new calls should come here."""
-        return not self.draining and await self.upstream.has_workers()
+        is_there = self.upstream.has_workers if self.relayed is None else self.relayed.is_there
+        return not self.draining and await is_there()
+
+    def _render(self, folder: Path, sessions: SessionBook, *, answer_unrecorded: bool) -> None:
+        """Level `tokens`: the proxy renders and parses."""
+        self.rendering = open_rendering(folder, self._names[0], self.config)
+        self.recorder = Recorder(
+            rendering=self.rendering,
+            memory=self.memory,
+            responses=self.responses,
+            budgets=self.budgets,
+            log=self.log,
+            answer_unrecorded=answer_unrecorded,
+            metrics=self.metrics,
+            journal=self.journal,
+        )
+        self.serving = Serving(
+            config=self.config,
+            model_names=self._names,
+            max_model_len=_max_model_len(self.config, folder),
+            rendering=self.rendering,
+            stitching=Stitching(self.rendering, self.memory, self.following),
+            retries=self.retries,
+            responses=Responses(self.responses, self.following),
+            generation=Generation(
+                self.upstream,
+                self.gate,
+                self.rendering.stop_ids,
+                self.config,
+                self.metrics,
+                on_trouble=self._on_trouble,
+            ),
+            sessions=sessions,
+            budgets=self.budgets,
+            recorder=self.recorder,
+            metrics=self.metrics,
+        )
+
+    def _relay(self, sessions: SessionBook, *, answer_unrecorded: bool) -> None:
+        """The other levels: what agents send and get passes as it is."""
+        assert self.relayed is not None
+        versions = EngineVersions(self.gate, self.relayed.versions, self.config.assumed_version)
+        self.recorder = RelayRecorder(
+            memory=self.memory,
+            versions=versions,
+            budgets=self.budgets,
+            log=self.log,
+            answer_unrecorded=answer_unrecorded,
+            metrics=self.metrics,
+            journal=self.journal,
+        )
+        self.serving = Relay(
+            config=self.config,
+            certified=self.certified,
+            upstream=self.relayed,
+            gate=self.gate,
+            versions=versions,
+            sessions=sessions,
+            budgets=self.budgets,
+            memory=self.memory,
+            following=self.following,
+            recorder=self.recorder,
+            metrics=self.metrics,
+        )
 
     @contextlib.asynccontextmanager
     async def joined(self, url: str) -> AsyncIterator[None]:
@@ -183,7 +240,8 @@ class Proxy:
         try:
             await self.peers.join(url)
             await self.gates.follow()
-            self.engines.start()
+            if self._has_engines:
+                self.engines.start()
             yield
         finally:
             await self.engines.close()
@@ -195,12 +253,15 @@ class Proxy:
     async def close(self) -> None:
         """Close in the order in which calls depend on the parts; the log last."""
         await self.upstream.close()
+        if self.relayed is not None:
+            await self.relayed.close()
         await self.budgets.close()
         await asyncio.to_thread(self.log.close)
         self.catalog.close()
 
     def _wake_engines(self) -> None:
-        self._waking = asyncio.create_task(self.upstream.continue_engines())
+        if self._has_engines:
+            self._waking = asyncio.create_task(self.upstream.continue_engines())
 
     def _on_trouble(self) -> None:
         """An engine failed a call: whoever watches is to look now."""
@@ -209,7 +270,7 @@ class Proxy:
             self._nudging = asyncio.create_task(self.gates.tell_workers("/weir/worker/check_engines"))
 
     def _watch_gauges(self) -> None:
-        self.metrics.set_level(CaptureLevel.TOKENS.value)
+        self.metrics.set_level(self.certified.level.value)
         watch = self.metrics.watch
         watch("weir_in_flight", "Pieces of calls that engines work on.", lambda: self.gate.in_flight)
         watch("weir_queued", "Requests that wait for their turn.", lambda: self.admission.queued)
@@ -242,11 +303,19 @@ async def serve(served: Served, listener: socket.socket, ready: Callable[[str], 
     try:
         async with proxy.joined(url):
             listener.listen(BACKLOG)
-            ready(f"base_url {url}/v1 (model {served.model_name}, renderer {proxy.rendering.name})")
+            ready(f"base_url {url}/v1 ({_way(proxy, served.model_name)})")
             await server.serve(sockets=[listener])
             await asyncio.gather(*server.server_state.tasks, return_exceptions=True)  # those that the limit cut
     finally:
         await proxy.close()
+
+
+def _way(proxy: Proxy, model_name: str) -> str:
+    """What is served, in words for the line that says the base_url."""
+    for remark in proxy.certified.remarks:
+        logger.warning("level %s: %s", proxy.certified.level.value, remark)
+    way = f"renderer {proxy.rendering.name}" if proxy.rendering is not None else f"level {proxy.certified.level.value}"
+    return f"model {model_name}, {way}"
 
 
 def _drain(proxy: Proxy, server: uvicorn.Server, number: int) -> None:

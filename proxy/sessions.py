@@ -18,6 +18,7 @@ import xxhash
 
 from weir.proxy.errors import BadRequest, SessionFinished
 from weir.proxy.polling import Polled
+from weir.proxy.stitch_memory import KnownCall
 from weir.proxy.stitching import Prompt
 from weir.store.catalog import Catalog, SessionRow
 from weir.store.ids import new_id
@@ -162,16 +163,22 @@ class SessionBook:
 
     async def membership(self, caller: Caller, prompt: Prompt) -> Membership:
         """Session and group of a call, once its prompt is known. Raises `SessionFinished`."""
+        return await self.joined(caller, prompt.known if prompt.continues else None, root_group(prompt.ids.packed))
+
+    async def joined(self, caller: Caller, parent: KnownCall | None, root: str) -> Membership:
+        """Session and group of a call that continues `parent`; `root` is the group of what continues nothing.
+
+        Raises `SessionFinished`.
+        """
         session_id, group_id = caller.session_id, caller.group_id
-        parent = prompt.known
-        if session_id is None and parent is not None and prompt.continues:
+        if session_id is None and parent is not None:
             session_id, group_id = parent.session_id, group_id or parent.group_id
         if session_id is None:
             session_id, known = new_id("session"), None
         else:
             known = await self._known(session_id)
         if known is None:
-            known = Known(group_id=group_id or root_group(prompt.ids.packed))
+            known = Known(group_id=group_id or root)
         elif known.is_finished and self._refuse_finished:
             raise SessionFinished(
                 f"The session {session_id} was finished, so it takes no more calls; register another one, or set "

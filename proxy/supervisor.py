@@ -22,6 +22,7 @@ import uvloop
 from weir.proxy.config import ProxyConfig
 from weir.proxy.errors import SetupError
 from weir.proxy.listening import bind, reserve
+from weir.proxy.probe import certify
 from weir.proxy.server import Served, serve
 from weir.proxy.worker import Word, order_of, prepare
 from weir.store.config import StoreConfig
@@ -34,10 +35,19 @@ GRACE_S = 15.0  # for the log, after calls had their time
 logger = logging.getLogger("weir.proxy.supervisor")
 
 
-def run(config: ProxyConfig, store: StoreConfig, *, model_path: Path, model_name: str, upstream_url: str) -> None:
+def run(
+    config: ProxyConfig, store: StoreConfig, *, model_path: Path | None, model_name: str, upstream_url: str
+) -> None:
     """Serve until SIGTERM or SIGINT; prints the base_url once calls are accepted. Raises SetupError or StoreError."""
-    served = Served(config=config, store=store, model_path=model_path, model_name=model_name, upstream_url=upstream_url)
     prepare(config)
+    served = Served(
+        config=config,
+        store=store,
+        model_path=model_path,
+        model_name=model_name,
+        upstream_url=upstream_url,
+        certified=asyncio.run(certify(config, upstream_url, model_name, can_render=model_path is not None)),
+    )
     if config.workers == 1:
         listener = bind(config.host, config.port)
         uvloop.run(serve(served, listener, lambda line: print(line, flush=True)))

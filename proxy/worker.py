@@ -18,6 +18,7 @@ import uvloop
 
 from weir.proxy.config import ProxyConfig
 from weir.proxy.keys import warning_of
+from weir.proxy.levels import Certified
 from weir.proxy.listening import bind
 from weir.proxy.logs import set_up
 from weir.proxy.server import Served, serve
@@ -33,9 +34,10 @@ class Order(msgspec.Struct):
 
     config: str
     store: str
-    model_path: str
+    model_path: str | None
     model_name: str
     upstream_url: str
+    certified: Certified
     parent: int
 
 
@@ -52,9 +54,10 @@ def order_of(served: Served, port: int) -> bytes:
     order = Order(
         config=config.model_dump_json(exclude_unset=True),
         store=served.store.model_dump_json(exclude_unset=True),
-        model_path=str(served.model_path),
+        model_path=str(served.model_path) if served.model_path is not None else None,
         model_name=served.model_name,
         upstream_url=served.upstream_url,
+        certified=served.certified,
         parent=os.getpid(),
     )
     return msgspec.json.encode(order)
@@ -86,9 +89,10 @@ def main() -> None:
     served = Served(
         config=ProxyConfig.model_validate_json(order.config),
         store=StoreConfig.model_validate_json(order.store),
-        model_path=Path(order.model_path),
+        model_path=Path(order.model_path) if order.model_path is not None else None,
         model_name=order.model_name,
         upstream_url=order.upstream_url,
+        certified=order.certified,
     )
     prepare(served.config)
     try:

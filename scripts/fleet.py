@@ -41,14 +41,19 @@ def engines_and_router(settings: Settings, config: list[str], logs: Path) -> lis
 
 def served_model(settings: Settings) -> Path:
     """The folder that engines load: the newest published version, else `[model] path`."""
-    version = current_version(settings.store.root)
-    folder = version.path if version else settings.model.path
+    folder = found_model(settings)
     if folder is None:
         raise UsageError(
             "no model to serve: [model] path is not set and the store has no published version; "
             "set it in weir.toml to a Hugging Face folder, or run `weir demo` to make a small one"
         )
     return folder
+
+
+def found_model(settings: Settings) -> Path | None:
+    """The newest published version, else `[model] path`; None where there is neither."""
+    version = current_version(settings.store.root)
+    return version.path if version else settings.model.path
 
 
 def engine_urls(settings: Settings) -> list[str]:

@@ -18,19 +18,21 @@ def proxy(
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes that share the port.")] = None,
+    level: Annotated[str | None, typer.Option(help="tokens, passthrough, logprobs, text, or auto.")] = None,
     root: Annotated[Path | None, typer.Option(help="Folder of the store.")] = None,
 ) -> None:
     """Serve agents, and record every call token for token."""
     from weir.proxy.supervisor import run
-    from weir.scripts.fleet import served_model
+    from weir.scripts.fleet import found_model, served_model
 
     settings = load_settings(config)
-    proxy_config = with_flags(settings.proxy, {"host": host, "port": port, "workers": workers}, "weir proxy")
+    flags = {"host": host, "port": port, "workers": workers, "level": level}
+    proxy_config = with_flags(settings.proxy, flags, "weir proxy")
     router = settings.router
     run(
         proxy_config,
         settings.store if root is None else settings.store.model_copy(update={"root": root}),
-        model_path=model or served_model(settings),
+        model_path=model or (served_model(settings) if proxy_config.level == "tokens" else found_model(settings)),
         model_name=name or settings.model.name,
         upstream_url=upstream or proxy_config.upstream_url or f"http://{router.host}:{router.port}",
     )

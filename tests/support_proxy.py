@@ -15,6 +15,8 @@ import httpx
 import openai
 
 from weir.proxy.config import ProxyConfig
+from weir.proxy.levels import AT_TOKENS
+from weir.proxy.probe import certify
 from weir.proxy.server import Proxy, Served, uvicorn_server
 from weir.store.config import StoreConfig
 from weir.store.records import CallRecord
@@ -55,7 +57,7 @@ class RunningProxy:
 
 @contextlib.contextmanager
 def running_proxy(
-    root: Path, model: Path, upstream_url: str, *, store: dict[str, Any] | None = None, **settings: Any
+    root: Path, model: Path | None, upstream_url: str, *, store: dict[str, Any] | None = None, **settings: Any
 ) -> Iterator[RunningProxy]:
     """Serve until the block ends; `settings` are those of ProxyConfig."""
     store_config = StoreConfig(root=root, **(store or {}))
@@ -66,8 +68,18 @@ def running_proxy(
     thread.start()
 
     async def build() -> Proxy:
+        certified = AT_TOKENS
+        if config.level != "tokens":
+            certified = await certify(config, upstream_url, "weir", can_render=False)
         return Proxy(
-            Served(config=config, store=store_config, model_path=model, model_name="weir", upstream_url=upstream_url)
+            Served(
+                config=config,
+                store=store_config,
+                model_path=model,
+                model_name="weir",
+                upstream_url=upstream_url,
+                certified=certified,
+            )
         )
 
     async def serve() -> None:

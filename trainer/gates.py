@@ -30,6 +30,7 @@ class Gates:
         self._catalog = catalog
         self._headers = {"authorization": f"Bearer {control_key}"} if control_key else {}
         self._told: list[str] = []
+        self.engine_pause = "abort"  # how engines are to be paused, once all gates are closed
 
     async def close(self) -> None:
         """Close all at once. Raises `PublishFailed` when one that lives did not."""
@@ -57,7 +58,7 @@ class Gates:
         waited = False
         while True:
             try:
-                await post(self._http, f"{url}/weir/pause", {"mode": "continue"}, headers=self._headers)
+                answer = await post(self._http, f"{url}/weir/pause", {"mode": "continue"}, headers=self._headers)
             except Unreachable as error:
                 if url not in await self._live():
                     if url in self._named and not waited:
@@ -67,6 +68,8 @@ class Gates:
                 waited = True
                 await asyncio.sleep(ASK_AGAIN_S)
             else:
+                # A proxy that relays cannot go on with an answer that was aborted: the engines have to keep it.
+                self.engine_pause = answer.get("engine_pause", self.engine_pause)
                 return
 
     async def _live(self) -> set[str]:

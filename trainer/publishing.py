@@ -59,7 +59,7 @@ async def _publish(
         served = False
         try:
             await gates.close()
-            failed = await _load_everywhere(http, folder, version, config)
+            failed = await _load_everywhere(http, folder, version, config, gates.engine_pause)
             served = len(failed) < len(config.engine_urls)
         finally:
             stay_paused = failed if served else {}
@@ -80,12 +80,12 @@ async def _publish(
 
 
 async def _load_everywhere(
-    http: httpx.AsyncClient, folder: Path, version: int, config: TrainerConfig
+    http: httpx.AsyncClient, folder: Path, version: int, config: TrainerConfig, pause: str
 ) -> dict[str, str]:
     """Load the folder into every engine at once; why it failed, by engine."""
 
     async def load(url: str) -> None:
-        await post(http, f"{url}/pause_generation", {"mode": "abort"})
+        await post(http, f"{url}/pause_generation", {"mode": pause})
         body = {"model_path": str(folder), "weight_version": str(version), "flush_cache": True}
         answer = await post(http, f"{url}/update_weights_from_disk", body, timeout_s=config.publish_timeout_s)
         if answer.get("success") is not True:

@@ -1,0 +1,326 @@
+"""Calls at the levels below `tokens`: the agent's body upstream as it came, the answer back as it came, recorded on the
+way.
+
+Invariants: what the agent sends and gets is what it would be without us, byte for byte, but for the flags that are
+added and taken out again; an answer's last byte is sent only after its records were accepted, unless the store's
+settings say otherwise; a record below the certified level is counted by its reason. The gate holds new calls; those in
+flight are left to finish. Not here: what answers mean (relay_answer.py), levels (relay_recording.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import aiohttp
+
+from weir.proxy.budgets import Budgets
+from weir.proxy.canonical import Digest, chain
+from weir.proxy.config import ProxyConfig
+from weir.proxy.dialect import Message
+from weir.proxy.engine_versions import EngineVersions
+from weir.proxy.errors import (
+    BadRequest,
+    CallError,
+    NoSuchRoute,
+    Unavailable,
+    UpstreamFailed,
+    UpstreamLost,
+    UpstreamNotTaken,
+)
+from weir.proxy.exchange import EVENTS, JSON, Exchange, json_keepalive
+from weir.proxy.following import Following
+from weir.proxy.gate import Gate
+from weir.proxy.generation import MAX_BACKOFF_S
+from weir.proxy.levels import ROUTES, Certified, Level, RouteForm
+from weir.proxy.metrics import Metrics
+from weir.proxy.recording import now_us
+from weir.proxy.relay_answer import ChatAnswer, HeardAnswer
+from weir.proxy.relay_answer_items import MessagesAnswer, ResponsesAnswer
+from weir.proxy.relay_body import read_fields, spliced
+from weir.proxy.relay_events import error_event, keepalive_event
+from weir.proxy.relay_headers import downward, upward
+from weir.proxy.relay_history import history
+from weir.proxy.relay_recorder import RelayRecorder
+from weir.proxy.relay_recording import RelayedCall
+from weir.proxy.relay_upstream import RelayUpstream, arriving
+from weir.proxy.sessions import Names, SessionBook, identify
+from weir.proxy.sse import EventSplitter, data_of, with_data
+from weir.proxy.stitch_memory import KnownCall, StitchMemory
+from weir.store.ids import new_id
+from weir.store.records import FinishReason
+
+_SHOWN_BYTES = 2000
+_NO_CALLS = frozenset({("GET", "/v1/models"), ("POST", "/v1/messages/count_tokens")})
+_KEPT_HEADERS = ("x-session-id", "session_id", "conversation_id", "x-request-id", "x-stainless-retry-count")
+
+
+class Relay:
+    """Serves calls at the levels `passthrough`, `logprobs` and `text`."""
+
+    def __init__(
+        self,
+        *,
+        config: ProxyConfig,
+        certified: Certified,
+        upstream: RelayUpstream,
+        gate: Gate,
+        versions: EngineVersions,
+        sessions: SessionBook,
+        budgets: Budgets,
+        memory: StitchMemory,
+        following: Following,
+        recorder: RelayRecorder,
+        metrics: Metrics,
+    ) -> None:
+        self.level = certified.level
+        self._config = config
+        self._memory = memory
+        self._following = following
+        self._certified = certified
+        self._upstream = upstream
+        self._gate = gate
+        self._versions = versions
+        self._sessions = sessions
+        self._budgets = budgets
+        self._recorder = recorder
+        self._metrics = metrics
+        self._key = config.upstream_api_key
+
+    async def serve(self, exchange: Exchange, route: str, names: Names) -> None:
+        """Serve one request. Raises `CallError` where nothing was answered yet, and CancelledError from outside."""
+        dialect = ROUTES.get(route)
+        if dialect is not None and exchange.method == "POST":
+            await self._serve_call(exchange, dialect, route, names)
+        elif (exchange.method, route) in _NO_CALLS or (exchange.method == "GET" and route.startswith("/v1/models/")):
+            await self._pass_on(exchange, route)
+        else:
+            raise NoSuchRoute(
+                f"{exchange.method:.20} {route:.200} is not relayed; calls are POST {', '.join(ROUTES)}, and "
+                "GET /v1/models is passed on."
+            )
+
+    async def _serve_call(self, exchange: Exchange, dialect: str, route: str, names: Names) -> None:
+        started_us = now_us()
+        body = await exchange.body(self._config.max_request_bytes, self._config.body_timeout_s)
+        call = await self._open(exchange, dialect, names, body, started_us)
+        exchange.answer_headers["x-weir-call"] = call.call_ids[0]
+        exchange.answer_headers["x-weir-session"] = call.membership.session_id
+        exchange.answer_headers["x-weir-level"] = call.form.level.value
+        if call.streamed:
+            exchange.attend(self._config.keepalive_s, lambda: _keepalive(exchange, call), EVENTS)
+        else:
+            exchange.attend(self._config.keepalive_s, json_keepalive(lambda: exchange.queued or call.waiting), JSON)
+        try:
+            await exchange.turn()
+            await self._send(exchange, call, route)
+        except asyncio.CancelledError:
+            await self._recorder.cut(
+                call, FinishReason.DISCONNECT if exchange.client_left else FinishReason.ABORT, None
+            )
+            raise
+        except CallError as error:
+            await self._recorder.cut(call, FinishReason.ERROR, error.message)
+            if not (exchange.started and call.streamed):
+                raise
+            await exchange.end(error_event(dialect, error))
+        finally:
+            exchange.dismiss()
+
+    async def _pass_on(self, exchange: Exchange, route: str) -> None:
+        """A request that is no call (models, counting tokens): relayed, not recorded."""
+        body = await exchange.body(self._config.max_request_bytes, self._config.body_timeout_s)
+        headers = upward(exchange.headers, key=self._key, routing_key=None)
+        try:
+            async with self._upstream.relay(exchange.method, _target(exchange, route), body, headers) as response:
+                exchange.answer_headers |= downward(response.headers)
+                await exchange.answer(response.status, await response.read(), _content_type(response))
+        except (UpstreamNotTaken, UpstreamLost) as error:
+            raise Unavailable(str(error)) from error
+
+    async def _open(self, exchange: Exchange, dialect: str, names: Names, body: bytes, started_us: int) -> RelayedCall:
+        """From bytes to a call whose session is known. Raises `BadRequest` where its route cannot give the level."""
+        form = self._form(dialect)
+        headers, fields = exchange.headers, read_fields(body)
+        hint, agent_ids = _names_in(fields)
+        agent_ids |= {name: headers[name] for name in _KEPT_HEADERS if name in headers}
+        caller = identify(names, exchange.key_names, headers, hint, agent_ids)
+        tools, messages = history(dialect, fields)
+        digests = chain(tools, messages)
+        known = await self._continued(messages, digests, caller.session_id)
+        membership = await self._sessions.joined(caller, known, f"group_{digests[-1].hex()}")
+        return RelayedCall(
+            request_id=new_id("request"),
+            retry_count=_count(headers.get("x-stainless-retry-count")),
+            call_ids=[new_id("call")],
+            dialect=dialect,
+            body=body,
+            fields=fields,
+            promised=self.level,
+            form=form,
+            digests=digests,
+            known=known,
+            membership=membership,
+            allowance=await self._budgets.begin(membership, num_calls=_count(fields.get("n")) or 1),
+            agent_ids=caller.agent_ids,
+            user_agent=headers.get("user-agent"),
+            started_us=started_us,
+            answer=_listener(dialect, form, fields),
+        )
+
+    async def _continued(
+        self, messages: Sequence[Message], digests: Sequence[Digest], session_id: str | None
+    ) -> KnownCall | None:
+        """The call that a history continues: of this process, else of any."""
+        answered = [number for number, message in enumerate(messages, 1) if message["role"] == "assistant"]
+        if not answered:
+            return None
+        ends = digests[: answered[-1] + 1]
+        found = self._memory.find(ends, session_id)
+        if found is None or found[1] < answered[-1]:
+            await self._following.learn_ends([digests[number] for number in answered])
+            found = self._memory.find(ends, session_id)
+        return found[0] if found is not None else None
+
+    def _form(self, dialect: str) -> RouteForm:
+        form = self._certified.form(dialect)
+        if form.level is not self.level and self._config.below_level == "refuse":
+            raise BadRequest(
+                f"The upstream gives no more than capture level {form.level.value} for {dialect}, and this proxy "
+                f"captures {self.level.value}: use another API of it (chat completions), or let the proxy record what "
+                'there is with proxy.below_level = "record".',
+                code="below_capture_level",
+            )
+        return form
+
+    async def _send(self, exchange: Exchange, call: RelayedCall, route: str) -> None:
+        """Past the gate and upstream, again while no engine took it; then the answer, whole or streamed."""
+        body = spliced(call.body, call.fields, call.form.flags_for())
+        routing_key = call.membership.session_id if self.level is Level.PASSTHROUGH else None
+        headers = upward(exchange.headers, key=self._key, routing_key=routing_key)
+        target = _target(exchange, route)
+        refused, refused_since = 0, time.monotonic()
+        while True:
+            await self._pass_gate(call)
+            try:
+                with self._gate.passing():
+                    async with self._upstream.relay("POST", target, body, headers) as response:
+                        if response.status != 503 or self._gate.is_open:
+                            await self._answer(exchange, call, response)
+                            return
+            except UpstreamNotTaken as error:
+                refused += 1
+                if not self._gate.is_open:
+                    refused, refused_since = 0, time.monotonic()
+                elif time.monotonic() - refused_since >= self._config.refused_limit_s:
+                    raise Unavailable(f"the upstream does not take calls, tried {refused} times: {error}") from error
+            except UpstreamLost as error:
+                raise UpstreamFailed(str(error)) from error
+            await asyncio.sleep(min(self._config.retry_backoff_s * 2**refused, MAX_BACKOFF_S))
+
+    async def _pass_gate(self, call: RelayedCall) -> None:
+        call.waiting = True
+        try:
+            held_us = await self._gate.wait_open()
+            if self.level is Level.PASSTHROUGH:
+                call.served = await self._versions.now()
+            while not self._gate.is_open:  # it closed while the engines were asked
+                held_us += await self._gate.wait_open()
+                call.served = await self._versions.now()
+        finally:
+            call.waiting = False
+        if held_us:
+            call.held_us += held_us
+            self._metrics.hold_seconds.observe(held_us / 1e6)
+
+    async def _answer(self, exchange: Exchange, call: RelayedCall, response: aiohttp.ClientResponse) -> None:
+        exchange.answer_headers |= downward(response.headers)
+        content_type = _content_type(response)
+        if response.status != 200:
+            await self._answer_refusal(exchange, call, response)
+        elif content_type.startswith(b"text/event-stream"):
+            await exchange.start(200, content_type)
+            await self._answer_stream(exchange, call, response)
+        else:
+            given = call.answer.whole(await response.read())
+            await self._recorder.finish(call)
+            await exchange.answer(200, given, content_type)
+
+    async def _answer_refusal(self, exchange: Exchange, call: RelayedCall, response: aiohttp.ClientResponse) -> None:
+        """An error of the upstream, as it is; should it repeat the key, without that."""
+        body = await response.read()
+        if self._key is not None:
+            body = body.replace(self._key.encode(), b"***")
+        shown = body[:_SHOWN_BYTES].decode(errors="replace")
+        await self._recorder.cut(call, FinishReason.ERROR, f"the upstream answered {response.status}: {shown}")
+        await exchange.answer(response.status, body, _content_type(response))
+
+    async def _answer_stream(self, exchange: Exchange, call: RelayedCall, response: aiohttp.ClientResponse) -> None:
+        """Events as they come; from the one that completes the answer on they wait for the record."""
+        splitter, last = EventSplitter(), b""
+        async with contextlib.aclosing(arriving(response)) as parts:
+            async for part in parts:
+                if call.first_token_us is None:
+                    call.first_token_us = now_us()
+                given = b"".join(_given(call.answer, event) for event in splitter.feed(part))
+                if call.answer.is_complete or call.answer.failure is not None:
+                    last += given
+                elif given:
+                    await exchange.send(given)
+        last += splitter.rest()
+        if call.answer.failure is not None:
+            await self._recorder.cut(call, FinishReason.ERROR, call.answer.failure)
+        elif call.answer.is_complete or (call.form.level is Level.TEXT and call.answer.unread):
+            await self._recorder.finish(call)
+        else:
+            raise UpstreamLost("the upstream's stream ended without a finish reason")
+        await exchange.end(last)
+
+
+def _given(answer: HeardAnswer, event: bytes) -> bytes:
+    """What the agent gets of one event."""
+    data = data_of(event)
+    if not data:
+        return event
+    changed = answer.event(data)
+    if changed is None:
+        return b""
+    return event if changed is data else with_data(event, data, changed)
+
+
+def _listener(dialect: str, form: RouteForm, fields: dict[str, Any]) -> HeardAnswer:
+    if dialect == "messages":
+        return MessagesAnswer()
+    if dialect == "responses":
+        return ResponsesAnswer()
+    return ChatAnswer(form.strip(fields, streamed=fields.get("stream") is True))
+
+
+def _names_in(fields: dict[str, Any]) -> tuple[str | None, dict[str, str]]:
+    """The body's own name of the session, and every identifier in it."""
+    metadata, user = fields.get("metadata"), fields.get("user")
+    named = metadata if isinstance(metadata, dict) else {}
+    ids = {f"metadata.{name}": value for name, value in named.items() if isinstance(value, str)}
+    if isinstance(user, str):
+        ids["user"] = user
+    return ids.get("metadata.session_id", ids.get("user")), ids
+
+
+def _count(value: Any) -> int:
+    """A number as a header or a body has it; 0 for anything else."""
+    return int(value) if isinstance(value, int | str) and str(value).isdecimal() and len(str(value)) < 10 else 0
+
+
+def _keepalive(exchange: Exchange, call: RelayedCall) -> bytes:
+    return keepalive_event(call.dialect) if exchange.queued or call.waiting else b""
+
+
+def _target(exchange: Exchange, route: str) -> str:
+    return f"{route}?{exchange.query}" if exchange.query else route
+
+
+def _content_type(response: aiohttp.ClientResponse) -> bytes:
+    return response.headers.get("content-type", "application/json").encode("latin-1")

@@ -1,0 +1,119 @@
+"""The way upstream of what is relayed: requests as they are, and what the engines behind say of themselves.
+
+Invariant: what is raised says whether the upstream may have seen the request: `UpstreamNotTaken` (no), `UpstreamLost`
+(yes, or perhaps). Not here: retries, the gate, what answers mean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from typing import Any
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from weir.proxy.config import ProxyConfig
+from weir.proxy.errors import UpstreamLost, UpstreamNotTaken
+
+_CONTROL_TIMEOUT = aiohttp.ClientTimeout(total=2)
+
+
+class RelayUpstream:
+    """A session of connections to one host: a router, an engine, or any other."""
+
+    def __init__(self, url: str, config: ProxyConfig) -> None:
+        self.url = url.rstrip("/").removesuffix("/v1")
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30),
+            timeout=aiohttp.ClientTimeout(
+                total=config.answer_timeout_s, sock_connect=config.connect_timeout_s, connect=config.connect_timeout_s
+            ),
+            auto_decompress=False,
+            trust_env=False,
+            skip_auto_headers=("User-Agent", "Accept-Encoding", "Accept", "Content-Type"),
+        )
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._session.close()
+
+    @contextlib.asynccontextmanager
+    async def relay(
+        self, method: str, target: str, body: bytes, headers: Mapping[str, str]
+    ) -> AsyncGenerator[aiohttp.ClientResponse, None]:
+        """Pass a request on as it is; `target` is path and query. Leaving the block early drops the connection."""
+        url = URL(self.url + target, encoded=True)
+        with self._naming_the_loss():
+            async with self._session.request(
+                method, url, data=body, headers=headers, allow_redirects=False
+            ) as response:
+                yield response
+
+    async def is_there(self) -> bool:
+        """Whether anybody answers, whatever it says."""
+        try:
+            async with self._session.get(f"{self.url}/v1/models", timeout=_CONTROL_TIMEOUT) as response:
+                return response.status < 500
+        except (aiohttp.ClientError, TimeoutError):
+            return False
+
+    async def versions(self) -> set[str | None]:
+        """The weight versions that the engines report; None for those that report none."""
+        reported = [info.get("weight_version") for info in await self.model_info()]
+        return {None if version is None else str(version) for version in reported}
+
+    async def model_info(self) -> list[dict[str, Any]]:
+        """What every engine says of itself; an engine without /model_info says nothing.
+
+        Routers do not pass /model_info on, so engines are asked directly.
+        """
+        urls = await self.engine_urls()
+        return list(await asyncio.gather(*(self._object(f"{url}/model_info") for url in urls)))
+
+    async def engine_urls(self) -> list[str]:
+        """The engines that a router lists; an upstream that lists none is the engine itself."""
+        listed = (await self._object(f"{self.url}/workers")).get("workers")
+        workers = [worker for worker in listed if isinstance(worker, dict)] if isinstance(listed, list) else []
+        return [str(worker.get("url")).rstrip("/") for worker in workers] or [self.url]
+
+    async def _object(self, url: str) -> dict[str, Any]:
+        """The JSON object at a URL; empty where there is none."""
+        try:
+            async with self._session.get(url, timeout=_CONTROL_TIMEOUT) as response:
+                value = msgspec.json.decode(await response.read()) if response.status == 200 else {}
+        except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError):
+            return {}
+        return value if isinstance(value, dict) else {}
+
+    @contextlib.contextmanager
+    def _naming_the_loss(self) -> Iterator[None]:
+        try:
+            yield
+        except aiohttp.ClientConnectorError as error:
+            raise UpstreamNotTaken(f"cannot connect to {self.url}: {error.strerror}") from error
+        except aiohttp.ConnectionTimeoutError as error:
+            raise UpstreamNotTaken(f"{self.url} does not accept connections") from error
+        except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
+            raise UpstreamLost(f"the connection to {self.url} ended before the answer did: {error!r}") from error
+
+
+async def arriving(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
+    """The parts of a streamed answer as they come."""
+    connection = response.connection
+    transport = connection.transport if connection is not None else None
+    sock = transport.get_extra_info("socket") if transport is not None else None
+    if sock is not None and sock.family not in (socket.AF_INET, socket.AF_INET6):
+        sock = None
+    while True:
+        if (
+            sock is not None
+        ):  # else sglang-router's Nagle algorithm waits 40 ms for our delayed ACK; the kernel forgets it
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+        data = await response.content.readany()
+        if not data:
+            return
+        yield data
