@@ -71,11 +71,16 @@ def store(
 def kernel_eval(
     evaluations: Annotated[int, typer.Option(min=1, help="Evaluations to measure.")] = 200,
     trials: Annotated[int, typer.Option(min=1, help="Correctness trials of each.")] = 3,
+    hostile: Annotated[int, typer.Option(min=0, help="Instead: that many candidates, most of them attacks.")] = 0,
 ) -> None:
     """CPU and latency of one evaluation of a small kernel.
 
-    All processes counted together.
+    All processes counted together. With --hostile: what attacks do to the server and to their neighbours.
     """
+    if hostile:
+        from weir.scripts.bench_hostile import main
+
+        return main(hostile)
     from weir.scripts.bench_kernel_eval import bench_kernel_eval
 
     bench_kernel_eval(evaluations, trials)
