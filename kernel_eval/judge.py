@@ -246,9 +246,21 @@ class _Evaluation:
         self._answers.append(outputs)
         difference = self._difference(reference, model, inputs, expected, outputs)
         if difference is not None:
-            raise Found(Stage.ANSWERED, difference.fault, difference.message, trial=self.trials + 1)
+            differs = self._answers_differently(worker, inputs, expected, outputs)
+            fault = Fault.NONDETERMINISTIC if differs else difference.fault
+            raise Found(Stage.ANSWERED, fault, difference.message + differs, trial=self.trials + 1)
         if not expected.returns_input and any(output.shares_memory_with_input for output in answer.outputs):
             self._hack("output_is_input", "an output lies in the memory of an input")
+
+    def _answers_differently(
+        self, worker: WorkerChannel, inputs: list[Any], expected: Expected, outputs: list[torch.Tensor]
+    ) -> str:
+        """Ask for a wrong answer once more, at other addresses; what to add to the message if another one comes."""
+        arena = self._arena(inputs, expected.outputs)
+        worker.ask(Call(arena.spec), Answered, "call", self._limits.call_timeout_s, arena.fd)
+        again = arena.take_outputs()
+        same = all(torch.equal(_bytes(one), _bytes(two)) for one, two in zip(again, outputs, strict=True))
+        return "" if same else "; the same inputs got another answer when they were sent again"
 
     def _difference(
         self, reference: Reference, model: Any, inputs: list[Any], expected: Expected, outputs: list[torch.Tensor]

@@ -56,6 +56,8 @@ def _fault_of_exception(failed: Failed) -> Fault:
         return Fault.OUT_OF_MEMORY
     if failed.exception == "SystemExit":
         return Fault.EARLY_EXIT
+    if failed.exception == "DeviceAssertion":
+        return Fault.DEVICE_ASSERT
     if failed.in_kernel:
         return (
             Fault.TRITON_COMPILE_ERROR

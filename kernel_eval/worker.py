@@ -7,6 +7,7 @@ can only be about the candidate that would have forged it. The answers themselve
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import gc
 import os
@@ -18,6 +19,7 @@ from mmap import mmap
 from typing import Any
 
 import torch
+from triton.runtime import interpreter
 from triton.runtime.errors import InterpreterError
 
 from weir.kernel_eval import arena, autotune, stub_driver
@@ -70,6 +72,7 @@ class Worker:
         self._recorder.install()
         stub_driver.install(TARGETS[self._target])
         autotune.install()
+        _check_device_assertions()
         while True:
             try:
                 message: FromJudge
@@ -172,7 +175,7 @@ def describe(error: BaseException, phase: Phase) -> Failed:
     text = str(cause)
     return Failed(
         phase=phase,
-        exception=type(cause).__name__,
+        exception="DeviceAssertion" if _is_device_assertion(cause) else type(cause).__name__,
         message=text[:_TEXT_CHARS],
         traceback="".join(traceback.format_exception(cause, limit=-8))[-_TRACEBACK_CHARS:],
         in_kernel=in_kernel,
@@ -180,6 +183,18 @@ def describe(error: BaseException, phase: Phase) -> Failed:
         # torch's CPU allocator raises a plain RuntimeError, so that its text is all there is to go by
         out_of_memory=isinstance(cause, MemoryError) or "DefaultCPUAllocator: can't allocate memory" in text,
     )
+
+
+def _check_device_assertions() -> None:
+    """As a kernel compiled for debugging does; checks of integer overflow, which that adds, stay off."""
+    builder = interpreter.interpreter_builder
+    builder.options = dataclasses.replace(builder.options, debug=True, sanitize_overflow=False)
+
+
+def _is_device_assertion(error: BaseException) -> bool:
+    """Told by where it was raised: the interpreter has no type of its own for what `tl.device_assert` finds."""
+    frames = traceback.extract_tb(error.__traceback__, limit=-1)
+    return isinstance(error, AssertionError) and bool(frames) and frames[0].name == "create_assert"
 
 
 def _describe_output(output: Any, arguments: Any) -> Output:

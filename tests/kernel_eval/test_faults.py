@@ -1,0 +1,92 @@
+"""Every fault is provoked by a candidate or a task, by real servers; those that need a device are listed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from weir.kernel_eval.protocol import Fault
+
+Read = Callable[[str], str]
+OPERATION = "tl.maximum(x, 0.0)"
+LAUNCH = "relu[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), BLOCK=256)"
+RETURN = "        return out"
+LOAD = "x = tl.load(x_ptr + offsets, mask=mask)"
+
+# what the relu candidate has, what stands there instead
+PROVOKED_BY_A_CANDIDATE = {
+    Fault.SYNTAX_ERROR: ("class ModelNew(torch.nn.Module):", "class ModelNew(:"),
+    Fault.IMPORT_ERROR: ("import triton\n", "import triton\nimport no_such_module\n"),
+    Fault.MISSING_ENTRY_POINT: ("class ModelNew(", "class Other("),
+    Fault.TRITON_COMPILE_ERROR: (OPERATION, "tl.no_such_function(x)"),
+    Fault.INIT_ERROR: ("    def forward", "    def __init__(self):\n        raise KeyError('no')\n    def forward"),
+    Fault.RUNTIME_ERROR: (RETURN, "        raise ValueError('no')"),
+    Fault.SHAPE_MISMATCH: (RETURN, "        return out[:-1]"),
+    Fault.DTYPE_MISMATCH: (RETURN, "        return out.double()"),
+    Fault.NON_FINITE: (OPERATION, "x / (x - x)"),
+    Fault.OUTPUT_MISMATCH: (OPERATION, "tl.minimum(x, 0.0)"),
+    Fault.NONDETERMINISTIC: (
+        LAUNCH,
+        "import time\n        " + LAUNCH.replace("x.numel(), B", "time.time_ns() % 999, B"),
+    ),
+    Fault.ILLEGAL_ACCESS: (LOAD, "x = tl.load(x_ptr + offsets)"),
+    Fault.MEMORY_FAULT: ("tl.maximum(x, 0.0), mask=mask)", "tl.maximum(x, 0.0))"),
+    Fault.SEGFAULT: (RETURN, "        import ctypes; ctypes.string_at(0)"),
+    Fault.DEVICE_ASSERT: (LOAD, LOAD + "\n    tl.device_assert(x > 1e9, 'too small')"),
+    Fault.OUT_OF_MEMORY: (RETURN, "        torch.ones(25_000_000_000)"),
+    Fault.TIMEOUT: (RETURN, "        import time; time.sleep(60)"),
+    Fault.EARLY_EXIT: (RETURN, "        import os; os._exit(0)"),
+    Fault.OUTPUT_FLOOD: (RETURN, "        while True: print('x' * 65536)"),
+    Fault.PROTOCOL_ERROR: (RETURN, "        import os; os.write(3, bytes([255] * 64))"),
+    Fault.REWARD_HACK: (RETURN, "        return torch.relu(x)"),
+    Fault.SANDBOX_VIOLATION: (RETURN, "        import os; os.fork()"),
+    Fault.UNSUPPORTED: (OPERATION, "tl.inline_asm_elementwise(x)"),
+}
+# in a PID namespace of its own, the first process is deaf to signals that it sends to itself
+PROVOKED_BY_A_SIGNAL = {Fault.KILLED: "SIGABRT", Fault.HOST_OOM_KILLED: "SIGKILL"}
+PROVOKED_ELSEWHERE = {
+    Fault.LAUNCH_FAILURE: "test_compile.py",
+    Fault.SHARED_MEM_EXCEEDED: "test_compile.py",
+    Fault.UNSUPPORTED_ARCH: "test_compile.py",
+    Fault.INVALID_REFERENCE: "below",
+    Fault.SERVER_ERROR: "below",
+}
+NEEDS_A_DEVICE_OR_ITS_COMPILER = {Fault.COMPILE_ERROR, Fault.MISALIGNED, Fault.GPU_UNHEALTHY}
+
+
+@pytest.mark.parametrize("fault", list(PROVOKED_BY_A_CANDIDATE), ids=str)
+def test_a_candidate_provokes_it(fault: Fault, server: Any, read_example: Read) -> None:
+    old, new = PROVOKED_BY_A_CANDIDATE[fault]
+    source = read_example("relu_candidate")
+    assert old in source
+    reply = server.evaluate(source.replace(old, new))
+    assert reply["fault"] == fault, reply
+    assert not reply["correct"]
+    assert (reply["raw_reward"] is None) == fault.ours
+
+
+@pytest.mark.parametrize(("fault", "signal"), list(PROVOKED_BY_A_SIGNAL.items()))
+def test_a_signal_provokes_it(fault: Fault, signal: str, start_server: Any, read_example: Read) -> None:
+    ended = f"        import signal; signal.raise_signal(signal.{signal})"
+    with start_server(sandbox="rlimits") as weak:
+        reply = weak.evaluate(read_example("relu_candidate").replace(RETURN, ended))
+    assert (reply["fault"], reply["raw_reward"]) == (fault, 0.1), reply
+
+
+def test_a_task_that_does_not_run_is_an_invalid_reference(server: Any, read_example: Read) -> None:
+    reply = server.evaluate(read_example("relu_candidate"), "class Model: pass")
+    assert (reply["fault"], reply["raw_reward"]) == (Fault.INVALID_REFERENCE, None)
+
+
+def test_an_evaluation_that_the_server_gives_up_is_its_own_error(start_server: Any, read_example: Read) -> None:
+    slow = read_example("relu_candidate").replace(RETURN, "        import time; time.sleep(30)")
+    with start_server(evaluation_timeout_s=1.0, call_timeout_s=30.0) as impatient:
+        reply = impatient.evaluate(slow)
+    assert (reply["fault"], reply["raw_reward"]) == (Fault.SERVER_ERROR, None)
+
+
+def test_every_fault_has_its_test() -> None:
+    known = {*PROVOKED_BY_A_CANDIDATE, *PROVOKED_BY_A_SIGNAL, *PROVOKED_ELSEWHERE, *NEEDS_A_DEVICE_OR_ITS_COMPILER}
+    assert known == set(Fault)
