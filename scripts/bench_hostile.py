@@ -65,7 +65,7 @@ ATTACKS = {
     "spins": "while True: pass",
     "kills its parent": "os.kill(os.getppid(), 9)",
     "kills everybody": "os.kill(-1, 9)",
-    "kills itself": "signal.raise_signal(9)",
+    "aborts": "os.abort()",
     "stops itself": "os.kill(os.getpid(), 19)",
     "crashes": "ctypes.string_at(0)",
     "writes everywhere": "\n".join(
