@@ -24,7 +24,7 @@ def _message(item: Any, where: str) -> Message:
     role = item.get("role")
     if not isinstance(role, str) or role not in ROLES:
         raise BadRequest(f"{where}.role must be one of {', '.join(sorted(ROLES))}.", param=f"{where}.role")
-    message: Message = {"role": "system" if role == "developer" else role}
+    message: Message = {"role": role}
     message["content"] = _content(item.get("content"), f"{where}.content", optional=role == "assistant")
     if role == "assistant":
         _add_assistant_fields(message, item, where)

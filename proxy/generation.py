@@ -47,14 +47,12 @@ class Generation:
         self,
         upstream: Upstream,
         gate: Gate,
-        stop_ids: list[int],
         config: ProxyConfig,
         metrics: Metrics,
         on_trouble: Callable[[], None],
     ) -> None:
         self._upstream = upstream
         self._gate = gate
-        self._stop_ids = stop_ids
         self._config = config
         self._metrics = metrics
         self._on_trouble = on_trouble
@@ -109,12 +107,12 @@ class Generation:
         stream = call.request.stream or call.may_be_cut
         options = {
             "rid": rid,
-            "sampling_params": sampling_params(call, self._stop_ids),
+            "sampling_params": sampling_params(call),
             "return_logprob": True,
             "logprob_start_len": -1,
             "stream": stream,
         }
-        body = b'%b,"input_ids":[%b]}' % (_encode(options)[:-1], joined(call.prompt.ids.json, ids_json(capture.ids)))
+        body = b'%b,"input_ids":[%b]}' % (_encode(options)[:-1], joined(call.sent_ids.json, ids_json(capture.ids)))
         capture.begin_piece(rid)
         try:
             async with contextlib.aclosing(

@@ -89,7 +89,7 @@ class Recorder:
     def usage(self, call: Call) -> Usage:
         """Token counts of a call so far."""
         return Usage(
-            prompt_tokens=len(call.prompt.ids),
+            prompt_tokens=len(call.prompt.ids) + len(call.forced_ids),
             completion_tokens=len(call.capture.ids),
             cached_tokens=call.capture.cached_tokens,
         )
@@ -114,7 +114,7 @@ class Recorder:
     def _understood(self, call: Call) -> Answer:
         request = call.request
         return self._rendering.parse(
-            call.capture.ids, call.prompt.ids.tail, request.tools, request.parses_tools, call.call_id
+            call.said_ids, call.prompt.ids.tail, request.tools, request.parses_tools, call.call_id
         )
 
     async def _record(self, call: Call, record: CallRecord) -> None:

@@ -14,9 +14,12 @@ from weir.proxy.budgets import Allowance
 from weir.proxy.canonical import extend
 from weir.proxy.capture import Capture
 from weir.proxy.dialect import Answer, CallRequest, ToolCall
+from weir.proxy.prompt_ids import PromptIds
 from weir.proxy.sessions import Membership
 from weir.proxy.stitching import Prompt
 from weir.store.records import CallRecord, CaptureLevel, FinishReason, pack_ids, pack_logprobs
+
+_SEEDS_APART = 1_000_003
 
 _encode = msgspec.json.Encoder().encode
 
@@ -40,6 +43,9 @@ class Call:
     agent_ids: dict[str, str]
     max_new_tokens: int
     started_us: int
+    stop_ids: list[int]  # token ids that end the answer
+    forced_ids: list[int] = field(default_factory=list)  # behind the prompt, to force how the answer begins
+    request_id: str | None = None  # of a request with several calls: the id of the first
     choice: int = 0
     allowance: Allowance | None = None  # None: its session has no budget
     capture: Capture = field(default_factory=Capture)
@@ -47,6 +53,16 @@ class Call:
     held_us: int = 0
     waiting: bool = False  # at the gate, now
     recorded: bool = False
+
+    @property
+    def sent_ids(self) -> PromptIds:
+        """What stands before the output."""
+        return self.prompt.ids.and_forced(self.forced_ids) if self.forced_ids else self.prompt.ids
+
+    @property
+    def said_ids(self) -> list[int]:
+        """What the answer consists of: what was forced, and the output."""
+        return self.forced_ids + self.capture.ids if self.forced_ids else self.capture.ids
 
     @property
     def was_held(self) -> bool:
@@ -59,7 +75,7 @@ class Call:
         return self.allowance is not None and self.allowance.deadline is not None
 
 
-def sampling_params(call: Call, stop_ids: list[int]) -> dict[str, object]:
+def sampling_params(call: Call) -> dict[str, object]:
     """What the engine is asked for, for the part of the answer that is still missing."""
     sampling = call.request.sampling
     done = len(call.capture.ids)
@@ -68,14 +84,14 @@ def sampling_params(call: Call, stop_ids: list[int]) -> dict[str, object]:
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         "top_k": sampling.top_k,
-        "stop_token_ids": stop_ids,
+        "stop_token_ids": call.stop_ids,
         **sampling.extra,
     }
     if sampling.stop:
         params["stop"] = list(sampling.stop)
     if sampling.seed is not None:
-        # A continuation must not draw the random numbers of the first tokens again.
-        params["sampling_seed"] = (sampling.seed + done) % 2**31
+        # A continuation must not draw the random numbers of the first tokens again, nor one choice those of another.
+        params["sampling_seed"] = (sampling.seed + done + call.choice * _SEEDS_APART) % 2**31
     return params
 
 
@@ -135,7 +151,7 @@ def record_of(
         first_token_us=call.first_token_us,
         finished_us=now_us(),
         held_us=call.held_us,
-        prompt_ids=prompt.ids.packed,
+        prompt_ids=call.sent_ids.packed,
         output_ids=pack_ids(capture.ids),
         output_logprobs=pack_logprobs(capture.logprobs),
         spans=capture.spans,
@@ -151,6 +167,9 @@ def record_of(
         user_agent=call.user_agent,
         engine_rids=tuple(capture.rids),
         error=error,
+        request_id=call.request_id,
+        choice=call.choice,
+        forced=len(call.forced_ids),
         cached_tokens=capture.cached_tokens,
         num_messages=len(request.messages),
         digest=_history(prompt, finish, answer),

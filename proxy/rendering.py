@@ -62,10 +62,19 @@ class Rendering:
         """Whether this renderer can extend exact ids at all."""
         return self.name != DEFAULT
 
+    @property
+    def knows_calls(self) -> bool:
+        """Whether its tokenizer has the tokens of its family's tool calls."""
+        return self.family.call_close is None or self._id(self.family.call_close) is not None
+
+    def opens_reasoning(self, prompt_ids: list[int]) -> bool:
+        """Whether the answer to this prompt begins in the middle of reasoning."""
+        return self._parsed([], prompt_ids, None).reasoning_complete is False
+
     def render(self, messages: list[Message], tools: list[Tool] | None) -> list[int]:
         """The whole prompt, ready for the model to answer. Raises `BadRequest` where the template refuses it."""
         try:
-            return list(self.renderer.render_ids(messages, tools=tools, add_generation_prompt=True))
+            return list(self.renderer.render_ids(self._told(messages), tools=tools, add_generation_prompt=True))
         except Exception as error:  # templates raise what they like; the agent's messages are the cause
             raise BadRequest(
                 f"the model's chat template does not take these messages: {error}", param="messages"
@@ -78,11 +87,18 @@ class Rendering:
 
         Of the prompt only its last turn is needed: no renderer looks further back.
         """
+        new_messages = self._told(new_messages)
         bridged = self.renderer.bridge_to_next_turn(last_turn, output_ids, new_messages, tools=tools)
         exact = last_turn + output_ids
         if bridged is not None and bridged.token_ids[: len(exact)] == exact:
             return list(bridged.token_ids[len(exact) :])
         return self._grafted(exact, last_turn, new_messages, tools) if self.family.extends_any_turn else None
+
+    def _told(self, messages: list[Message]) -> list[Message]:
+        """Messages in the roles that the family knows: a developer is its system's voice where it has no other."""
+        if self.family.has_developer or all(message["role"] != "developer" for message in messages):
+            return messages
+        return [{**m, "role": "system"} if m["role"] == "developer" else m for m in messages]
 
     def _grafted(
         self, exact: list[int], last_turn: list[int], new_messages: list[Message], tools: list[Tool] | None
@@ -119,7 +135,7 @@ class Rendering:
 
     def reading(self, prompt_ids: list[int], tools: list[Tool] | None, parse_tools: bool, call_id: str) -> Reading:
         """How an answer to this prompt is read while it comes."""
-        starts_open = bool(self._parsed([], prompt_ids, tools).reasoning_complete is False)
+        starts_open = self.opens_reasoning(prompt_ids)
 
         def glimpse(output_ids: list[int]) -> Glimpse:
             parsed = self._parsed(self._known_segments(output_ids), prompt_ids, tools)

@@ -63,7 +63,7 @@ class Sending:
         """Send one answer but for its last events; those of an only answer are left to the end of the stream."""
         request = call.request
         reading = self._rendering.reading(call.prompt.ids.tail, request.tools, request.parses_tools, call.call_id)
-        text = StreamedText(reading, request.sampling.stop)
+        text = StreamedText(reading, request.sampling.stop, call.forced_ids)
         num_told = 0  # tokens whose logprobs were sent
         async with contextlib.aclosing(self._generation.run(call)) as pieces:
             async for num_new in pieces:

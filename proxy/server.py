@@ -194,7 +194,6 @@ class Proxy:
             generation=Generation(
                 self.upstream,
                 self.gate,
-                self.rendering.stop_ids,
                 self.config,
                 self.metrics,
                 on_trouble=self._on_trouble,

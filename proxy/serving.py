@@ -27,6 +27,7 @@ from weir.proxy.responses_of_old import Responses
 from weir.proxy.retries import IDEMPOTENCY_KEY, Retries
 from weir.proxy.sending import Sending, name_version, together
 from weir.proxy.sessions import Caller, Names, SessionBook, identify
+from weir.proxy.steering import steered
 from weir.proxy.stitching import Stitching
 from weir.store.ids import new_id
 from weir.store.records import FinishReason
@@ -123,23 +124,30 @@ class Serving:
         """Calls whose prompts, session and limits are known."""
         prompt = await self._stitching.plan(request, caller.session_id)
         self._metrics.stitch.labels(result=prompt.stitch.value).inc()
+        steering = steered(self._rendering, request, prompt.ids.tail)
+        max_new_tokens = self._token_limit(len(prompt.ids) + len(steering.forced_ids), request.sampling.max_tokens)
         membership = await self._sessions.membership(caller, prompt)
-        max_new_tokens = self._token_limit(len(prompt.ids), request.sampling.max_tokens)
-        allowance = await self._budgets.begin(membership, num_calls=1)
+        allowance = await self._budgets.begin(membership, num_calls=request.num_answers)
+        call_ids = [new_id("call") for _ in range(request.num_answers)]
         return [
             Call(
-                call_id=new_id("call"),
+                call_id=call_id,
+                request_id=call_ids[0] if len(call_ids) > 1 else None,
+                choice=choice,
                 dialect=dialect,
                 body=body,
                 user_agent=exchange.headers.get("user-agent"),
                 request=request,
                 prompt=prompt,
+                forced_ids=steering.forced_ids,
+                stop_ids=steering.stop_ids,
                 membership=membership,
                 agent_ids=caller.agent_ids,
                 max_new_tokens=max_new_tokens if allowance is None else allowance.capped(max_new_tokens),
                 allowance=allowance,
                 started_us=started_us,
             )
+            for choice, call_id in enumerate(call_ids)
         ]
 
     async def count_tokens(self, exchange: Exchange, parse: Callable[[bytes, Mapping[str, str]], CallRequest]) -> int:

@@ -57,16 +57,21 @@ class KnownCall:
 
 
 def known_call(call: CallRecord | CallSketch, ids: PromptIds | None = None) -> KnownCall:
-    """What is remembered of a recorded call; `ids` is its prompt, where this process made it."""
+    """What is remembered of a recorded call; `ids` is its prompt, where this process made it.
+
+    What was forced belongs to what it said.
+    """
+    asked = len(call.prompt_ids) - 4 * call.forced
+    output = call.prompt_ids[asked:] + call.output_ids if call.forced else call.output_ids
     return KnownCall(
         call_id=call.call_id,
         session_id=call.session_id,
         group_id=call.group_id,
         digest=call.digest,
         num_messages=call.num_messages,
-        prompt=call.prompt_ids,
-        output=call.output_ids,
-        json=joined(ids.json, ids_json(unpack_ids(call.output_ids).tolist())) if ids else b"",
+        prompt=call.prompt_ids[:asked],
+        output=output,
+        json=joined(ids.json, ids_json(unpack_ids(output).tolist())) if ids else b"",
         last_turn_start=ids.tail_start if ids else 0,
     )
 

@@ -34,6 +34,7 @@ class CallSketch:
     output_ids: bytes
     digest: bytes
     num_messages: int
+    forced: int
     request_id: str | None
     request_hash: bytes
 
@@ -49,6 +50,7 @@ class _Frame(msgspec.Struct):
     output_ids: bytes = b""
     digest: bytes = b""
     num_messages: int = 0
+    forced: int = 0
     request_id: str | None = None
 
 

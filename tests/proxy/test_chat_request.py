@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weir.proxy.chat_request import parse
+from weir.proxy.dialect import ToolUse
 from weir.proxy.errors import BadRequest
 
 USER = [{"role": "user", "content": "Hi"}]
@@ -80,7 +81,7 @@ def test_messages_take_the_form_that_renderers_take() -> None:
         )
     )
     assert request.messages == [
-        {"role": "system", "content": "Be brief."},
+        {"role": "developer", "content": "Be brief."},
         {"role": "user", "content": "Add", "name": "ann"},
         {
             "role": "assistant",
@@ -99,9 +100,25 @@ def test_tool_choice_none_keeps_tool_calls_as_text(choice: str | None, expected:
     assert parse(body(tools=[TOOL], tool_choice=choice)).parses_tools is expected
 
 
+def test_wishes_beyond_the_messages_arrive() -> None:
+    request = parse(
+        body(
+            tools=[TOOL], tool_choice={"type": "function", "function": {"name": "add"}}, parallel_tool_calls=False, n=3
+        )
+    )
+    assert (request.tool_use, request.tool_named) == (ToolUse.REQUIRED, "add")
+    assert (request.parallel_tool_calls, request.num_answers) == (False, 3)
+    assert parse(body(tools=[TOOL], tool_choice="required")).tool_use is ToolUse.REQUIRED
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    asked = parse(body(response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}))
+    assert json.loads(asked.sampling.extra["json_schema"]) == schema
+    anything = parse(body(response_format={"type": "json_object"}))
+    assert json.loads(anything.sampling.extra["json_schema"]) == {"type": "object"}
+
+
 REFUSED: list[tuple[dict[str, Any], str | None]] = [
     ({"n": 0}, "n"),
-    ({"n": 2}, "n"),
+    ({"n": 129}, "n"),
     ({"n": True}, "n"),
     ({"n": 1.0}, "n"),
     ({"model": None}, "model"),
@@ -119,16 +136,22 @@ REFUSED: list[tuple[dict[str, Any], str | None]] = [
         "messages[0].content[0]",
     ),
     ({"messages": [{"role": "assistant", "tool_calls": [{"id": "a"}]}]}, "messages[0].tool_calls[0].function"),
-    ({"response_format": {"type": "json_object"}}, "response_format"),
+    ({"response_format": "json_object"}, "response_format"),
+    ({"response_format": {"type": "xml"}}, "response_format.type"),
+    ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
+    ({"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}}, "response_format.json_schema.schema"),
     ({"logit_bias": {"5": 1}}, "logit_bias"),
     ({"modalities": ["audio"]}, "modalities"),
-    ({"parallel_tool_calls": False}, "parallel_tool_calls"),
+    ({"parallel_tool_calls": "no"}, "parallel_tool_calls"),
     ({"top_logprobs": 3}, "top_logprobs"),
     ({"reasoning_effort": "low"}, "reasoning_effort"),
     ({"functions": [{}]}, "functions"),
     ({"no_such_field": 1}, "no_such_field"),
-    ({"tool_choice": "required", "tools": [TOOL]}, "tool_choice"),
-    ({"tool_choice": {"type": "function", "function": {"name": "add"}}, "tools": [TOOL]}, "tool_choice"),
+    ({"tool_choice": "required"}, "tool_choice"),
+    ({"tool_choice": "sometimes", "tools": [TOOL]}, "tool_choice"),
+    ({"tool_choice": {"type": "function"}, "tools": [TOOL]}, "tool_choice.function"),
+    ({"tool_choice": {"type": "function", "function": {"name": "sub"}}, "tools": [TOOL]}, "tool_choice"),
+    ({"tool_choice": {"type": "allowed_tools"}, "tools": [TOOL]}, "tool_choice"),
     ({"tools": [{"type": "code_interpreter"}]}, "tools[0]"),
     ({"tools": [{"type": "function", "function": {}}]}, "tools[0].function.name"),
     ({"stream": "yes"}, "stream"),

@@ -7,9 +7,12 @@ import pytest
 from support_families import FAMILIES, TOOLS, WITHOUT_THOUGHT, call_message, rendering_of, said, spelled_out
 
 from weir.proxy.canonical import extend
-from weir.proxy.dialect import Answer, CallRequest, Message
+from weir.proxy.dialect import Answer, CallRequest, Message, ToolUse
+from weir.proxy.errors import BadRequest
+from weir.proxy.families import family_of
 from weir.proxy.prompt_ids import ids_json, joined
 from weir.proxy.rendering import Rendering
+from weir.proxy.steering import steered
 from weir.proxy.stitch_memory import KnownCall, StitchMemory
 from weir.proxy.stitching import Prompt, plan_prompt
 from weir.store.records import Stitch, pack_ids, unpack_ids
@@ -127,3 +130,47 @@ def test_a_rewritten_history_says_so_and_where_it_differs(name: str) -> None:
     assert prompt.differs_at is not None
     assert ids_of(prompt)[: prompt.differs_at] == before[: prompt.differs_at]
     assert ids_of(prompt)[prompt.differs_at] != before[prompt.differs_at]
+
+
+@pytest.mark.parametrize("named", ["add", None])
+@pytest.mark.parametrize("name", [name for name in FAMILIES if family_of(name).call_opening])
+def test_a_forced_call_is_how_the_template_itself_writes_calls(name: str, named: str | None) -> None:
+    talk = Conversation(name, drops_reasoning=True)
+    talk.messages = user("Add, please.")
+    prompt = talk.rendering.render(talk.messages, TOOLS)
+    request = CallRequest(
+        model="weir", messages=talk.messages, tools=TOOLS, tool_use=ToolUse.REQUIRED, tool_named=named
+    )
+    forced = steered(talk.rendering, request, prompt).forced_ids
+    opening = (talk.rendering.family.call_opening or "") + ("add" + talk.rendering.family.name_end if named else "")
+    written = talk.rendering.tokenizer.decode(talk.output(call_message({"a": 1, "note": "x"})))
+    rest = written[written.index(opening) + len(opening) :]
+    output = talk.rendering.tokenizer.encode(rest)
+    answer = talk.rendering.parse(forced + output, prompt, TOOLS, True, "c")
+    assert [(call.name, json.loads(call.arguments)) for call in answer.tool_calls] == [("add", {"a": 1, "note": "x"})]
+    results: list[Message] = [{"role": "tool", "tool_call_id": answer.tool_calls[0].id, "name": "add", "content": "3"}]
+    assert talk.rendering.extension(prompt, forced + output, results, TOOLS) is not None
+
+
+@pytest.mark.parametrize("name", [name for name in FAMILIES if family_of(name).call_close])
+def test_an_answer_that_ends_with_its_first_call_is_continued_exactly(name: str) -> None:
+    talk = Conversation(name, drops_reasoning=True)
+    request = CallRequest(model="weir", messages=user("Hi"), tools=TOOLS, parallel_tool_calls=False)
+    close = steered(talk.rendering, request, []).stop_ids[-1]
+    output = talk.output(call_message({"a": 1, "note": "x"}))
+    _, answer = talk.turn(user("Add."), output[: output.index(close) + 1])
+    assert [call.name for call in answer.tool_calls] == ["add"]
+    before = talk.exact
+    prompt, _ = talk.turn(
+        [{"role": "tool", "tool_call_id": answer.tool_calls[0].id, "name": "add", "content": "3"}], assistant("Done.")
+    )
+    assert (prompt.stitch, ids_of(prompt)[: len(before)]) == (Stitch.BRIDGED, before)
+
+
+@pytest.mark.parametrize("name", [name for name in FAMILIES if not family_of(name).call_opening])
+def test_a_family_that_cannot_be_forced_refuses_by_name(name: str) -> None:
+    rendering = rendering_of(name)
+    request = CallRequest(model="weir", messages=user("Hi"), tools=TOOLS, tool_use=ToolUse.REQUIRED)
+    with pytest.raises(BadRequest) as caught:
+        steered(rendering, request, rendering.render(request.messages, TOOLS))
+    assert caught.value.param == "tool_choice"
