@@ -121,6 +121,7 @@ class Usage:
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int
+    reasoning_tokens: int = 0  # of the completion tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,4 +210,5 @@ def total_usage(finished: Sequence[Finished], num_answers: int) -> Usage:
         prompt_tokens=sum(one.usage.prompt_tokens for one in prompts),
         completion_tokens=sum(one.usage.completion_tokens for one in finished),
         cached_tokens=sum(one.usage.cached_tokens for one in prompts),
+        reasoning_tokens=sum(one.usage.reasoning_tokens for one in finished),
     )

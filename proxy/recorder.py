@@ -75,7 +75,7 @@ class Recorder:
             call_id=call.call_id,
             answer=answer,
             reason=reason.value,
-            usage=self.usage(call),
+            usage=self.usage(call, self._rendering.num_reasoning(capture.ids, answer)),
             logprobs=self.logprobs(call, 0),
             stop_string=stop,
         )
@@ -86,12 +86,13 @@ class Recorder:
             if not call.recorded:
                 await self._cut(call, reason, error)
 
-    def usage(self, call: Call) -> Usage:
+    def usage(self, call: Call, num_reasoning: int = 0) -> Usage:
         """Token counts of a call so far."""
         return Usage(
             prompt_tokens=len(call.prompt.ids) + len(call.forced_ids),
             completion_tokens=len(call.capture.ids),
             cached_tokens=call.capture.cached_tokens,
+            reasoning_tokens=num_reasoning,
         )
 
     def logprobs(self, call: Call, start: int) -> list[TokenLogprob] | None:

@@ -158,6 +158,16 @@ class Rendering:
             calls_are_text=self.family.calls_are_text and parse_tools,
         )
 
+    def num_reasoning(self, output_ids: list[int], answer: Answer) -> int:
+        """How many output tokens are reasoning, its closing mark with it; counted anew where no one token closes it."""
+        if not answer.reasoning:
+            return 0
+        close = self._id(self.family.think_marks[1]) if self.family.think_marks is not None else None
+        if close is not None and close in output_ids:
+            return output_ids.index(close) + 1
+        says_nothing_else = not answer.content and not answer.tool_calls
+        return len(output_ids) if says_nothing_else else len(self.tokenizer.encode(answer.reasoning))
+
     def _content(self, parsed: ParsedResponse) -> str:
         content: str = parsed.content
         return content.strip() if self.family.strips_content else content

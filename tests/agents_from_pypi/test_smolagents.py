@@ -6,10 +6,11 @@ that its rewritten turns still start with the exact ids; a ToolCallingAgent's en
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
-from smolagents import AgentGenerationError, CodeAgent, OpenAIModel, Tool, ToolCallingAgent
+from smolagents import CodeAgent, OpenAIModel, Tool, ToolCallingAgent
+from support_model import make_tokenizer
 
 CODE_END = "</code>"
 FIRST = "Thought: I add two numbers.\n<code>\ntotal = add(a=2, b=3)\nprint(total)\n</code>"
@@ -111,26 +112,26 @@ def test_two_sessions_of_a_group_start_from_one_prompt_and_stay_apart(theatre: A
     assert one == other
 
 
-class Refusal(Protocol):
-    status_code: int
-    body: dict[str, Any]
-
-
-def test_a_tool_calling_agent_learns_that_the_model_cannot_be_forced(theatre: Any) -> None:
-    theatre.play()
-    model = OpenAIModel("weir", api_base=theatre.url("/s/forced/v1"), api_key="agent")
-    agent = ToolCallingAgent(tools=[Add()], model=model, verbosity_level=0)
-    with pytest.raises(AgentGenerationError) as raised:
-        agent.run(TASK)
-    refusal: Refusal = raised.value.__cause__  # type: ignore[assignment]
-    assert (refusal.status_code, refusal.body["param"], refusal.body["code"]) == (
-        400,
-        "tool_choice",
-        "unsupported_parameter",
+def test_a_tool_calling_agent_is_given_the_calls_that_it_demands(theatre: Any) -> None:
+    opening = '<tool_call>\n{"name": "'
+    answers = theatre.play(
+        'add", "arguments": {"a": 5, "b": 10}}\n</tool_call>',
+        'final_answer", "arguments": {"answer": 15}}\n</tool_call>',
     )
-    assert 'send "auto" or "none"' in refusal.body["message"]
-    assert theatre.engine.requests == []
-    assert theatre.column("SELECT call_id FROM calls WHERE session_id = 'forced'") == []
+    model = OpenAIModel("weir", api_base=theatre.url("/s/demanded/v1"), api_key="agent")
+    add = Add()
+    assert ToolCallingAgent(tools=[add], model=model, verbosity_level=0).run(TASK) == 15
+
+    assert add.asked == [(5, 10)]
+    theatre.hold_answers("demanded", answers)
+    # What the model was made to begin with is prompt: no token of it counts as sampled.
+    query = "SELECT forced_tokens FROM calls WHERE session_id = 'demanded'"
+    num_forced = len(make_tokenizer(512).encode(opening, add_special_tokens=False))
+    assert theatre.column(query) == [num_forced, num_forced]
+    for body in theatre.engine.requests:
+        assert make_tokenizer(512).decode(body["input_ids"]).endswith(f"<|im_start|>assistant\n{opening}")
+    query = "SELECT tool_calls ->> '$[0].function.name' FROM calls WHERE session_id = 'demanded' ORDER BY started_us"
+    assert theatre.column(query) == ["add", "final_answer"]
 
 
 def test_a_tool_calling_agent_that_asks_for_auto_calls_tools_and_its_rewriting_is_told(theatre: Any) -> None:

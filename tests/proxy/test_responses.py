@@ -70,7 +70,7 @@ def test_a_response_has_the_form_of_openai_and_repeats_what_was_asked(way: Way) 
         "input_tokens": num_prompt,
         "input_tokens_details": {"cached_tokens": 3, "cache_write_tokens": 0},
         "output_tokens": num_output,
-        "output_tokens_details": {"reasoning_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": len(ids_of(THINK.rstrip())) - 1},
         "total_tokens": num_prompt + num_output,
     }
     assert (record.dialect, record.session_source, record.agent_ids) == (
