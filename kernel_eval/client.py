@@ -102,7 +102,7 @@ class KernelEvalClient:
             seed_num=seed,
             num_correct_trials=num_correct_trials,
             backend=task.backend,
-            relax_rules=task.relax_rules,
+            relax_rules=tuple(task.relax_rules),
             use_cache=use_cache,
         )
         body = msgspec.json.encode(request)

@@ -91,7 +91,7 @@ class KernelTask(msgspec.Struct, frozen=True, kw_only=True):
     backend: Literal["triton", "cuda"] = "triton"
     split: Literal["train", "heldout"] = "train"
     family: str = ""
-    relax_rules: tuple[str, ...] = ()  # rules that candidates for this task may break
+    relax_rules: list[str] = []  # rules that candidates for this task may break; a list, as it comes from JSON
 
 
 class EvalRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -57,6 +57,7 @@ def _page(store: StoreConfig, db: duckdb.DuckDBPyConnection) -> str:
     sections = [
         ("Reward and correctness by weight version", _reward_by_version(db)),
         ("Why answers failed, by weight version", _faults_by_version(db)),
+        ("Solved tasks", _solved(db)),
         ("Seconds in each phase of a round", _phases(db)),
         ("Weight versions within one call", _versions_within_a_call(db)),
         ("The latest rounds", _rounds_table(db)),
@@ -116,6 +117,26 @@ def _shares(counts: dict[str, int], named: list[str]) -> dict[str, float]:
     shares = {fault: counts.get(fault, 0) / total for fault in named}
     other = sum(count for fault, count in counts.items() if fault and fault not in named)
     return shares | ({"other": other / total} if other else {})
+
+
+def _solved(db: duckdb.DuckDBPyConnection) -> str:
+    """pass@k, compile@k, fast_p, and how speedups are spread where they were measured."""
+    chances = "".join(
+        f"<tr><td>{k}</td><td>{passes:.3f}</td><td>{compiles:.3f}</td><td>{groups:,}</td></tr>"
+        for k, groups, passes, compiles in _rows(db, "select * from pass_at_k")
+    )
+    shares = "".join(
+        f"<tr><td>{p:g}</td><td>{share:.3f}</td></tr>" for p, _, share in _rows(db, "select * from fast_p")
+    )
+    if not chances:
+        return "<p>Nothing was judged.</p>"
+    spread = _rows(db, "select count(*), avg(log2(speedup)), median(log2(speedup)) from evaluations where speedup > 0")
+    measured, mean, median = spread[0]
+    speeds = f"<p>{measured:,} speedups: log2 mean {mean:.2f}, median {median:.2f}.</p>" if measured else ""
+    return (
+        f"<table><tr><th>k</th><th>pass@k</th><th>compile@k</th><th>groups</th></tr>{chances}</table>"
+        f"<table><tr><th>p</th><th>fast_p</th></tr>{shares}</table>{speeds}"
+    )
 
 
 def _phases(db: duckdb.DuckDBPyConnection) -> str:

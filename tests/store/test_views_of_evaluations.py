@@ -1,0 +1,50 @@
+"""pass@k, compile@k, fast_p and speedups from evaluations in a catalog, against figures by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from weir.store.catalog import Catalog
+from weir.store.catalog_rows import EvaluationRow
+from weir.store.config import StoreConfig
+from weir.store.reader import connect
+
+
+def evaluation(group: str, index: int, *, compiled: bool, speedup: float | None, correct: bool) -> EvaluationRow:
+    return EvaluationRow(
+        call_id=f"{group}{index}",
+        session_id=f"{group}{index}",
+        group_id=group,
+        round_id=1,
+        content_hash="h",
+        compiled=compiled,
+        correct=correct,
+        fault=None if correct else "output_mismatch",
+        raw_reward=1.0,
+        result={"details": {} if speedup is None else {"timing": {"speedup": speedup}}},
+        created_us=1,
+    )
+
+
+def test_chances_and_speeds_are_those_of_the_papers(config: StoreConfig) -> None:
+    rows = [
+        evaluation("a", 0, compiled=True, correct=True, speedup=2.0),
+        evaluation("a", 1, compiled=True, correct=False, speedup=None),
+        evaluation("a", 2, compiled=True, correct=False, speedup=None),
+        evaluation("a", 3, compiled=False, correct=False, speedup=None),
+        evaluation("b", 0, compiled=True, correct=True, speedup=0.5),
+        evaluation("b", 1, compiled=False, correct=False, speedup=None),
+        evaluation("c", 0, compiled=False, correct=False, speedup=None),
+    ]
+    catalog = Catalog.open(config)
+    catalog.add_evaluations(rows)
+    catalog.close()
+    db = connect(config)
+    chances = db.sql("select * from pass_at_k").fetchall()
+    assert [row[:2] for row in chances] == [(1, 3), (2, 2), (4, 1)]
+    assert [row[2] for row in chances] == pytest.approx([(0.25 + 0.5 + 0.0) / 3, (0.5 + 1.0) / 2, 1.0])
+    assert [row[3] for row in chances] == pytest.approx([(0.75 + 0.5 + 0.0) / 3, 1.0, 1.0])
+    fast = {float(p): share for p, _, share in db.sql("select * from fast_p").fetchall()}
+    assert fast == pytest.approx({0.0: 2 / 3, 0.5: 1 / 3, 0.8: 1 / 3, 1.0: 1 / 3, 1.5: 1 / 3, 2.0: 0.0})
+    ((round_id, measured, mean, deviation, quantiles),) = db.sql("select * from speedups").fetchall()
+    assert (round_id, measured, mean, deviation, quantiles[2]) == (1, 2, 0.0, 1.0, 0.0)
