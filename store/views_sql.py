@@ -101,9 +101,9 @@ _SPEEDUPS = """
 SELECT
     coalesce(round_id, 0) AS round_id,
     count(*) AS num_measured,
-    avg(log2(speedup)) AS log2_mean,
-    stddev_pop(log2(speedup)) AS log2_std,
-    quantile_cont(log2(speedup), [0.05, 0.25, 0.5, 0.75, 0.95]) AS log2_quantiles
+    avg(log2(speedup)) AS log_mean,
+    stddev_pop(log2(speedup)) AS log_std,
+    quantile_cont(log2(speedup), [0.05, 0.25, 0.5, 0.75, 0.95]) AS log_quantiles
 FROM evaluations WHERE correct AND speedup > 0 GROUP BY 1
 """
 
