@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from weir.store.labels_sql import LABELS
+
 _CALLS = """
 SELECT
     call_id, session_id, group_id, session_source, dialect, level, model, stream,
@@ -33,8 +35,9 @@ SELECT
     user_agent, engine_rids, error,
     request_id, coalesce(choice, 0) AS choice,
     cached_tokens, num_messages, retry_count, coalesce(forced, 0) AS forced_tokens,
-    lower(hex(digest)) AS digest
-FROM stored.calls
+    lower(hex(digest)) AS digest,
+    label, rule AS label_rule, linked_call
+FROM stored.calls LEFT JOIN labels USING (call_id)
 """
 
 _TOKENS = """
@@ -238,6 +241,7 @@ FROM stored.versions
 """
 
 VIEWS: dict[str, str] = {
+    "labels": LABELS,
     "calls": _CALLS,
     "tokens": _TOKENS,
     "rewards": _REWARDS,

@@ -1,0 +1,90 @@
+"""The text of the view `labels`: what a call is for, where that can be told from what was recorded, and by which rule.
+
+A label never changes what a call is in the tree, and nothing is left out because of it. A call that no rule fits has no
+label. The first rule that fits decides:
+
+retry       same_prompt               the same prompt as an earlier call of its session (role retry or duplicate)
+compaction  stitched_as_compacted     the proxy saw a shorter history in place of its session's
+compaction  shorter_history           a later root with the instructions and tools of earlier calls, and fewer messages
+title       asks_for_title            no tools, no turn after it, at most 64 tokens; it is told of a "title"
+summary     asks_for_summary          no turn after it and no tool call; its last message asks for a summary
+rewrite     stitched_as_rewritten     the proxy saw a history that its session did not have
+sub_agent   other_instructions        a later root of the session with other instructions or tools than the first
+"""
+
+from __future__ import annotations
+
+LABELS = r"""
+WITH said AS (
+    SELECT
+        call_id, session_id, parent_call, role, stitch, stitch_call, twin_of, root_call, started_us, finished_us,
+        num_messages, num_output_tokens,
+        json_extract(decode(answer), '$.tool_calls') IS NOT NULL AS calls_tools,
+        coalesce(json_array_length(body, '$.tools'), 0) AS num_tools,
+        coalesce(CAST(json_extract(body, '$.tools') AS VARCHAR), '[]') AS tools,
+        coalesce(
+            CAST(json_extract(body, '$.system') AS VARCHAR), CAST(json_extract(body, '$.instructions') AS VARCHAR),
+            CASE WHEN json_extract_string(body, '$.messages[0].role') IN ('system', 'developer')
+                 THEN CAST(json_extract(body, '$.messages[0].content') AS VARCHAR) END,
+            ''
+        ) AS instructions,
+        coalesce(
+            CAST(json_extract(body, '$.messages[#-1].content') AS VARCHAR),
+            CAST(json_extract(body, '$.input[#-1].content') AS VARCHAR), CAST(json_extract(body, '$.input') AS VARCHAR),
+            ''
+        ) AS question
+    FROM (SELECT *, TRY(CAST(decode(request) AS JSON)) AS body FROM stored.calls)
+),
+placed AS (
+    SELECT
+        *,
+        count(*) OVER (PARTITION BY session_id) > 1 AS has_company,
+        first_value(instructions) OVER of_session AS main_instructions,
+        first_value(tools) OVER of_session AS main_tools,
+        first_value(call_id) OVER of_session AS main_root,
+        max(num_messages) OVER (
+            PARTITION BY session_id, instructions, tools ORDER BY started_us, call_id
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ) AS most_messages,
+        EXISTS (SELECT 1 FROM stored.calls k WHERE k.parent_call = said.call_id AND k.session_id = said.session_id)
+            AS goes_on
+    FROM said
+    WINDOW of_session AS (PARTITION BY session_id ORDER BY role <> 'root', started_us, call_id)
+),
+ruled AS (
+    SELECT
+        *,
+        CASE
+            WHEN role IN ('retry', 'duplicate') THEN 'same_prompt'
+            WHEN stitch = 'compacted' THEN 'stitched_as_compacted'
+            WHEN is_later_root AND num_messages < most_messages THEN 'shorter_history'
+            WHEN has_company AND NOT goes_on AND num_tools = 0 AND num_output_tokens <= 64
+                AND regexp_matches(instructions || question, '(?i)\btitle\b') THEN 'asks_for_title'
+            WHEN has_company AND NOT goes_on AND NOT calls_tools
+                AND regexp_matches(question, '(?i)\bsummar(y|i[sz]e)') THEN 'asks_for_summary'
+            WHEN stitch = 'history_rewritten' THEN 'stitched_as_rewritten'
+            WHEN is_later_root AND (instructions <> main_instructions OR tools <> main_tools) THEN 'other_instructions'
+        END AS rule
+    FROM (SELECT *, role = 'root' AND call_id <> main_root AS is_later_root FROM placed)
+)
+SELECT
+    r.call_id,
+    CASE any_value(rule)
+        WHEN 'same_prompt' THEN 'retry'
+        WHEN 'stitched_as_compacted' THEN 'compaction'
+        WHEN 'shorter_history' THEN 'compaction'
+        WHEN 'asks_for_title' THEN 'title'
+        WHEN 'asks_for_summary' THEN 'summary'
+        WHEN 'stitched_as_rewritten' THEN 'rewrite'
+        WHEN 'other_instructions' THEN 'sub_agent'
+    END AS label,
+    any_value(rule) AS rule,
+    coalesce(
+        any_value(r.twin_of), any_value(r.stitch_call), arg_max(b.call_id, (b.finished_us, b.call_id))
+    ) AS linked_call
+FROM ruled r
+LEFT JOIN stored.calls b
+    ON b.session_id = r.session_id AND b.root_call <> r.root_call AND b.finished_us <= r.started_us AND r.is_later_root
+WHERE rule IS NOT NULL
+GROUP BY r.call_id
+"""
