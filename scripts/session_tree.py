@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import datetime
-from collections import defaultdict
+from collections import defaultdict, deque
 from typing import TYPE_CHECKING, Any
 
-from weir.scripts.query_output import FILE_WIDTH, printable
+from weir.scripts.call_text import call_text, console_for_text, plain
 from weir.store.errors import SessionUnknown
 
 if TYPE_CHECKING:
     import duckdb
     from rich.tree import Tree
 
-LINE_CHARACTERS = 72
 MANY = 20  # ids listed where a prefix fits several
 
 _SESSIONS = """
@@ -28,19 +27,19 @@ WITH judged AS (
 ), rewarded AS (
     SELECT call_id, arg_max(value, created_at) AS value FROM rewards WHERE call_id IS NOT NULL GROUP BY call_id
 )
-SELECT c.call_id, c.session_id, c.parent_call, c.role, c.finish, c.level, c.ambiguous, c.stitch, c.error,
-    c.num_prompt_tokens, c.num_new_tokens, c.num_output_tokens, c.spans, c.text,
+SELECT c.call_id, c.session_id, c.parent_call, c.role, c.finish, c.level, c.ambiguous, c.error,
+    c.stitch, c.stitch_call, c.stitch_differs_at, c.label, c.label_rule, c.linked_call, c.retry_count,
+    c.num_prompt_tokens, c.num_new_tokens, c.cached_tokens, c.num_output_tokens, c.spans, c.held_ms,
+    CAST(c.request AS VARCHAR) AS request, CAST(c.answer AS VARCHAR) AS answer,
     coalesce(r.value, j.raw_reward) AS reward, j.fault
 FROM calls c LEFT JOIN judged j USING (call_id) LEFT JOIN rewarded r USING (call_id)
 WHERE c.session_id IN (SELECT unnest($1)) ORDER BY c.started_us, c.call_id
 """
-_COLOURS = {"stop": "green", "length": "yellow", "abort": "red", "disconnect": "red", "error": "red"}
 
 
 def print_sessions(connection: duckdb.DuckDBPyConnection, group: str | None, limit: int) -> None:
     """One line a session, the latest first."""
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
@@ -59,23 +58,16 @@ def print_sessions(connection: duckdb.DuckDBPyConnection, group: str | None, lim
             _version_range(row["version_min"], row["version_max"]),
             _age(row["started_at"]),
         )
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=FILE_WIDTH)
-    console.print(table)
+    console_for_text().print(table)
 
 
 def print_trees(connection: duckdb.DuckDBPyConnection, name: str, whole_text: bool) -> None:
     """The trees of the sessions that a session's or group's id, or its beginning, names. Raises SessionUnknown."""
-    from rich.console import Console
-
     sessions = _named_sessions(connection, name)
     calls: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for call in _rows(connection, _CALLS, [[session["session_id"] for session in sessions]]):
         calls[call["session_id"]].append(call)
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=FILE_WIDTH)
+    console = console_for_text()
     for session in sessions:
         console.print(_session_tree(session, calls[session["session_id"]], whole_text))
 
@@ -100,52 +92,23 @@ def _session_tree(session: dict[str, Any], calls: list[dict[str, Any]], whole_te
     reward = "" if session["reward"] is None else f"  reward {session['reward']:.3g}"
     status = session["status"] or "seen"
     tree = Tree(
-        f"[bold]{_plain(session['session_id'])}[/]  group {_plain(session['group_id'])}  {status}  "
+        f"[bold]{plain(session['session_id'])}[/]  group {plain(session['group_id'])}  {status}  "
         f"{session['num_calls']} calls{reward}",
         highlight=False,
     )
-    nodes: dict[str, Tree] = {}
-    # By depth of recording: parents of the same session come before their children, whatever the clocks said.
-    waiting = list(calls)
     own = {call["call_id"] for call in calls}
-    while waiting:
-        later = []
-        for call in waiting:
-            parent = call["parent_call"]
-            if parent in own and parent not in nodes:
-                later.append(call)
-                continue
-            nodes[call["call_id"]] = nodes.get(parent, tree).add(_call_line(call, parent not in own, whole_text))
-        waiting = later
+    children: dict[str | None, list[dict[str, Any]]] = defaultdict(list)
+    for call in calls:
+        children[call["parent_call"] if call["parent_call"] in own else None].append(call)
+    todo = deque((call, tree) for call in children[None])
+    while todo:
+        call, line = todo.popleft()
+        is_head = call["role"] != "turn" or call["parent_call"] not in own
+        node = line.add(call_text(call, is_head, whole_text))
+        for child in children[call["call_id"]]:
+            # A turn stands below the turn before it, so that a conversation is a list; what branches off is indented.
+            todo.append((child, line if child["role"] == "turn" and not is_head else node))
     return tree
-
-
-def _call_line(call: dict[str, Any], is_top: bool, whole_text: bool) -> str:
-    colour = _COLOURS.get(call["finish"], "white")
-    parts = [
-        f"[bold]{call['role']}[/] [{colour}]{call['finish']}[/]",
-        f"{call['num_prompt_tokens']:,} (+{call['num_new_tokens']:,}) → {call['num_output_tokens']:,} tokens",
-        f"[cyan]{_spans(call['spans'])}[/]",
-    ]
-    if call["reward"] is not None:
-        parts.append(f"reward {call['reward']:.3g}")
-    parts += [f"[red]{_plain(call[name])}[/]" for name in ("fault", "error") if call[name]]
-    if call["ambiguous"]:
-        parts.append("[yellow]ambiguous parent[/]")
-    if is_top and call["parent_call"] is not None:
-        parts.append(f"continues {call['parent_call']} of another session")
-    if call["level"] != "tokens":
-        parts.append(f"level {call['level']}")
-    text = call["text"] or ""
-    shown = text if whole_text else next((line for line in text.splitlines() if line.strip()), "")[:LINE_CHARACTERS]
-    return "  ".join(parts) + f"  [dim]{call['call_id']}[/]" + (f"\n{_plain(shown)}" if shown else "")
-
-
-def _spans(spans: list[dict[str, Any]]) -> str:
-    """The weight versions of a call: `v3`, or `v3:0-17 v4:17-40` where it spans several."""
-    if len(spans) == 1:
-        return f"v{_plain(spans[0]['label'])}"
-    return " ".join(f"v{_plain(span['label'])}:{span['start']}-{span['end']}" for span in spans)
 
 
 def _version_range(low: int | None, high: int | None) -> str:
@@ -162,12 +125,6 @@ def _age(at: datetime.datetime | None) -> str:
         if seconds >= length:
             return f"{seconds / length:.0f} {unit}"
     return f"{max(seconds, 0):.0f} s"
-
-
-def _plain(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(printable(text))
 
 
 def _rows(connection: duckdb.DuckDBPyConnection, query: str, values: list[Any]) -> list[dict[str, Any]]:

@@ -36,7 +36,8 @@ def sql(
 ) -> None:
     """Ask the store in SQL.
 
-    DuckDB's SQL, over the views calls, tokens, sessions, branches, groups, rewards, evaluations, rounds and versions.
+    DuckDB's SQL, over the views calls, labels, tokens, sessions, branches, groups, rewards, evaluations, rounds and
+    versions.
     """
     from weir.scripts.query_output import print_answer
     from weir.store.reader import connect
@@ -68,17 +69,31 @@ def sessions(
 
 
 def show(
-    name: Annotated[str, typer.Argument(metavar="ID", help="A session or group, or the beginning of its id.")],
-    text: Annotated[bool, typer.Option("--text", help="Print every answer whole.")] = False,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="A session or group, or the beginning of its id.")
+    ] = None,
+    call: Annotated[str | None, typer.Option(help="One call instead, by its id: all of it.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="Print every message and answer whole.")] = False,
+    tokens: Annotated[bool, typer.Option("--tokens", help="With --call: its tokens and their logprobs.")] = False,
     root: RootOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Show a session's calls as a tree, or all sessions of a group."""
+    """Show a session's calls as a tree, or all sessions of a group, or one call.
+
+    Turns stand below each other; what branches off (retries, forks) is indented; sub-agents and compactions are
+    trees of their own.
+    """
+    from weir.scripts.call_view import print_call
     from weir.scripts.session_tree import print_trees
     from weir.store.reader import connect
 
+    if (name is None) == (call is None):
+        raise UsageError("name a session or group, or a call by --call; `weir sessions` lists sessions")
     with connect(existing_store(root, config)) as connection:
-        print_trees(connection, name, whole_text=text)
+        if call is not None:
+            print_call(connection, call, with_tokens=tokens)
+        elif name is not None:
+            print_trees(connection, name, whole_text=full)
 
 
 def store_status(root: RootOption = None, config: ConfigOption = None) -> None:

@@ -9,6 +9,7 @@ StoreError
 ├── StoreCorrupt       stored bytes do not match their own hashes
 ├── CompactionRunning  another process compacts this store
 ├── SessionUnknown     no session of that name was registered or recorded
+├── CallUnknown        no call, or several, have this id or begin with it
 ├── SessionConflict    the session or group is there already, and is different
 ├── RewardConflict     the idempotency key holds another reward
 ├── KeyConflict        an access key of that name is there already
@@ -60,6 +61,12 @@ class CompactionRunning(StoreError):
 
 class SessionUnknown(StoreError):
     """There is no such session."""
+
+    exit_code = 2
+
+
+class CallUnknown(StoreError):
+    """There is no such call, or more than one."""
 
     exit_code = 2
 

@@ -27,6 +27,13 @@ def called(arguments: str, identifier: str = "c1") -> list[dict[str, Any]]:
             assistant("", tool_calls=called('{"a":1,"b":2}')),
             assistant(None, tool_calls=called('{"b": 2, "a": 1}', "x")),
         ),
+        (assistant("Hi", name="coder"), assistant("Hi")),
+        (assistant("", tool_calls=called('{"a":1.0,"b":[2.0]}')), assistant("", tool_calls=called('{"a":1,"b":[2]}'))),
+        (assistant("", tool_calls=called("")), assistant("", tool_calls=called("{}"))),
+        (
+            {"role": "tool", "content": "3", "tool_call_id": "a", "name": "add"},
+            {"role": "tool", "content": "3", "tool_call_id": "a"},
+        ),
         ({"role": "tool", "content": "3", "tool_call_id": "a"}, {"role": "tool", "content": "3", "tool_call_id": "b"}),
     ],
 )
@@ -42,11 +49,17 @@ def test_what_agents_change_without_meaning_it_does_not_count(one: dict[str, Any
         (assistant("", tool_calls=called('{"a":1}')), assistant("", tool_calls=called('{"a":2}'))),
         (assistant("", tool_calls=called("{}")), assistant("")),
         (assistant("", tool_calls=called("not json")), assistant("", tool_calls=called("not  json"))),
+        ({"role": "user", "content": "a", "name": "Eve"}, {"role": "user", "content": "a", "name": "Bob"}),
         ({"role": "user", "content": "a "}, {"role": "user", "content": "a"}),
     ],
 )
 def test_what_a_model_would_be_told_differently_counts(one: dict[str, Any], other: dict[str, Any]) -> None:
     assert chain(None, [one]) != chain(None, [other])
+
+
+def test_an_answer_with_nothing_in_it_may_be_left_out_of_the_history() -> None:
+    user = {"role": "user", "content": "Hi"}
+    assert chain(None, [user, assistant("", reasoning_content="hm"), user])[-1] == chain(None, [user, user])[-1]
 
 
 def test_a_chain_grows_by_one_digest_a_message_and_starts_from_the_tools() -> None:

@@ -186,6 +186,50 @@ def test_another_system_prompt_or_other_tools_are_a_new_root(way: Way, change: s
     assert second.session_id != first.session_id
 
 
+def test_an_empty_answer_that_the_agent_leaves_out_is_still_gone_on_from(way: Way) -> None:
+    way.say("<think>\nOnly thoughts", "Two.")
+    messages: list[Any] = [{"role": "user", "content": "Hi"}]
+    assert not ask(way, messages).get("content")
+    ask(way, [*messages, {"role": "user", "content": "And?"}])
+    assert_exact_turns(way.proxy.records())
+
+
+def test_an_empty_answer_that_is_asked_for_again_is_a_new_root(way: Way) -> None:
+    way.say("", "Two.")
+    for _ in range(2):
+        ask(way, [{"role": "user", "content": "Hi"}])
+    first, second = way.proxy.records()
+    assert (second.stitch, second.prompt_ids) == (Stitch.NEW_ROOT, first.prompt_ids)
+
+
+@pytest.mark.parametrize("with_answer", [False, True])
+def test_a_history_that_the_agent_makes_shorter_is_compacted(way: Way, with_answer: bool) -> None:
+    way.say("One.", "Two.", "Three.")
+    messages: list[Any] = [{"role": "system", "content": "Be brief."}]
+    for turn in range(2):
+        messages.append({"role": "user", "content": f"Turn {turn}"})
+        messages.append(ask(way, messages, path="/s/mine/v1"))
+    kept = [messages[0], {"role": "user", "content": "So far: one, two."}]
+    kept += [{"role": "assistant", "content": "I see."}] if with_answer else []
+    ask(way, [*kept, {"role": "user", "content": "Go on"}] if with_answer else kept, path="/s/mine/v1")
+    _, second, third = way.proxy.records()
+    reason = Stitch.HISTORY_REWRITTEN if with_answer else Stitch.COMPACTED
+    assert (third.stitch, third.session_id) == (reason, "mine"), "with the answer it is as long as what it replaces"
+    same = text_of(unpack_ids(third.prompt_ids).tolist()[: third.stitch_differs_at])
+    assert same.startswith("<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n")
+    assert third.stitch_call == second.call_id
+
+
+def test_a_sub_agent_and_a_fresh_start_in_the_same_session_are_new_roots(way: Way) -> None:
+    way.say("One.", "Two.", "Three.", "Four.")
+    messages: list[Any] = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
+    first = ask(way, messages, path="/s/mine/v1")
+    ask(way, [*messages, first, {"role": "user", "content": "And?"}], path="/s/mine/v1")
+    ask(way, [{"role": "system", "content": "You search."}, messages[1]], path="/s/mine/v1")
+    ask(way, messages, path="/s/mine/v1")
+    assert [record.stitch for record in way.proxy.records()] == ["new_root", "bridged", "new_root", "new_root"]
+
+
 def test_a_template_that_drops_old_reasoning_is_named_as_the_cause(open_way: Callable[..., Way]) -> None:
     way = open_way(keep_reasoning=False)
     way.say("<think>\nHm.\n</think>\n\nOne.", "Two.")

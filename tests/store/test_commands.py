@@ -80,7 +80,7 @@ def test_what_a_model_wrote_does_not_reach_the_terminal_as_an_escape_sequence(
 ) -> None:
     record([make_call("a", [1], [2], session_id="s", text="\x1b[2Jclean\x07")])
     root = ["--root", str(config.root)]
-    for words in (["sql", "SELECT text FROM calls"], ["show", "s", "--text"]):
+    for words in (["sql", "SELECT text FROM calls"], ["show", "s", "--full"]):
         out = weir(tmp_path, *words, *root)[1]
         assert "\ufffd[2Jclean\ufffd" in out and "\x1b" not in out and "\x07" not in out
 
@@ -133,12 +133,13 @@ def test_show_draws_the_tree_of_a_session_or_group(tmp_path: Path, filled: list[
     assert out.splitlines() == [
         "s-1  group g  running  2 calls  reward 0.25",
         "└── root stop  1 (+1) → 2 tokens  v1:0-1 v2:1-2  reward 0.25  a",
-        "    one [line]",
+        "    user   prompt of a",
+        "    says   one [line] and another",
         "    └── turn stop  4 (+1) → 1 tokens  v0  b",
+        "        user   prompt of b",
     ]
-    assert "    │   and another" in weir(tmp_path, "show", "s-1", "--text", *filled)[1].replace(
-        "    and", "    │   and"
-    )
+    full = weir(tmp_path, "show", "s-1", "--full", *filled)[1]
+    assert "    says   one [line]\n" in full.replace("│", " ") and "           and another\n" in full.replace("│", " ")
     whole_group = weir(tmp_path, "show", "g", *filled)[1]
     assert [line.split()[0] for line in whole_group.splitlines() if line.startswith("s-")] == ["s-1", "s-2"]
     status, _, err = weir(tmp_path, "show", "s", *filled)

@@ -1,0 +1,102 @@
+"""What a recorded request told the model, as lines for people, whatever dialect it came in.
+
+Reads chat completions, Responses, Messages and completions bodies leniently: a body that was refused is shown as far as
+it can be read. Pure. Not here: how lines look (session_tree.py, call_view.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One thing that somebody said: `who` is system, user, tool, thinks, says or calls."""
+
+    who: str
+    text: str
+
+
+def told(request: Any) -> list[Line]:
+    """All that a request's body says, in order."""
+    body = request if isinstance(request, dict) else {}
+    lines = [Line("system", _text(body[name])) for name in ("system", "instructions") if body.get(name)]
+    for name in ("messages", "input", "prompt"):
+        given = body.get(name)
+        if isinstance(given, list) and all(isinstance(item, dict) for item in given):
+            lines += [line for item in given for line in _item(item)]
+        elif given is not None:
+            lines.append(Line("user", given if isinstance(given, str) else json.dumps(given)))
+    return lines
+
+
+def new_lines(request: Any) -> list[Line]:
+    """What came after the last answer in a request's history: new questions and results of tools."""
+    lines = told(request)
+    last = max((i for i, line in enumerate(lines) if line.who in ("thinks", "says", "calls")), default=-1)
+    return lines[last + 1 :]
+
+
+def answered(answer: Any) -> list[Line]:
+    """What a recorded answer says."""
+    return list(_item(answer)) if isinstance(answer, dict) else []
+
+
+def tools_of(request: Any) -> list[Line]:
+    """The tools of a request: name, and what it is said to do."""
+    tools = request.get("tools") if isinstance(request, dict) else None
+    given = [tool.get("function", tool) for tool in tools or () if isinstance(tool, dict)]
+    return [Line(str(tool.get("name", tool.get("type"))), str(tool.get("description") or "")) for tool in given]
+
+
+def _item(item: dict[str, Any]) -> Iterator[Line]:
+    """A message, or an item of a Responses input."""
+    kind, role = item.get("type"), item.get("role")
+    if kind == "function_call":
+        yield Line("calls", f"{item.get('name')} {item.get('arguments')}")
+    elif kind == "function_call_output":
+        yield Line("tool", _text(item.get("output")))
+    elif kind == "reasoning":
+        yield Line("thinks", _text(item.get("summary") or item.get("content")))
+    else:
+        yield from _message(item, "says" if role == "assistant" else "system" if role == "developer" else str(role))
+
+
+def _message(message: dict[str, Any], who: str) -> Iterator[Line]:
+    thought = message.get("reasoning_content") or message.get("reasoning")
+    if thought:
+        yield Line("thinks", _text(thought))
+    content = message.get("content")
+    blocks = content if isinstance(content, list) else [content]
+    for block in blocks:
+        yield from _block(block, who)
+    for call in message.get("tool_calls") or ():
+        function = call.get("function", {})
+        yield Line("calls", f"{function.get('name')} {function.get('arguments')}")
+
+
+def _block(block: Any, who: str) -> Iterator[Line]:
+    kind = block.get("type") if isinstance(block, dict) else None
+    if kind == "tool_use":
+        yield Line("calls", f"{block.get('name')} {json.dumps(block.get('input'), ensure_ascii=False)}")
+    elif kind == "tool_result":
+        yield Line("tool", _text(block.get("content")))
+    elif kind == "thinking":
+        yield Line("thinks", str(block.get("thinking")))
+    elif text := _text(block):
+        yield Line(who, text)
+
+
+def _text(content: Any) -> str:
+    """The text of a content, which may be a string, a block, or a list of them; what is no text is named."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    if isinstance(content, list):
+        return "".join(_text(part) for part in content)
+    if isinstance(content, dict):
+        text = content.get("text", content.get("refusal"))
+        return text if isinstance(text, str) else f"[{content.get('type')}]"
+    return json.dumps(content)
