@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import MutableMapping
+from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,7 @@ class Script:
         self.whole = json.dumps(self._chunk(0, NUM_OUTPUT)).encode()
         self.events = [_event(self._chunk(i, i + 1)) for i in range(NUM_OUTPUT)]
         self.chat = json.dumps(self._chat()).encode()
+        self.chat_events = [_event(chunk) for chunk in self._chat_chunks()]
 
     def _chunk(self, start: int, end: int) -> dict[str, Any]:
         """Output tokens start:end as /generate gives them, with incremental streaming."""
@@ -82,15 +83,27 @@ class Script:
         }
         return {"text": "".join(self.texts[start:end]), "output_ids": self.ids[start:end], "meta_info": meta}
 
-    def _chat(self) -> dict[str, Any]:
-        content = [
+    def _entries(self) -> list[dict[str, Any]]:
+        return [
             {"token": text, "logprob": logprob, "bytes": list(text.encode()), "top_logprobs": []}
             for text, logprob in zip(self.texts, self.logprobs, strict=True)
         ]
+
+    def _chat_chunks(self) -> Iterator[dict[str, Any]]:
+        """The same answer as a stream of tokens; the ids come last, in a chunk of their own."""
+        base = {"id": "scripted", "object": "chat.completion.chunk", "created": 0, "model": "weir"}
+        empty = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": None, "matched_stop": None}
+        yield base | {"choices": [empty | {"delta": {"role": "assistant", "content": ""}}]}
+        for entry in self._entries():
+            yield base | {"choices": [empty | {"delta": {"content": entry["token"]}, "logprobs": {"content": [entry]}}]}
+        yield base | {"choices": [empty | {"finish_reason": "stop", "matched_stop": self.ids[-1]}]}
+        yield base | {"choices": [], "usage": None, "sglext": {"input_ids": [*range(128)], "output_ids": [self.ids]}}
+
+    def _chat(self) -> dict[str, Any]:
         choice = {
             "index": 0,
             "message": {"role": "assistant", "content": self.text, "reasoning_content": None, "tool_calls": None},
-            "logprobs": {"content": content},
+            "logprobs": {"content": self._entries()},
             "finish_reason": "stop",
             "matched_stop": self.ids[-1],
         }
@@ -116,8 +129,9 @@ def serve(port: int, model: Path) -> None:
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         body = await _read(receive)
-        if scope["path"] == "/generate" and b'"stream":true' in body[-2000:]:
-            await _stream(script.events, send)
+        streams = {"/generate": script.events, "/v1/chat/completions": script.chat_events}
+        if scope["path"] in streams and (b'"stream":true' in body[-2000:] or b'"stream": true' in body[-2000:]):
+            await _stream(streams[scope["path"]], send)
             return
         answer = answers.get(scope["path"], info)
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(answer)).encode())]
