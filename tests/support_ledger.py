@@ -93,10 +93,15 @@ class Tap:
             async for chunk in upstream.content.iter_any():
                 kept += chunk
                 await answer.write(chunk)
-            if request.path == "/generate" and upstream.status == 200:
-                self._keep(bytes(kept), upstream.content_type)
+            if upstream.status == 200:
+                self.heard(request.path, bytes(kept), upstream.content_type)
             await answer.write_eof()
             return answer
+
+    def heard(self, path: str, body: bytes, content_type: str) -> None:
+        """An answer of the engine has passed, whole."""
+        if path == "/generate":
+            self._keep(body, content_type)
 
     def _keep(self, body: bytes, content_type: str) -> None:
         if content_type == "text/event-stream":
