@@ -13,6 +13,7 @@ import time
 from weir.proxy import messages
 from weir.proxy.admission import Admission
 from weir.proxy.chat import ChatDialect, models_body
+from weir.proxy.completions import CompletionsDialect
 from weir.proxy.dialect import Dialect
 from weir.proxy.errors import BadRequest, CallError, NoSuchRoute, Unavailable, UnknownModel
 from weir.proxy.exchange import Exchange, Receive, Scope, Send
@@ -30,6 +31,7 @@ CONTROL_PATHS = ("/weir/", "/healthz", "/readyz", "/metrics")
 CHAT, MESSAGES = ChatDialect(), messages.MessagesDialect()
 DIALECTS: dict[str, Dialect] = {
     "/v1/chat/completions": CHAT,
+    "/v1/completions": CompletionsDialect(),
     "/v1/responses": ResponsesDialect(),
     "/v1/messages": MESSAGES,
 }

@@ -16,6 +16,7 @@ from weir.proxy.errors import CallError
 
 Message = dict[str, Any]
 Tool = dict[str, Any]
+Raw = str | list[int]  # a prompt that is no conversation: text or token ids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +60,7 @@ class CallRequest:
     tool_use: ToolUse = ToolUse.AUTO
     tool_named: str | None = None  # the one tool that must be called; with REQUIRED only
     parallel_tool_calls: bool = True
-    raw_prompts: tuple[str | list[int], ...] = ()  # texts or token ids that are no conversation
+    raw_prompts: tuple[Raw, ...] = ()
     num_answers: int = 1  # to each prompt
     thread: Thread | None = None  # where requests go on from each other by ids
     stream: bool = False

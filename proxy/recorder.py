@@ -16,6 +16,7 @@ from weir.proxy.dialect import Answer, Finished, TokenLogprob, Usage
 from weir.proxy.errors import NotRecorded
 from weir.proxy.journal import Journal
 from weir.proxy.metrics import Metrics
+from weir.proxy.raw_prompts import RawPrompts
 from weir.proxy.recording import Call, record_of
 from weir.proxy.rendering import Rendering
 from weir.proxy.response_memory import ResponseMemory
@@ -36,6 +37,7 @@ class Recorder:
         *,
         rendering: Rendering,
         memory: StitchMemory,
+        raw_prompts: RawPrompts,
         budgets: Budgets,
         responses: ResponseMemory,
         log: LogWriter,
@@ -48,6 +50,7 @@ class Recorder:
         self.records_lost = 0
         self._rendering = rendering
         self._memory = memory
+        self._raw_prompts = raw_prompts
         self._budgets = budgets
         self._responses = responses
         self._log = log
@@ -68,7 +71,10 @@ class Recorder:
         await self._record(call, record)
         if call.allowance is not None:
             await self._budgets.settle(call.allowance, len(capture.ids), was_answered=True)
-        if record.digest:
+        if call.raw_prompt is not None:
+            known = known_call(record, call.prompt.ids)
+            self._raw_prompts.remember(call.raw_prompt, answer.content, known, was_cut=stop is not None)
+        elif record.digest:
             self._memory.remember(known_call(record, call.prompt.ids), call.prompt.new_digests)
         self._responses.remember(call.call_id, call.request, answer)
         return Finished(
@@ -114,6 +120,8 @@ class Recorder:
 
     def _understood(self, call: Call) -> Answer:
         request = call.request
+        if call.raw_prompt is not None:
+            return Answer(content=self._rendering.text(call.said_ids), reasoning=None, tool_calls=())
         return self._rendering.parse(
             call.said_ids, call.prompt.ids.tail, request.tools, request.parses_tools, call.call_id
         )

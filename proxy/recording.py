@@ -13,7 +13,7 @@ import msgspec
 from weir.proxy.budgets import Allowance
 from weir.proxy.canonical import extend
 from weir.proxy.capture import Capture
-from weir.proxy.dialect import Answer, CallRequest, ToolCall
+from weir.proxy.dialect import Answer, CallRequest, Raw, ToolCall
 from weir.proxy.prompt_ids import PromptIds
 from weir.proxy.sessions import Membership
 from weir.proxy.stitching import Prompt
@@ -43,6 +43,7 @@ class Call:
     agent_ids: dict[str, str]
     max_new_tokens: int
     started_us: int
+    raw_prompt: Raw | None = None  # where it answers no conversation
     stop_ids: list[int]  # token ids that end the answer
     forced_ids: list[int] = field(default_factory=list)  # behind the prompt, to force how the answer begins
     request_id: str | None = None  # of a request with several calls: the id of the first

@@ -168,6 +168,20 @@ class Rendering:
         says_nothing_else = not answer.content and not answer.tool_calls
         return len(output_ids) if says_nothing_else else len(self.tokenizer.encode(answer.reasoning))
 
+    def text(self, output_ids: list[int]) -> str:
+        """An output that is no turn of a conversation: its plain text, without the token that ends it."""
+        return self.tokenizer.decode(output_ids, skip_special_tokens=True)
+
+    def text_reading(self) -> Reading:
+        """How such an output is read while it comes."""
+        return Reading(
+            tokenizer=self.tokenizer.backend,
+            glimpse=lambda output_ids: Glimpse(content=self.text(output_ids), reasoning=""),
+            structure=self.tokenizer.special_ids,
+            stop_ids=frozenset(),
+            skips_special=True,
+        )
+
     def _content(self, parsed: ParsedResponse) -> str:
         content: str = parsed.content
         return content.strip() if self.family.strips_content else content

@@ -20,7 +20,7 @@ from weir.proxy.generation import Generation
 from weir.proxy.recorder import Recorder
 from weir.proxy.recording import Call
 from weir.proxy.rendering import Rendering
-from weir.proxy.streaming import StreamedText
+from weir.proxy.streaming import Reading, StreamedText
 from weir.store.records import FinishReason
 
 _T = TypeVar("_T")
@@ -61,9 +61,7 @@ class Sending:
 
     async def _answer(self, call: Call, is_only: bool) -> tuple[Finished, bytes]:
         """Send one answer but for its last events; those of an only answer are left to the end of the stream."""
-        request = call.request
-        reading = self._rendering.reading(call.prompt.ids.tail, request.tools, request.parses_tools, call.call_id)
-        text = StreamedText(reading, request.sampling.stop, call.forced_ids)
+        text = StreamedText(self._reading(call), call.request.sampling.stop, call.forced_ids)
         num_told = 0  # tokens whose logprobs were sent
         async with contextlib.aclosing(self._generation.run(call)) as pieces:
             async for num_new in pieces:
@@ -83,6 +81,12 @@ class Sending:
             await self._exchange.send(last)
             last = b""
         return finished, last
+
+    def _reading(self, call: Call) -> Reading:
+        if call.raw_prompt is not None:
+            return self._rendering.text_reading()
+        request = call.request
+        return self._rendering.reading(call.prompt.ids.tail, request.tools, request.parses_tools, call.call_id)
 
     async def _open(self, call: Call) -> None:
         if self._opened:

@@ -41,7 +41,9 @@ from weir.proxy.keys import Keys, are_required
 from weir.proxy.levels import AT_TOKENS, Certified, Level
 from weir.proxy.listening import BACKLOG, raise_file_limit, url_of
 from weir.proxy.metrics import Metrics
+from weir.proxy.opening import Opening
 from weir.proxy.peers import Peers
+from weir.proxy.raw_prompts import RawPrompts
 from weir.proxy.recorder import Recorder
 from weir.proxy.relay import Relay
 from weir.proxy.relay_recorder import RelayRecorder
@@ -173,9 +175,11 @@ class Proxy:
     def _render(self, folder: Path, sessions: SessionBook, *, answer_unrecorded: bool) -> None:
         """Level `tokens`: the proxy renders and parses."""
         self.rendering = open_rendering(folder, self._names[0], self.config)
+        raw_prompts = RawPrompts(self.rendering, self.config.stitch_memory_bytes // 4)
         self.recorder = Recorder(
             rendering=self.rendering,
             memory=self.memory,
+            raw_prompts=raw_prompts,
             responses=self.responses,
             budgets=self.budgets,
             log=self.log,
@@ -186,9 +190,16 @@ class Proxy:
         self.serving = Serving(
             config=self.config,
             model_names=self._names,
-            max_model_len=_max_model_len(self.config, folder),
             rendering=self.rendering,
-            stitching=Stitching(self.rendering, self.memory, self.following),
+            opening=Opening(
+                max_model_len=_max_model_len(self.config, folder),
+                rendering=self.rendering,
+                stitching=Stitching(self.rendering, self.memory, self.following),
+                raw_prompts=raw_prompts,
+                sessions=sessions,
+                budgets=self.budgets,
+                metrics=self.metrics,
+            ),
             retries=self.retries,
             responses=Responses(self.responses, self.following),
             generation=Generation(
@@ -198,10 +209,7 @@ class Proxy:
                 self.metrics,
                 on_trouble=self._on_trouble,
             ),
-            sessions=sessions,
-            budgets=self.budgets,
             recorder=self.recorder,
-            metrics=self.metrics,
         )
 
     def _relay(self, sessions: SessionBook, *, answer_unrecorded: bool) -> None:

@@ -27,6 +27,8 @@ class Steering:
 
 def steered(rendering: Rendering, request: CallRequest, prompt_ids: list[int]) -> Steering:
     """How an answer to this prompt is steered. Raises `BadRequest`."""
+    if request.raw_prompts:
+        return Steering([], rendering.stop_ids)
     has_grammar = not GRAMMARS.isdisjoint(request.sampling.extra)
     if has_grammar and request.parses_tools:
         raise BadRequest(

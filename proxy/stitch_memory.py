@@ -7,6 +7,7 @@ often it is learnt. Not here: what a request makes of a call (stitching.py), or 
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -81,6 +82,7 @@ class StitchMemory:
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
+        self._lock = threading.RLock()  # long prompts are planned in threads
         self._num_bytes = 0
         self._calls: OrderedDict[str, KnownCall] = OrderedDict()
         self._by_digest: dict[Digest, list[KnownCall]] = {}
@@ -92,37 +94,39 @@ class StitchMemory:
 
     def remember(self, call: KnownCall, digests: Sequence[Digest] = ()) -> None:
         """Keep a finished call; `digests` are those of its request's messages, where they are known."""
-        if call.call_id in self._calls:
-            return
-        self._calls[call.call_id] = call
-        self._by_digest.setdefault(call.digest, []).append(call)
-        of_session = self._by_session.setdefault(call.session_id, [])
-        of_session.append(call.call_id)
-        del of_session[:-_SESSION_CALLS]
-        self._num_bytes += call.num_bytes
-        for digest in digests[1:]:
-            had_it = self._seen.setdefault(digest, [])
-            had_it.append(call.call_id)
-            del had_it[:-_SEEN_CALLS]
-            self._seen.move_to_end(digest)
-        while self._num_bytes > self.limit_bytes and len(self._calls) > 1:
-            self._forget(next(iter(self._calls)))
-        while len(self._seen) > _SEEN_LIMIT:
-            self._seen.popitem(last=False)
+        with self._lock:
+            if call.call_id in self._calls:
+                return
+            self._calls[call.call_id] = call
+            self._by_digest.setdefault(call.digest, []).append(call)
+            of_session = self._by_session.setdefault(call.session_id, [])
+            of_session.append(call.call_id)
+            del of_session[:-_SESSION_CALLS]
+            self._num_bytes += call.num_bytes
+            for digest in digests[1:]:
+                had_it = self._seen.setdefault(digest, [])
+                had_it.append(call.call_id)
+                del had_it[:-_SEEN_CALLS]
+                self._seen.move_to_end(digest)
+            while self._num_bytes > self.limit_bytes and len(self._calls) > 1:
+                self._forget(next(iter(self._calls)))
+            while len(self._seen) > _SEEN_LIMIT:
+                self._seen.popitem(last=False)
 
     def find(self, digests: Sequence[Digest], session_id: str | None) -> tuple[KnownCall, int] | None:
         """The call whose answer ends the longest prefix of the messages, and the length of that prefix.
 
         Of several, one of the same session wins, then the latest.
         """
-        for num_messages in range(len(digests) - 1, 0, -1):
-            candidates = self._by_digest.get(digests[num_messages])
-            if candidates:
-                own = [call for call in candidates if call.session_id == session_id]
-                call = (own or candidates)[-1]
-                self._calls.move_to_end(call.call_id)
-                return call, num_messages
-        return None
+        with self._lock:
+            for num_messages in range(len(digests) - 1, 0, -1):
+                candidates = self._by_digest.get(digests[num_messages])
+                if candidates:
+                    own = [call for call in candidates if call.session_id == session_id]
+                    call = (own or candidates)[-1]
+                    self._calls.move_to_end(call.call_id)
+                    return call, num_messages
+            return None
 
     def find_partial(self, digests: Sequence[Digest], ids: list[int], session_id: str | None) -> KnownCall | None:
         """A remembered call whose request shares the longest prefix of the messages.
@@ -130,17 +134,19 @@ class StitchMemory:
         Sessions of one task share their first messages, so there may be many: the one whose ids `ids` go on from wins,
         then one of the same session, then the latest.
         """
-        for digest in reversed(digests[1:]):
-            calls = [self._calls[call_id] for call_id in self._seen.get(digest, ()) if call_id in self._calls]
-            if calls:
-                exact = [call for call in calls if first_difference(ids, call.prompt + call.output) is None]
-                own = [call for call in calls if call.session_id == session_id]
-                return (exact or own or calls)[-1]
-        return None
+        with self._lock:
+            for digest in reversed(digests[1:]):
+                calls = [self._calls[call_id] for call_id in self._seen.get(digest, ()) if call_id in self._calls]
+                if calls:
+                    exact = [call for call in calls if first_difference(ids, call.prompt + call.output) is None]
+                    own = [call for call in calls if call.session_id == session_id]
+                    return (exact or own or calls)[-1]
+            return None
 
     def of_session(self, session_id: str) -> list[KnownCall]:
         """The latest calls of a session, oldest first."""
-        return [self._calls[call_id] for call_id in self._by_session.get(session_id, ()) if call_id in self._calls]
+        with self._lock:
+            return [self._calls[call_id] for call_id in self._by_session.get(session_id, ()) if call_id in self._calls]
 
     def _forget(self, call_id: str) -> None:
         call = self._calls.pop(call_id)

@@ -18,6 +18,7 @@ from weir.proxy.errors import BadRequest
 from weir.proxy.following import Following
 from weir.proxy.prompt_ids import PromptIds
 from weir.proxy.rendering import Rendering
+from weir.proxy.slow_work import off_the_loop
 from weir.proxy.stitch_memory import KnownCall, StitchMemory, first_difference
 from weir.store.records import Stitch, unpack_ids
 
@@ -59,7 +60,10 @@ class Stitching:
         ]
         if unknown:
             await self._following.learn_ends(unknown)
-        return plan_prompt(self._rendering, self._memory, request, session_id, digests)
+        num_new = sum(len(message.get("content") or "") for message in request.messages[num_known:])
+        return await off_the_loop(
+            num_new, lambda: plan_prompt(self._rendering, self._memory, request, session_id, digests)
+        )
 
 
 def answered_digests(request: CallRequest, digests: Sequence[Digest]) -> Sequence[Digest]:

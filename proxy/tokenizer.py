@@ -35,6 +35,7 @@ class ModelTokenizer:
         self.added_ids = frozenset(added)
         self.special_ids = frozenset(number for number, token in added.items() if token.special)
         self.all_special_tokens = [added[number].content for number in sorted(self.special_ids)]
+        self.num_tokens: int = self.backend.get_vocab_size(with_added_tokens=True)
         self.longest_token = max(map(len, self.backend.get_vocab()), default=1)  # in characters or bytes
         self.chat_template = _chat_template(folder, config)
 
