@@ -16,7 +16,7 @@ from support_way import Way, ids_of
 
 from weir.store.compact import compact
 from weir.store.config import StoreConfig
-from weir.store.records import FinishReason
+from weir.store.records import FinishReason, unpack_ids
 
 BODY: Any = {"model": "weir", "messages": [{"role": "user", "content": "Hi"}]}
 TOOLS: Any = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}]
@@ -150,7 +150,9 @@ def test_a_call_without_a_client_is_stopped_and_recorded_as_far_as_it_came(
         threading.Event().wait(0.01)
     way.engine.go_on()
     (record,) = way.proxy.records()
-    assert (record.finish, len(record.output_ids)) == (FinishReason.DISCONNECT, 8)
+    assert record.finish is FinishReason.DISCONNECT
+    got = unpack_ids(record.output_ids).tolist()
+    assert got in (ids_of("One two three.")[:1], ids_of("One two three.")[:2]), "as many as had arrived"
 
 
 @pytest.fixture
