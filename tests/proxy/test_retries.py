@@ -179,6 +179,21 @@ def test_a_retry_after_a_restart_is_given_the_recorded_answer(
 
 
 @pytest.mark.parametrize("compacted", [False, True])
+def test_a_retry_that_asks_for_several_answers_is_given_all_of_them(
+    way: Way, restarted: Callable[[], Any], tmp_path: Path, compacted: bool
+) -> None:
+    way.say("One.", "Two.", "Three.")
+    with restarted() as proxy:
+        first = post(proxy, 0, n=2)
+        assert post(proxy, 1, n=2).json() == first.json()
+    if compacted:
+        compact(StoreConfig(root=tmp_path / "restarted", segment_grace_s=0))
+    with restarted() as proxy:
+        assert post(proxy, 1, n=2).json() == first.json()
+    assert len(first.json()["choices"]) == len(way.engine.requests) == 2
+
+
+@pytest.mark.parametrize("compacted", [False, True])
 def test_a_response_is_gone_on_from_after_a_restart(
     way: Way, restarted: Callable[[], Any], tmp_path: Path, compacted: bool
 ) -> None:
