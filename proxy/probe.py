@@ -207,13 +207,13 @@ async def _probed(probe: Probe, upstream: RelayUpstream, wanted: str, *, can_ren
             "proxy.upstream_url and the model's name (model.name)"
         )
     if wanted not in ("auto", best.value):
-        raise SetupError(f"level {wanted} cannot be had from {upstream.url}: {_WHAT_IS_MISSING[Level(wanted)]}")
+        raise SetupError(f"level {wanted} cannot be had from {upstream.url}: {WHAT_IS_MISSING[Level(wanted)]}")
     infos = await upstream.model_info()
     reports = any(info.get("weight_version") is not None for info in infos)
-    return Certified(level=best, forms=forms, reports_version=reports, remarks=_remarks(best, infos, reports))
+    return Certified(level=best, forms=forms, reports_version=reports, remarks=remarks(best, infos, reports))
 
 
-def _remarks(level: Level, infos: Sequence[Mapping[str, Any]], reports_version: bool) -> tuple[str, ...]:
+def remarks(level: Level, infos: Sequence[Mapping[str, Any]], reports_version: bool) -> tuple[str, ...]:
     """What a person should know although it works."""
     if level is not Level.PASSTHROUGH:
         return ()
@@ -233,7 +233,7 @@ def _remarks(level: Level, infos: Sequence[Mapping[str, Any]], reports_version: 
 
 def _raise_for_absence(status: int) -> None:
     """Raise where nobody is there to answer, or nobody who answers us."""
-    if status in (429, 502, 503, 504):
+    if status in (408, 429) or status >= 500:
         raise UpstreamNotTaken(f"the upstream answered {status}")
     if status in (401, 403):
         raise SetupError(f"the upstream refuses the key ({status}): set proxy.upstream_api_key to one that it takes")
@@ -246,7 +246,7 @@ def _level_of(whole: Seen | None, streamed: Seen | None) -> Level:
     return Level.PASSTHROUGH if whole.has_ids and streamed.has_ids else Level.LOGPROBS
 
 
-_WHAT_IS_MISSING = {
+WHAT_IS_MISSING = {
     Level.PASSTHROUGH: "its chat answers name no token ids, streamed and not; start SGLang with --return-input-ids "
     "--return-output-ids (0.5.20 or later), or use vLLM (return_token_ids), or smg instead of sglang-router, which "
     'drops request flags; or set proxy.level = "auto"',

@@ -266,7 +266,7 @@ class Relay:
                 if call.first_token_us is None:
                     call.first_token_us = now_us()
                 given = b"".join(_given(call.answer, event) for event in splitter.feed(part))
-                if call.answer.is_complete or call.answer.failure is not None:
+                if last or call.answer.is_complete or call.answer.failure is not None:
                     last += given
                 elif given:
                     await exchange.send(given)
@@ -296,7 +296,7 @@ def _listener(dialect: str, form: RouteForm, fields: dict[str, Any]) -> HeardAns
         return MessagesAnswer()
     if dialect == "responses":
         return ResponsesAnswer()
-    return ChatAnswer(form.strip(fields, streamed=fields.get("stream") is True))
+    return ChatAnswer(form.strip(fields, streamed=fields.get("stream") is True), _count(fields.get("n")) or 1)
 
 
 def _names_in(fields: dict[str, Any]) -> tuple[str | None, dict[str, str]]:

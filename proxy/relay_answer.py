@@ -111,11 +111,11 @@ class _Body(msgspec.Struct):
     sglext: Raw | UnsetType = UNSET
 
 
-class _Entry(msgspec.Struct):
+class _Entry(msgspec.Struct, gc=False):
     logprob: float
 
 
-class _Logprobs(msgspec.Struct):
+class _Logprobs(msgspec.Struct, gc=False):
     content: list[_Entry] | None = None
     token_logprobs: list[float] | None = None
 
@@ -145,7 +145,7 @@ _decode_ids = msgspec.json.Decoder(list[int] | None).decode
 class ChatAnswer:
     """Chat completions and completions, whole and streamed, with the ids that SGLang and vLLM add to them."""
 
-    def __init__(self, strip: Mapping[str, bool]) -> None:
+    def __init__(self, strip: Mapping[str, bool], num_answers: int = 1) -> None:
         """`strip` names the members that the agent did not ask for; True where they are null without us."""
         self.choices: dict[int, Heard] = {}
         self.usage: dict[str, Any] | None = None
@@ -153,12 +153,14 @@ class ChatAnswer:
         self.failure: str | None = None
         self.unread = False
         self._strip = strip
+        self._num_answers = num_answers
         self._prompt_ids: list[int] | None = None
 
     @property
     def is_complete(self) -> bool:
         """Whether every answer has its finish reason."""
-        return bool(self.choices) and all(heard.finish is not None for heard in self.choices.values())
+        begun = self.choices.values()
+        return len(begun) >= self._num_answers and all(heard.finish is not None for heard in begun)
 
     def whole(self, body: bytes) -> bytes:
         """A body that was not streamed."""
@@ -200,13 +202,14 @@ class ChatAnswer:
         if choice.logprobs is not UNSET:
             logprobs = _decode_logprobs(choice.logprobs)
             if logprobs is not None:
-                values = logprobs.token_logprobs or [entry.logprob for entry in logprobs.content or ()]
-                heard.logprobs = values if heard.logprobs is None else heard.logprobs + values
+                heard.logprobs = heard.logprobs or []
+                heard.logprobs += logprobs.token_logprobs or [entry.logprob for entry in logprobs.content or ()]
         ids = choice.token_ids if choice.token_ids is not UNSET else choice.response_token_ids
         if ids is not UNSET:
             new_ids = _decode_ids(ids)
             if new_ids is not None:
-                heard.output_ids = new_ids if heard.output_ids is None else heard.output_ids + new_ids
+                heard.output_ids = heard.output_ids or []
+                heard.output_ids += new_ids
         if choice.prompt_token_ids is not UNSET:
             heard.prompt_ids = _decode_ids(choice.prompt_token_ids) or heard.prompt_ids
 

@@ -23,6 +23,7 @@ _HOP = frozenset(
         "content-length",
     }
 )
+_NOT_DOWN = _HOP | {"content-type"}
 _OURS = frozenset({"host", "accept-encoding", "expect", "x-weir-session", "x-weir-group"})
 CREDENTIALS = ("authorization", "x-api-key", "api-key")
 
@@ -46,4 +47,5 @@ def _is_ours(credential: str) -> bool:
 
 def downward(headers: Mapping[str, str]) -> dict[str, str]:
     """What the agent gets of the upstream's headers."""
-    return {name.lower(): value for name, value in headers.items() if name.lower() not in _HOP | {"content-type"}}
+    lower = ((name.lower(), value) for name, value in headers.items())
+    return {name: value for name, value in lower if name not in _NOT_DOWN}

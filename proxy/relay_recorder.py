@@ -53,8 +53,8 @@ class RelayRecorder:
         """End a call whose answers are complete. Raises `NotRecorded`."""
         records = self._records(call, None, None)
         try:
-            written = asyncio.gather(*(asyncio.wrap_future(self._log.append(record)) for record in records))
-            await asyncio.shield(written)
+            written = [asyncio.wrap_future(self._log.append(record)) for record in records]
+            await asyncio.shield(written[0] if len(written) == 1 else asyncio.gather(*written))
         except StoreError as error:
             if not self._answer_unrecorded:
                 raise NotRecorded(f"the answer could not be recorded, so it is not given: {error}") from error

@@ -30,6 +30,7 @@ from weir.store.records import (
     VersionSpan,
     pack_ids,
     pack_logprobs,
+    unpack_ids,
 )
 
 _encode = msgspec.json.Encoder().encode
@@ -162,7 +163,7 @@ def _record(
         spans=spans or (),
         finish=cut or heard.finish or FinishReason.ERROR,
         finish_matched=heard.matched,
-        **_stitch(call, heard),
+        **_stitch(call, heard, prompt),
         request=call.body,
         answer=_encode(heard.message()) if heard.content or heard.tool_calls or heard.finish else b"",
         sampling={name: call.fields[name] for name in _ASKED if call.fields.get(name) is not None},
@@ -198,12 +199,12 @@ def _model(fields: dict[str, Any]) -> str:
     return model if isinstance(model, str) else ""
 
 
-def _stitch(call: RelayedCall, heard: Heard) -> dict[str, Any]:
+def _stitch(call: RelayedCall, heard: Heard, prompt: bytes) -> dict[str, Any]:
     """How the engine's own prompt goes on from the call that the messages continue; nothing where ids are unknown."""
     if heard.prompt_ids is None:
         return {}
     if call.known is None:
         return {"stitch": Stitch.NEW_ROOT}
-    differs_at = first_difference(heard.prompt_ids, call.known.prompt + call.known.output)
+    differs_at = first_difference(unpack_ids(prompt), call.known.prompt + call.known.output)
     stitch = Stitch.BRIDGED if differs_at is None else Stitch.RETOKENISED
     return {"stitch": stitch, "stitch_call": call.known.call_id, "stitch_differs_at": differs_at}

@@ -20,6 +20,7 @@ from weir.proxy.config import ProxyConfig
 from weir.proxy.errors import UpstreamLost, UpstreamNotTaken
 
 _CONTROL_TIMEOUT = aiohttp.ClientTimeout(total=2)
+_TELL_TIMEOUT = aiohttp.ClientTimeout(total=30)
 
 
 class RelayUpstream:
@@ -76,9 +77,23 @@ class RelayUpstream:
 
     async def engine_urls(self) -> list[str]:
         """The engines that a router lists; an upstream that lists none is the engine itself."""
+        return await self.listed_engines() or [self.url]
+
+    async def listed_engines(self) -> list[str] | None:
+        """The engines that a router lists; None where it is no router."""
         listed = (await self._object(f"{self.url}/workers")).get("workers")
-        workers = [worker for worker in listed if isinstance(worker, dict)] if isinstance(listed, list) else []
-        return [str(worker.get("url")).rstrip("/") for worker in workers] or [self.url]
+        if not isinstance(listed, list):
+            return None
+        return [str(worker.get("url")).rstrip("/") for worker in listed if isinstance(worker, dict)]
+
+    async def tell(self, url: str, body: bytes) -> int | None:
+        """POST to an engine itself; the status, or None where nobody answers."""
+        try:
+            headers = {"content-type": "application/json"}
+            async with self._session.post(url, data=body, headers=headers, timeout=_TELL_TIMEOUT) as response:
+                return response.status
+        except (aiohttp.ClientError, TimeoutError):
+            return None
 
     async def _object(self, url: str) -> dict[str, Any]:
         """The JSON object at a URL; empty where there is none."""

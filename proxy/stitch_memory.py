@@ -16,7 +16,7 @@ import numpy as np
 
 from weir.proxy.canonical import Digest
 from weir.proxy.prompt_ids import PromptIds, ids_json, joined
-from weir.store.records import CallRecord, unpack_ids
+from weir.store.records import CallRecord, TokenIds, unpack_ids
 from weir.store.tail import CallSketch
 
 _ENTRY_BYTES = 1024  # what one remembered call costs besides its ids: objects, digests and dictionary slots
@@ -163,7 +163,7 @@ def _drop(index: dict, key: object, item: object) -> None:  # type: ignore[type-
         index.pop(key, None)
 
 
-def first_difference(ids: list[int], packed: bytes) -> int | None:
+def first_difference(ids: list[int] | TokenIds, packed: bytes) -> int | None:
     """The first position where `ids` does not go on as the packed ids do; None if it starts with all of them."""
     earlier = unpack_ids(packed)
     length = min(len(ids), len(earlier))

@@ -13,6 +13,7 @@ import typer
 from weir.scripts import (
     bench_command,
     demo_command,
+    doctor_command,
     engine_command,
     kernel_eval_command,
     key_command,
@@ -41,6 +42,7 @@ app.command("demo")(demo_command.demo)
 app.command("proxy")(proxy_command.proxy)
 app.command("engine")(engine_command.engine)
 app.command("kernel-eval")(kernel_eval_command.kernel_eval)
+app.command("doctor")(doctor_command.doctor)
 app.command("run")(run_command.run)
 app.command("sft")(trainer_commands.sft)
 app.command("round")(trainer_commands.round_)

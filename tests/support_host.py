@@ -172,6 +172,7 @@ class _Wire:
     def __init__(self, host: ScriptedHost, request: web.Request, body: dict[str, Any], said: Said) -> None:
         self._host, self._request, self._body, self._said = host, request, body, said
         self._chat = "messages" in body
+        self._index = 0
         self._base = {"id": "x-1", "created": 1, "model": body["model"]}
 
     async def whole(self) -> web.Response:
@@ -204,18 +205,19 @@ class _Wire:
         said = self._said
         response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8", "x-quota": "3"})
         await response.prepare(self._request)
+        num_answers = self._body.get("n") or 1
         first: dict[str, Any] = {"prompt_token_ids": PROMPT_IDS if self._body.get("return_token_ids") else None}
-        await self._event(response, {"role": "assistant", "content": ""}, [], **(first if self._vllm else {}))
-        for position, token in enumerate(said.ids):
-            if said.cut is not None and position == said.cut_after and await self._cut() == "die":
-                return response
-            dropped = position == said.drop_logprob_at
-            await self._event(response, {"content": chr(token)}, [token], dropped=dropped)
-        await self._event(response, {}, [], finish=said.finish)
+        for self._index in range(num_answers):  # one after the other, as a host with one place to work would
+            await self._event(response, {"role": "assistant", "content": ""}, [], **(first if self._vllm else {}))
+            for position, token in enumerate(said.ids):
+                if said.cut is not None and position == said.cut_after and await self._cut() == "die":
+                    return response
+                dropped = position == said.drop_logprob_at
+                await self._event(response, {"content": chr(token)}, [token], dropped=dropped)
+            await self._event(response, {}, [], finish=said.finish)
         if self._gives_sglext():
-            await self._write(
-                response, {"choices": [], "usage": None, "sglext": {"input_ids": PROMPT_IDS, "output_ids": [said.ids]}}
-            )
+            ids = {"input_ids": PROMPT_IDS, "output_ids": [said.ids] * num_answers}
+            await self._write(response, {"choices": [], "usage": None, "sglext": ids})
         if (self._body.get("stream_options") or {}).get("include_usage"):
             await self._write(
                 response, {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": len(said.ids)}}
@@ -240,7 +242,7 @@ class _Wire:
     ) -> None:
         logprobs = self._logprobs(ids) if ids and not dropped else None
         text = {"delta": delta} if self._chat else {"text": delta.get("content", "")}
-        choice = {"index": 0, **text, "logprobs": logprobs, "finish_reason": finish}
+        choice = {"index": self._index, **text, "logprobs": logprobs, "finish_reason": finish}
         if self._vllm:
             choice["token_ids"] = ids if self._body.get("return_token_ids") else None
         await self._write(response, {"choices": [choice], **more})

@@ -107,9 +107,12 @@ def test_a_record_has_ids_logprobs_versions_and_the_message(opened: Open, stream
     assert record.stitch is Stitch.NEW_ROOT and len(record.digest) == 16 and record.num_messages == 1
 
 
-def test_every_answer_of_a_request_is_a_record(opened: Open) -> None:
-    _, proxy = opened("sglang")
-    proxy.post("/v1/chat/completions", BODY.replace(b'"n":1', b'"n":3'))
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("form", ["sglang", "vllm"])
+def test_every_answer_of_a_request_is_a_record(opened: Open, form: Form, stream: bool) -> None:
+    host, proxy = opened(form, assumed_version="1")
+    body = with_fields(BODY.replace(b'"n":1', b'"n":3'), stream=stream)
+    assert proxy.post("/v1/chat/completions", body).content == direct(host, body).content
     records = proxy.records()
     assert sorted(record.choice for record in records) == [0, 1, 2]
     assert len({record.request_id for record in records}) == 1 and len({record.call_id for record in records}) == 3
