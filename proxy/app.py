@@ -28,14 +28,7 @@ from weir.store.errors import StoreError
 from weir.store.ids import new_id
 
 CONTROL_PATHS = ("/weir/", "/healthz", "/readyz", "/metrics")
-CHAT, MESSAGES = ChatDialect(), messages.MessagesDialect()
-DIALECTS: dict[str, Dialect] = {
-    "/v1/chat/completions": CHAT,
-    "/v1/completions": CompletionsDialect(),
-    "/v1/responses": ResponsesDialect(),
-    "/v1/messages": MESSAGES,
-}
-COUNT_TOKENS = "/v1/messages/count_tokens"
+CHAT, MESSAGES, COUNT_TOKENS = "/v1/chat/completions", "/v1/messages", "/v1/messages/count_tokens"
 LEFT = "499"  # in the metrics: the client left before it was answered
 
 logger = logging.getLogger("weir.proxy.app")
@@ -53,6 +46,12 @@ class App:
         self.control = control
         self._metrics = metrics
         self._created_s = int(time.time())
+        self._dialects: dict[str, Dialect] = {
+            CHAT: ChatDialect(),
+            "/v1/completions": CompletionsDialect(),
+            "/v1/responses": ResponsesDialect(),
+            MESSAGES: messages.MessagesDialect(),
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not scope["path"].startswith(CONTROL_PATHS):
@@ -68,7 +67,9 @@ class App:
 
     async def _serve_agent(self, exchange: Exchange) -> None:
         route, names = split_path(exchange.path)
-        dialect = DIALECTS.get(route) or (MESSAGES if speaks_anthropic(exchange, route) else CHAT)
+        dialect = self._dialects[
+            route if route in self._dialects else MESSAGES if speaks_anthropic(exchange, route) else CHAT
+        ]
         status = "200"
         try:
             await self._dispatch(exchange, route, names)
@@ -105,7 +106,7 @@ class App:
             with self._admission.place() as exchange.place:
                 await self._serving.serve(exchange, route, names)
             return
-        dialect = DIALECTS.get(route)
+        dialect = self._dialects.get(route)
         if dialect is not None:
             _require_method(exchange, "POST")
             with self._admission.place() as exchange.place:
@@ -119,10 +120,8 @@ class App:
             _require_method(exchange, "GET", "HEAD")
             await self._list_models(exchange, route.removeprefix("/v1/models").strip("/"))
         else:
-            raise NoSuchRoute(
-                f"Nothing is served at {route:.200}; the agents' routes are {', '.join((*DIALECTS, COUNT_TOKENS))}, "
-                "/v1/models."
-            )
+            routes = ", ".join((*self._dialects, COUNT_TOKENS))
+            raise NoSuchRoute(f"Nothing is served at {route:.200}; the agents' routes are {routes}, /v1/models.")
 
     async def _list_models(self, exchange: Exchange, wanted: str) -> None:
         assert isinstance(self._serving, Serving)

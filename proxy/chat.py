@@ -24,20 +24,24 @@ from weir.proxy.dialect import (
     total_usage,
 )
 from weir.proxy.errors import CallError
+from weir.proxy.history import Beginnings
 
 _encode = msgspec.json.Encoder().encode
 DONE = b"data: [DONE]\n\n"
 
 
 class ChatDialect:
-    """Chat completions. It holds no state."""
+    """Chat completions. Of the requests that it read it remembers how their histories began."""
 
     name = "chat"
     keepalive = b": waiting\n\n"
 
+    def __init__(self) -> None:
+        self._beginnings = Beginnings()
+
     def parse(self, body: bytes, headers: Mapping[str, str]) -> CallRequest:
         """Read a body. Raises `BadRequest`."""
-        return parse(body)
+        return parse(body, self._beginnings)
 
     def answer(self, request: CallRequest, call_id: str, created_s: int, finished: Sequence[Finished]) -> bytes:
         """The body of a call that was not streamed."""

@@ -11,11 +11,12 @@ from weir.proxy.json_fields import kind_of, optional, required, required_field, 
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 
 
-def messages_in(fields: dict[str, Any]) -> list[Message]:
+def messages_in(fields: dict[str, Any], start: int = 0) -> list[Message]:
+    """The messages of a body; of `start` messages before them nothing has to be read."""
     given = required(fields, "messages", list)
     if not given:
         raise BadRequest("messages must not be empty.", param="messages")
-    return [_message(item, f"messages[{i}]") for i, item in enumerate(given)]
+    return [_message(item, f"messages[{i}]") for i, item in enumerate(given, start)]
 
 
 def _message(item: Any, where: str) -> Message:

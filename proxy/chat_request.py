@@ -6,15 +6,18 @@ silently. No input makes it raise anything but `BadRequest`. Not here: what answ
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from weir.proxy.canonical import Digest, chain, root_digest
 from weir.proxy.chat_messages import messages_in, tools_in
-from weir.proxy.dialect import CallRequest, Tool, ToolUse
+from weir.proxy.dialect import CallRequest, Message, Tool, ToolUse
 from weir.proxy.errors import BadRequest
+from weir.proxy.history import Beginnings, History, continued_chain, num_characters
 from weir.proxy.json_fields import integer, optional, required, required_field, shown
 from weir.proxy.request_body import (
     ENGINE_SAMPLING,
-    decoded,
+    decoded_but,
     names_in,
     refuse_unknown,
     refuse_values,
@@ -22,6 +25,7 @@ from weir.proxy.request_body import (
     schema_text,
     stops_in,
     unsupported,
+    value_of,
 )
 
 READ = ENGINE_SAMPLING | {
@@ -39,18 +43,21 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 MAX_ANSWERS = 128
 
 
-def parse(body: bytes) -> CallRequest:
-    """Read a body. Raises `BadRequest`."""
-    fields = decoded(body)
+def parse(body: bytes, beginnings: Beginnings) -> CallRequest:
+    """Read a body; of its messages only those that follow a known beginning. Raises `BadRequest`."""
+    fields, raw = decoded_but("messages", body)
     refuse_unknown(fields, READ | HARMLESS | NEUTRAL.keys())
     refuse_values(fields, NEUTRAL)
     tools = tools_in(fields)
     tool_use, tool_named = _tool_choice(fields, tools)
     hint = (optional(fields, "metadata", dict) or {}).get("session_id")
     max_tokens = integer(fields, "max_completion_tokens", low=1)
+    model = required(fields, "model", str)
+    messages, digests = _history(b"null" if raw is None else raw, tools, beginnings)
     return CallRequest(
-        model=required(fields, "model", str),
-        messages=messages_in(fields),
+        model=model,
+        messages=messages,
+        digests=digests,
         tools=tools,
         tool_use=tool_use,
         tool_named=tool_named,
@@ -68,6 +75,26 @@ def parse(body: bytes) -> CallRequest:
         session_hint=hint if isinstance(hint, str) else optional(fields, "user", str),
         agent_ids=names_in(fields, "user"),
     )
+
+
+def _history(raw: bytes, tools: list[Tool] | None, beginnings: Beginnings) -> tuple[Sequence[Message], list[Digest]]:
+    """The messages in their JSON, and their digests."""
+    begun = beginnings.find(raw, root_digest(tools))
+    messages: Sequence[Message]
+    if begun is None:
+        messages = _read(raw)
+        digests = chain(tools, messages)
+    else:
+        rest = raw[begun.num_bytes :].lstrip(b" \t\r\n")[1:]
+        new = messages_in({"messages": value_of(b"[" + rest)}, begun.num_messages)
+        messages = History(begun, new, lambda: _read(raw[: begun.num_bytes] + b"]"))
+        digests = continued_chain(begun, new)
+    beginnings.remember(raw, digests, num_characters(messages))
+    return messages, digests
+
+
+def _read(raw: bytes) -> list[Message]:
+    return messages_in({"messages": value_of(raw)})
 
 
 def include_usage(fields: dict[str, Any]) -> bool:

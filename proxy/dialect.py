@@ -55,7 +55,8 @@ class CallRequest:
     """One request, free of its wire form. `messages` is empty exactly where `raw_prompts` is not."""
 
     model: str
-    messages: list[Message]
+    messages: Sequence[Message]
+    digests: list[bytes] | None = None  # of every prefix of the messages, where reading them has given those
     tools: list[Tool] | None = None
     tool_use: ToolUse = ToolUse.AUTO
     tool_named: str | None = None  # the one tool that must be called; with REQUIRED only

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from weir.proxy.budgets import Budgets
 from weir.proxy.dialect import CallRequest
 from weir.proxy.errors import ContextTooLong
+from weir.proxy.history import num_characters
 from weir.proxy.metrics import Metrics
 from weir.proxy.raw_prompts import RawPrompts
 from weir.proxy.recording import Call
@@ -103,7 +104,7 @@ class Opening:
     def _refuse_hopeless(self, request: CallRequest) -> None:
         """What cannot fit is not tokenised, which would take seconds: every token is the longest one."""
         lengths = [len(raw) for raw in request.raw_prompts if isinstance(raw, str)]
-        lengths.append(sum(len(message.get("content") or "") for message in request.messages))
+        lengths.append(num_characters(request.messages))
         least = max(lengths) // (self._rendering.tokenizer.longest_token * _NORMALISED_SHORTER)
         if least > self._max_model_len:
             raise self._too_long(request, f"at least {least}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ class Rendering:
         """Whether the answer to this prompt begins in the middle of reasoning."""
         return self._parsed([], prompt_ids, None).reasoning_complete is False
 
-    def render(self, messages: list[Message], tools: list[Tool] | None) -> list[int]:
+    def render(self, messages: Sequence[Message], tools: list[Tool] | None) -> list[int]:
         """The whole prompt, ready for the model to answer. Raises `BadRequest` where the template refuses it."""
         try:
             return list(self.renderer.render_ids(self._told(messages), tools=tools, add_generation_prompt=True))
@@ -81,7 +82,7 @@ class Rendering:
             ) from error
 
     def extension(
-        self, last_turn: list[int], output_ids: list[int], new_messages: list[Message], tools: list[Tool] | None
+        self, last_turn: list[int], output_ids: list[int], new_messages: Sequence[Message], tools: list[Tool] | None
     ) -> list[int] | None:
         """What follows a prompt and its output: the rendering of the new messages; None where that cannot be proven.
 
@@ -94,14 +95,14 @@ class Rendering:
             return list(bridged.token_ids[len(exact) :])
         return self._grafted(exact, last_turn, new_messages, tools) if self.family.extends_any_turn else None
 
-    def _told(self, messages: list[Message]) -> list[Message]:
+    def _told(self, messages: Sequence[Message]) -> list[Message]:
         """Messages in the roles that the family knows: a developer is its system's voice where it has no other."""
         if self.family.has_developer or all(message["role"] != "developer" for message in messages):
-            return messages
+            return list(messages)
         return [{**m, "role": "system"} if m["role"] == "developer" else m for m in messages]
 
     def _grafted(
-        self, exact: list[int], last_turn: list[int], new_messages: list[Message], tools: list[Tool] | None
+        self, exact: list[int], last_turn: list[int], new_messages: Sequence[Message], tools: list[Tool] | None
     ) -> list[int] | None:
         """The extension of an empty turn, behind a turn that the library takes for malformed (ended while reasoning).
 

@@ -20,18 +20,35 @@ ENGINE_SAMPLING = frozenset(
 )
 
 _decode = msgspec.json.Decoder().decode
+_decode_parts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
 
 
 def decoded(body: bytes) -> dict[str, Any]:
     """The object in a body; null means absent."""
-    try:
-        fields = _decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadRequest(f"The body is not valid JSON: {error or 'nested too deeply'}", code="invalid_json") from error
+    fields = value_of(body)
     if not isinstance(fields, dict):
         raise BadRequest(f"The body must be a JSON object, not {kind_of(fields)}.")
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def decoded_but(name: str, body: bytes) -> tuple[dict[str, Any], bytes | None]:
+    """The object in a body without one field, and that field's JSON; None where it is absent."""
+    try:
+        parts = _decode_parts(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        parts = {key: msgspec.Raw(_encode(value)) for key, value in decoded(body).items()}  # which says what is wrong
+    raw = parts.pop(name, None)
+    fields = {key: value_of(part) for key, part in parts.items()}
+    return {key: value for key, value in fields.items() if value is not None}, None if raw is None else bytes(raw)
+
+
+def value_of(raw: bytes | msgspec.Raw) -> Any:
+    """A part of a body. Raises `BadRequest`."""
+    try:
+        return _decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadRequest(f"The body is not valid JSON: {error or 'nested too deeply'}", code="invalid_json") from error
 
 
 def refuse_unknown(fields: Mapping[str, Any], known: Collection[str], where: str = "") -> None:

@@ -16,6 +16,7 @@ from weir.proxy.canonical import Digest, chain
 from weir.proxy.dialect import CallRequest, Message
 from weir.proxy.errors import BadRequest
 from weir.proxy.following import Following
+from weir.proxy.history import num_characters
 from weir.proxy.prompt_ids import PromptIds
 from weir.proxy.rendering import Rendering
 from weir.proxy.slow_work import off_the_loop
@@ -50,7 +51,7 @@ class Stitching:
 
     async def plan(self, request: CallRequest, session_id: str | None) -> Prompt:
         """The prompt of a request; where a part of its history is unknown, the store is looked into first."""
-        digests = chain(request.tools, request.messages)
+        digests = digests_of(request)
         found = self._memory.find(answered_digests(request, digests), session_id)
         num_known = found[1] if found is not None else 0
         unknown = [
@@ -60,10 +61,15 @@ class Stitching:
         ]
         if unknown:
             await self._following.learn_ends(unknown)
-        num_new = sum(len(message.get("content") or "") for message in request.messages[num_known:])
+        num_new = num_characters(request.messages[num_known:])
         return await off_the_loop(
             num_new, lambda: plan_prompt(self._rendering, self._memory, request, session_id, digests)
         )
+
+
+def digests_of(request: CallRequest) -> list[Digest]:
+    """Digests of every prefix of the messages."""
+    return request.digests if request.digests is not None else chain(request.tools, request.messages)
 
 
 def answered_digests(request: CallRequest, digests: Sequence[Digest]) -> Sequence[Digest]:
@@ -84,7 +90,7 @@ def plan_prompt(
     digests: list[Digest] | None = None,
 ) -> Prompt:
     """The prompt of a request: bridged from the call that it continues, else rendered in full, and why."""
-    digests = digests if digests is not None else chain(request.tools, request.messages)
+    digests = digests if digests is not None else digests_of(request)
     found = memory.find(answered_digests(request, digests), session_id)
     if found is None:
         return _rendered_afresh(rendering, memory, request, digests, session_id)

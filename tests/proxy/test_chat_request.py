@@ -7,12 +7,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weir.proxy.chat_request import parse
-from weir.proxy.dialect import ToolUse
+from weir.proxy import chat_request
+from weir.proxy.canonical import chain
+from weir.proxy.dialect import CallRequest, ToolUse
 from weir.proxy.errors import BadRequest
+from weir.proxy.history import Beginnings, History
 
 USER = [{"role": "user", "content": "Hi"}]
 TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
+
+
+def parse(data: bytes) -> CallRequest:
+    """A body, read as if it were the first."""
+    return chat_request.parse(data, Beginnings())
 
 
 def body(**fields: Any) -> bytes:
@@ -229,3 +236,69 @@ def test_any_json_object_is_parsed_or_refused_as_a_bad_request(fields: dict[str,
 def test_any_bytes_are_refused_as_a_bad_request(data: bytes) -> None:
     with pytest.raises(BadRequest):
         parse(data)
+
+
+def turns(number: int, indent: int | None = None) -> bytes:
+    """A conversation of some turns with a tool, as an agent sends it."""
+    messages: list[dict[str, Any]] = [{"role": "system", "content": "Be brief. " * 100}]
+    for turn in range(number):
+        call = {"id": f"c{turn}", "type": "function", "function": {"name": "add", "arguments": '{"a": 1.0}'}}
+        messages += [
+            {"role": "user", "content": f"Turn {turn}: é☃ ]}},{{[ " + "words " * (7 * turn)},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": f"c{turn}", "content": [{"type": "text", "text": "2"}]},
+        ]
+    return json.dumps({"model": "weir", "messages": messages, "tools": [TOOL]}, indent=indent).encode()
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_later_turn_reads_its_new_messages_only_and_says_the_same(indent: int | None) -> None:
+    beginnings = Beginnings()
+    for number in range(1, 12):
+        request = chat_request.parse(turns(number, indent), beginnings)
+        whole = parse(turns(number, indent))
+        assert isinstance(request.messages, History) is (number > 1)
+        assert request.digests == whole.digests == chain(whole.tools, whole.messages)
+        assert len(request.messages) == len(whole.messages) == 3 * number + 1
+        assert request.messages[-3:] == whole.messages[-3:]
+        assert request.messages[-1] == whole.messages[-1]
+        assert request.messages == whole.messages
+        assert list(request.messages) == whole.messages
+        assert request.messages[0] == whole.messages[0]
+        assert request.messages[1:4] == whole.messages[1:4]
+
+
+def test_only_the_same_bytes_behind_the_same_tools_are_a_known_beginning() -> None:
+    beginnings = Beginnings()
+    chat_request.parse(turns(4), beginnings)
+    changed = turns(5).replace(b"Turn 0", b"Turn 9", 1)
+    other_tools = turns(5).replace(b'"name": "add", "parameters"', b'"name": "sub", "parameters"')
+    for data in (changed, other_tools):
+        request = chat_request.parse(data, beginnings)
+        assert not isinstance(request.messages, History)
+        assert request.digests == parse(data).digests
+
+
+def test_what_is_wrong_in_a_new_message_is_named_by_its_place_in_the_whole() -> None:
+    beginnings = Beginnings()
+    chat_request.parse(turns(4), beginnings)
+    broken = turns(5).replace(b'"role": "user", "content": "Turn 4', b'"role": "robot", "content": "Turn 4')
+    with pytest.raises(BadRequest) as caught:
+        chat_request.parse(broken, beginnings)
+    assert caught.value.param == "messages[13].role"
+
+
+@settings(max_examples=200, deadline=None)
+@given(cut=st.integers(0, 6000), put=st.binary(max_size=6))
+def test_a_body_that_begins_like_a_known_one_is_read_as_if_it_were_the_first(cut: int, put: bytes) -> None:
+    beginnings = Beginnings()
+    chat_request.parse(turns(4), beginnings)
+    data = turns(5)[:cut] + put + turns(5)[cut:]
+    try:
+        expected = parse(data)
+    except BadRequest:
+        with pytest.raises(BadRequest):
+            chat_request.parse(data, beginnings)
+    else:
+        request = chat_request.parse(data, beginnings)
+        assert (list(request.messages), request.digests) == (list(expected.messages), expected.digests)

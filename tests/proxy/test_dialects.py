@@ -14,12 +14,13 @@ from support_way import Way
 
 from weir.proxy import chat_request, messages_request, responses_request
 from weir.proxy.canonical import chain
+from weir.proxy.history import Beginnings
 from weir.store.records import Stitch, unpack_ids
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 ADD = {"name": "add", "description": "Adds.", "parameters": SCHEMA}
 ARGUMENTS = '{"b": "é", "a": 1}'
-ROUTES = ("/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens")
+ROUTES = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens")
 
 CHAT: dict[str, Any] = {
     "messages": [
@@ -78,7 +79,7 @@ def encoded(fields: dict[str, Any]) -> bytes:
 
 def test_one_history_has_one_digest_in_every_dialect() -> None:
     requests = [
-        chat_request.parse(encoded(CHAT)),
+        chat_request.parse(encoded(CHAT), Beginnings()),
         responses_request.parse(encoded(RESPONSES), {}),
         messages_request.parse(encoded(MESSAGES), {}),
     ]
@@ -114,6 +115,9 @@ def test_a_body_that_is_nested_to_the_limit_is_answered_or_refused(way: Way, fie
         assert answer.status_code in (200, 400), (depth, answer.text)
 
 
+COMPLETIONS: dict[str, Any] = {"prompt": ["def add(", [5, 6]], "n": 2, "max_tokens": 5, "logprobs": 0, "stop": ["x"]}
+BODIES = {"/chat/": CHAT, "/v1/completions": COMPLETIONS, "responses": RESPONSES}
+
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
@@ -125,7 +129,7 @@ json_values = st.recursive(
 def broken(draw: st.DrawFn) -> tuple[str, bytes]:
     """A sound body for some route in which a few values were replaced by others."""
     route = draw(st.sampled_from(ROUTES))
-    sound = CHAT if "chat" in route else RESPONSES if "responses" in route else MESSAGES
+    sound = next((body for name, body in BODIES.items() if name in route), MESSAGES)
     fields: Any = json.loads(encoded(sound))
     if route.endswith("count_tokens"):
         del fields["max_tokens"]
