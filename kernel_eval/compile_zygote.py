@@ -24,6 +24,7 @@ from weir.kernel_eval.targets import TARGETS
 
 def main(fd: int, level: SandboxLevel, target: str) -> None:
     """Import what compile workers need, say so, and fork until the server is gone."""
+    own_network = sandbox.isolate_zygote(level)
     linux.die_with_parent()
     os.environ.pop("TRITON_INTERPRET", None)
     import torch
@@ -40,7 +41,7 @@ def main(fd: int, level: SandboxLevel, target: str) -> None:
     gc.collect()
     gc.freeze()
     control = socket.socket(fileno=fd)
-    send(control, Ready(pid=os.getpid(), seccomp=filters[""] is not None))
+    send(control, Ready(pid=os.getpid(), seccomp=filters[""] is not None, own_network=own_network))
     Forkserver(control, level, functools.partial(run_child, level, filters)).serve()
 
 

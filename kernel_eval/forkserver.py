@@ -35,6 +35,7 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
 
     pid: int
     seccomp: bool
+    own_network: bool = True  # its workers reach none but their own
 
 
 class Lease(msgspec.Struct, frozen=True):

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 
 from weir.kernel_eval import sandbox
 from weir.kernel_eval.config import KernelEvalConfig
@@ -90,6 +91,7 @@ class ForkserverProcess:
             own = {"PATH": os.environ.get("PATH", "/usr/bin:/bin")}  # bubblewrap may be anywhere
             if self._level is not SandboxLevel.BUBBLEWRAP:
                 self._folder = tempfile.TemporaryDirectory(prefix="weir-kernel-eval-", ignore_cleanup_errors=True)
+                Path(self._folder.name).chmod(0o711)  # workers that are users of their own go through it
                 own["TMPDIR"] = self._folder.name
             # blocking for the milliseconds of an exec, and only at starts: the child must not be one of another thread
             self._process = subprocess.Popen(  # noqa: ASYNC220

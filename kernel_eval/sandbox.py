@@ -4,16 +4,20 @@ bubblewrap  the zygote has its own network, mounts, IPC and user namespace and s
             system's libraries, read-only. Each worker gets, on top of that, its own PID namespace (when it ends, all
             that it started ends), no /proc, no /dev/shm and a fresh tmpfs as /tmp (as /scratch where the installation
             itself lies below /tmp); it holds no capability.
-landlock    no namespaces: the kernel refuses files outside the same folders and one temporary folder of the worker's
-            own, TCP, and signals to others. Orphans become children of the zygote, which ends them.
+landlock    the kernel refuses files outside the same folders and one temporary folder of the worker's own, TCP, and
+            signals to others; network and IPC are namespaces of the zygote's own where the machine allows it
+            (`own_network` in /health). Orphans become children of the zygote, which ends them.
 rlimits     limits on memory, processor time and sizes of files; no core dumps; not inspectable by its own user.
-At every level the seccomp filter of `seccomp.py` applies where libseccomp is installed.
+At every level a worker holds no capability, and the seccomp filter of `seccomp.py` applies where libseccomp is
+installed. Where the server is root, below `bubblewrap`, each worker is a user of its own without a name, unless such a
+user could not read Python's folders.
 
-Not contained: at `rlimits`, reading and writing files as the server's user. At `landlock`, filling the disk under the
-temporary folder (each file is bounded, their number is not), and metadata of files. At all levels: side channels,
-bugs of the operating system's kernel, memory bandwidth, and what other evaluations suffer from those. The worker runs
-as the server's user (inside a user namespace at `bubblewrap`), so do not run the server as a user whose readable
-files under the bound folders are secret.
+Not contained: at `rlimits`, reading and writing files as the worker's user, /dev/shm among them, and without seccomp
+the network. At `landlock`, filling the disk under the temporary folder (each file is bounded, their number is not),
+and metadata of files. At all levels: side channels, bugs of the operating system's kernel, memory bandwidth, and what
+other evaluations suffer from those. Where it has no user of its own the worker runs as the server's user (inside a
+user namespace at `bubblewrap`), so do not run the server as a user whose readable files under the bound folders are
+secret.
 """
 
 from __future__ import annotations
@@ -48,6 +52,7 @@ _SYSTEM_FOLDERS = (
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 _TMP_BYTES = 32 << 20
 _OPEN_FILES = 64
+_FIRST_UID, _NUM_UIDS = 200_000, 60_000
 _BUBBLEWRAP = (
     *("--unshare-all", "--unshare-user", "--uid", "0", "--gid", "0", "--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN"),
     *("--die-with-parent", "--new-session", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"),
@@ -157,9 +162,33 @@ def pid_namespace_for_children(level: SandboxLevel) -> Iterator[None]:
         os.close(own)
 
 
+def isolate_zygote(level: SandboxLevel) -> bool:
+    """What a zygote does to itself before it imports anything; whether its workers have no network but their own."""
+    if level is SandboxLevel.LANDLOCK:
+        try:
+            linux.leave_network()
+        except OSError:
+            return False  # the machine does not allow it; /health says so
+    return level is not SandboxLevel.RLIMITS
+
+
+def become_own_user(tmp: str) -> bool:
+    """Root becomes a user that nobody else is, who owns `tmp`; False where that user could not read Python."""
+    needed = {path for folder in (*readable_folders(), tmp) for path in Path(folder).resolve().parents}
+    if os.geteuid() != 0 or not all(path.stat().st_mode & 0o001 for path in needed):
+        return False
+    uid = _FIRST_UID + os.getpid() % _NUM_UIDS
+    os.chown(tmp, uid, uid)
+    linux.become_user(uid)
+    linux.die_with_parent()
+    return True
+
+
 def contain(level: SandboxLevel, limits: Limits, tmp: str, seccomp_load: Callable[[], None] | None) -> None:
     """What a fresh worker does to itself before it reads anything of a candidate. Raises OSError: then it ends."""
     base_bytes = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    if level is not SandboxLevel.BUBBLEWRAP:
+        become_own_user(tmp)
     linux.forbid_inspection()
     if level is SandboxLevel.BUBBLEWRAP:
         _enter_namespaces()
@@ -171,8 +200,7 @@ def contain(level: SandboxLevel, limits: Limits, tmp: str, seccomp_load: Callabl
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_NOFILE, _OPEN_FILES)
     linux.forbid_new_privileges()
-    if level is SandboxLevel.BUBBLEWRAP:
-        linux.drop_capabilities()
+    linux.drop_capabilities()
     if seccomp_load is not None:
         seccomp_load()
 

@@ -82,6 +82,7 @@ class EvalServer:
             "ready": ready,
             "sandbox": self._level,
             "seccomp": bool(zygote.ready and zygote.ready.seccomp),
+            "own_network": bool(zygote.ready and zygote.ready.own_network),
             "mode": "interpreter",
             "backends": ["triton"],
             "target": self._config.target,

@@ -21,6 +21,7 @@ from weir.kernel_eval.sandbox_level import SandboxLevel
 
 def main(fd: int, level: SandboxLevel) -> None:
     """Import what workers need, say so, and fork until the server is gone."""
+    own_network = sandbox.isolate_zygote(level)
     linux.die_with_parent()
     import torch
 
@@ -35,7 +36,7 @@ def main(fd: int, level: SandboxLevel) -> None:
     gc.collect()
     gc.freeze()  # the collector of a worker leaves the shared pages alone
     control = socket.socket(fileno=fd)
-    send(control, Ready(pid=os.getpid(), seccomp=seccomp_load is not None))
+    send(control, Ready(pid=os.getpid(), seccomp=seccomp_load is not None, own_network=own_network))
     Forkserver(control, level, functools.partial(run_worker, level, seccomp_load)).serve()
 
 

@@ -172,8 +172,9 @@ async def _settle(pid: int, folder: Path, before: tuple[int, int]) -> None:
 
 
 def _attacks(level: str | None) -> list[str]:
-    """At `rlimits` files can be written as the server's user: that is not contained, and not tried."""
-    return [name for name in (*ATTACKS, "wrong") if level != "rlimits" or name != "writes everywhere"]
+    """At `rlimits` files and shared memory can be left behind: that is not contained, and not tried."""
+    uncontained = {"writes everywhere", "shared memory"} if level == "rlimits" else set()
+    return [name for name in (*ATTACKS, "wrong") if name not in uncontained]
 
 
 def _outside() -> set[Path]:

@@ -1,0 +1,126 @@
+"""What a sandbox does to a process, one step at a time, in a fork; whole servers are in the other tests."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weir.kernel_eval import linux, sandbox
+from weir.kernel_eval.sandbox_level import SandboxLevel
+
+
+def in_a_fork(check: Callable[[], bool]) -> bool:
+    pid = os.fork()
+    if pid == 0:
+        status = 2
+        try:
+            status = 0 if check() else 1
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def refused(action: Callable[[], Any]) -> bool:
+    try:
+        action()
+    except PermissionError:
+        return True
+    return False
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_root_becomes_a_user_of_its_own_where_that_user_can_read_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sandbox, "readable_folders", lambda: ("/usr/lib",))
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.is_relative_to("/tmp") and folder != Path("/tmp"):
+            folder.chmod(0o711)
+    own, secret = tmp_path / "own", tmp_path / "secret"
+    own.mkdir(mode=0o700)
+    secret.write_text("s")
+    secret.chmod(0o600)
+    parent = os.getpid()
+
+    def check() -> bool:
+        became = sandbox.become_own_user(str(own))
+        (own / "file").write_text("x")
+        no_way_back = refused(lambda: os.setuid(0)) and refused(lambda: os.kill(parent, signal.SIGTERM))
+        return became and os.getuid() >= 200_000 and refused(secret.read_text) and no_way_back
+
+    assert in_a_fork(check)
+
+
+def test_it_stays_who_it_is_where_another_user_could_not_read_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hidden = tmp_path / "hidden"
+    (hidden / "python").mkdir(parents=True)
+    hidden.chmod(0o700)
+    monkeypatch.setattr(sandbox, "readable_folders", lambda: (str(hidden / "python"),))
+    before = os.geteuid()
+    assert in_a_fork(lambda: not sandbox.become_own_user(str(tmp_path)) and os.geteuid() == before)
+
+
+def test_a_process_without_capabilities_reads_no_file_of_others(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root has capabilities to lose")
+    secret = tmp_path / "secret"
+    secret.write_text("s")
+    secret.chmod(0o000)
+
+    def check() -> bool:
+        linux.drop_capabilities()
+        return refused(secret.read_text)
+
+    assert in_a_fork(check)
+
+
+def reach(address: tuple[str, int]) -> bool:
+    try:
+        socket.create_connection(address, timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
+def test_a_zygote_that_left_the_network_reaches_nobody() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = listener.getsockname()
+        assert in_a_fork(lambda: reach(address))
+
+        def check() -> bool:
+            return not sandbox.isolate_zygote(SandboxLevel.LANDLOCK) or not reach(address)
+
+        assert in_a_fork(check)
+
+
+def test_somebody_who_is_not_root_can_leave_the_network_too() -> None:
+    python = "/usr/bin/python3"
+    if os.geteuid() != 0 or not Path(python).exists():
+        pytest.skip("needs root, to become somebody else, and a Python that others can run")
+    code = (
+        "import os, sys\n"
+        f"exec(compile({Path(linux.__file__).read_text()!r}, 'linux.py', 'exec'))\n"
+        "before = os.readlink('/proc/self/ns/net')\n"
+        "try:\n    leave_network()\nexcept PermissionError:\n    sys.exit(3)\n"
+        "sys.exit(0 if os.readlink('/proc/self/ns/net') != before and os.getuid() == 65534 else 1)\n"
+    )
+    ended = subprocess.run([python, "-c", code], user=65534, group=65534, extra_groups=[], cwd="/")
+    if ended.returncode == 3:
+        pytest.skip("this machine does not allow user namespaces")
+    assert ended.returncode == 0
+
+
+def test_health_says_whether_workers_have_a_network_of_their_own(
+    contained_server: Any, read_example: Callable[[str], str]
+) -> None:
+    contained_server.evaluate(read_example("relu_candidate"))
+    assert contained_server.http.get("/health").json()["own_network"]
