@@ -90,8 +90,7 @@ class ForkserverProcess:
             arguments = ("-m", self._module, str(theirs.fileno()), self._level.value, *self._arguments)
             own = {"PATH": os.environ.get("PATH", "/usr/bin:/bin")}  # bubblewrap may be anywhere
             if self._level is not SandboxLevel.BUBBLEWRAP:
-                self._folder = tempfile.TemporaryDirectory(prefix="weir-kernel-eval-", ignore_cleanup_errors=True)
-                Path(self._folder.name).chmod(0o711)  # workers that are users of their own go through it
+                self._folder = _make_folder()
                 own["TMPDIR"] = self._folder.name
             # blocking for the milliseconds of an exec, and only at starts: the child must not be one of another thread
             self._process = subprocess.Popen(  # noqa: ASYNC220
@@ -126,6 +125,13 @@ class ForkserverProcess:
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None
+
+
+def _make_folder() -> tempfile.TemporaryDirectory[str]:
+    """Where workers' own folders go; workers that are users of their own pass through it."""
+    folder = tempfile.TemporaryDirectory(prefix="weir-kernel-eval-", ignore_cleanup_errors=True)
+    Path(folder.name).chmod(0o711)
+    return folder
 
 
 class JudgeSlot:
