@@ -13,6 +13,8 @@ import dataclasses
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
+import msgspec
+
 from weir.proxy.dialect import AnswerStream, Delta, Finished, total_usage
 from weir.proxy.errors import CallError
 from weir.proxy.exchange import EVENTS, Exchange
@@ -101,7 +103,7 @@ class Sending:
     def _with_logprobs(self, delta: Delta, call: Call, start: int) -> Delta:
         if not call.request.logprobs:
             return delta
-        return dataclasses.replace(delta, logprobs=self._recorder.logprobs(call, start))
+        return msgspec.structs.replace(delta, logprobs=self._recorder.logprobs(call, start))
 
 
 def name_version(exchange: Exchange, call: Call) -> None:

@@ -11,7 +11,6 @@ was not closed by its marker. `rest` is what is left to show when the answer is 
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +18,8 @@ from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
 
 from weir.proxy.dialect import NOTHING, Answer, Delta, ToolCall
+
+_MARK_START = "<"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,16 +42,9 @@ class Reading:
     structure: frozenset[int]  # token ids at which the meaning of what follows may change
     stop_ids: frozenset[int]
     header_id: int | None = None  # an answer that opens with it is known when it is finished
-    marks: tuple[str, ...] = ()  # texts at which it may change too
+    marks: tuple[str, ...] = ()  # texts at which it may change too; all start alike
     calls_are_text: bool = False  # a JSON object may be a tool call, and a header may come again
     skips_special: bool = False
-
-
-class _Mode(enum.Enum):
-    UNSETTLED = enum.auto()  # the parser is asked what the next tokens are
-    REASONING = enum.auto()
-    CONTENT = enum.auto()
-    HELD = enum.auto()  # the rest is known when the answer is finished
 
 
 class StreamedText:
@@ -59,11 +53,12 @@ class StreamedText:
     def __init__(self, reading: Reading, stops: Sequence[str], forced: Sequence[int] = ()) -> None:
         self._reading = reading
         self._ids = list(forced)
-        self._mode = _Mode.UNSETTLED
         self._decoder = DecodeStream(skip_special_tokens=reading.skips_special)
-        self._tail = ""  # text since the last token of structure
+        self._last_text = ""  # of the last plain tokens, and the white space before it
         self._content = _Shown(stops, reading.marks, strips_start=False)
         self._reasoning = _Shown(stops, reading.marks, strips_start=True)
+        self._growing: _Shown | None = None  # what plain tokens lengthen; None: the parser has to be asked
+        self._is_held = False  # the rest is known when the answer is finished
         self._num_calls = 0
         self._asked_at = 0  # how many ids there were when the parser was last asked
         self._patience = 1  # how many more plain ones there have to be until it is asked again
@@ -73,11 +68,7 @@ class StreamedText:
         """A stop string was seen: the answer ends before it, whatever else comes."""
         return self._content.stopped or self._reasoning.stopped
 
-    @property
-    def _is_held(self) -> bool:
-        return self._mode is _Mode.HELD
-
-    def feed(self, ids: Sequence[int]) -> Delta:
+    def feed(self, ids: list[int]) -> Delta:
         """Take in new output ids; returns what may be shown now."""
         if self._is_held:
             return NOTHING
@@ -88,10 +79,14 @@ class StreamedText:
             calls = self._take_structure(ids[:after])
             ids = ids[after:]
         if ids and not self._is_held:
-            self._take_plain(list(ids))
-            if self._mode is _Mode.UNSETTLED and len(self._ids) - self._asked_at >= self._patience:
-                calls += self._settle()
-        return Delta(content=self._content.take(), reasoning=self._reasoning.take(), tool_calls=calls)
+            self._take_plain(ids)
+            if self._growing is None and len(self._ids) - self._asked_at >= self._patience:
+                self._asked_at, self._patience = len(self._ids), 2 * self._patience
+                calls += self._understand()
+        content, reasoning = self._content.take(), self._reasoning.take()
+        return (
+            Delta(content=content, reasoning=reasoning, tool_calls=calls) if content or reasoning or calls else NOTHING
+        )
 
     def rest(self, answer: Answer) -> Delta:
         """What the finished answer says beyond what was shown."""
@@ -104,92 +99,81 @@ class StreamedText:
     def _take_plain(self, ids: list[int]) -> None:
         self._ids += ids
         text = self._decoder.step(self._reading.tokenizer, ids) or ""
-        self._tail += text
         if "\ufffd" in text:
             # Bytes that are no UTF-8 decode differently alone and in company: what follows waits for the end.
-            self._mode = _Mode.HELD
-        elif self._mode in (_Mode.CONTENT, _Mode.REASONING):
-            shown = self._content if self._mode is _Mode.CONTENT else self._reasoning
-            shown.add(text)
-            if shown.meets_mark:
-                self._ask_again()
+            self._is_held = True
+        elif self._growing is not None and self._growing.add(text):
+            self._ask_again()
+        self._last_text = self._last_text + text if text.isspace() else text or self._last_text
 
-    def _take_structure(self, ids: Sequence[int]) -> tuple[ToolCall, ...]:
+    def _take_structure(self, ids: list[int]) -> tuple[ToolCall, ...]:
         """Up to a token after which anything may follow: what lengthens a text from here on is what comes after it."""
         stop = next((i for i, number in enumerate(ids) if number in self._reading.stop_ids), None)
         self._ids += ids if stop is None else ids[:stop]
         self._decoder = DecodeStream(skip_special_tokens=self._reading.skips_special)
-        self._tail = ""
+        self._last_text = ""
         if self._reading.calls_are_text or self._ids[:1] == [self._reading.header_id]:
             self._content.drop()
-            self._mode = _Mode.HELD
+            self._is_held = True
             return ()
-        calls = self._understand()[0]
+        calls = self._understand()
         self._ask_again()
-        if stop is not None:
-            self._mode = _Mode.HELD
+        self._is_held = self._is_held or stop is not None
         return calls
 
     def _ask_again(self) -> None:
-        if not self._is_held:
-            self._mode = _Mode.UNSETTLED
+        self._growing = None
         self._asked_at, self._patience = 0, 1
 
-    def _settle(self) -> tuple[ToolCall, ...]:
-        """Ask the parser what the tokens since the last one of structure are."""
-        self._asked_at, self._patience = len(self._ids), 2 * self._patience
-        calls, self._mode = self._understand()
-        return calls
-
-    def _understand(self) -> tuple[tuple[ToolCall, ...], _Mode]:
-        """Take over what the parser says of all tokens; the tool calls that are new, and what the last text is."""
+    def _understand(self) -> tuple[ToolCall, ...]:
+        """Take over what the parser says of all tokens, and so what the last text is. Returns new tool calls."""
         glimpse = self._reading.glimpse(self._ids)
-        space = self._tail[len(self._tail.rstrip()) :]
         if "\ufffd" in glimpse.content + glimpse.reasoning:
-            return (), _Mode.UNSETTLED
+            return ()
+        space = self._last_text[len(self._last_text.rstrip()) :]
         self._reasoning.grow(glimpse.reasoning, space)
         if glimpse.is_thinking or not glimpse.closed_explicitly:
             self._content.drop()
-            return (), _Mode.REASONING if glimpse.is_thinking else _Mode.UNSETTLED
+            self._growing = self._reasoning if glimpse.is_thinking else None
+            return ()
         if self._reading.calls_are_text and glimpse.content.lstrip().startswith("{"):
-            self._mode = _Mode.HELD
-            return (), _Mode.HELD
-        mode = _Mode.CONTENT if self._content.grow(glimpse.content, space) else _Mode.UNSETTLED
+            self._is_held = True
+            return ()
+        self._growing = self._content if self._content.grow(glimpse.content, space) else None
         new = glimpse.tool_calls[self._num_calls :]
         self._num_calls += len(new)
-        return new, mode
+        return new
 
 
 class _Shown:
     """One growing text, and how much of it was shown."""
 
+    __slots__ = ("_longest_stop", "_marks", "_pending", "_shown", "_stops", "_strips_start", "stopped")
+
     def __init__(self, stops: Sequence[str], marks: Sequence[str], *, strips_start: bool) -> None:
+        assert all(mark.startswith(_MARK_START) for mark in marks)
         self._stops = stops
         self._strips_start = strips_start
         self._marks = marks
         self._longest_stop = max((len(stop) for stop in stops), default=0)
         self._pending = ""
-        self._shown = ""
+        self._shown: list[str] = []
         self.stopped = False
 
-    @property
-    def meets_mark(self) -> bool:
-        """Whether what is not shown yet has a marker in it."""
-        return any(mark in self._pending for mark in self._marks)
-
-    def add(self, text: str) -> None:
-        """The text goes on."""
+    def add(self, text: str) -> bool:
+        """The text goes on. Whether what is not shown yet has a marker in it."""
         self._pending += text
+        return _MARK_START in self._pending and any(mark in self._pending for mark in self._marks)
 
     def grow(self, whole: str, space: str) -> bool:
         """The text is `whole` now, which may have lost the white space at its end; whether it has grown by more."""
-        before = (self._shown + self._pending).rstrip()
-        whole = whole.rstrip()
-        if not whole.startswith(self._shown):
+        shown, whole = "".join(self._shown), whole.rstrip()
+        num_before = len((shown + self._pending).rstrip())
+        if not whole.startswith(shown):
             self._pending = ""
             return False
-        self._pending = (whole + space)[len(self._shown) :]
-        return len(whole) > len(before)
+        self._pending = (whole + space)[len(shown) :]
+        return len(whole) > num_before
 
     def drop(self) -> None:
         """What is not shown yet was no text after all."""
@@ -201,17 +185,21 @@ class _Shown:
             return ""
         if self._strips_start and not self._shown:
             self._pending = self._pending.lstrip()
-        text = self._without_stop(self._pending)
-        if not self.stopped:
+        text = self._pending
+        if self._stops:
+            text = self._without_stop(text)
+        if not self.stopped and (self._longest_stop or _MARK_START in text):
             text = text[: len(text) - self._num_doubtful(text)]
         text = text.rstrip()
-        self._pending = self._pending[len(text) :]
-        self._shown += text
+        if text:
+            self._pending = self._pending[len(text) :]
+            self._shown.append(text)
         return text
 
     def rest(self, final: str) -> str:
         """What is left of the finished text."""
-        return final[len(self._shown) :] if final.startswith(self._shown) else ""
+        shown = "".join(self._shown)
+        return final[len(shown) :] if final.startswith(shown) else ""
 
     def _without_stop(self, text: str) -> str:
         found = [position for position in (text.find(stop) for stop in self._stops) if position >= 0]
@@ -222,11 +210,8 @@ class _Shown:
 
     def _num_doubtful(self, text: str) -> int:
         """How many characters at the end may be part of a stop string or of a marker."""
-        doubtful = max(self._longest_stop - 1, 0)
-        if "<" in text[-max(map(len, self._marks), default=1) :]:
-            ends = [n for mark in self._marks for n in range(1, len(mark)) if text.endswith(mark[:n])]
-            doubtful = max([doubtful, *ends])
-        return min(doubtful, len(text))
+        ends = [n for mark in self._marks for n in range(1, len(mark)) if text.endswith(mark[:n])]
+        return min(max([self._longest_stop - 1, 0, *ends]), len(text))
 
 
 def cut_at_stop(answer: Answer, stops: Sequence[str]) -> tuple[Answer, str | None]:
