@@ -37,5 +37,9 @@ def litellm_server(environment: Path, upstream_url: str, port: int, folder: Path
         argv=[*argv, "--num_workers", "1", "--telemetry", "False"],
         ready_url=f"http://127.0.0.1:{port}/health/readiness",
         log_path=folder / "litellm.log",
-        environment={"LITELLM_LOG": "ERROR", "LITELLM_LOCAL_MODEL_COST_MAP": "True"},
+        environment={
+            "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
+            "LITELLM_LOG": "ERROR",
+            "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        },
     )
