@@ -124,7 +124,8 @@ class Compilation:
 
 
 def _refused(refused: RefusedKernel, target: str, printed: str) -> Found:
-    message = f"{refused.kernel} for {target}: {refused.message}"
+    reason = refused.message.strip().rpartition("\n")[2]  # Triton quotes the source first
+    message = f"{reason} ({refused.kernel} for {target})\n{refused.message}"
     details = {"compiler_output": printed} if printed else {}
     return Found(Stage.LOADED, _FAULTS[refused.reason], message, phase="compile", **details)
 

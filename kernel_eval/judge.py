@@ -45,7 +45,7 @@ from weir.kernel_eval.worker_messages import (
 # what a candidate is told of the compiler's refusal instead of: the interpreter runs on where no GPU would
 _EXPLAINED = frozenset(
     {
-        *(Fault.TRITON_COMPILE_ERROR, Fault.RUNTIME_ERROR, Fault.OUTPUT_MISMATCH, Fault.NON_FINITE),
+        *(Fault.RUNTIME_ERROR, Fault.OUTPUT_MISMATCH, Fault.NON_FINITE),
         *(Fault.SHAPE_MISMATCH, Fault.DTYPE_MISMATCH, Fault.MEMORY_FAULT, Fault.SEGFAULT, Fault.UNSUPPORTED),
     }
 )

@@ -37,7 +37,7 @@ def gate(
     hold_s: Annotated[float, typer.Option(min=0, help="How long they are held, in seconds.")] = 60.0,
     workers: Annotated[int, typer.Option(min=1, help="Worker processes of the proxy.")] = 1,
 ) -> None:
-    """Weight updates under agents: errors, tokens, hold times, memory.
+    """Weight updates under agents: errors, tokens, holds, memory.
 
     Then thousands of calls held at once.
     """

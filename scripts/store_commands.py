@@ -78,10 +78,10 @@ def show(
     root: RootOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Show a session's calls as a tree, or all sessions of a group, or one call.
+    """Show a session as a tree of calls, or one call whole.
 
-    Turns stand below each other; what branches off (retries, forks) is indented; sub-agents and compactions are
-    trees of their own.
+    Also all sessions of a group. Turns stand below each other; what branches off (retries, forks) is indented;
+    sub-agents and compactions are trees of their own.
     """
     from weir.scripts.call_view import print_call
     from weir.scripts.session_tree import print_trees

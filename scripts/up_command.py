@@ -21,9 +21,10 @@ MOST_ENDS, ENDS_WITHIN_S = 5, 120.0
 def up(
     config: ConfigOption = None,
 ) -> None:
-    """Start the servers that weir.toml names, until Ctrl-C; one that ends is started again.
+    """Start the servers that weir.toml names, until Ctrl-C.
 
-    Engines, the router in front of them, the proxy and the kernel-evaluation server. Prints the base_url for agents.
+    Engines, the router in front of them, the proxy and the kernel-evaluation server. Prints the base_url for agents; a
+    server that ends is started again.
     """
     from weir.scripts.fleet import fleet
     from weir.scripts.servers import running
