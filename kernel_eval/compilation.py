@@ -8,22 +8,21 @@ decided by the trials alone.
 
 from __future__ import annotations
 
-import os
 import socket
 import time
 from typing import Any
 
-from weir.kernel_eval.forkserver import ASSEMBLER, End, Exited, Spawn
-from weir.kernel_eval.frames import MAX_FRAME_BYTES, ChannelClosed, receive, send
+from weir.kernel_eval.contained_program import run_program
+from weir.kernel_eval.forkserver import ASSEMBLER
+from weir.kernel_eval.frames import MAX_FRAME_BYTES
 from weir.kernel_eval.judgement import Found
 from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.ptxas_report import Usage, parse_usage
 from weir.kernel_eval.reward import Stage
-from weir.kernel_eval.worker_channel import WorkerChannel, ZygoteLost
+from weir.kernel_eval.worker_channel import WorkerChannel
 from weir.kernel_eval.worker_messages import Assemble, BuiltKernel, Compile, Compiled, RefusedKernel
 
-_MAX_PRINTED_BYTES = 64 << 10
 _FAULTS = {
     "compile": Fault.TRITON_COMPILE_ERROR,
     "arch": Fault.UNSUPPORTED_ARCH,
@@ -91,36 +90,13 @@ class Compilation:
 
     def _assemble(self, built: BuiltKernel) -> Usage:
         message = Assemble(built.assembly, self._limits.target)
-        printed, exit_code = self._run_assembler(message)
+        limits = self._limits
+        printed, exit_code = run_program(self._assembler_lease, limits, ASSEMBLER, message, limits.compile_timeout_s)
         usage = parse_usage(printed) if exit_code == 0 else None
         if usage is None:
             text = f"ptxas ended with {exit_code} for {built.kernel}: {printed[-2000:]}"
             raise Found(Stage.LOADED, Fault.TRITON_COMPILE_ERROR, text, phase="compile")
         return usage
-
-    def _run_assembler(self, message: Assemble) -> tuple[str, int | None]:
-        """What ptxas printed, and its exit code; None where a signal or a time limit ended it."""
-        output_fd = os.memfd_create("weir-assembler", os.MFD_CLOEXEC)
-        channel, child_end = socket.socketpair()
-        try:
-            with channel, child_end:
-                spawn = Spawn(limits=self._limits, role=ASSEMBLER)
-                send(self._assembler_lease, spawn, (child_end.fileno(), output_fd))
-                send(channel, message)
-                exited = self._await_exit()
-            return os.pread(output_fd, _MAX_PRINTED_BYTES, 0).decode(errors="replace"), exited.exit_code
-        except ChannelClosed as error:
-            raise ZygoteLost from error
-        finally:
-            os.close(output_fd)
-
-    def _await_exit(self) -> Exited:
-        try:
-            exited, _ = receive(self._assembler_lease, Exited, self._limits.compile_timeout_s)
-        except TimeoutError:
-            send(self._assembler_lease, End())
-            exited, _ = receive(self._assembler_lease, Exited)
-        return exited
 
 
 def _refused(refused: RefusedKernel, target: str, printed: str) -> Found:

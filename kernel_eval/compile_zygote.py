@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable
 
 from weir.kernel_eval import linux, sandbox, seccomp
-from weir.kernel_eval.forkserver import ASSEMBLER, Forkserver, Ready, Spawn
+from weir.kernel_eval.forkserver import ASSEMBLER, COLLECTOR, COMPILER, Forkserver, Ready, Spawn
 from weir.kernel_eval.frames import send
 from weir.kernel_eval.sandbox_level import SandboxLevel
 from weir.kernel_eval.targets import TARGETS
@@ -29,7 +29,7 @@ def main(fd: int, level: SandboxLevel, target: str) -> None:
     os.environ.pop("TRITON_INTERPRET", None)
     import torch
 
-    from weir.kernel_eval import assembler, compile_worker  # noqa: F401 - imported here, once, for every child
+    from weir.kernel_eval import assembler, compile_worker, native_compiler, source_collector  # noqa: F401 - once
 
     torch.set_num_threads(1)
     compile_worker.prepare()
@@ -37,7 +37,13 @@ def main(fd: int, level: SandboxLevel, target: str) -> None:
     folder = tempfile.mkdtemp(dir=own_tmp)
     compile_worker.warm_up(TARGETS[target], folder)
     shutil.rmtree(folder)
-    filters = {"": seccomp.build(), ASSEMBLER: seccomp.build(allowed=("execve",))}
+    closed = seccomp.build()
+    filters = {
+        "": closed,
+        COLLECTOR: closed,
+        ASSEMBLER: seccomp.build(allowed=("execve",)),
+        COMPILER: seccomp.build(may_fork=True),
+    }
     gc.collect()
     gc.freeze()
     control = socket.socket(fileno=fd)
@@ -53,12 +59,16 @@ def run_child(
     folder: str,
 ) -> None:
     """In the child: contain it first, then let it work."""
-    from weir.kernel_eval import assembler, compile_worker
+    from weir.kernel_eval import assembler, compile_worker, native_compiler, source_collector
 
     sandbox.contain(level, spawn.limits, folder, filters[spawn.role])
-    if spawn.role == ASSEMBLER:
-        assembler.run(channel, folder)
-    compile_worker.run(channel, folder)
+    roles = {
+        "": compile_worker.run,
+        COLLECTOR: source_collector.run,
+        ASSEMBLER: assembler.run,
+        COMPILER: native_compiler.run,
+    }
+    roles[spawn.role](channel, folder)
 
 
 if __name__ == "__main__":

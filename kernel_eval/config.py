@@ -60,6 +60,13 @@ class KernelEvalConfig(BaseModel):
     compile_timeout_s: float = Field(
         default=60.0, gt=0, description="Wall time for compiling all kernels of a candidate."
     )
+    native_timeout_s: float = Field(
+        default=240.0, gt=0, description="Wall time for compiling CUDA C++; torch's headers take much of it."
+    )
+    reward_compiled: bool = Field(
+        default=False,
+        description="Without a GPU, CUDA C++ that compiles earns 0.1 at most; default: it is left out.",
+    )
     guard_bytes: int = Field(
         default=65536, ge=64, multiple_of=64, description="Guard zone on each side of every tensor."
     )
@@ -87,5 +94,6 @@ class KernelEvalConfig(BaseModel):
             reference_timeout_s=self.reference_timeout_s,
             guard_bytes=self.guard_bytes,
             compile_timeout_s=self.compile_timeout_s,
+            native_timeout_s=self.native_timeout_s,
             target=self.target,
         )

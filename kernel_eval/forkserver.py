@@ -26,7 +26,7 @@ from weir.kernel_eval.frames import ChannelClosed, FrameError, receive, send
 from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.sandbox_level import SandboxLevel
 
-ASSEMBLER = "assembler"  # a role
+ASSEMBLER, COLLECTOR, COMPILER = "assembler", "collector", "compiler"  # roles of the compile zygote's children
 _GRACE_S = 0.5  # between a worker's closing its channel and its being killed
 
 

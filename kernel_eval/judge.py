@@ -22,6 +22,7 @@ from weir.kernel_eval.compare import Difference, compare
 from weir.kernel_eval.compilation import Compilation
 from weir.kernel_eval.judgement import Found, Job, Judgement, broken
 from weir.kernel_eval.leases import Leases
+from weir.kernel_eval.native_check import NativeCheck
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reference import Expected, InvalidReference, Reference, UnsupportedReference
 from weir.kernel_eval.reward import Stage
@@ -54,9 +55,9 @@ _EXPLAINED = frozenset(
 def judge(job: Job, leases: Leases) -> Judgement:
     """One evaluation, from the candidate's source to a judgement. Raises only what is our own mistake."""
     started = time.monotonic()
-    evaluation = _Evaluation(job)
+    evaluation = _Evaluation(job) if job.backend == "triton" else NativeCheck(job, job.backend)
     try:
-        evaluation.run(leases)
+        evaluation.run(leases, _reference(job.reference_src, job.limits.reference_timeout_s))
         stage, fault, message = Stage.CORRECT, None, ""
     except Found as found:
         stage, fault, message = found.stage, found.fault, found.message
@@ -101,10 +102,9 @@ class _Evaluation:
         self.trials = 0
         self.details: dict[str, Any] = {}
 
-    def run(self, leases: Leases) -> None:
+    def run(self, leases: Leases, reference: Reference) -> None:
         """Return if the candidate is correct. Raises `Found` and the errors of the reference."""
         tree = self._check_source()
-        reference = _reference(self._job.reference_src, self._limits.reference_timeout_s)
         compilation = Compilation(leases.compiler, leases.assembler, self._limits)
         try:
             self._start_compiling(compilation, reference)
@@ -160,11 +160,7 @@ class _Evaluation:
             arena.close()
 
     def _check_source(self) -> ast.Module:
-        try:
-            tree = policy.parse(self._job.candidate_src)
-        except SyntaxError as error:
-            where = f" (line {error.lineno})" if error.lineno else ""
-            raise Found(Stage.NOTHING, Fault.SYNTAX_ERROR, f"{error.msg}{where}", phase="load") from None
+        tree = policy.parsed(self._job.candidate_src)
         unsupported = policy.find_unsupported(tree)
         if unsupported:
             raise Found(Stage.NOTHING, Fault.UNSUPPORTED, f"the interpreter cannot judge {unsupported}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -21,6 +21,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     num_perf_trials: int  # further trials, checked like the others
     limits: Limits
     relaxed_rules: tuple[str, ...] = ()
+    backend: Literal["triton", "cuda", "hip"] = "triton"
+    reward_compiled: bool = False  # of CUDA C++ that nothing here can run
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,4 +17,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     reference_timeout_s: float
     guard_bytes: int
     compile_timeout_s: float
+    native_timeout_s: float
+    tmp_bytes: int = 32 << 20  # of the temporary folder, where it is a file system of its own
     target: str  # a name in `targets.TARGETS`: what kernels are compiled for

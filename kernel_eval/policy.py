@@ -9,6 +9,10 @@ from __future__ import annotations
 
 import ast
 
+from weir.kernel_eval.judgement import Found
+from weir.kernel_eval.protocol import Fault
+from weir.kernel_eval.reward import Stage
+
 UNSUPPORTED_NAMES = {
     "inline_asm_elementwise": "the interpreter has no assembler",
     "load_inline": "there is no CUDA compiler",
@@ -23,6 +27,15 @@ def parse(source: str) -> ast.Module:
     except (ValueError, RecursionError, MemoryError) as error:
         raise SyntaxError(str(error) or type(error).__name__) from error
     return tree
+
+
+def parsed(source: str) -> ast.Module:
+    """`parse`, with a mistake as the candidate's fault. Raises `Found`."""
+    try:
+        return parse(source)
+    except SyntaxError as error:
+        where = f" (line {error.lineno})" if error.lineno else ""
+        raise Found(Stage.NOTHING, Fault.SYNTAX_ERROR, f"{error.msg}{where}", phase="load") from None
 
 
 def find_unsupported(tree: ast.Module) -> str | None:

@@ -49,6 +49,8 @@ class Fault(enum.StrEnum):
     # policy
     REWARD_HACK = "reward_hack"  # `details.rule` names the rule
     SANDBOX_VIOLATION = "sandbox_violation"
+    # it compiles, and nothing here can run it: correctness is unknown
+    NOT_RUN = "not_run"
     # ours
     INVALID_REFERENCE = "invalid_reference"
     SERVER_ERROR = "server_error"
@@ -88,7 +90,7 @@ class KernelTask(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str  # what the agent is asked
     reference_src: str  # Model, get_inputs() and get_init_inputs()
     candidate_template: str | None = None  # text with "{kernel}" where the answer's code goes; None: the code is all
-    backend: Literal["triton", "cuda"] = "triton"
+    backend: Literal["triton", "cuda", "hip"] = "triton"
     split: Literal["train", "heldout"] = "train"
     family: str = ""
     relax_rules: list[str] = []  # rules that candidates for this task may break; a list, as it comes from JSON
@@ -105,7 +107,7 @@ class EvalRequest(msgspec.Struct, frozen=True, kw_only=True):
     verbose: bool = False
     measure_performance: bool = False
     preferred_device: int | str | None = None
-    backend: Literal["triton", "cuda"] = "triton"
+    backend: Literal["triton", "cuda", "hip"] = "triton"
     relax_rules: tuple[str, ...] = ()  # names of rules (`rules.py`, GET /health) that this candidate may break
     use_cache: bool = False  # answer from an earlier evaluation with the same content, if there is one
 

@@ -35,6 +35,7 @@ class Outcome(NamedTuple):
 Reward = Callable[[Outcome], float]
 
 MAX_BONUS = 2.0
+MAX_UNKNOWN = 0.1  # whatever the reward: of a candidate that compiles and was not run
 _BY_STAGE = {Stage.NOTHING: 0.0, Stage.LOADED: 0.1, Stage.ANSWERED: 0.3, Stage.CORRECT: 1.0}
 
 
@@ -79,4 +80,5 @@ def raw_reward(outcome: Outcome, fault: Fault | None, reward: Reward = default) 
         return None
     if fault is not None and fault.policy:
         return 0.0
-    return reward(outcome)
+    earned = reward(outcome)
+    return min(earned, MAX_UNKNOWN) if fault is Fault.NOT_RUN else earned

@@ -33,7 +33,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from weir.kernel_eval import landlock, linux
+from weir.kernel_eval import landlock, linux, native_toolchain
 from weir.kernel_eval.errors import SandboxUnavailable
 from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.sandbox_level import SandboxLevel
@@ -50,7 +50,7 @@ _SYSTEM_FOLDERS = (
     "/etc/ld.so.conf.d",
 )
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
-_TMP_BYTES = 32 << 20
+_TMP_BYTES = 32 << 20  # of what probes a level
 _OPEN_FILES = 64
 _FIRST_UID, _NUM_UIDS = 200_000, 60_000
 _BUBBLEWRAP = (
@@ -65,6 +65,7 @@ def readable_folders() -> tuple[str, ...]:
     interpreter = Path(sys.executable).resolve().parent
     packages = [*site.getsitepackages(), *(path for path in sys.path if path.endswith("-packages"))]  # .pth files too
     folders = [*_SYSTEM_FOLDERS, sys.base_prefix, sys.prefix, *packages, str(interpreter), str(own)]
+    folders += native_toolchain.homes()
     return tuple(dict.fromkeys(folder for folder in folders if Path(folder).exists()))
 
 
@@ -74,8 +75,12 @@ def worker_tmp() -> str:
 
 
 def environment() -> dict[str, str]:
-    """All that zygotes, judges and workers see of the server's environment: nothing but the path of libraries."""
-    inherited = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
+    """All that our processes see of the server's environment: nothing but where libraries and toolkits lie."""
+    inherited = {
+        name: os.environ[name]
+        for name in ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "ROCM_HOME", "ROCM_PATH")
+        if name in os.environ
+    }
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     return {
         "PATH": "/usr/bin:/bin",
@@ -137,7 +142,7 @@ def probe_namespaces() -> None:
         pid = os.fork()
         if pid == 0:
             try:
-                _enter_namespaces()
+                _enter_namespaces(_TMP_BYTES)
                 os._exit(0)
             finally:
                 os._exit(1)
@@ -191,7 +196,7 @@ def contain(level: SandboxLevel, limits: Limits, tmp: str, seccomp_load: Callabl
         become_own_user(tmp)
     linux.forbid_inspection()
     if level is SandboxLevel.BUBBLEWRAP:
-        _enter_namespaces()
+        _enter_namespaces(limits.tmp_bytes)
     elif level is SandboxLevel.LANDLOCK:
         landlock.restrict(readable_folders(), (tmp, *_DEVICES))
     _limit(resource.RLIMIT_AS, base_bytes + limits.memory_bytes)
@@ -205,10 +210,10 @@ def contain(level: SandboxLevel, limits: Limits, tmp: str, seccomp_load: Callabl
         seccomp_load()
 
 
-def _enter_namespaces() -> None:
+def _enter_namespaces(tmp_bytes: int) -> None:
     linux.unshare(linux.CLONE_NEWNS | linux.CLONE_NEWIPC)
     tmp = worker_tmp()
-    linux.mount_tmpfs(tmp, _TMP_BYTES)
+    linux.mount_tmpfs(tmp, tmp_bytes)
     linux.hide("/dev/shm")
     linux.hide("/proc")
     os.chdir(tmp)

@@ -41,18 +41,24 @@ _REFUSED = (
     ),
 )
 
+_FORKING = ("fork", "vfork", "execve")
 
-def build(allowed: tuple[str, ...] = ()) -> Callable[[], None] | None:
-    """What a freshly forked worker calls to load the filter; None where libseccomp is missing."""
+
+def build(allowed: tuple[str, ...] = (), *, may_fork: bool = False) -> Callable[[], None] | None:
+    """What a freshly forked worker calls to load the filter; None where libseccomp is missing.
+
+    `may_fork` is for compilers, which start their own passes, and run no code of a candidate.
+    """
     try:
         import pyseccomp as libseccomp
     except (ImportError, RuntimeError, OSError):
         return None
     rules = libseccomp.SyscallFilter(libseccomp.ALLOW)
-    for name in set(_REFUSED) - set(allowed):
+    for name in set(_REFUSED) - set(allowed) - set(_FORKING if may_fork else ()):
         rules.add_rule(libseccomp.ERRNO(errno.EPERM), name)
-    new_process = libseccomp.Arg(0, libseccomp.MASKED_EQ, linux.CLONE_THREAD, 0)
-    rules.add_rule(libseccomp.ERRNO(errno.EPERM), "clone", new_process)
+    if not may_fork:
+        new_process = libseccomp.Arg(0, libseccomp.MASKED_EQ, linux.CLONE_THREAD, 0)
+        rules.add_rule(libseccomp.ERRNO(errno.EPERM), "clone", new_process)
     rules.add_rule(libseccomp.ERRNO(errno.ENOSYS), "clone3")  # libc then falls back to clone, whose flags can be seen
     load: Callable[[], None] = rules.load
     return load

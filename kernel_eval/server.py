@@ -23,12 +23,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from weir.kernel_eval import rules, sandbox
+from weir.kernel_eval import native_toolchain, rules, sandbox
 from weir.kernel_eval.config import KernelEvalConfig
 from weir.kernel_eval.errors import InsecureBinding
 from weir.kernel_eval.judgement import Job, Judgement
 from weir.kernel_eval.pool import Pool
-from weir.kernel_eval.protocol import EvalReply, EvalRequest, Fault
+from weir.kernel_eval.protocol import EvalReply, EvalRequest
 from weir.kernel_eval.result_cache import ResultCache
 from weir.kernel_eval.reward import Outcome, Stage, find_reward, raw_reward
 from weir.kernel_eval.sandbox_level import SandboxLevel
@@ -84,7 +84,7 @@ class EvalServer:
             "seccomp": bool(zygote.ready and zygote.ready.seccomp),
             "own_network": bool(zygote.ready and zygote.ready.own_network),
             "mode": "interpreter",
-            "backends": ["triton"],
+            "backends": ["triton", *native_toolchain.available()],
             "target": self._config.target,
             "rules": {name: rule.says for name, rule in rules.RULES.items()},
             "slots": self._config.num_slots,
@@ -139,9 +139,6 @@ class EvalServer:
         return wanted
 
     async def _judge(self, wanted: EvalRequest) -> Judgement:
-        if wanted.backend == "cuda":
-            message = "backend cuda needs a GPU and nvcc; this server has Triton's interpreter only"
-            return Judgement(stage=Stage.NOTHING, fault=Fault.UNSUPPORTED, message=message)
         job = Job(
             reference_src=wanted.original_model_src,
             candidate_src=wanted.custom_model_src,
@@ -150,6 +147,8 @@ class EvalServer:
             num_perf_trials=min(wanted.num_perf_trials, self._config.perf_trials) if wanted.measure_performance else 0,
             limits=self._config.limits,
             relaxed_rules=wanted.relax_rules,
+            backend=wanted.backend,
+            reward_compiled=self._config.reward_compiled,
         )
         return await self.pool.evaluate(job)
 

@@ -35,7 +35,7 @@ class ZygoteLost(Exception):
 class WorkerChannel:
     """One worker, from its fork to its end. `end` must be called."""
 
-    def __init__(self, lease: socket.socket, limits: Limits) -> None:
+    def __init__(self, lease: socket.socket, limits: Limits, role: str = "") -> None:
         self._lease = lease
         self._limits = limits
         self._exited: Exited | None = None
@@ -43,7 +43,7 @@ class WorkerChannel:
         self._channel, worker_end = socket.socketpair()
         with worker_end:
             try:
-                send(lease, Spawn(limits=limits), (worker_end.fileno(), self._output_fd))
+                send(lease, Spawn(limits=limits, role=role), (worker_end.fileno(), self._output_fd))
             except ChannelClosed as error:
                 raise ZygoteLost from error
 

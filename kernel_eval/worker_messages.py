@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from weir.kernel_eval.native_source import NativeSource
 from weir.kernel_eval.trace import Trace
 
 Phase = Literal["load", "entry_point", "init", "call", "compile", "replay"]
@@ -172,6 +173,30 @@ class Compiled(msgspec.Struct, frozen=True, tag=True):
     stopped: str | None = None
 
 
+class Collect(msgspec.Struct, frozen=True, tag=True):
+    """Judge to a collector: as `Compile`, for a candidate that gives sources to compilers of its own accord."""
+
+    source: str
+    target: str
+    init: ArenaSpec
+    call: ArenaSpec
+    weight_seed: int
+
+
+class Collected(msgspec.Struct, frozen=True, tag=True):
+    """Collector: what the candidate wanted compiled."""
+
+    sources: tuple[NativeSource, ...]
+
+
+class CompileNative(msgspec.Struct, frozen=True, tag=True):
+    """Judge to a compiler of CUDA C++ or HIP: this text, with this command line; what it prints is the answer."""
+
+    text: str
+    file_name: str
+    command: tuple[str, ...]
+
+
 class Assemble(msgspec.Struct, frozen=True, tag=True):
     """Judge to an assembler: this text, for this architecture; what ptxas prints is the answer."""
 
@@ -180,4 +205,4 @@ class Assemble(msgspec.Struct, frozen=True, tag=True):
 
 
 FromJudge = Load | Init | SendState | Call | WriteAgain | Replay
-FromWorker = Done | Constructed | Answered | Replayed | Failed | Compiled
+FromWorker = Done | Constructed | Answered | Replayed | Failed | Compiled | Collected

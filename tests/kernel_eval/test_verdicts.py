@@ -96,11 +96,6 @@ def test_a_reference_that_hangs_is_ended_and_is_ours(start_server: Any, read_exa
     assert after["correct"]
 
 
-def test_backend_cuda_without_a_gpu_is_unsupported(server: Any, read_example: Read) -> None:
-    reply = server.evaluate(read_example("relu_candidate"), backend="cuda")
-    assert (reply["fault"], reply["raw_reward"]) == ("unsupported", None)
-
-
 def test_an_in_place_task_allows_what_its_own_code_does(server: Any, read_example: Read) -> None:
     in_place = read_example("relu_candidate").replace("out = torch.empty_like(x)", "out = x")
     assert server.evaluate(in_place, task(forward="x.relu_()"))["correct"]

@@ -1,0 +1,134 @@
+"""The judgement of CUDA C++ and HIP where no device is: does it compile, and what does it need there?
+
+Whether it computes the right thing cannot be known, and is not guessed: the best that a candidate can come to is
+`not_run` where the server rewards that, and else `unsupported`, which a round leaves out. Host code (bindings, launch
+configurations, dynamic shared memory) is not looked at.
+"""
+
+from __future__ import annotations
+
+import ast
+import time
+from typing import Any
+
+import msgspec
+
+from weir.kernel_eval import native_report, native_toolchain, policy, rules
+from weir.kernel_eval.arena import Arena
+from weir.kernel_eval.contained_program import run_program
+from weir.kernel_eval.forkserver import COLLECTOR, COMPILER
+from weir.kernel_eval.judgement import Found, Job, broken
+from weir.kernel_eval.leases import Leases
+from weir.kernel_eval.limits import Limits
+from weir.kernel_eval.native_source import NativeSource
+from weir.kernel_eval.native_toolchain import Toolchain
+from weir.kernel_eval.protocol import Fault
+from weir.kernel_eval.reference import Reference
+from weir.kernel_eval.reward import Stage
+from weir.kernel_eval.seeds import derive_seed
+from weir.kernel_eval.worker_channel import WorkerChannel
+from weir.kernel_eval.worker_messages import Collect, Collected, CompileNative
+
+_OF_TRITON = frozenset({"no_kernel_defined", "empty_kernel"})  # what these look for is Triton's
+_MEMORY_BYTES, _FILE_BYTES = 4 << 30, 256 << 20  # torch's headers, preprocessed, are large
+_MAX_SOURCES = 8
+
+
+class NativeCheck:
+    """One candidate."""
+
+    def __init__(self, job: Job, language: native_toolchain.Language) -> None:
+        self._job = job
+        self._limits = job.limits
+        self._language = language
+        self._arenas: list[Arena] = []
+        self.trials = 0
+        self.details: dict[str, Any] = {}
+
+    def run(self, leases: Leases, reference: Reference) -> None:
+        """Always raises `Found`, or the errors of the reference."""
+        toolchain = native_toolchain.find(self._language)
+        if isinstance(toolchain, str):
+            raise Found(Stage.NOTHING, Fault.UNSUPPORTED, f"backend {self._language}: {toolchain}")
+        self._check_source()
+        sources = self._collect(leases, reference)
+        self._compile_all(leases, toolchain, sources)
+        fault = Fault.NOT_RUN if self._job.reward_compiled else Fault.UNSUPPORTED
+        message = f"it compiles for {self._limits.target}; whether it is right is unknown, as there is no device here"
+        raise Found(Stage.LOADED, fault, message, phase="call")
+
+    def close(self) -> None:
+        """Give back shared memory."""
+        for arena in self._arenas:
+            arena.close()
+
+    def _check_source(self) -> None:
+        tree: ast.Module = policy.parsed(self._job.candidate_src)
+        seen = rules.broken_by_source(tree, frozenset(self._job.relaxed_rules) | _OF_TRITON)
+        if seen is not None:
+            raise broken(*seen)
+
+    def _collect(self, leases: Leases, reference: Reference) -> tuple[NativeSource, ...]:
+        secret = self._job.secret
+        init = self._arena(reference.init_arguments(derive_seed(secret, "init")))
+        call = self._arena(reference.inputs(derive_seed(secret, "inputs", "compile")))
+        message = Collect(
+            self._job.candidate_src, self._limits.target, init.spec, call.spec, derive_seed(secret, "weights")
+        )
+        collector = WorkerChannel(leases.compiler, self._limits, COLLECTOR)
+        try:
+            collector.tell(message, (init.fd, call.fd))
+            timeout_s = self._limits.load_timeout_s + self._limits.init_timeout_s + self._limits.call_timeout_s
+            sources = collector.hear(Collected, "load", timeout_s).sources
+        finally:
+            collector.end()
+            collector.close()
+        if "no_kernel_defined" not in self._job.relaxed_rules and not any(s.defines_kernel for s in sources):
+            raise broken("no_kernel_defined", f"no __global__ function was given to a {self._language} compiler")
+        return sources
+
+    def _arena(self, arguments: list[Any]) -> Arena:
+        self._arenas.append(Arena(arguments, [], self._limits.guard_bytes))
+        return self._arenas[-1]
+
+    def _compile_all(self, leases: Leases, toolchain: Toolchain, sources: tuple[NativeSource, ...]) -> None:
+        if len(sources) > _MAX_SOURCES:
+            text = f"{len(sources)} sources were given to the compiler, at most {_MAX_SOURCES} are taken"
+            raise Found(Stage.NOTHING, Fault.COMPILE_ERROR, text, phase="compile")
+        started = time.monotonic()
+        kernels: list[dict[str, Any]] = []
+        for source in dict.fromkeys(sources):
+            left_s = self._limits.native_timeout_s - (time.monotonic() - started)
+            kernels += self._compile(leases, toolchain, source, left_s)
+        self.details["compile"] = {
+            "target": self._limits.target,
+            "kernels": kernels,
+            "ignored_flags": sorted({flag for source in sources for flag in source.ignored_flags}),
+            "seconds": round(time.monotonic() - started, 4),
+        }
+        self.details["correctness"] = "unknown"
+
+    def _compile(
+        self, leases: Leases, toolchain: Toolchain, source: NativeSource, left_s: float
+    ) -> list[dict[str, Any]]:
+        command = toolchain.command(source, self._limits.target)
+        message = CompileNative(source.complete_text, source.file_name, command)
+        timeout_s = max(left_s, 0.001)
+        printed, exit_code = run_program(leases.assembler, _roomy(self._limits), COMPILER, message, timeout_s)
+        if exit_code is None:
+            text = f"{source.name}: the compiler used up its {self._limits.native_timeout_s:g} s, or its memory"
+            raise Found(Stage.NOTHING, Fault.TIMEOUT, text, phase="compile")
+        if exit_code != 0:
+            raise native_report.refusal(printed, source.name, self._limits.target)
+        return native_report.kernels_in(printed)
+
+
+def _roomy(limits: Limits) -> Limits:
+    """A compiler's limits: it needs more than a candidate, and runs none."""
+    return msgspec.structs.replace(
+        limits,
+        memory_bytes=_MEMORY_BYTES,
+        cpu_s=int(limits.native_timeout_s) + 1,
+        output_bytes=_FILE_BYTES,
+        tmp_bytes=_FILE_BYTES,
+    )

@@ -1,0 +1,129 @@
+"""The collector: runs a candidate's model with torch's extension compilers replaced, and hands over what it gave them.
+
+`load_inline`, `load` and `torch.cuda._compile_kernel` note the sources and return a stand-in, whose functions end the
+call: there is nothing that could run them. As untrusted and as contained as a worker; it starts no program, and what it
+says is text that a compiler in another process reads.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils import cpp_extension
+
+from weir.kernel_eval import arena, stub_driver
+from weir.kernel_eval.candidate import entry_point, load_candidate
+from weir.kernel_eval.cpu_device import CpuForCuda
+from weir.kernel_eval.frames import receive, send
+from weir.kernel_eval.native_source import NativeSource
+from weir.kernel_eval.seeds import seed_everything
+from weir.kernel_eval.targets import TARGETS
+from weir.kernel_eval.worker_messages import Collect, Collected, Failed, Phase
+
+_SUFFIXES = (".cu", ".hip")
+_MESSAGE_CHARS = 2000
+
+
+class NotRun(BaseException):
+    """A function of an extension was called: all that can be known without a device is known. No candidate catches it
+    by catching what goes wrong."""
+
+
+class _Extension:
+    """In place of a compiled module, and of a compiled kernel."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotRun
+
+
+class Collector:
+    """What was given to the compilers so far."""
+
+    def __init__(self) -> None:
+        self.sources: list[NativeSource] = []
+
+    def install(self) -> None:
+        """From now on, in this process."""
+        cpp_extension.load_inline = self._load_inline
+        cpp_extension.load = self._load
+        torch.cuda._compile_kernel = self._compile_kernel
+
+    def _load_inline(
+        self,
+        name: str,
+        cpp_sources: Any,
+        cuda_sources: Any = None,
+        *args: Any,
+        extra_cuda_cflags: Any = None,
+        no_implicit_headers: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        if cuda_sources:
+            text = cuda_sources if isinstance(cuda_sources, str) else "\n".join(cuda_sources)
+            flags = tuple(extra_cuda_cflags or ())
+            self.sources.append(NativeSource(name, text, flags, implicit_headers=not no_implicit_headers))
+        return _Extension()
+
+    def _load(self, name: str, sources: Any, *args: Any, extra_cuda_cflags: Any = None, **kwargs: Any) -> Any:
+        for path in [sources] if isinstance(sources, str) else sources:
+            if str(path).endswith(_SUFFIXES):
+                text = Path(path).read_text(encoding="utf-8")
+                self.sources.append(NativeSource(name, text, tuple(extra_cuda_cflags or ()), implicit_headers=False))
+        return _Extension()
+
+    def _compile_kernel(self, kernel_source: str, kernel_name: str, *args: Any, **kwargs: Any) -> Any:
+        flags = tuple(kwargs.get("nvcc_options") or ())
+        self.sources.append(NativeSource(kernel_name, kernel_source, flags, built_by_torch=False))
+        return _Extension()
+
+
+def run(channel: socket.socket, folder: str) -> None:
+    """What a contained, freshly forked process does: one question, one answer."""
+    os.chdir(folder)
+    os.environ["TMPDIR"] = os.environ["HOME"] = folder
+    gc.enable()
+    message, fds = receive(channel, Collect)
+    collector = Collector()
+    collector.install()
+    stub_driver.install(TARGETS[message.target])
+    reply = _run_model(message, fds, folder, collector)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    send(channel, reply)
+
+
+def _run_model(message: Collect, fds: list[int], folder: str, collector: Collector) -> Collected | Failed:
+    """Import, construct, call, until a function of an extension is reached."""
+    phase: Phase = "load"
+    try:
+        init = arena.read_value(arena.attach(message.init, fds[0]), message.init.arguments)
+        inputs = arena.read_value(arena.attach(message.call, fds[1]), message.call.arguments)
+        with torch.no_grad(), CpuForCuda():
+            found: Any = entry_point(load_candidate(message.source, folder))
+            phase = "entry_point"
+            if found is None:
+                raise AttributeError("the candidate defines no class ModelNew")
+            phase = "init"
+            seed_everything(message.weight_seed)
+            model = found(*init)
+            phase = "call"
+            model(*inputs)
+    except NotRun:
+        pass
+    except BaseException as error:  # a candidate may raise anything, SystemExit too
+        if phase != "call" or not collector.sources:
+            text = "".join(traceback.format_exception(error, limit=-8))
+            return Failed(phase, type(error).__name__, str(error)[:_MESSAGE_CHARS], text[-_MESSAGE_CHARS:])
+    return Collected(tuple(collector.sources))
