@@ -205,8 +205,8 @@ def _source(kind: str | None) -> str:
 
 
 def _standing(pid: int, folder: Path) -> tuple[int, int]:
-    """Processes below the server, and files in its temporary folder."""
-    return len(_below(pid)), sum(1 for path in folder.rglob("*") if path.is_file())
+    """Processes below the server, and files in its temporary folder, whose folders may go while they are counted."""
+    return len(_below(pid)), sum(len(files) for _, _, files in os.walk(folder))
 
 
 def _below(pid: int) -> list[int]:
