@@ -83,7 +83,14 @@ class StreamedText:
             if self._growing is None and len(self._ids) - self._asked_at >= self._patience:
                 self._asked_at, self._patience = len(self._ids), 2 * self._patience
                 calls += self._understand()
-        content, reasoning = self._content.take(), self._reasoning.take()
+        return self._told(calls)
+
+    def _told(self, calls: tuple[ToolCall, ...]) -> Delta:
+        """What may be shown; nothing of what follows a stop string."""
+        reasoning = self._reasoning.take()
+        content = "" if self._reasoning.stopped else self._content.take()
+        if self.stopped:
+            calls = ()
         return (
             Delta(content=content, reasoning=reasoning, tool_calls=calls) if content or reasoning or calls else NOTHING
         )
@@ -134,7 +141,9 @@ class StreamedText:
         self._reasoning.grow(glimpse.reasoning, space)
         if glimpse.is_thinking or not glimpse.closed_explicitly:
             self._content.drop()
-            self._growing = self._reasoning if glimpse.is_thinking else None
+            # Of white space alone nobody can tell how much stood before the last token of structure.
+            is_certain = not glimpse.reasoning or not self._last_text.isspace()
+            self._growing = self._reasoning if glimpse.is_thinking and is_certain else None
             return ()
         if self._reading.calls_are_text and glimpse.content.lstrip().startswith("{"):
             self._is_held = True
