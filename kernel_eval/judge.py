@@ -10,13 +10,12 @@ from __future__ import annotations
 import ast
 import functools
 import socket
-import statistics
 import time
 from typing import Any
 
 import torch
 
-from weir.kernel_eval import evidence, policy, proof, rules
+from weir.kernel_eval import evidence, policy, proof, rules, timing
 from weir.kernel_eval.arena import Arena, UnsupportedValue, tensors_among
 from weir.kernel_eval.compare import Difference, compare
 from weir.kernel_eval.compilation import Compilation
@@ -94,7 +93,7 @@ class _Evaluation:
         self._limits = job.limits
         self._arenas: list[Arena] = []
         self._answers: list[list[torch.Tensor]] = []
-        self._call_ms: list[float] = []
+        self._call_us: list[float] = []
         self._launched: set[str] = set()
         self._relaxed = frozenset(job.relaxed_rules)
         self._state: list[torch.Tensor] = []
@@ -185,11 +184,7 @@ class _Evaluation:
             self.trials += 1
         self._look_again(worker)
         if self._job.num_perf_trials:
-            self.details["timing"] = {
-                "timing_kind": "interpreter",
-                "median_ms": statistics.median(self._call_ms),
-                "num_calls": len(self._call_ms),
-            }
+            self.details["timing"] = {"timing_kind": "interpreter", **timing.summarize(self._call_us).in_ms()}
         return model
 
     def _take_state(self, worker: WorkerChannel, constructed: Constructed) -> None:
@@ -233,7 +228,7 @@ class _Evaluation:
         arena = self._arena(inputs, expected.outputs)
         started = time.perf_counter()
         answer = worker.ask(Call(arena.spec), Answered, "call", self._limits.call_timeout_s, arena.fd)
-        self._call_ms.append((time.perf_counter() - started) * 1e3)
+        self._call_us.append((time.perf_counter() - started) * 1e6)
         self._launched.update(f"{launch.kernel}:{launch.line}" for launch in answer.trace.launches)
         self._first = self._first or answer.trace
         self._check_conduct(answer, arena, expected)

@@ -1,7 +1,8 @@
 """Which fault is it? Pure functions from what was seen of a worker (exception, signal, exit code) to a `Found`.
 
-Order of trust: the signal and exit code, which the operating system reports; the errno and type of an exception,
-which the worker reports; text, only where torch offers nothing else (`out_of_memory` is set by the worker for that).
+Order of trust: the signal and exit code, which the operating system reports; the errno, CUDA's code and the type of an
+exception, which the worker reports; text, only where torch offers nothing else (`out_of_memory` is set by the worker
+for that).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import errno
 import signal
 
+from weir.kernel_eval import cuda_errors
 from weir.kernel_eval.forkserver import Exited
 from weir.kernel_eval.judgement import Found
 from weir.kernel_eval.limits import Limits
@@ -54,6 +56,9 @@ def _fault_of_exception(failed: Failed) -> Fault:
         return Fault.OUTPUT_FLOOD
     if failed.out_of_memory:
         return Fault.OUT_OF_MEMORY
+    by_code = None if failed.cuda_error is None else cuda_errors.fault_of(failed.cuda_error)
+    if by_code is not None:
+        return by_code
     if failed.exception == "SystemExit":
         return Fault.EARLY_EXIT
     if failed.exception == "DeviceAssertion":

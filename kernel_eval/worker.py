@@ -181,6 +181,7 @@ def describe(error: BaseException, phase: Phase) -> Failed:
         in_kernel=in_kernel,
         os_errno=cause.errno if isinstance(cause, OSError) else None,
         # torch's CPU allocator raises a plain RuntimeError, so that its text is all there is to go by
+        cuda_error=getattr(cause, "error_code", None) if isinstance(cause, torch.AcceleratorError) else None,
         out_of_memory=isinstance(cause, MemoryError) or "DefaultCPUAllocator: can't allocate memory" in text,
     )
 

@@ -132,6 +132,7 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     in_kernel: bool = False
     os_errno: int | None = None
     out_of_memory: bool = False
+    cuda_error: int | None = None  # a code of CUDA's runtime, where torch raised one
 
 
 class Compile(msgspec.Struct, frozen=True, tag=True):

@@ -72,11 +72,16 @@ def kernel_eval(
     evaluations: Annotated[int, typer.Option(min=1, help="Evaluations to measure.")] = 200,
     trials: Annotated[int, typer.Option(min=1, help="Correctness trials of each.")] = 3,
     hostile: Annotated[int, typer.Option(min=0, help="Instead: that many candidates, most of them attacks.")] = 0,
+    gpu: Annotated[bool, typer.Option("--gpu", help="Instead: how well kernels are timed on a GPU.")] = False,
 ) -> None:
     """CPU and latency of one evaluation of a small kernel.
 
     All processes counted together. With --hostile: what attacks do to the server and to their neighbours.
     """
+    if gpu:
+        from weir.scripts.bench_gpu_timing import main as time_gpu
+
+        return time_gpu()
     if hostile:
         from weir.scripts.bench_hostile import main
 

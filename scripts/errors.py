@@ -2,6 +2,7 @@
 
 CommandError          the command could not do what it was asked (exit 1)
 ├── UsageError        it was asked wrongly: flags, files, configuration (exit 2)
+├── NoDevice         it needs a GPU, and there is none
 └── ServerFailed      a server that the command started did not come up, or died
 """
 
@@ -18,6 +19,10 @@ class UsageError(CommandError, ValueError):
     """Wrong use: the line says what was given, what was expected and what to do next."""
 
     exit_code = 2
+
+
+class NoDevice(CommandError):
+    """There is no GPU that torch can use; the line says what was looked for."""
 
 
 class ServerFailed(CommandError):

@@ -1,0 +1,97 @@
+"""How long a call takes: when to stop measuring, in which order, and what to report. Pure, but for what it is given.
+
+What is timed are callables that make one call on fresh inputs and return its microseconds by a clock of their own
+(`gpu_clock.py` on a device). Those that are compared are measured in turn, in an order that nobody can foresee, so that
+a device which heats up or is throttled slows both.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+MIN_WARM_UP_CALLS = 10
+MIN_WARM_UP_S = 0.025
+MAX_SAMPLES = 100
+MIN_SAMPLES = 20
+_ENOUGH = 0.002  # standard error over mean, at which further samples change nothing
+
+TimedCall = Callable[[], float]
+
+
+class Timing(msgspec.Struct, frozen=True, kw_only=True):
+    """Some calls of one function."""
+
+    median_us: float
+    p20_us: float
+    p80_us: float
+    mean_us: float
+    std_us: float
+    num_calls: int
+
+    @property
+    def variation(self) -> float:
+        """The coefficient of variation: deviation over mean."""
+        return self.std_us / self.mean_us if self.mean_us else 0.0
+
+    def in_ms(self) -> dict[str, float]:
+        """As results report it, in milliseconds."""
+        names = ("median", "p20", "p80", "mean", "std")
+        return {f"{name}_ms": getattr(self, f"{name}_us") / 1e3 for name in names} | {"num_calls": self.num_calls}
+
+
+def summarize(samples_us: Sequence[float]) -> Timing:
+    """At least one sample. Percentiles are interpolated between the samples next to them."""
+    ordered = sorted(samples_us)
+    return Timing(
+        median_us=statistics.median(ordered),
+        p20_us=_percentile(ordered, 0.2),
+        p80_us=_percentile(ordered, 0.8),
+        mean_us=statistics.fmean(ordered),
+        std_us=statistics.stdev(ordered) if len(ordered) > 1 else 0.0,
+        num_calls=len(ordered),
+    )
+
+
+def is_precise(samples_us: Sequence[float]) -> bool:
+    """Whether the mean is known well enough to stop."""
+    if len(samples_us) < MIN_SAMPLES:
+        return False
+    timing = summarize(samples_us)
+    return timing.variation / math.sqrt(timing.num_calls) <= _ENOUGH
+
+
+def warm_up(call: TimedCall) -> None:
+    """Until both ten calls and 25 ms have passed: clocks of a device rise only under load."""
+    started, num_calls = time.perf_counter(), 0
+    while num_calls < MIN_WARM_UP_CALLS or time.perf_counter() - started < MIN_WARM_UP_S:
+        call()
+        num_calls += 1
+
+
+def measure(calls: Sequence[TimedCall], seed: int, max_samples: int = MAX_SAMPLES) -> list[Timing]:
+    """Time what is compared, in turn: one sample of each in every turn, until all are precise or there are enough."""
+    order = random.Random(seed)
+    for call in calls:
+        warm_up(call)
+    samples: list[list[float]] = [[] for _ in calls]
+    turn = list(range(len(calls)))
+    for _ in range(max_samples):
+        order.shuffle(turn)
+        for position in turn:
+            samples[position].append(calls[position]())
+        if all(is_precise(taken) for taken in samples):
+            break
+    return [summarize(taken) for taken in samples]
+
+
+def _percentile(ordered: Sequence[float], share: float) -> float:
+    position = share * (len(ordered) - 1)
+    low = math.floor(position)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
