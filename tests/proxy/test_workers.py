@@ -54,7 +54,7 @@ def test_calls_meet_any_worker_and_all_are_recorded_and_counted(workers: Workers
     assert len(workers.records()) == number
     assert len(list((workers.store / "log").iterdir())) == 2
     metrics = httpx.get(workers.url + "/metrics", trust_env=False).text
-    assert f'weir_calls_total{{finish="stop"}} {float(number)}' in metrics
+    assert f'weir_calls_total{{dialect="chat",finish="stop"}} {float(number)}' in metrics
     assert "weir_gate_open 1.0" in metrics
 
 
