@@ -11,6 +11,7 @@ import asyncio
 import functools
 import logging
 import socket
+import time
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
@@ -101,9 +102,10 @@ class Upstream:
 async def _streamed_chunks(response: aiohttp.ClientResponse, interval_s: float) -> AsyncGenerator[list[Chunk], None]:
     """The chunks of an event stream, up to the one that finishes. Raises `UpstreamLost` where none does.
 
-    The first come at once, later ones together with what else came within `interval_s`.
+    The first come at once, later ones together with what else came within `interval_s`, or within as long as the stream
+    has run so far: a short answer is not held up.
     """
-    rest = b""
+    rest, first_s = b"", 0.0
     transport = response.connection.transport if response.connection is not None else None
     acknowledge_at_once = _acknowledger(transport)
     acknowledge_at_once()
@@ -115,7 +117,9 @@ async def _streamed_chunks(response: aiohttp.ClientResponse, interval_s: float) 
             yield chunks
             if chunks[-1].meta_info.finish_reason is not None:
                 return
-            await _leave_to_kernel(response, transport, interval_s)
+            now_s = time.monotonic()
+            first_s = first_s or now_s
+            await _leave_to_kernel(response, transport, min(interval_s, now_s - first_s))
     raise UpstreamLost("the engine's stream ended without a finish reason")
 
 

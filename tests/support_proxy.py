@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 import openai
+import uvloop
 
 from weir.proxy.config import ProxyConfig
 from weir.proxy.levels import AT_TOKENS
@@ -63,7 +64,7 @@ def running_proxy(
     store_config = StoreConfig(root=root, **(store or {}))
     config = ProxyConfig(**({"control_key": CONTROL_KEY, "retry_backoff_s": 0.01} | settings))
     listener = socket.create_server(("127.0.0.1", 0), backlog=512)
-    loop = asyncio.new_event_loop()
+    loop = uvloop.new_event_loop()  # as a proxy of its own has
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
 
