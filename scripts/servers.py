@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -22,6 +23,8 @@ import httpx
 from weir.scripts.errors import ServerFailed
 
 _PR_SET_PDEATHSIG = 1
+_FIRST_PORT = 10_000
+_OUTGOING_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _libc = ctypes.CDLL(None, use_errno=True)
 _PROXY_VARIABLES = {"http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"}
 
@@ -38,10 +41,18 @@ class Server:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port that nobody listens on right now."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
+    """A port that nobody listens on right now, and that the kernel gives to no outgoing connection meanwhile."""
+    while True:
+        port = random.randrange(_FIRST_PORT, _first_outgoing_port())
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind((host, port))
+            return port
+
+
+def _first_outgoing_port() -> int:
+    with contextlib.suppress(OSError, ValueError):
+        return max(int(_OUTGOING_PORTS.read_text().split()[0]), _FIRST_PORT + 1000)
+    return 32768
 
 
 def free_ports_in_row(count: int, *, wanted: int | None = None, host: str = "127.0.0.1") -> int:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,13 +17,12 @@ from typing import Any
 
 import httpx
 
+from weir.scripts.servers import free_port
+
 
 def find_free_port() -> int:
-    """A port of the loopback that nobody listens on now."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+    """A port of the loopback, as Weir's own commands find one."""
+    return free_port()
 
 
 @dataclass(kw_only=True)
