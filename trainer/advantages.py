@@ -1,19 +1,22 @@
 """Advantages by name: the returns of one group, compared with each other.
 
-Invariant: a group is a group by its id, never by position in a batch; nothing crosses groups, and groups may be of any
-size. A group without spread (a single value, or all alike) has no signal: its advantages are exactly zero.
+Invariant: a group is a group by its id, never by position in a batch, and groups may be of any size. A group without
+spread (a single value, or all alike) has no signal: its advantages are exactly zero. Nothing crosses groups, except
+where that is the algorithm: `reinforce_plus_plus` has no groups, its baseline is the round's.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 
 from weir.trainer.credit import CREDITS
 from weir.trainer.hooks import Group
 
 EPS = 1e-6
+WHITEN_EPS = 1e-8
 SPREAD_BOUND = 1e-9
 
 Advantage = Callable[[Sequence[float], Sequence[float]], list[float]]
@@ -32,18 +35,55 @@ def grpo(returns: Sequence[float], baseline: Sequence[float]) -> list[float]:
     return [(value - mean) / (std + EPS) for value in returns]
 
 
-ADVANTAGES: dict[str, Advantage] = {"grpo": grpo}
+def dr_grpo(returns: Sequence[float], baseline: Sequence[float]) -> list[float]:
+    """Dr.GRPO (arXiv 2503.20783): R - mean, not divided by the deviation."""
+    if not has_spread(baseline):
+        return [0.0] * len(returns)
+    mean = statistics.fmean(baseline)
+    return [value - mean for value in returns]
+
+
+def rloo(returns: Sequence[float], baseline: Sequence[float]) -> list[float]:
+    """RLOO (arXiv 2402.14740): R less the mean of the other n - 1, which is n / (n - 1) (R - mean)."""
+    if not has_spread(baseline):
+        return [0.0] * len(returns)
+    mean, n = statistics.fmean(baseline), len(baseline)
+    return [n / (n - 1) * (value - mean) for value in returns]
+
+
+ADVANTAGES: dict[str, Advantage] = {"grpo": grpo, "dr_grpo": dr_grpo, "rloo": rloo}
+
+
+def credited_returns(group: Group, *, credit: str, gamma: float) -> tuple[dict[str, float], list[float]]:
+    """The return of each call of a group, and what the group compares them with."""
+    returns: dict[str, float] = {}
+    baseline: list[float] = []
+    for _, items in groupby(group.items, key=lambda item: item.session_id):
+        session = list(items)
+        credited = CREDITS[credit](session, gamma)
+        returns |= {item.call_id: value for item, value in zip(session, credited.returns, strict=True)}
+        baseline.extend(credited.baseline)
+    return returns, baseline
 
 
 def group_advantages(group: Group, *, credit: str, advantage: str, gamma: float) -> dict[str, float] | None:
     """The advantage of each call of a group, by the named credit and advantage; None where the group has no signal."""
-    returns: list[float] = []
-    baseline: list[float] = []
-    for _, session in groupby(group.items, key=lambda item: item.session_id):
-        credited = CREDITS[credit](list(session), gamma)
-        returns.extend(credited.returns)
-        baseline.extend(credited.baseline)
+    returns, baseline = credited_returns(group, credit=credit, gamma=gamma)
     if not has_spread(baseline):
         return None
-    values = ADVANTAGES[advantage](returns, baseline)
-    return {item.call_id: value for item, value in zip(group.items, values, strict=True)}
+    values = ADVANTAGES[advantage](list(returns.values()), baseline)
+    return dict(zip(returns, values, strict=True))
+
+
+def whitened(returns: Mapping[str, float], num_tokens: Mapping[str, int]) -> dict[str, float]:
+    """REINFORCE++ (arXiv 2501.03262): returns whitened over all tokens of the round; empty without any spread.
+
+    (R - mean) / sqrt(var + eps), mean and unbiased variance over tokens, each of which has its call's return.
+    """
+    if not has_spread(list(returns.values())):
+        return {}
+    count = sum(num_tokens[call_id] for call_id in returns)
+    mean = sum(num_tokens[call_id] * value for call_id, value in returns.items()) / count
+    squares = sum(num_tokens[call_id] * (value - mean) ** 2 for call_id, value in returns.items())
+    deviation = math.sqrt(squares / (count - 1) + WHITEN_EPS)
+    return {call_id: (value - mean) / deviation for call_id, value in returns.items()}

@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from weir.trainer.algorithms import AlgorithmConfig
+
 HookName = Literal[
     "get_group_data_meta_info", "is_valid_group", "filter_item", "normalize_group_data", "pad_group_data"
 ]
@@ -38,10 +40,8 @@ _NOT_PINNED = frozenset(
 )
 
 
-class TrainerConfig(BaseModel):
+class TrainerConfig(AlgorithmConfig):
     """Training rounds: which groups, how they are judged and credited, how the weights are stepped and published."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     groups_per_round: int = Field(default=8, ge=1, description="Finished groups that one round takes at most.")
     min_groups: int = Field(default=1, ge=1, description="With fewer finished groups there is no round.")
@@ -78,14 +78,6 @@ class TrainerConfig(BaseModel):
         "trajectory: a branch's last reward counts for all its calls.",
     )
     gamma: float = Field(default=0.4, ge=0, le=1, description="Discount from one turn to the next (credit = turn).")
-    advantage: Literal["grpo"] = Field(default="grpo", description="How a group's returns become advantages.")
-
-    policy_loss: Literal["clipped"] = Field(default="clipped", description="The policy loss.")
-    clip_low: float = Field(default=0.2, gt=0, lt=1, description="The probability ratio is clipped at 1 - clip_low.")
-    clip_high: float = Field(default=0.28, gt=0, description="The probability ratio is clipped at 1 + clip_high.")
-    dual_clip: float | None = Field(
-        default=3.0, gt=1, description="Bound of the loss where the advantage is negative; unset: no dual clip."
-    )
     optimizer_steps: int = Field(default=1, ge=1, description="Optimiser steps that a round's samples are split into.")
     lr: float = Field(default=4e-4, gt=0, description="AdamW's learning rate, constant.")
     betas: tuple[float, float] = Field(default=(0.9, 0.95), description="AdamW's betas.")

@@ -27,6 +27,9 @@ METRICS_FILE = "metrics.json"
 METRICS_LOG = "metrics.jsonl"
 HISTOGRAM_EDGES = (0.1, 0.3, 0.5, 1.0)  # of raw_reward; the last bin is everything from 1.0 on
 
+_OF_LOSS = ("loss", "grad_norm", "kl_k3", "kl_reference", "entropy")
+_OF_RATIOS = ("clip_low", "clip_high", "dropped", "ratio_mean", "ess")
+
 Metrics = dict[str, Any]
 
 
@@ -64,10 +67,7 @@ def step_metrics(steps: Sequence[StepStats]) -> Metrics:
         return {"optimizer_steps": 0}
     first = steps[0]
     figures = [asdict(step) for step in steps]
-    means = {
-        name: statistics.fmean(figure[name] for figure in figures)
-        for name in ("loss", "grad_norm", "kl_k3", "entropy", "clip_low", "clip_high", "ratio_mean")
-    }
+    means = {name: statistics.fmean(figure[name] for figure in figures) for name in (*_OF_LOSS, *_OF_RATIOS)}
     return {
         "optimizer_steps": len(steps),
         **means,

@@ -6,6 +6,7 @@ step to the same bits. Logits are computed for targets only: prompts cost attent
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,20 @@ from weir.trainer.versions import copy_tokenizer
 STATE_FILE = "trainer_state.pt"
 
 
+class EntropyUse(enum.Enum):
+    """What the entropy of the targets' distributions is wanted for."""
+
+    UNUSED = "unused"  # zeros are told
+    TOLD = "told"  # without gradient
+    TRAINED = "trained"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetLogprobs:
     """What the model says of the N targets of a batch, in row-major order."""
 
     logprobs: torch.Tensor  # (N,) float32, with gradient
-    entropy: torch.Tensor  # (N,) float32, in nats, without gradient
+    entropy: torch.Tensor  # (N,) float32, in nats
 
 
 def choose_device(name: str) -> torch.device:
@@ -57,11 +66,15 @@ def save_model(model: Any, target: Path, *, tokenizer_from: Path) -> None:
 
 
 def target_logprobs(
-    model: Any, batch: PaddedBatch, temperatures: torch.Tensor | None = None, *, with_entropy: bool = False
+    model: Any,
+    batch: PaddedBatch,
+    temperatures: torch.Tensor | None = None,
+    *,
+    entropy: EntropyUse = EntropyUse.UNUSED,
 ) -> TargetLogprobs:
     """Logprobs of the batch's targets under softmax(logits / temperature).
 
-    `temperatures` has shape (B,); None means 1. The entropy is that of the same distribution, zeros unless asked for.
+    `temperatures` has shape (B,); None means 1. The entropy is that of the same distribution.
     """
     hidden = model.base_model(input_ids=batch.ids, use_cache=False).last_hidden_state  # (B, T, H)
     predicts = batch.targets[:, 1:]  # position t - 1 predicts token t
@@ -70,6 +83,12 @@ def target_logprobs(
         logits = logits / temperatures[:, None].expand_as(predicts)[predicts][:, None]
     all_logprobs = torch.log_softmax(logits, dim=-1)
     logprobs = all_logprobs.gather(1, batch.ids[:, 1:][predicts][:, None]).squeeze(1)
-    with torch.no_grad():
-        entropy = -(all_logprobs.exp() * all_logprobs).sum(-1) if with_entropy else torch.zeros_like(logprobs)
-    return TargetLogprobs(logprobs=logprobs, entropy=entropy)
+    return TargetLogprobs(logprobs=logprobs, entropy=_entropy(all_logprobs, entropy))
+
+
+def _entropy(all_logprobs: torch.Tensor, use: EntropyUse) -> torch.Tensor:
+    """(N, V) to (N,)."""
+    if use is EntropyUse.UNUSED:
+        return torch.zeros_like(all_logprobs[:, 0])
+    with torch.set_grad_enabled(use is EntropyUse.TRAINED):
+        return -(all_logprobs.exp() * all_logprobs).sum(-1)

@@ -1,7 +1,9 @@
 """Policy losses by name: a loss for every target token, from logprobs alone.
 
-Invariant: a loss is a pure function of its arguments, per token; summing, and dividing by the one denominator of the
-optimiser step, is the learner's business. A further algorithm is a further entry of `POLICY_LOSSES`.
+Invariant: a loss is a pure function of its arguments, per token; weighing the tokens of a step against each other is
+`loss_means.py`, correcting for another sampler `corrections.py`. A loss of whole sequences gives each of its tokens
+the sequence's value, so that the mean over the sequence is that value. r = exp(logp - logp_old), A the advantage, sg
+what carries no gradient. A further loss is a further entry of `POLICY_LOSSES`.
 """
 
 from __future__ import annotations
@@ -12,8 +14,20 @@ from dataclasses import dataclass
 import torch
 
 from weir.trainer.config import TrainerConfig
+from weir.trainer.sequences import Sequences
 
 LOG_RATIO_BOUND = 20.0
+GSPO_LOG_RATIO_BOUND = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyTokens:
+    """N target tokens of B sequences, as a loss sees them; all but `sequences` of shape (N,)."""
+
+    logprobs: torch.Tensor  # of the model that is trained, with gradient
+    old_logprobs: torch.Tensor  # what the ratio is taken to
+    advantages: torch.Tensor
+    sequences: Sequences
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,11 +35,11 @@ class TokenLosses:
     """Losses of N tokens, and at which of them a clip took the gradient away."""
 
     loss: torch.Tensor  # (N,)
-    clipped_low: torch.Tensor  # (N,) bool: the ratio was below 1 - clip_low, and the advantage negative
-    clipped_high: torch.Tensor  # (N,) bool: the ratio was above 1 + clip_high, and the advantage positive
+    clipped_low: torch.Tensor  # (N,) bool: the ratio was below the lower bound, and the clip decided
+    clipped_high: torch.Tensor  # (N,) bool: the ratio was above the upper bound, and the clip decided
 
 
-PolicyLoss = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, TrainerConfig], TokenLosses]
+PolicyLoss = Callable[[PolicyTokens, TrainerConfig], TokenLosses]
 
 
 def bounded_ratio(logprobs: torch.Tensor, old_logprobs: torch.Tensor) -> torch.Tensor:
@@ -33,18 +47,77 @@ def bounded_ratio(logprobs: torch.Tensor, old_logprobs: torch.Tensor) -> torch.T
     return (logprobs - old_logprobs).clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND).exp()
 
 
-def clipped(
-    logprobs: torch.Tensor, old_logprobs: torch.Tensor, advantages: torch.Tensor, config: TrainerConfig
-) -> TokenLosses:
-    """PPO's clipped surrogate with separate bounds (DAPO, arXiv 2503.14476) and the dual clip of arXiv 1912.09729.
+def clipped(tokens: PolicyTokens, config: TrainerConfig) -> TokenLosses:
+    """PPO's clipped surrogate (arXiv 1707.06347), separate bounds (DAPO, 2503.14476), dual clip (1912.09729).
 
     max(-r A, -clip(r, 1 - clip_low, 1 + clip_high) A); where A < 0 also min with -dual_clip A.
     """
-    ratio = bounded_ratio(logprobs, old_logprobs)
+    return _clipped(bounded_ratio(tokens.logprobs, tokens.old_logprobs), tokens.advantages, config, config.dual_clip)
+
+
+def gspo(tokens: PolicyTokens, config: TrainerConfig) -> TokenLosses:
+    """GSPO-token (arXiv 2507.18071): the clipped surrogate of s = exp(mean over the sequence of logp - logp_old).
+
+    Each token's ratio is sg(s) exp(logp - sg(logp)): the value is the sequence's, the gradient the token's.
+    """
+    mean = tokens.sequences.spread(tokens.sequences.mean((tokens.logprobs - tokens.old_logprobs).detach()))
+    log_ratio = tokens.logprobs - tokens.logprobs.detach() + mean
+    return _clipped(log_ratio.clamp(max=GSPO_LOG_RATIO_BOUND).exp(), tokens.advantages, config, None)
+
+
+def cispo(tokens: PolicyTokens, config: TrainerConfig) -> TokenLosses:
+    """CISPO (arXiv 2506.13585): -sg(clip(r, 1 - clip_low, 1 + clip_high)) A logp. Every token keeps a gradient."""
+    ratio = bounded_ratio(tokens.logprobs, tokens.old_logprobs).detach()
+    low, high = 1 - config.clip_low, 1 + config.clip_high
+    return TokenLosses(
+        loss=-ratio.clamp(low, high) * tokens.advantages * tokens.logprobs,
+        clipped_low=ratio < low,
+        clipped_high=ratio > high,
+    )
+
+
+def reinforce(tokens: PolicyTokens, config: TrainerConfig) -> TokenLosses:
+    """REINFORCE: -A logp; for samples of other weights only together with a correction."""
+    del config
+    never = torch.zeros_like(tokens.advantages, dtype=torch.bool)
+    return TokenLosses(loss=-tokens.advantages * tokens.logprobs, clipped_low=never, clipped_high=never)
+
+
+def sapo(tokens: PolicyTokens, config: TrainerConfig) -> TokenLosses:
+    """SAPO (arXiv 2511.20347): -A (4 / tau) sigmoid(tau (r - 1)), tau by the sign of A: a soft gate for the clip."""
+    ratio = bounded_ratio(tokens.logprobs, tokens.old_logprobs)
+    tau = torch.where(tokens.advantages > 0, config.sapo_tau_positive, config.sapo_tau_negative).to(ratio.dtype)
+    never = torch.zeros_like(tokens.advantages, dtype=torch.bool)
+    loss = -tokens.advantages * torch.sigmoid(tau * (ratio - 1)) * 4 / tau
+    return TokenLosses(loss=loss, clipped_low=never, clipped_high=never)
+
+
+def gmpo(tokens: PolicyTokens, config: TrainerConfig) -> TokenLosses:
+    """GMPO (arXiv 2507.20673): -A times the geometric mean of the sequence's ratios, each clipped in logarithms.
+
+    The clip to [-clip_low, clip_high] is one-sided, as PPO's is: it takes the side that is worse for the sign of A. A
+    sequence's A is the mean over its tokens.
+    """
+    log_ratio = tokens.logprobs - tokens.old_logprobs
+    bounded = log_ratio.clamp(-config.clip_low, config.clip_high)
+    sign = tokens.advantages.sign()
+    worse = sign * torch.minimum(sign * log_ratio, sign * bounded)
+    sequences = tokens.sequences
+    loss = -sequences.mean(tokens.advantages) * sequences.mean(worse).exp()
+    return TokenLosses(
+        loss=sequences.spread(loss),
+        clipped_low=(log_ratio < -config.clip_low) & (sign < 0),
+        clipped_high=(log_ratio > config.clip_high) & (sign > 0),
+    )
+
+
+def _clipped(
+    ratio: torch.Tensor, advantages: torch.Tensor, config: TrainerConfig, dual_clip: float | None
+) -> TokenLosses:
     low, high = 1 - config.clip_low, 1 + config.clip_high
     loss = torch.maximum(-ratio * advantages, -ratio.clamp(low, high) * advantages)
-    if config.dual_clip is not None:
-        loss = torch.where(advantages < 0, torch.minimum(loss, -config.dual_clip * advantages), loss)
+    if dual_clip is not None:
+        loss = torch.where(advantages < 0, torch.minimum(loss, -dual_clip * advantages), loss)
     return TokenLosses(
         loss=loss,
         clipped_low=(ratio < low) & (advantages < 0),
@@ -52,4 +125,11 @@ def clipped(
     )
 
 
-POLICY_LOSSES: dict[str, PolicyLoss] = {"clipped": clipped}
+POLICY_LOSSES: dict[str, PolicyLoss] = {
+    "clipped": clipped,
+    "gspo": gspo,
+    "cispo": cispo,
+    "reinforce": reinforce,
+    "sapo": sapo,
+    "gmpo": gmpo,
+}

@@ -228,7 +228,8 @@ class Trainer:
         from weir.trainer.learner import Learner
 
         if self._learner is None or self._learner.folder.absolute() != folder or self._learner.config != config:
-            self._learner = Learner(folder, config)
+            reference = Path(config.reference_path or self.model_path)
+            self._learner = Learner(folder, config, reference=reference)
         return self._learner
 
     @contextmanager

@@ -15,7 +15,7 @@ from weir.store.catalog import Catalog
 from weir.store.catalog_rows import EvaluationRow
 from weir.store.config import StoreConfig
 from weir.store.reader import StoredCall
-from weir.trainer.advantages import group_advantages
+from weir.trainer.advantages import credited_returns, group_advantages, whitened
 from weir.trainer.claims import ClaimedRound, pinned_calls
 from weir.trainer.config import TrainerConfig
 from weir.trainer.hooks import Group, GroupItem, HookedGroups, apply_hooks, load_hooks
@@ -54,10 +54,10 @@ def prepare(
     calls = pinned_calls(store, claimed)
     judged = _judge(claimed, calls, catalog, config, console)
     on_step("judged")
-    groups = judged_groups(claimed, calls, judged.evaluations)
+    groups = judged_groups(claimed, calls, judged.evaluations, config)
     hooked = apply_hooks(groups, load_hooks(config.hooks))
-    weighed = weigh(hooked, config)
     every_call = [call for group_calls in calls.values() for call in group_calls]
+    weighed = weigh(hooked, config, {call.call_id: len(call.output_ids) for call in every_call})
     reasons = weighed.reasons | dict.fromkeys(judged.unsupported, Skip.UNSUPPORTED)
     samples, skipped = make_samples(every_call, weighed.advantages, reasons, claimed.parent, config.max_staleness)
     metrics = {
@@ -95,41 +95,68 @@ def _judge(
 
 
 def judged_groups(
-    claimed: ClaimedRound, calls: Mapping[str, Sequence[StoredCall]], evaluations: Mapping[str, EvaluationRow]
+    claimed: ClaimedRound,
+    calls: Mapping[str, Sequence[StoredCall]],
+    evaluations: Mapping[str, EvaluationRow],
+    config: TrainerConfig,
 ) -> list[Group]:
-    """The judged calls as the hooks see them."""
+    """The judged calls as the hooks see them; the overlong penalty is taken off the reward, never off the raw one."""
     return [
         Group(
             group_id=group.group_id,
             group_size=group.group_size,
             items=tuple(
-                _item(call, evaluations[call.call_id]) for call in calls[group.group_id] if call.call_id in evaluations
+                _item(call, evaluations[call.call_id], config)
+                for call in calls[group.group_id]
+                if call.call_id in evaluations
             ),
         )
         for group in claimed.groups
     ]
 
 
-def weigh(hooked: HookedGroups, config: TrainerConfig) -> Weighed:
-    """Credit and advantages, group by group."""
-    weighed = Weighed(advantages={}, reasons={}, groups_without_spread=0)
+def weigh(hooked: HookedGroups, config: TrainerConfig, num_tokens: Mapping[str, int]) -> Weighed:
+    """Credit and advantages: group by group, or over the whole round where the algorithm has no groups."""
+    if config.advantage == "reinforce_plus_plus":
+        return _weigh_round(hooked, config, num_tokens)
+    advantages: dict[str, float] = {}
+    reasons: dict[str, Skip] = {}
     without_spread = 0
     for group in hooked.groups:
         found = group_advantages(group, credit=config.credit, advantage=config.advantage, gamma=config.gamma)
         if found is None:
             without_spread += 1
-            weighed.reasons.update((item.call_id, Skip.NO_SPREAD) for item in group.items)
+            reasons.update((item.call_id, Skip.NO_SPREAD) for item in group.items)
         else:
-            weighed.advantages.update(found)
-    return Weighed(advantages=weighed.advantages, reasons=weighed.reasons, groups_without_spread=without_spread)
+            advantages.update(found)
+    return Weighed(advantages=advantages, reasons=reasons, groups_without_spread=without_spread)
 
 
-def _item(call: StoredCall, row: EvaluationRow) -> GroupItem:
+def _weigh_round(hooked: HookedGroups, config: TrainerConfig, num_tokens: Mapping[str, int]) -> Weighed:
+    returns: dict[str, float] = {}
+    for group in hooked.groups:
+        returns |= credited_returns(group, credit=config.credit, gamma=config.gamma)[0]
+    advantages = whitened({name: value for name, value in returns.items() if num_tokens[name] > 0}, num_tokens)
+    reasons = {} if advantages else dict.fromkeys(returns, Skip.NO_SPREAD)
+    return Weighed(advantages=advantages, reasons=reasons, groups_without_spread=0)
+
+
+def overlong_penalty(length: int, config: TrainerConfig) -> float:
+    """DAPO's soft overlong punishment (arXiv 2503.14476), at most 0: it grows over the buffer before the limit."""
+    if config.overlong_limit is None:
+        return 0.0
+    beyond = length - (config.overlong_limit - config.overlong_buffer)
+    if beyond <= 0:
+        return 0.0
+    return -config.overlong_penalty * min(beyond / config.overlong_buffer if config.overlong_buffer else 1.0, 1.0)
+
+
+def _item(call: StoredCall, row: EvaluationRow, config: TrainerConfig) -> GroupItem:
     return GroupItem(
         session_id=call.session_id,
         call_id=call.call_id,
         parent_call=call.parent_call,
-        reward=row.raw_reward,
+        reward=row.raw_reward + overlong_penalty(len(call.output_ids), config),
         raw_reward=row.raw_reward,
         compiled=row.compiled,
         correct=row.correct,

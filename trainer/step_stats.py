@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import torch
 
-from weir.trainer.model import TargetLogprobs
-from weir.trainer.policy_losses import LOG_RATIO_BOUND, TokenLosses
+from weir.trainer.objective import Objective, SampledTokens
+from weir.trainer.policy_losses import LOG_RATIO_BOUND
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,13 +23,16 @@ class StepStats:
     num_tokens: int
     loss: float
     grad_norm: float
-    kl_k3: float
+    kl_k3: float  # from the recorded policy
+    kl_reference: float  # from the reference model, by the estimate of the settings
     entropy: float
     clip_low: float  # share of tokens
     clip_high: float
+    dropped: float  # share of tokens that a correction took out
     ratio_min: float
     ratio_mean: float
     ratio_max: float
+    ess: float  # effective sample size of the ratios, as a share of the tokens
     logprob_diff_mean: float  # |trainer - recorded| over all tokens
     logprob_diff_max: float
     fresh_tokens: int  # sampled by the weights that the round started from
@@ -42,12 +45,15 @@ class TokenStats:
     """Sums over tokens."""
 
     num_tokens: int = 0
-    loss_sum: float = 0.0
+    loss: float = 0.0
     kl_sum: float = 0.0
+    reference_kl_sum: float = 0.0
     entropy_sum: float = 0.0
     clipped_low: int = 0
     clipped_high: int = 0
+    dropped: int = 0
     ratio_sum: float = 0.0
+    ratio_square_sum: float = 0.0
     ratio_min: float = math.inf
     ratio_max: float = 0.0
     diff_sum: float = 0.0
@@ -58,21 +64,23 @@ class TokenStats:
 
     @classmethod
     @torch.no_grad()
-    def of(
-        cls, told: TargetLogprobs, losses: TokenLosses, old_logprobs: torch.Tensor, fresh: torch.Tensor
-    ) -> TokenStats:
-        """The sums of one micro-batch; all tensors have shape (N,)."""
-        log_ratio = (told.logprobs.detach() - old_logprobs).clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
-        ratio, diff = log_ratio.exp(), (told.logprobs.detach() - old_logprobs).abs()
-        fresh_diff = diff[fresh]
+    def of(cls, tokens: SampledTokens, found: Objective, weighted: torch.Tensor) -> TokenStats:
+        """The sums of one micro-batch; `weighted` are the losses as they enter the step's, shape (N,)."""
+        diff = tokens.logprobs - tokens.recorded
+        log_ratio = diff.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
+        ratio, diff = log_ratio.exp(), diff.abs()
+        fresh_diff = diff[tokens.staleness == 0]
         return cls(
             num_tokens=ratio.numel(),
-            loss_sum=float(losses.loss.sum()),
+            loss=float(weighted.sum()),
             kl_sum=float((ratio - 1 - log_ratio).sum()),
-            entropy_sum=float(told.entropy.sum()),
-            clipped_low=int(losses.clipped_low.sum()),
-            clipped_high=int(losses.clipped_high.sum()),
+            reference_kl_sum=0.0 if found.divergence is None else float(found.divergence.sum()),
+            entropy_sum=float(tokens.entropy.sum()),
+            clipped_low=int(found.losses.clipped_low.sum()),
+            clipped_high=int(found.losses.clipped_high.sum()),
+            dropped=int(found.dropped.sum()),
             ratio_sum=float(ratio.sum()),
+            ratio_square_sum=float(ratio.square().sum()),
             ratio_min=float(ratio.min()),
             ratio_max=float(ratio.max()),
             diff_sum=float(diff.sum()),
@@ -93,15 +101,18 @@ class TokenStats:
         return StepStats(
             num_samples=num_samples,
             num_tokens=self.num_tokens,
-            loss=self.loss_sum / self.num_tokens,
+            loss=self.loss,
             grad_norm=grad_norm,
             kl_k3=self.kl_sum / self.num_tokens,
+            kl_reference=self.reference_kl_sum / self.num_tokens,
             entropy=self.entropy_sum / self.num_tokens,
             clip_low=self.clipped_low / self.num_tokens,
             clip_high=self.clipped_high / self.num_tokens,
+            dropped=self.dropped / self.num_tokens,
             ratio_min=self.ratio_min,
             ratio_mean=self.ratio_sum / self.num_tokens,
             ratio_max=self.ratio_max,
+            ess=self.ratio_sum**2 / (self.num_tokens * self.ratio_square_sum),
             logprob_diff_mean=self.diff_sum / self.num_tokens,
             logprob_diff_max=self.diff_max,
             fresh_tokens=self.fresh_tokens,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from support_rounds import model_logprobs
 
@@ -28,7 +30,7 @@ def make_samples(model_dir: Path, lengths: list[tuple[int, int]], *, seed: int =
         samples.append(
             Sample(
                 call_id=f"c{i}",
-                group_id="g",
+                group_id=f"g{i % 2}",
                 prompt_ids=prompt[0].astype(np.int32),
                 output_ids=output[0].astype(np.int32),
                 old_logprobs=(logprobs + noise * random.standard_normal(num_output)).astype(np.float32),
@@ -40,26 +42,40 @@ def make_samples(model_dir: Path, lengths: list[tuple[int, int]], *, seed: int =
     return samples
 
 
-def gradient(model_dir: Path, samples: list[Sample], token_budget: int) -> torch.Tensor:
-    learner = Learner(model_dir, TrainerConfig(token_budget=token_budget, device="cpu"))
+SETTINGS: list[dict[str, Any]] = [
+    {"algorithm": "grpo", "entropy_coef": 0.01},
+    {"algorithm": "dr_grpo", "loss_constant": 12},
+    {"algorithm": "dapo", "kl": "k3", "kl_coef": 0.1},
+    {"algorithm": "dapo", "loss_mean": "group", "off_policy_delta": 0.05},
+    {"algorithm": "gspo", "clip_low": 0.05, "clip_high": 0.05},
+    {"algorithm": "cispo", "old_logprobs": "recomputed", "correction": "tis"},
+    {"algorithm": "sapo", "old_logprobs": "recomputed", "correction": "mis", "correction_level": "geometric"},
+    {"algorithm": "gmpo", "old_logprobs": "interpolated", "correction": "decoupled"},
+]
+
+
+def gradient(model_dir: Path, samples: list[Sample], token_budget: int, **settings: Any) -> torch.Tensor:
+    learner = Learner(model_dir, TrainerConfig(token_budget=token_budget, device="cpu", **settings))
+    learner.score(samples)
     learner.accumulate(samples, fresh_version=0)
     return torch.cat([p.grad.flatten() for p in learner.model.parameters() if p.grad is not None])
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@hypothesis_settings(max_examples=24, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     lengths=st.lists(st.tuples(st.integers(1, 9), st.integers(1, 12)), min_size=2, max_size=7),
     token_budget=st.integers(1, 120),
     order=st.randoms(use_true_random=False),
+    settings=st.sampled_from(SETTINGS),
 )
 def test_micro_batches_and_order_do_not_change_the_gradient(
-    tiny_model_dir: Path, lengths: list[tuple[int, int]], token_budget: int, order: object
+    tiny_model_dir: Path, lengths: list[tuple[int, int]], token_budget: int, order: object, settings: dict[str, Any]
 ) -> None:
     samples = make_samples(tiny_model_dir, lengths)
-    whole = gradient(tiny_model_dir, samples, 10_000)
+    whole = gradient(tiny_model_dir, samples, 10_000, **settings)
     shuffled = list(samples)
     order.shuffle(shuffled)  # type: ignore[attr-defined]
-    split = gradient(tiny_model_dir, shuffled, token_budget)
+    split = gradient(tiny_model_dir, shuffled, token_budget, **settings)
     assert float((whole - split).norm()) <= 1e-5 * float(whole.norm()) + 1e-9
 
 

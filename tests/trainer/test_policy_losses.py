@@ -8,7 +8,16 @@ import pytest
 import torch
 
 from weir.trainer.config import TrainerConfig
-from weir.trainer.policy_losses import clipped
+from weir.trainer.policy_losses import PolicyTokens, clipped
+from weir.trainer.sequences import Sequences
+
+
+def tokens(logprobs: torch.Tensor, old: torch.Tensor, advantages: torch.Tensor) -> PolicyTokens:
+    """Tokens that are a sequence each."""
+    return PolicyTokens(
+        logprobs=logprobs, old_logprobs=old, advantages=advantages, sequences=Sequences.of([1] * len(logprobs))
+    )
+
 
 CONFIG = TrainerConfig()  # .2, .28, dual clip 3
 
@@ -16,7 +25,7 @@ CONFIG = TrainerConfig()  # .2, .28, dual clip 3
 def loss_and_gradient(ratio: float, advantage: float, config: TrainerConfig = CONFIG) -> tuple[float, float]:
     """The loss of one token and its derivative by the logprob."""
     logprob = torch.tensor([math.log(ratio) - 1.0], requires_grad=True, dtype=torch.float64)
-    losses = clipped(logprob, torch.tensor([-1.0], dtype=torch.float64), torch.tensor([advantage]), config)
+    losses = clipped(tokens(logprob, torch.tensor([-1.0], dtype=torch.float64), torch.tensor([advantage])), config)
     losses.loss.sum().backward()  # type: ignore[no-untyped-call]
     assert logprob.grad is not None
     return losses.loss.item(), logprob.grad.item()
@@ -45,12 +54,14 @@ def test_without_dual_clip_a_negative_advantage_is_unbounded() -> None:
 
 
 def test_the_log_ratio_is_clamped_at_twenty() -> None:
-    losses = clipped(torch.tensor([50.0]), torch.tensor([0.0]), torch.tensor([-1.0]), TrainerConfig(dual_clip=None))
+    losses = clipped(
+        tokens(torch.tensor([50.0]), torch.tensor([0.0]), torch.tensor([-1.0])), TrainerConfig(dual_clip=None)
+    )
     assert float(losses.loss) == pytest.approx(math.exp(20), rel=1e-6)
 
 
 def test_clips_are_counted_only_where_they_take_the_gradient_away() -> None:
     logprobs = torch.log(torch.tensor([0.5, 0.5, 1.5, 1.5, 1.0]))
-    losses = clipped(logprobs, torch.zeros(5), torch.tensor([1.0, -1.0, 1.0, -1.0, 1.0]), CONFIG)
+    losses = clipped(tokens(logprobs, torch.zeros(5), torch.tensor([1.0, -1.0, 1.0, -1.0, 1.0])), CONFIG)
     assert losses.clipped_low.tolist() == [False, True, False, False, False]
     assert losses.clipped_high.tolist() == [False, False, True, False, False]

@@ -1,0 +1,54 @@
+"""How much each token of an optimiser step weighs in its loss: one denominator for the whole step.
+
+Invariant: weights are known before the first batch is made, from the lengths alone, so that micro-batches, their order
+and the number of ranks change nothing. The loss of a step is the sum over its tokens of weight times loss.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+LossMean = Callable[[Sequence[int], Sequence[str], float], list[float]]
+
+
+def token_mean(lengths: Sequence[int], groups: Sequence[str], constant: float) -> list[float]:
+    """DAPO (arXiv 2503.14476): all tokens of the step weigh the same."""
+    del groups, constant
+    return [1 / sum(lengths)] * len(lengths)
+
+
+def sequence_mean(lengths: Sequence[int], groups: Sequence[str], constant: float) -> list[float]:
+    """GRPO (arXiv 2402.03300): all sequences weigh the same, and all tokens within a sequence."""
+    del groups, constant
+    return [1 / (len(lengths) * length) for length in lengths]
+
+
+def sequence_sum(lengths: Sequence[int], groups: Sequence[str], constant: float) -> list[float]:
+    """The mean over sequences of the sum over their tokens, as REINFORCE has it."""
+    del groups, constant
+    return [1 / len(lengths)] * len(lengths)
+
+
+def constant_mean(lengths: Sequence[int], groups: Sequence[str], constant: float) -> list[float]:
+    """Dr.GRPO (arXiv 2503.20783): the sum over a sequence divided by a constant, its longest possible length."""
+    del groups
+    return [1 / (len(lengths) * constant)] * len(lengths)
+
+
+def group_mean(lengths: Sequence[int], groups: Sequence[str], constant: float) -> list[float]:
+    """All groups weigh the same, and all tokens within a group."""
+    del constant
+    tokens: Counter[str] = Counter()
+    for length, group in zip(lengths, groups, strict=True):
+        tokens[group] += length
+    return [1 / (len(tokens) * tokens[group]) for group in groups]
+
+
+LOSS_MEANS: dict[str, LossMean] = {
+    "token": token_mean,
+    "sequence": sequence_mean,
+    "sequence_sum": sequence_sum,
+    "constant": constant_mean,
+    "group": group_mean,
+}

@@ -1,0 +1,42 @@
+"""Which of N tokens belong to which of B sequences: sums and means by sequence, and their way back to the tokens.
+
+Invariant: the tokens of a sequence stand together and in order, all of them in the same batch, so that a figure of a
+sequence never depends on how a step was split into batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sequences:
+    """The borders of B sequences of targets in a row of N tokens."""
+
+    lengths: torch.Tensor  # (B,) int64, each at least 1
+
+    @classmethod
+    def of(cls, lengths: Sequence[int], device: torch.device | None = None) -> Sequences:
+        """Sequences of these lengths. Raises `ValueError` for one without tokens."""
+        if any(length < 1 for length in lengths):
+            raise ValueError(f"a sequence has at least one target, got lengths {list(lengths)}")
+        return cls(lengths=torch.tensor(list(lengths), dtype=torch.int64, device=device))
+
+    def total(self, values: torch.Tensor) -> torch.Tensor:
+        """The sum over each sequence: (N,) to (B,)."""
+        return torch.segment_reduce(values, "sum", lengths=self.lengths)
+
+    def mean(self, values: torch.Tensor) -> torch.Tensor:
+        """The mean over each sequence: (N,) to (B,)."""
+        return self.total(values) / self.lengths
+
+    def lowest(self, values: torch.Tensor) -> torch.Tensor:
+        """The smallest of each sequence: (N,) to (B,)."""
+        return torch.segment_reduce(values, "min", lengths=self.lengths)
+
+    def spread(self, values: torch.Tensor) -> torch.Tensor:
+        """Each sequence's value at each of its tokens: (B,) to (N,)."""
+        return values.repeat_interleave(self.lengths)
