@@ -1,6 +1,7 @@
 """Writes vectors.json: losses and gradients of verl 0.9.1 and TRL 1.16.0 on fixed inputs, for test_golden.py.
 
-Needs an environment of its own with those two, torch, tensordict, codetiming and hydra-core; run it there. Inputs are five sequences of up to eleven targets, in float32.
+Needs an environment of its own with those two, torch, tensordict, codetiming and hydra-core; run it there. Inputs are
+five sequences of up to eleven targets, in float32.
 """
 
 from __future__ import annotations
