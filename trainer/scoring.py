@@ -27,7 +27,7 @@ def score(model: Any, samples: Sequence[Sample], token_budget: int, device: torc
     for part in micro_batches(samples, token_budget):
         temperatures = torch.tensor([sample.temperature for sample in part], device=device)
         logprobs = target_logprobs(model, pad(part, device), temperatures).logprobs.cpu()
-        for sample, found in zip(part, logprobs.split([len(s.output_ids) for s in part]), strict=True):
+        for sample, found in zip(part, torch.split(logprobs, [len(s.output_ids) for s in part]), strict=True):
             scores[sample.call_id] = found.numpy()
     return scores
 
