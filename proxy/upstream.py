@@ -25,6 +25,7 @@ from weir.proxy.errors import UpstreamLost, UpstreamNotTaken, UpstreamRejected
 _encode = msgspec.json.Encoder().encode
 _TRY_LATER = frozenset({408, 425, 429, 503})
 _SHOWN_BYTES = 500
+_AFTER_TICK = 1 / 16  # of the interval between two wake-ups of a stream
 _CONTROL_TIMEOUT = aiohttp.ClientTimeout(total=2)
 
 logger = logging.getLogger("weir.proxy.upstream")
@@ -119,8 +120,19 @@ async def _streamed_chunks(response: aiohttp.ClientResponse, interval_s: float) 
                 return
             now_s = time.monotonic()
             first_s = first_s or now_s
-            await _leave_to_kernel(response, transport, min(interval_s, now_s - first_s))
+            await _leave_to_kernel(response, transport, nap_s(interval_s, now_s - first_s, now_s))
     raise UpstreamLost("the engine's stream ended without a finish reason")
+
+
+def nap_s(interval_s: float, age_s: float, now_s: float) -> float:
+    """How long a stream of this age is left to the kernel: as long as it has run, then to a time that all share.
+
+    Streams that wake together share one wake-up of the process. A little after the tick, because timers may be early by
+    a millisecond: that must not be taken for a tick of its own. At most the interval and that little.
+    """
+    if age_s < interval_s or not interval_s:
+        return min(age_s, interval_s)
+    return interval_s - now_s % interval_s + interval_s * _AFTER_TICK
 
 
 async def _leave_to_kernel(
