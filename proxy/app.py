@@ -12,16 +12,16 @@ import time
 
 from weir.proxy import messages
 from weir.proxy.admission import Admission
-from weir.proxy.chat import ChatDialect, models_body
-from weir.proxy.completions import CompletionsDialect
+from weir.proxy.chat import models_body
 from weir.proxy.dialect import Dialect
+from weir.proxy.dialects import DIALECTS
 from weir.proxy.errors import BadRequest, CallError, NoSuchRoute, Unavailable, UnknownModel
 from weir.proxy.exchange import Exchange, Receive, Scope, Send
 from weir.proxy.keys import Keys
+from weir.proxy.levels import ROUTES
 from weir.proxy.messages_request import parse_for_count
 from weir.proxy.metrics import Metrics
 from weir.proxy.relay import Relay
-from weir.proxy.responses import ResponsesDialect
 from weir.proxy.serving import Serving
 from weir.proxy.sessions import Names
 from weir.store.errors import StoreError
@@ -46,12 +46,7 @@ class App:
         self.control = control
         self._metrics = metrics
         self._created_s = int(time.time())
-        self._dialects: dict[str, Dialect] = {
-            CHAT: ChatDialect(),
-            "/v1/completions": CompletionsDialect(),
-            "/v1/responses": ResponsesDialect(),
-            MESSAGES: messages.MessagesDialect(),
-        }
+        self._dialects: dict[str, Dialect] = {route: DIALECTS[name] for route, name in ROUTES.items()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not scope["path"].startswith(CONTROL_PATHS):

@@ -38,12 +38,14 @@ class Control:
         is_ready: Callable[[], Awaitable[bool]],
         check_engines: Callable[[], None],
         has_in_flight: Callable[[str], bool],
+        group_of: Callable[[str], Awaitable[str | None]],
     ) -> None:
         self.key = key
         self.gates = gates
         self.is_ready = is_ready
         self.check_engines = check_engines
         self.has_in_flight = has_in_flight
+        self._group_of = group_of
         self._public_url = public_url
         self._catalog = catalog
         self._sessions = sessions
@@ -122,8 +124,11 @@ class Control:
             self._sessions.learn(row)
 
     async def _ensure_registered(self, session_id: str) -> None:
-        group_id = self._sessions.seen_group(session_id)
-        if group_id is None or await asyncio.to_thread(self._catalog.find_session, session_id) is not None:
+        """A session whose calls were only seen, here or at any other proxy of the store, is registered now."""
+        if await asyncio.to_thread(self._catalog.find_session, session_id) is not None:
+            return
+        group_id = self._sessions.seen_group(session_id) or await self._group_of(session_id)
+        if group_id is None:
             return
         await asyncio.to_thread(
             self._catalog.register_session,

@@ -54,6 +54,10 @@ class Following:
         answered = [record for record in records if record.finish in ANSWERED and record.finished_us >= since_us]
         return sorted(answered, key=lambda record: (record.finished_us, record.choice))
 
+    async def group_of(self, session_id: str) -> str | None:
+        """The group of a session that any process recorded a call of."""
+        return await self._to_the_end(self._group_of(session_id))
+
     async def call(self, call_id: str) -> CallRecord | None:
         """One recorded call, by its id."""
         return await self._to_the_end(self._call(call_id))
@@ -93,6 +97,13 @@ class Following:
             records = await self._ask(lambda: self._stored.first_tries(dialect, body, since_us, session_id)) or []
         self._count("first_try", where if records else "nowhere")
         return records
+
+    async def _group_of(self, session_id: str) -> str | None:
+        await self._read_on(lambda sketch: sketch.session_id == session_id)
+        groups = [sketch.group_id for sketch, _ in self._places.values() if sketch.session_id == session_id]
+        found = groups[-1] if groups else await self._ask(lambda: self._stored.group_of(session_id))
+        self._count("session", "log" if groups else "store" if found else "nowhere")
+        return found
 
     async def _call(self, call_id: str) -> CallRecord | None:
         if call_id not in self._places:

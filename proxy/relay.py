@@ -10,17 +10,15 @@ flight are left to finish. Not here: what answers mean (relay_answer.py), levels
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Sequence
 from typing import Any
-
-import aiohttp
 
 from weir.proxy.budgets import Budgets
 from weir.proxy.canonical import Digest, chain
 from weir.proxy.config import ProxyConfig
 from weir.proxy.dialect import Message
+from weir.proxy.dialects import DIALECTS
 from weir.proxy.engine_versions import EngineVersions
 from weir.proxy.errors import (
     BadRequest,
@@ -38,24 +36,23 @@ from weir.proxy.generation import MAX_BACKOFF_S
 from weir.proxy.levels import ROUTES, Certified, Level, RouteForm
 from weir.proxy.metrics import Metrics
 from weir.proxy.recording import now_us
-from weir.proxy.relay_answer import ChatAnswer, HeardAnswer
-from weir.proxy.relay_answer_items import MessagesAnswer, ResponsesAnswer
-from weir.proxy.relay_body import read_fields, spliced
+from weir.proxy.relay_answer_items import listener
+from weir.proxy.relay_answering import Answering, content_type
+from weir.proxy.relay_body import count, names_in, read_fields, spliced
 from weir.proxy.relay_events import error_event, keepalive_event
 from weir.proxy.relay_headers import downward, upward
 from weir.proxy.relay_history import history
 from weir.proxy.relay_recorder import RelayRecorder
 from weir.proxy.relay_recording import RelayedCall
-from weir.proxy.relay_upstream import RelayUpstream, arriving
-from weir.proxy.sessions import Names, SessionBook, identify
-from weir.proxy.sse import EventSplitter, data_of, with_data
+from weir.proxy.relay_upstream import RelayUpstream
+from weir.proxy.replaying import can_replay, replay
+from weir.proxy.retries import Retries
+from weir.proxy.sessions import AGENT_HEADERS, Caller, Names, SessionBook, identify
 from weir.proxy.stitch_memory import KnownCall, StitchMemory
 from weir.store.ids import new_id
 from weir.store.records import FinishReason
 
-_SHOWN_BYTES = 2000
 _NO_CALLS = frozenset({("GET", "/v1/models"), ("POST", "/v1/messages/count_tokens")})
-_KEPT_HEADERS = ("x-session-id", "session_id", "conversation_id", "x-request-id", "x-stainless-retry-count")
 
 
 class Relay:
@@ -65,6 +62,7 @@ class Relay:
         self,
         *,
         config: ProxyConfig,
+        retries: Retries,
         certified: Certified,
         upstream: RelayUpstream,
         gate: Gate,
@@ -78,6 +76,7 @@ class Relay:
     ) -> None:
         self.level = certified.level
         self._config = config
+        self._retries = retries
         self._memory = memory
         self._following = following
         self._certified = certified
@@ -89,6 +88,7 @@ class Relay:
         self._recorder = recorder
         self._metrics = metrics
         self._key = config.upstream_api_key
+        self._answering = Answering(recorder, self._key)
 
     async def serve(self, exchange: Exchange, route: str, names: Names) -> None:
         """Serve one request. Raises `CallError` where nothing was answered yet, and CancelledError from outside."""
@@ -106,7 +106,36 @@ class Relay:
     async def _serve_call(self, exchange: Exchange, dialect: str, route: str, names: Names) -> None:
         started_us = now_us()
         body = await exchange.body(self._config.max_request_bytes, self._config.body_timeout_s)
-        call = await self._open(exchange, dialect, names, body, started_us)
+        if await self._retries.joined(exchange, body):
+            return
+        fields = read_fields(body)
+        hint, agent_ids = names_in(fields)
+        agent_ids |= {name: exchange.headers[name] for name in AGENT_HEADERS if name in exchange.headers}
+        caller = identify(names, exchange.key_names, exchange.headers, hint, agent_ids)
+        if await self._replayed(exchange, dialect, body, caller):
+            return
+        async with self._retries.trying(exchange, body) as this:
+            call = await self._open(exchange, dialect, caller, body, fields, started_us)
+            await self._try(exchange, call, route)
+            this.call_ids = call.call_ids if call.answered else []
+
+    async def _replayed(self, exchange: Exchange, dialect: str, body: bytes, caller: Caller) -> bool:
+        """Give a retry the answer that was recorded. Whether there was one that this proxy can say again."""
+        records = await self._retries.recorded(exchange, dialect, body, caller.session_id)
+        if not records:
+            return False
+        form = DIALECTS[dialect]
+        try:
+            request = form.parse(body, exchange.headers)
+        except CallError:  # the upstream understands more than we do
+            return False
+        if not can_replay(request, records, None):
+            return False
+        await replay(exchange, form, request, records, None)
+        return True
+
+    async def _try(self, exchange: Exchange, call: RelayedCall, route: str) -> None:
+        """Relay a call; whatever ends it, it is recorded."""
         exchange.answer_headers["x-weir-call"] = call.call_ids[0]
         exchange.answer_headers["x-weir-session"] = call.membership.session_id
         exchange.answer_headers["x-weir-level"] = call.form.level.value
@@ -126,7 +155,7 @@ class Relay:
             await self._recorder.cut(call, FinishReason.ERROR, error.message)
             if not (exchange.started and call.streamed):
                 raise
-            await exchange.end(error_event(dialect, error))
+            await exchange.end(error_event(call.dialect, error))
         finally:
             exchange.dismiss()
 
@@ -137,24 +166,22 @@ class Relay:
         try:
             async with self._upstream.relay(exchange.method, _target(exchange, route), body, headers) as response:
                 exchange.answer_headers |= downward(response.headers)
-                await exchange.answer(response.status, await response.read(), _content_type(response))
+                await exchange.answer(response.status, await response.read(), content_type(response))
         except (UpstreamNotTaken, UpstreamLost) as error:
             raise Unavailable(str(error)) from error
 
-    async def _open(self, exchange: Exchange, dialect: str, names: Names, body: bytes, started_us: int) -> RelayedCall:
+    async def _open(
+        self, exchange: Exchange, dialect: str, caller: Caller, body: bytes, fields: dict[str, Any], started_us: int
+    ) -> RelayedCall:
         """From bytes to a call whose session is known. Raises `BadRequest` where its route cannot give the level."""
-        form = self._form(dialect)
-        headers, fields = exchange.headers, read_fields(body)
-        hint, agent_ids = _names_in(fields)
-        agent_ids |= {name: headers[name] for name in _KEPT_HEADERS if name in headers}
-        caller = identify(names, exchange.key_names, headers, hint, agent_ids)
+        form, headers, num_answers = self._form(dialect), exchange.headers, count(fields.get("n")) or 1
         tools, messages = history(dialect, fields)
         digests = chain(tools, messages)
         known = await self._continued(messages, digests, caller.session_id)
         membership = await self._sessions.joined(caller, known, f"group_{digests[-1].hex()}")
         return RelayedCall(
             request_id=new_id("request"),
-            retry_count=_count(headers.get("x-stainless-retry-count")),
+            retry_count=count(headers.get("x-stainless-retry-count")),
             call_ids=[new_id("call")],
             dialect=dialect,
             body=body,
@@ -164,11 +191,13 @@ class Relay:
             digests=digests,
             known=known,
             membership=membership,
-            allowance=await self._budgets.begin(membership, num_calls=_count(fields.get("n")) or 1),
+            allowance=await self._budgets.begin(membership, num_calls=num_answers),
             agent_ids=caller.agent_ids,
             user_agent=headers.get("user-agent"),
             started_us=started_us,
-            answer=_listener(dialect, form, fields),
+            answer=listener(
+                dialect, form.strip(fields, streamed=fields.get("stream") is True), count(fields.get("n")) or 1
+            ),
         )
 
     async def _continued(
@@ -209,7 +238,7 @@ class Relay:
                 with self._gate.passing():
                     async with self._upstream.relay("POST", target, body, headers) as response:
                         if response.status != 503 or self._gate.is_open:
-                            await self._answer(exchange, call, response)
+                            await self._answering.answer(exchange, call, response)
                             return
             except UpstreamNotTaken as error:
                 refused += 1
@@ -236,83 +265,6 @@ class Relay:
             call.held_us += held_us
             self._metrics.hold_seconds.observe(held_us / 1e6)
 
-    async def _answer(self, exchange: Exchange, call: RelayedCall, response: aiohttp.ClientResponse) -> None:
-        exchange.answer_headers |= downward(response.headers)
-        content_type = _content_type(response)
-        if response.status != 200:
-            await self._answer_refusal(exchange, call, response)
-        elif content_type.startswith(b"text/event-stream"):
-            await exchange.start(200, content_type)
-            await self._answer_stream(exchange, call, response)
-        else:
-            given = call.answer.whole(await response.read())
-            await self._recorder.finish(call)
-            await exchange.answer(200, given, content_type)
-
-    async def _answer_refusal(self, exchange: Exchange, call: RelayedCall, response: aiohttp.ClientResponse) -> None:
-        """An error of the upstream, as it is; should it repeat the key, without that."""
-        body = await response.read()
-        if self._key is not None:
-            body = body.replace(self._key.encode(), b"***")
-        shown = body[:_SHOWN_BYTES].decode(errors="replace")
-        await self._recorder.cut(call, FinishReason.ERROR, f"the upstream answered {response.status}: {shown}")
-        await exchange.answer(response.status, body, _content_type(response))
-
-    async def _answer_stream(self, exchange: Exchange, call: RelayedCall, response: aiohttp.ClientResponse) -> None:
-        """Events as they come; from the one that completes the answer on they wait for the record."""
-        splitter, last = EventSplitter(), b""
-        async with contextlib.aclosing(arriving(response)) as parts:
-            async for part in parts:
-                if call.first_token_us is None:
-                    call.first_token_us = now_us()
-                given = b"".join(_given(call.answer, event) for event in splitter.feed(part))
-                if last or call.answer.is_complete or call.answer.failure is not None:
-                    last += given
-                elif given:
-                    await exchange.send(given)
-        last += splitter.rest()
-        if call.answer.failure is not None:
-            await self._recorder.cut(call, FinishReason.ERROR, call.answer.failure)
-        elif call.answer.is_complete or (call.form.level is Level.TEXT and call.answer.unread):
-            await self._recorder.finish(call)
-        else:
-            raise UpstreamLost("the upstream's stream ended without a finish reason")
-        await exchange.end(last)
-
-
-def _given(answer: HeardAnswer, event: bytes) -> bytes:
-    """What the agent gets of one event."""
-    data = data_of(event)
-    if not data:
-        return event
-    changed = answer.event(data)
-    if changed is None:
-        return b""
-    return event if changed is data else with_data(event, data, changed)
-
-
-def _listener(dialect: str, form: RouteForm, fields: dict[str, Any]) -> HeardAnswer:
-    if dialect == "messages":
-        return MessagesAnswer()
-    if dialect == "responses":
-        return ResponsesAnswer()
-    return ChatAnswer(form.strip(fields, streamed=fields.get("stream") is True), _count(fields.get("n")) or 1)
-
-
-def _names_in(fields: dict[str, Any]) -> tuple[str | None, dict[str, str]]:
-    """The body's own name of the session, and every identifier in it."""
-    metadata, user = fields.get("metadata"), fields.get("user")
-    named = metadata if isinstance(metadata, dict) else {}
-    ids = {f"metadata.{name}": value for name, value in named.items() if isinstance(value, str)}
-    if isinstance(user, str):
-        ids["user"] = user
-    return ids.get("metadata.session_id", ids.get("user")), ids
-
-
-def _count(value: Any) -> int:
-    """A number as a header or a body has it; 0 for anything else."""
-    return int(value) if isinstance(value, int | str) and str(value).isdecimal() and len(str(value)) < 10 else 0
-
 
 def _keepalive(exchange: Exchange, call: RelayedCall) -> bytes:
     return keepalive_event(call.dialect) if exchange.queued or call.waiting else b""
@@ -320,7 +272,3 @@ def _keepalive(exchange: Exchange, call: RelayedCall) -> bytes:
 
 def _target(exchange: Exchange, route: str) -> str:
     return f"{route}?{exchange.query}" if exchange.query else route
-
-
-def _content_type(response: aiohttp.ClientResponse) -> bytes:
-    return response.headers.get("content-type", "application/json").encode("latin-1")

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from weir.proxy.relay_answer import Heard
+from weir.proxy.relay_answer import ChatAnswer, Heard, HeardAnswer
 from weir.proxy.relay_body import read_fields
 from weir.store.records import FinishReason
 
@@ -171,3 +171,10 @@ def _object(value: Any) -> Mapping[str, Any]:
 
 def _objects(value: Any) -> Iterable[Mapping[str, Any]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else ()
+
+
+def listener(dialect: str, strip: Mapping[str, bool], num_answers: int) -> HeardAnswer:
+    """What hears the answers of a dialect; `strip` and `num_answers` as `ChatAnswer` has them."""
+    if dialect == "messages":
+        return MessagesAnswer()
+    return ResponsesAnswer() if dialect == "responses" else ChatAnswer(strip, num_answers)

@@ -77,3 +77,18 @@ def _skip_white(text: str, position: int) -> int:
     while text[position] in _WHITE:
         position += 1
     return position
+
+
+def names_in(fields: dict[str, Any]) -> tuple[str | None, dict[str, str]]:
+    """The body's own name of the session, and every identifier in it."""
+    metadata, user = fields.get("metadata"), fields.get("user")
+    named = metadata if isinstance(metadata, dict) else {}
+    ids = {f"metadata.{name}": value for name, value in named.items() if isinstance(value, str)}
+    if isinstance(user, str):
+        ids["user"] = user
+    return ids.get("metadata.session_id", ids.get("user")), ids
+
+
+def count(value: Any) -> int:
+    """A number as a header or a body has it; 0 for anything else."""
+    return int(value) if isinstance(value, int | str) and str(value).isdecimal() and len(str(value)) < 10 else 0

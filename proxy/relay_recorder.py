@@ -51,6 +51,7 @@ class RelayRecorder:
 
     async def finish(self, call: RelayedCall) -> None:
         """End a call whose answers are complete. Raises `NotRecorded`."""
+        call.answered = True
         records = self._records(call, None, None)
         try:
             written = [asyncio.wrap_future(self._log.append(record)) for record in records]

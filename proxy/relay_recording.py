@@ -34,6 +34,7 @@ from weir.store.records import (
 )
 
 _encode = msgspec.json.Encoder().encode
+_OUTPUT_TOKENS = ("completion_tokens", "output_tokens")
 _ASKED = (
     *("max_tokens", "max_completion_tokens", "max_output_tokens", "temperature", "top_p", "top_k", "min_p", "seed"),
     *("stop", "stop_sequences", "frequency_penalty", "presence_penalty", "repetition_penalty", "n"),
@@ -78,6 +79,7 @@ class RelayedCall:
     held_us: int = 0
     waiting: bool = False  # at the gate, now
     recorded: bool = False
+    answered: bool = False  # to its end, and recorded
 
     def name_choices(self) -> None:
         """Give every answer that came an id of its own."""
@@ -174,6 +176,8 @@ def _record(
         request_id=call.request_id,
         choice=index,
         cached_tokens=_cached_tokens(call.answer.usage),
+        counted_prompt=_counted(call.answer.usage, "prompt_tokens", "input_tokens") if index == 0 else None,
+        counted_output=_counted(call.answer.usage, *_OUTPUT_TOKENS) if index == 0 else None,
         digest=extend(call.digests[-1], heard.message()) if cut is None and call.dialect != "completions" else b"",
         num_messages=len(call.digests) - 1,
         retry_count=call.retry_count,
@@ -183,8 +187,13 @@ def _record(
 
 def output_tokens(usage: dict[str, Any] | None) -> int:
     """What the upstream counted; 0 where it did not say."""
-    counts = [(usage or {}).get(name) for name in ("completion_tokens", "output_tokens")]
-    return next((count for count in counts if isinstance(count, int)), 0)
+    return _counted(usage, *_OUTPUT_TOKENS) or 0
+
+
+def _counted(usage: dict[str, Any] | None, *names: str) -> int | None:
+    """By the names of chat on one hand, Responses and Anthropic on the other. Of all answers together."""
+    counts = [(usage or {}).get(name) for name in names]
+    return next((count for count in counts if isinstance(count, int)), None)
 
 
 def _cached_tokens(usage: dict[str, Any] | None) -> int:

@@ -1,5 +1,7 @@
 """A recorded answer, given again: what the agent was told the first time, in its own dialect.
 
+At the relayed levels it is said in the dialect's usual form, not in the upstream's own bytes.
+
 Invariant: the same call, session and version in the headers, the same texts, ids of tool calls and counts. Not here:
 whether a request is a retry (retries.py).
 """
@@ -18,7 +20,11 @@ from weir.store.records import CallRecord, unpack_ids, unpack_logprobs
 
 
 async def replay(
-    exchange: Exchange, dialect: Dialect, request: CallRequest, records: Sequence[CallRecord], rendering: Rendering
+    exchange: Exchange,
+    dialect: Dialect,
+    request: CallRequest,
+    records: Sequence[CallRecord],
+    rendering: Rendering | None,
 ) -> None:
     """Answer a request with what is recorded of its calls."""
     first = records[0]
@@ -43,7 +49,12 @@ def num_calls(request: CallRequest) -> int:
     return request.num_answers * max(1, len(request.raw_prompts))
 
 
-def _finished(record: CallRecord, request: CallRequest, rendering: Rendering) -> Finished:
+def can_replay(request: CallRequest, records: Sequence[CallRecord], rendering: Rendering | None) -> bool:
+    """Whether the records are all that was asked for; logprobs are told of tokens that the proxy rendered only."""
+    return len(records) == num_calls(request) and not (request.logprobs and rendering is None)
+
+
+def _finished(record: CallRecord, request: CallRequest, rendering: Rendering | None) -> Finished:
     ids = unpack_ids(record.output_ids).tolist()
     logprobs = unpack_logprobs(record.output_logprobs).tolist()
     matched = record.finish_matched
@@ -52,9 +63,11 @@ def _finished(record: CallRecord, request: CallRequest, rendering: Rendering) ->
         answer=answer_of(record),
         reason=record.finish.value,
         usage=Usage(
-            prompt_tokens=len(record.prompt_ids) // 4, completion_tokens=len(ids), cached_tokens=record.cached_tokens
+            prompt_tokens=len(record.prompt_ids) // 4 or record.counted_prompt or 0,
+            completion_tokens=len(ids) or record.counted_output or 0,
+            cached_tokens=record.cached_tokens,
         ),
-        logprobs=token_logprobs(rendering, ids, logprobs) if request.logprobs else None,
+        logprobs=token_logprobs(rendering, ids, logprobs) if request.logprobs and rendering is not None else None,
         stop_string=matched if isinstance(matched, str) and matched in request.sampling.stop else None,
     )
 

@@ -16,15 +16,14 @@ from typing import Protocol
 
 from xxhash import xxh3_128_hexdigest
 
-from weir.proxy.dialect import Dialect
 from weir.proxy.exchange import Exchange
 from weir.proxy.following import Following
 from weir.proxy.metrics import Metrics
 from weir.proxy.recording import now_us
+from weir.proxy.sessions import IDEMPOTENCY_KEY
 from weir.store.catalog_rows import ProxyRow
 from weir.store.records import CallRecord
 
-IDEMPOTENCY_KEY = "idempotency-key"
 WINDOW_US = 15 * 60 * 10**6  # how long after its answer a call can be asked for again
 _KEPT_REQUESTS = 16_384
 _KEPT_TRIES = 64
@@ -81,7 +80,7 @@ class Retries:
         return await self._elsewhere.take_over(holder, exchange, body)
 
     async def recorded(
-        self, exchange: Exchange, dialect: Dialect, body: bytes, session_id: str | None
+        self, exchange: Exchange, dialect: str, body: bytes, session_id: str | None
     ) -> Sequence[CallRecord]:
         """The calls that answered an earlier try of this request, in the order of their choices; else none."""
         if not _is_retry(exchange.headers):
@@ -94,7 +93,7 @@ class Retries:
         elif self._tries.get(hashed):
             records = []  # tries that failed, or of callers that cannot be told apart
         else:
-            tries = await self._following.first_tries(dialect.name, body, session_id, now_us() - WINDOW_US)
+            tries = await self._following.first_tries(dialect, body, session_id, now_us() - WINDOW_US)
             records = _one_request(tries, exchange.headers.get(IDEMPOTENCY_KEY), is_named=session_id is not None)
         self._count("replayed" if records else "new")
         return records

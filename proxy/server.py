@@ -137,6 +137,7 @@ class Proxy:
             is_ready=self.is_ready,
             check_engines=self.engines.nudge,
             has_in_flight=self.retries.has_in_flight,
+            group_of=self.following.group_of,
         )
         self.app = App(
             self.serving,
@@ -227,6 +228,7 @@ class Proxy:
         )
         self.serving = Relay(
             config=self.config,
+            retries=self.retries,
             certified=self.certified,
             upstream=self.relayed,
             gate=self.gate,

@@ -20,18 +20,13 @@ from weir.proxy.opening import Arrived, Opening
 from weir.proxy.recorder import Recorder
 from weir.proxy.recording import Call, now_us
 from weir.proxy.rendering import Rendering
-from weir.proxy.replaying import num_calls, replay
+from weir.proxy.replaying import can_replay, replay
 from weir.proxy.response_memory import continued
 from weir.proxy.responses_of_old import Responses
-from weir.proxy.retries import IDEMPOTENCY_KEY, Retries
+from weir.proxy.retries import Retries
 from weir.proxy.sending import Sending, name_version, together
-from weir.proxy.sessions import Caller, Names, identify
+from weir.proxy.sessions import AGENT_HEADERS, Caller, Names, identify
 from weir.store.records import FinishReason
-
-AGENT_HEADERS = (
-    *("x-session-id", "session_id", "conversation_id", "x-request-id"),
-    *("x-stainless-retry-count", IDEMPOTENCY_KEY),
-)
 
 
 class Serving:
@@ -66,8 +61,8 @@ class Serving:
             return
         request = await self._request(dialect.parse(body, exchange.headers))
         caller = self._caller(exchange, names, request)
-        records = await self._retries.recorded(exchange, dialect, body, caller.session_id)
-        if records and len(records) == num_calls(request):
+        records = await self._retries.recorded(exchange, dialect.name, body, caller.session_id)
+        if records and can_replay(request, records, self._rendering):
             await replay(exchange, dialect, request, records, self._rendering)
             return
         async with self._retries.trying(exchange, body) as this:

@@ -25,6 +25,11 @@ from weir.store.ids import new_id
 from weir.store.records import SessionSource
 
 MAX_ID_LENGTH = 200
+IDEMPOTENCY_KEY = "idempotency-key"
+AGENT_HEADERS = (  # identifiers of agents, kept with their calls
+    *("x-session-id", "session_id", "conversation_id", "x-request-id"),
+    *("x-stainless-retry-count", IDEMPOTENCY_KEY),
+)
 POLL_S = 1.0
 CLOCKS_APART_US = 10_000_000  # how far the clocks of machines that share a catalog may differ
 _REMEMBERED = 16_384

@@ -85,10 +85,17 @@ SCHEMA = pa.schema(
         ("num_messages", pa.int32()),
         ("retry_count", pa.int32()),
         ("forced", pa.int32()),
+        ("counted_prompt", pa.int32()),
+        ("counted_output", pa.int32()),
     ]
 )
 # What a schema version added: files written before hold none of it, and calls recorded before know nothing of it.
-ADDED_COLUMNS = {2: ("request_id", "choice", "cached_tokens", "digest", "num_messages", "retry_count", "forced")}
+ADDED_COLUMNS = {
+    2: (
+        *("request_id", "choice", "cached_tokens", "digest", "num_messages", "retry_count", "forced"),
+        *("counted_prompt", "counted_output"),
+    )
+}
 _PLAIN_FIELDS = (
     *("session_id", "group_id", "session_source", "dialect", "level", "model", "stream"),
     *("started_us", "first_token_us", "finished_us", "held_us"),

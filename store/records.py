@@ -115,6 +115,8 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     digest: bytes = b""  # 16 bytes: names the history that ends with the answer; what a continuing request is found by
     num_messages: int = 0  # in the request's history
     retry_count: int = 0  # how often the agent's client had tried before, as it says itself
+    counted_prompt: int | None = None  # prompt tokens as the upstream counts them, where it says so
+    counted_output: int | None = None  # output tokens, likewise
     forced: int = 0  # how many ids at the end of the prompt were put there to force a tool call
 
     def __post_init__(self) -> None:

@@ -46,6 +46,13 @@ class StoredCalls:
         with _reading(self._root):
             return self._first_tries(dialect, body, since_us, session_id)
 
+    def group_of(self, session_id: str) -> str | None:
+        """The group of a session, from its latest compacted call."""
+        with _reading(self._root):
+            found = read_calls(self._files_since(0), {"session_id": [session_id]}, ["group_id", "started_us"])
+        calls = sorted(found.to_pylist(), key=lambda row: int(row["started_us"]))
+        return str(calls[-1]["group_id"]) if calls else None
+
     def _ending(self, digests: Sequence[bytes]) -> list[CallRecord]:
         for start in range(len(digests), 0, -SQL_VARIABLES):
             among = list(digests[max(0, start - SQL_VARIABLES) : start])

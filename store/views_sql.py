@@ -35,6 +35,7 @@ SELECT
     user_agent, engine_rids, error,
     request_id, coalesce(choice, 0) AS choice,
     cached_tokens, num_messages, retry_count, coalesce(forced, 0) AS forced_tokens,
+    counted_prompt AS counted_prompt_tokens, counted_output AS counted_output_tokens,
     lower(hex(digest)) AS digest,
     label, rule AS label_rule, linked_call
 FROM stored.calls LEFT JOIN labels USING (call_id)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from support_host import Form, Said, ScriptedHost
 from support_proxy import RunningProxy, running_proxy
 from support_scripted_engine import Script
 from support_way import Way, ids_of
@@ -49,8 +51,8 @@ def in_background(work: Callable[[], Any]) -> Callable[[], Any]:
     return wait
 
 
-def until_joined(way: Way) -> None:
-    while 'weir_retries_total{how="joined"} 1' not in httpx.get(way.proxy.url + "/metrics", trust_env=False).text:
+def until_joined(proxy: RunningProxy) -> None:
+    while 'weir_retries_total{how="joined"} 1' not in httpx.get(proxy.url + "/metrics", trust_env=False).text:
         threading.Event().wait(0.01)
 
 
@@ -75,7 +77,7 @@ def test_a_retry_of_a_call_in_flight_joins_it_and_gets_all_of_it(way: Way, strea
     first = in_background(lambda: post(way.proxy, 0, stream=stream))
     way.engine.wait_waiting()
     second = in_background(lambda: post(way.proxy, 1, stream=stream))
-    until_joined(way)
+    until_joined(way.proxy)
     way.engine.go_on()
     one, two = first(), second()
     assert two.content == one.content
@@ -134,7 +136,7 @@ def test_a_call_whose_client_left_goes_on_for_its_retry(open_way: Callable[..., 
     way = open_way(retry_grace_s=600)
     leave_early(way, {"x-stainless-retry-count": "0"})
     retry = in_background(lambda: post(way.proxy, 1, stream=True))
-    until_joined(way)
+    until_joined(way.proxy)
     way.engine.go_on()
     assert said(retry())[0] == "One two three."
     assert [record.finish for record in way.proxy.records()] == [FinishReason.STOP]
@@ -209,3 +211,76 @@ def test_a_response_is_gone_on_from_after_a_restart(
             compact(StoreConfig(root=tmp_path / "restarted", segment_grace_s=0))
     assert [call.stitch for call in calls] == ["new_root", "bridged", "bridged"]
     assert calls[2].prompt_ids.startswith(calls[1].prompt_ids + calls[1].output_ids)
+
+
+@pytest.fixture
+def relayed(tmp_path: Path) -> Iterator[Callable[..., tuple[ScriptedHost, RunningProxy]]]:
+    """`relayed(form, level)`: a host, and a proxy that relays to it; called again, another proxy on the same store."""
+    with contextlib.ExitStack() as stack:
+        hosts: list[ScriptedHost] = []
+
+        def start(form: Form, level: str) -> tuple[ScriptedHost, RunningProxy]:
+            if not hosts:
+                hosts.append(ScriptedHost(form))
+                stack.callback(hosts[0].stop)
+            proxy = stack.enter_context(running_proxy(tmp_path / "store", None, hosts[0].url, level=level))
+            hosts[0].forget()
+            return hosts[0], proxy
+
+        yield start
+
+
+RELAYED: list[tuple[Form, str]] = [("sglang", "passthrough"), ("vllm", "passthrough"), ("openai", "text")]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("form", "level"), RELAYED)
+def test_a_retry_of_a_relayed_call_in_flight_joins_it(
+    relayed: Callable[..., tuple[ScriptedHost, RunningProxy]], form: Form, level: str, stream: bool
+) -> None:
+    host, proxy = relayed(form, level)
+    host.script = lambda _: Said(text="One two three.", cut="wait", cut_after=3)
+    first = in_background(lambda: post(proxy, 0, stream=stream))
+    host.wait_waiting()
+    second = in_background(lambda: post(proxy, 1, stream=stream))
+    until_joined(proxy)
+    host.go_on()
+    assert second().content == first().content
+    assert len(host.bodies) == len(proxy.records()) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize(("form", "level"), RELAYED)
+def test_a_retry_of_a_relayed_call_that_was_answered_is_given_the_recorded_answer(
+    relayed: Callable[..., tuple[ScriptedHost, RunningProxy]], form: Form, level: str, restarted: bool, stream: bool
+) -> None:
+    host, proxy = relayed(form, level)
+    first = post(proxy, 0, PATHS[1], stream=stream)
+    if restarted:
+        host, proxy = relayed(form, level)
+    second = post(proxy, 1, PATHS[1], stream=stream)
+    assert said(second) == said(first) if stream else text(second) == text(first)
+    assert second.headers["x-weir-call"] == first.headers["x-weir-call"]
+    assert len(proxy.records()) == 1
+    assert len(host.bodies) == (0 if restarted else 1)
+
+
+def test_a_retry_of_a_relayed_call_that_was_refused_is_a_new_call(
+    relayed: Callable[..., tuple[ScriptedHost, RunningProxy]],
+) -> None:
+    host, proxy = relayed("openai", "text")
+    host.script = lambda _: Said(status=500)
+    assert post(proxy, 0, PATHS[1]).status_code == 500
+    host.script = lambda _: Said(text="Now.")
+    assert text(post(proxy, 1, PATHS[1])) == "Now."
+    assert len(host.bodies) == 2
+
+
+def test_a_relayed_prompt_that_is_repeated_is_a_new_call(
+    relayed: Callable[..., tuple[ScriptedHost, RunningProxy]],
+) -> None:
+    host, proxy = relayed("sglang", "passthrough")
+    for _ in range(2):
+        assert post(proxy, 0).status_code == 200
+    assert len(host.bodies) == len(proxy.records()) == 2

@@ -1,15 +1,18 @@
 """Who is calling: what decides, what is kept, and what control routes say and refuse."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from support_proxy import CONTROL_KEY
+from support_proxy import CONTROL_KEY, running_proxy
 from support_way import Way
 
 from weir.proxy.keys import SESSION_PREFIX
 from weir.proxy.sessions import Names, identify
+from weir.store.compact import compact
+from weir.store.config import StoreConfig
 from weir.store.records import SessionSource
 
 USER: Any = [{"role": "user", "content": "Hi"}]
@@ -252,3 +255,21 @@ def test_a_group_alone_in_the_path_or_a_header_joins_a_session_that_something_el
     call(way, "/g/team/v1", user="someone")
     call(way, extra_headers={"x-weir-group": "team"}, user="someone-else")
     assert [(r.session_id, r.group_id) for r in way.proxy.records()] == [("someone", "team"), ("someone-else", "team")]
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_session_that_another_proxy_served_can_be_finished_and_rewarded(
+    way: Way, tiny_model_dir: Path, tmp_path: Path, compacted: bool
+) -> None:
+    root = tmp_path / "shared"
+    with running_proxy(root, tiny_model_dir, way.router.url) as first:
+        way.say("Hello.")
+        first.client("/s/elsewhere/v1").chat.completions.create(model="weir", messages=USER)
+    if compacted:
+        compact(StoreConfig(root=root, segment_grace_s=0))
+    with running_proxy(root, tiny_model_dir, way.router.url) as other:
+        reward = {"session": "elsewhere", "name": "tests", "value": 0.5, "source": "ci", "idempotency_key": "k"}
+        assert other.control("POST", "/weir/rewards", reward).status_code == 200
+        assert other.control("POST", "/weir/sessions/elsewhere/finish").status_code == 200
+        assert other.control("GET", "/weir/sessions/elsewhere").json()["status"] == "done"
+        assert other.control("POST", "/weir/sessions/nowhere/finish").status_code == 404
