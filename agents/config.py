@@ -28,6 +28,11 @@ class AgentsConfig(BaseModel):
     samples: int = Field(default=8, ge=1, description="Sessions of a group: how often each task is tried.")
     concurrency: int = Field(default=16, ge=1, description="Sessions that run at the same time, over all groups.")
     turns: int = Field(default=2, ge=1, description="Answers that the agent may give before it must stop.")
+    max_calls: int | None = Field(
+        default=None, ge=1, description="Calls that a session may make in all; the proxy holds every agent to it."
+    )
+    max_output_tokens: int | None = Field(default=None, ge=1, description="Output tokens of a session in all, likewise.")
+    max_seconds: float | None = Field(default=None, gt=0, description="How long a session may take, likewise.")
     max_tokens: int = Field(default=2048, ge=1, description="Bound on the tokens of one answer.")
     temperature: float = Field(default=1.0, ge=0.0, description="Sampling temperature; training wants 1.")
     call_timeout_s: float = Field(

@@ -36,6 +36,8 @@ class ControlClient:
     def __init__(self, proxy_url: str, control_key: str, config: AgentsConfig) -> None:
         self._url = proxy_url.rstrip("/")
         self._config = config
+        limits = {name: getattr(config, name) for name in ("max_calls", "max_output_tokens", "max_seconds")}
+        self._budget = {name: limit for name, limit in limits.items() if limit is not None}
         self._http = httpx.AsyncClient(
             headers={"Authorization": f"Bearer {control_key}"}, timeout=config.control_timeout_s, trust_env=False
         )
@@ -49,11 +51,11 @@ class ControlClient:
     async def register(
         self, *, group_id: str, task: dict[str, Any], group_size: int | None, metadata: dict[str, Any]
     ) -> Registered:
-        """Register one session. Without a group size no round ever claims its group.
+        """Register one session, with the budget of the settings. Without a group size no round ever claims its group.
 
         Raises `ProxyUnavailable` or `ProxyRefused`.
         """
-        body: dict[str, Any] = {"group": group_id, "task": task, "metadata": metadata}
+        body: dict[str, Any] = {"group": group_id, "task": task, "metadata": metadata, "budget": self._budget}
         if group_size is not None:
             body["group_size"] = group_size
         answer = await self._post("/weir/sessions", body | {"session": f"session_{uuid.uuid4().hex}"})

@@ -191,6 +191,15 @@ def test_measuring_sessions_have_no_group_size(stubs: Any) -> None:
     asyncio.run(scenario())
 
 
+def test_sessions_are_registered_with_the_budget_of_the_settings(stubs: Any) -> None:
+    async def scenario() -> None:
+        async with stubs(samples=1, max_calls=3, max_seconds=1.5) as s:
+            await collect(s, num_groups=1)
+            assert [b["budget"] for b in s.proxy.sessions.values()] == [{"max_calls": 3, "max_seconds": 1.5}]
+
+    asyncio.run(scenario())
+
+
 def test_sampling_uses_every_task_once_before_any_twice_and_depends_on_the_seed() -> None:
     tasks = family_tasks("train")
     sampler = sample_tasks(tasks, seed=3)
