@@ -31,7 +31,9 @@ class AgentsConfig(BaseModel):
     max_calls: int | None = Field(
         default=None, ge=1, description="Calls that a session may make in all; the proxy holds every agent to it."
     )
-    max_output_tokens: int | None = Field(default=None, ge=1, description="Output tokens of a session in all, likewise.")
+    max_output_tokens: int | None = Field(
+        default=None, ge=1, description="Output tokens of a session in all, likewise."
+    )
     max_seconds: float | None = Field(default=None, gt=0, description="How long a session may take, likewise.")
     max_tokens: int = Field(default=2048, ge=1, description="Bound on the tokens of one answer.")
     temperature: float = Field(default=1.0, ge=0.0, description="Sampling temperature; training wants 1.")
