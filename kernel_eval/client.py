@@ -11,6 +11,8 @@ import asyncio
 import functools
 import re
 import ssl
+import uuid
+from dataclasses import dataclass
 
 import httpx
 import msgspec
@@ -33,6 +35,15 @@ __all__ = [
 
 _FENCED = re.compile(r"```[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL)
 _DETAIL_LINES = 12
+_LONGEST_WAIT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class _NoReply:
+    """Why an attempt gave no reply, and how long the server asks to be left alone."""
+
+    reason: str
+    retry_after_s: float = 0.0
 
 
 def candidate_source(task: KernelTask, answer_text: str) -> str:
@@ -104,23 +115,25 @@ class KernelEvalClient:
             backend=task.backend,
             relax_rules=tuple(task.relax_rules),
             use_cache=use_cache,
+            job_id=uuid.uuid4().hex,  # an attempt that lost its connection is joined by the next, not judged twice
         )
         body = msgspec.json.encode(request)
-        failure = "it was never asked"
+        failure, wait_s = "it was never asked", 0.0
         for attempt in range(self._attempts):
             if attempt:
-                await asyncio.sleep(self._backoff_s * 2 ** (attempt - 1))
+                await asyncio.sleep(max(self._backoff_s * 2 ** (attempt - 1), wait_s))
             reply = await self._post(body)
             if isinstance(reply, EvalReply) and not (reply.fault and reply.fault.retryable):
                 return _verdict(task, reply)
-            failure = reply if isinstance(reply, str) else f"{reply.fault}: {reply.fault_message}"
+            failure = reply.reason if isinstance(reply, _NoReply) else f"{reply.fault}: {reply.fault_message}"
+            wait_s = reply.retry_after_s if isinstance(reply, _NoReply) else 0.0
         raise KernelEvalUnavailable(
             f"no verdict on task {task.task_id} from {self._http.base_url} after {self._attempts} attempts: {failure}; "
             "look at the server's /health"
         )
 
-    async def _post(self, body: bytes) -> EvalReply | str:
-        """One attempt: a reply, or the reason why there is none. Raises `KernelEvalRejected` on HTTP 4xx."""
+    async def _post(self, body: bytes) -> EvalReply | _NoReply:
+        """One attempt. Raises `KernelEvalRejected` on HTTP 4xx."""
         try:
             response = await self._http.post("/eval", content=body, headers={"content-type": "application/json"})
             if 400 <= response.status_code < 500 and response.status_code not in (408, 429):
@@ -129,10 +142,12 @@ class KernelEvalClient:
                     f"{response.text[:500]}; check kernel_eval's url and api_key"
                 )
             if response.status_code != 200:
-                return f"HTTP {response.status_code}: {response.text[:200]}"
+                asked_s = response.headers.get("retry-after", "")
+                wait_s = min(float(asked_s), _LONGEST_WAIT_S) if asked_s.isdigit() else 0.0
+                return _NoReply(f"HTTP {response.status_code}: {response.text[:200]}", wait_s)
             return msgspec.json.decode(response.content, type=EvalReply)
         except (httpx.TransportError, msgspec.ValidationError, msgspec.DecodeError) as error:
-            return f"{type(error).__name__}: {error}"
+            return _NoReply(f"{type(error).__name__}: {error}")
 
     async def aclose(self) -> None:
         """Close the connections. May be called twice."""

@@ -39,6 +39,8 @@ class KernelEvalConfig(BaseModel):
         default=5, ge=0, description="Calls added for measure_performance in the interpreter, at most."
     )
     max_body_bytes: int = Field(default=8 << 20, ge=1024, description="Largest request body.")
+    max_batch: int = Field(default=1024, ge=1, description="Items of one POST /eval/batch.")
+    max_batch_bytes: int = Field(default=64 << 20, ge=1024, description="Largest body of POST /eval/batch.")
     cache_entries: int = Field(default=4096, ge=0, description="Results kept for requests with use_cache.")
     memory_bytes: int = Field(
         default=1 << 30, ge=1 << 26, description="Address space a candidate may add to the worker's own."

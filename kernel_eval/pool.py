@@ -16,9 +16,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
 
 from weir.kernel_eval import sandbox
+from weir.kernel_eval.cleanup import make_folder
 from weir.kernel_eval.config import KernelEvalConfig
 from weir.kernel_eval.forkserver import Lease, Ready, Spawn
 from weir.kernel_eval.frames import ChannelClosed, FrameError, read_frame, write_frame
@@ -90,7 +90,7 @@ class ForkserverProcess:
             arguments = ("-m", self._module, str(theirs.fileno()), self._level.value, *self._arguments)
             own = {"PATH": os.environ.get("PATH", "/usr/bin:/bin")}  # bubblewrap may be anywhere
             if self._level is not SandboxLevel.BUBBLEWRAP:
-                self._folder = _make_folder()
+                self._folder = make_folder()
                 own["TMPDIR"] = self._folder.name
             # blocking for the milliseconds of an exec, and only at starts: the child must not be one of another thread
             self._process = subprocess.Popen(  # noqa: ASYNC220
@@ -125,13 +125,6 @@ class ForkserverProcess:
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None
-
-
-def _make_folder() -> tempfile.TemporaryDirectory[str]:
-    """Where workers' own folders go; workers that are users of their own pass through it."""
-    folder = tempfile.TemporaryDirectory(prefix="weir-kernel-eval-", ignore_cleanup_errors=True)
-    Path(folder.name).chmod(0o711)
-    return folder
 
 
 class JudgeSlot:
@@ -175,7 +168,7 @@ class Pool:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._end_idle_judges()
+        self.end_idle_judges()
 
     async def evaluate(self, job: Job) -> Judgement:
         """Wait for a slot, then judge. A judge or zygote that is lost costs one more attempt."""
@@ -207,7 +200,7 @@ class Pool:
                 judgement = await read_frame(slot.channel, Judgement)
         except (ChannelClosed, FrameError, OSError) as error:
             slot.close()
-            self._end_idle_judges()  # what took this one may have taken the others
+            self.end_idle_judges()  # what took this one may have taken the others
             return _lost(f"the judge is gone ({type(error).__name__})")
         except TimeoutError:
             slot.close()
@@ -222,9 +215,12 @@ class Pool:
         worker = await self.zygote.lease()
         return Leases(worker, await self.compilers.lease(), await self.compilers.lease())
 
-    def _end_idle_judges(self) -> None:
+    def end_idle_judges(self) -> int:
+        """End the judges that have nothing to do, which frees their memory; returns how many."""
+        ended = len(self._idle)
         while self._idle:
             self._idle.pop().close()
+        return ended
 
     async def _take_slot(self) -> JudgeSlot:
         if self._idle:

@@ -109,6 +109,8 @@ class EvalRequest(msgspec.Struct, frozen=True, kw_only=True):
     preferred_device: int | str | None = None
     backend: Literal["triton", "cuda", "hip"] = "triton"
     relax_rules: tuple[str, ...] = ()  # names of rules (`rules.py`, GET /health) that this candidate may break
+    encoding: Literal["utf-8", "base64"] = "utf-8"  # of the two sources
+    job_id: str | None = None  # evaluated once: the same id again joins the evaluation, or is answered as it was
     use_cache: bool = False  # answer from an earlier evaluation with the same content, if there is one
 
 

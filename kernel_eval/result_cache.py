@@ -22,7 +22,7 @@ class ResultCache:
 
     def find(self, request: EvalRequest) -> EvalReply | None:
         """The reply to an equal request, marked as cached."""
-        key = _key(request)
+        key = content_key(request)
         reply = self._replies.get(key)
         if reply is None:
             return None
@@ -33,11 +33,12 @@ class ResultCache:
         """Remember a reply, if it is about the candidate."""
         if self._capacity == 0 or reply.raw_reward is None:
             return
-        self._replies[_key(request)] = reply
+        self._replies[content_key(request)] = reply
         if len(self._replies) > self._capacity:
             self._replies.popitem(last=False)
 
 
-def _key(request: EvalRequest) -> str:
-    content = msgspec.structs.replace(request, use_cache=False, verbose=False)
+def content_key(request: EvalRequest) -> str:
+    """What two requests share that ask for the same verdict; their sources are text by now."""
+    content = msgspec.structs.replace(request, use_cache=False, verbose=False, job_id=None, preferred_device=None)
     return hashlib.sha256(msgspec.msgpack.encode(content)).hexdigest()

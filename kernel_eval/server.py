@@ -1,54 +1,53 @@
-"""The HTTP side: POST /eval, GET /health, GET /metrics.
+"""The HTTP side: evaluations, one or many at a time, and what operators ask of the server.
 
 Invariants: this process imports neither torch nor a candidate; a well-formed request is answered with HTTP 200 and a
 structured result whatever the candidate does; /health answers while evaluations run. 4xx is for the caller's
-mistakes, 503 for a full queue, both with the body {"error": {"message", "type"}}.
+mistakes, 503 for a full queue, both with the body {"error": {"message", "type"}}. What waits is in evaluating.py.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import hashlib
 import ipaddress
-import os
 import secrets
 import time
-from collections import Counter
 from collections.abc import AsyncIterator
+from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from weir.kernel_eval import native_toolchain, rules, sandbox
+from weir.kernel_eval import gpu_reset, gpu_status, native_toolchain, rules, sandbox
+from weir.kernel_eval.batches import answers, kind_of, read_batch
+from weir.kernel_eval.cleanup import remove_leftovers
 from weir.kernel_eval.config import KernelEvalConfig
+from weir.kernel_eval.counts import Counts
 from weir.kernel_eval.errors import InsecureBinding
-from weir.kernel_eval.judgement import Job, Judgement
+from weir.kernel_eval.evaluating import Evaluating, Refused
 from weir.kernel_eval.pool import Pool
-from weir.kernel_eval.protocol import EvalReply, EvalRequest
-from weir.kernel_eval.result_cache import ResultCache
-from weir.kernel_eval.reward import Outcome, Stage, find_reward, raw_reward
 from weir.kernel_eval.sandbox_level import SandboxLevel
-
-_decode_request = msgspec.json.Decoder(EvalRequest).decode
 
 
 class EvalServer:
-    """The state of one server: its processes, its secret, its counts."""
+    """The routes of one server."""
 
     def __init__(self, config: KernelEvalConfig, level: SandboxLevel) -> None:
         self._config = config
         self._level = level
-        self._secret = os.urandom(32)
-        self._reward = find_reward(config.reward)
-        self._cache = ResultCache(config.cache_entries)
         self._started = time.monotonic()
-        self._outcomes: Counter[str] = Counter()
-        self._seconds = 0.0
         self.pool = Pool(config, level)
+        self._counts = Counts()
+        self._evaluating = Evaluating(config, level, self.pool, self._counts)
+        self._counts.watch("queue", "Evaluations that wait for a slot.", lambda: self.pool.waiting)
+        self._counts.watch("running", "Evaluations under way.", lambda: self.pool.running)
+        self._counts.watch(
+            "process_starts", "Starts of zygotes and judges.", lambda: sum(p.num_starts for p in self.pool.forkservers)
+        )
 
     @contextlib.asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
@@ -62,17 +61,52 @@ class EvalServer:
     async def eval(self, request: Request) -> Response:
         """POST /eval."""
         self._authorize(request)
-        wanted = self._checked(await self._body(request))
-        if self.pool.waiting >= self._config.max_queue:
-            raise HTTPException(503, f"{self.pool.waiting} evaluations are waiting already; ask again later")
-        reply = self._cache.find(wanted) if wanted.use_cache else None
-        if reply is None:
-            reply = self._reply(await self._judge(wanted))
-            if wanted.use_cache:
-                self._cache.keep(wanted, reply)
-        self._outcomes[str(reply.fault or "correct")] += 1
-        self._seconds += reply.seconds
-        return _json(reply)
+        wanted = self._evaluating.read(await self._body(request, self._config.max_body_bytes))
+        return _json(await self._evaluating.evaluate(wanted))
+
+    async def batch(self, request: Request) -> Response:
+        """POST /eval/batch: JSON Lines, an answer each."""
+        self._authorize(request)
+        body = await self._body(request, self._config.max_batch_bytes)
+        items = read_batch(body, self._config.max_batch)
+        lines = answers(items, self._evaluating, 2 * self._config.num_slots)
+        return StreamingResponse(lines, media_type="application/x-ndjson")
+
+    async def gpus(self, request: Request) -> Response:
+        """GET /gpu_status: the GPUs of this machine, and that evaluations use none of them."""
+        self._authorize(request)
+        found = await asyncio.to_thread(gpu_status.read)
+        gpus = [{**msgspec.to_builtins(gpu), "healthy": gpu.healthy, "evaluates": False} for gpu in found]
+        return _json({"gpus": gpus, "mode": "interpreter"})
+
+    async def reset_gpu(self, request: Request) -> Response:
+        """POST /reset_gpu/{id}: 404 for a GPU that is not there, 409 for one that anybody uses."""
+        self._authorize(request)
+        gpu = await asyncio.to_thread(gpu_reset.find, request.path_params["id"])
+        if gpu is None:
+            raise HTTPException(404, f"there is no GPU {request.path_params['id']}; GET /gpu_status lists them")
+        await asyncio.to_thread(gpu_reset.reset, gpu)
+        return _json({"reset": gpu.index})
+
+    async def reset_devices(self, request: Request) -> Response:
+        """POST /reset_devices: every GPU that nobody uses; those in use are named and left alone."""
+        self._authorize(request)
+        told: dict[str, list[Any]] = {"reset": [], "busy": [], "failed": []}
+        for gpu in await asyncio.to_thread(gpu_status.read):
+            try:
+                await asyncio.to_thread(gpu_reset.reset, gpu)
+                told["reset"].append(gpu.index)
+            except gpu_reset.GpuBusy:
+                told["busy"].append(gpu.index)
+            except gpu_status.GpuStatusError as error:
+                told["failed"].append({"gpu": gpu.index, "why": str(error)})
+        return _json(told)
+
+    async def cleanup(self, request: Request) -> Response:
+        """POST /cleanup: ends judges that have nothing to do, removes folders of servers that are gone."""
+        self._authorize(request)
+        ended = self.pool.end_idle_judges()
+        return _json({"judges_ended": ended, "folders_removed": await asyncio.to_thread(remove_leftovers)})
 
     async def health(self, request: Request) -> Response:
         """GET /health: 200 when evaluations are taken, 503 while processes start."""
@@ -97,16 +131,7 @@ class EvalServer:
 
     async def metrics(self, request: Request) -> Response:
         """GET /metrics, in Prometheus' text form."""
-        lines = [
-            f'weir_kernel_eval_results_total{{outcome="{name}"}} {n}' for name, n in sorted(self._outcomes.items())
-        ]
-        lines += [
-            f"weir_kernel_eval_seconds_total {self._seconds:.6f}",
-            f"weir_kernel_eval_queue {self.pool.waiting}",
-            f"weir_kernel_eval_running {self.pool.running}",
-            f"weir_kernel_eval_zygote_starts_total {self.pool.zygote.num_starts}",
-        ]
-        return Response("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4")
+        return Response(self._counts.text(), media_type="text/plain; version=0.0.4")
 
     def _authorize(self, request: Request) -> None:
         key = self._config.api_key
@@ -114,57 +139,13 @@ class EvalServer:
         if key is not None and not secrets.compare_digest(given.encode(), key.encode()):
             raise HTTPException(401, "a key is required: send Authorization: Bearer KEY")
 
-    async def _body(self, request: Request) -> bytes:
+    async def _body(self, request: Request, most: int) -> bytes:
         body = bytearray()
         async for chunk in request.stream():
             body += chunk
-            if len(body) > self._config.max_body_bytes:
-                raise HTTPException(413, f"the body is larger than {self._config.max_body_bytes} bytes")
+            if len(body) > most:
+                raise HTTPException(413, f"the body is larger than {most} bytes")
         return bytes(body)
-
-    def _checked(self, body: bytes) -> EvalRequest:
-        try:
-            wanted = _decode_request(body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise HTTPException(400, f"not an evaluation request: {error}") from error
-        if not 1 <= wanted.num_correct_trials <= self._config.max_trials:
-            raise HTTPException(
-                400, f"num_correct_trials is {wanted.num_correct_trials}, expected 1 to {self._config.max_trials}"
-            )
-        if wanted.num_perf_trials < 0:
-            raise HTTPException(400, f"num_perf_trials is {wanted.num_perf_trials}, expected 0 or more")
-        unknown = rules.unknown_rules(wanted.relax_rules)
-        if unknown:
-            raise HTTPException(400, f"relax_rules names {unknown}; the rules are {sorted(rules.RULES)}")
-        return wanted
-
-    async def _judge(self, wanted: EvalRequest) -> Judgement:
-        job = Job(
-            reference_src=wanted.original_model_src,
-            candidate_src=wanted.custom_model_src,
-            secret=hashlib.blake2b(str(wanted.seed_num).encode(), key=self._secret).digest(),
-            num_correct_trials=wanted.num_correct_trials,
-            num_perf_trials=min(wanted.num_perf_trials, self._config.perf_trials) if wanted.measure_performance else 0,
-            limits=self._config.limits,
-            relaxed_rules=wanted.relax_rules,
-            backend=wanted.backend,
-            reward_compiled=self._config.reward_compiled,
-        )
-        return await self.pool.evaluate(job)
-
-    def _reply(self, judgement: Judgement) -> EvalReply:
-        return EvalReply(
-            compiled=judgement.stage >= Stage.LOADED,
-            correct=judgement.fault is None,
-            fault=judgement.fault,
-            fault_message=judgement.message,
-            raw_reward=raw_reward(Outcome(judgement.stage, judgement.speedup), judgement.fault, self._reward),
-            sandbox=self._level,
-            mode="interpreter",
-            trials=judgement.trials,
-            seconds=judgement.seconds,
-            details=judgement.details,
-        )
 
 
 def create_app(config: KernelEvalConfig) -> Starlette:
@@ -178,10 +159,21 @@ def create_app(config: KernelEvalConfig) -> Starlette:
     app = Starlette(
         routes=[
             Route("/eval", server.eval, methods=["POST"]),
+            Route("/eval/batch", server.batch, methods=["POST"]),
             Route("/health", server.health),
             Route("/metrics", server.metrics),
+            Route("/gpu_status", server.gpus),
+            Route("/reset_gpu/{id:int}", server.reset_gpu, methods=["POST"]),
+            Route("/reset_devices", server.reset_devices, methods=["POST"]),
+            Route("/cleanup", server.cleanup, methods=["POST"]),
         ],
-        exception_handlers={HTTPException: _error, Exception: _internal_error},
+        exception_handlers={
+            HTTPException: _error,
+            Refused: _refusal,
+            gpu_reset.GpuBusy: _busy,
+            gpu_status.GpuStatusError: _no_status,
+            Exception: _internal_error,
+        },
         lifespan=server.lifespan,
     )
     app.state.sandbox = level
@@ -190,12 +182,31 @@ def create_app(config: KernelEvalConfig) -> Starlette:
 
 async def _error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    kind = "unavailable" if error.status_code >= 500 else "invalid_request"
-    return _json({"error": {"message": error.detail, "type": kind}}, error.status_code)
+    return _failure(error.status_code, error.detail)
+
+
+async def _refusal(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Refused)
+    answer = _failure(error.status, error.message)
+    if error.retry_after_s is not None:
+        answer.headers["retry-after"] = str(error.retry_after_s)
+    return answer
+
+
+async def _busy(request: Request, error: Exception) -> Response:
+    return _failure(409, str(error))
+
+
+async def _no_status(request: Request, error: Exception) -> Response:
+    return _failure(503, str(error))
 
 
 async def _internal_error(request: Request, error: Exception) -> Response:
-    return _json({"error": {"message": f"{type(error).__name__}: {error}", "type": "server_error"}}, 500)
+    return _failure(500, f"{type(error).__name__}: {error}")
+
+
+def _failure(status: int, message: str) -> Response:
+    return _json({"error": {"message": message, "type": kind_of(status)}}, status)
 
 
 def _json(content: object, status: int = 200) -> Response:

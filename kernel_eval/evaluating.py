@@ -1,0 +1,176 @@
+"""Evaluations as requests ask for them: checked, joined to an equal job, answered from the cache, or judged.
+
+Invariants: a request is refused (`Refused`) before anything is started for it; evaluations that wait are bounded; a job
+id stands for one content, is evaluated once, and is answered the same again, whoever asks. Not here: HTTP (server.py,
+batches.py), processes (pool.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import os
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import msgspec
+
+from weir.kernel_eval import rules
+from weir.kernel_eval.config import KernelEvalConfig
+from weir.kernel_eval.counts import Counts
+from weir.kernel_eval.judgement import Job, Judgement
+from weir.kernel_eval.pool import Pool
+from weir.kernel_eval.protocol import EvalReply, EvalRequest
+from weir.kernel_eval.result_cache import ResultCache, content_key
+from weir.kernel_eval.reward import Outcome, Stage, find_reward, raw_reward
+from weir.kernel_eval.sandbox_level import SandboxLevel
+
+_JOBS_KEPT = 4096
+_JOB_ID_LENGTH = 200
+_decode = msgspec.json.Decoder(EvalRequest).decode
+
+
+class Refused(Exception):
+    """A request that is not evaluated; `status` is HTTP's, `retry_after_s` says when to ask again."""
+
+    def __init__(self, status: int, message: str, *, retry_after_s: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.retry_after_s = retry_after_s
+
+
+@dataclass(slots=True)
+class _Job:
+    """One job id: what it stands for, and its evaluation, running or ended."""
+
+    content: str
+    work: asyncio.Task[EvalReply]
+
+
+class Evaluating:
+    """Evaluates requests on a pool."""
+
+    def __init__(self, config: KernelEvalConfig, level: SandboxLevel, pool: Pool, counts: Counts) -> None:
+        self._config = config
+        self._level = level
+        self._pool = pool
+        self._counts = counts
+        self._secret = os.urandom(32)
+        self._reward = find_reward(config.reward)
+        self._cache = ResultCache(config.cache_entries)
+        self._jobs: OrderedDict[str, _Job] = OrderedDict()
+
+    def read(self, body: bytes | msgspec.Raw) -> EvalRequest:
+        """The request in a JSON body, its sources as text. Raises `Refused`."""
+        try:
+            return self._checked(_decode(body))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise Refused(400, f"not an evaluation request: {error}") from error
+
+    async def evaluate(self, wanted: EvalRequest) -> EvalReply:
+        """The verdict on a request that was read. Raises `Refused` where it may not wait, or its job id is taken."""
+        if wanted.job_id is None:
+            return await self._fresh(wanted)
+        content, known = content_key(wanted), self._jobs.get(wanted.job_id)
+        if known is not None and known.content != content:
+            raise Refused(409, f"job_id {wanted.job_id!r:.220} was given to another request; use a new one")
+        if known is None or _is_to_be_repeated(known.work):
+            known = _Job(content, asyncio.create_task(self._fresh(wanted)))
+            self._keep(wanted.job_id, known)
+        else:
+            self._counts.joined.inc()
+        return await asyncio.shield(known.work)
+
+    async def _fresh(self, wanted: EvalRequest) -> EvalReply:
+        if wanted.use_cache and (reply := self._cache.find(wanted)) is not None:
+            self._counts.cached.inc()
+            return reply
+        self._refuse_beyond_queue()
+        reply = self._reply(await self._pool.evaluate(self._job(wanted)))
+        self._counts.ended(reply)
+        if wanted.use_cache:
+            self._cache.keep(wanted, reply)
+        return reply
+
+    def _refuse_beyond_queue(self) -> None:
+        waiting = self._pool.waiting
+        if waiting >= self._config.max_queue:
+            self._counts.refused.inc()
+            raise Refused(
+                503,
+                f"{waiting} evaluations are waiting already (kernel_eval.max_queue); ask again later",
+                retry_after_s=max(1, round(waiting * self._counts.mean_seconds() / self._config.num_slots)),
+            )
+
+    def _keep(self, job_id: str, job: _Job) -> None:
+        self._jobs[job_id] = job
+        self._jobs.move_to_end(job_id)
+        ended = [name for name, one in self._jobs.items() if one.work.done()]
+        for name in ended[: max(0, len(self._jobs) - _JOBS_KEPT)]:
+            del self._jobs[name]
+
+    def _checked(self, wanted: EvalRequest) -> EvalRequest:
+        most = self._config.max_trials
+        if not 1 <= wanted.num_correct_trials <= most:
+            raise Refused(400, f"num_correct_trials is {wanted.num_correct_trials}, expected 1 to {most}")
+        if wanted.num_perf_trials < 0:
+            raise Refused(400, f"num_perf_trials is {wanted.num_perf_trials}, expected 0 or more")
+        if wanted.job_id is not None and not 1 <= len(wanted.job_id) <= _JOB_ID_LENGTH:
+            raise Refused(400, f"job_id has {len(wanted.job_id)} characters, expected 1 to {_JOB_ID_LENGTH}")
+        unknown = rules.unknown_rules(wanted.relax_rules)
+        if unknown:
+            raise Refused(400, f"relax_rules names {unknown}; the rules are {sorted(rules.RULES)}")
+        if wanted.encoding == "utf-8":
+            return wanted
+        sources = {name: _decoded(name, getattr(wanted, name)) for name in ("original_model_src", "custom_model_src")}
+        return msgspec.structs.replace(wanted, encoding="utf-8", **sources)
+
+    def _job(self, wanted: EvalRequest) -> Job:
+        measures = wanted.measure_performance
+        return Job(
+            reference_src=wanted.original_model_src,
+            candidate_src=wanted.custom_model_src,
+            secret=hashlib.blake2b(str(wanted.seed_num).encode(), key=self._secret).digest(),
+            num_correct_trials=wanted.num_correct_trials,
+            num_perf_trials=min(wanted.num_perf_trials, self._config.perf_trials) if measures else 0,
+            limits=self._config.limits,
+            relaxed_rules=wanted.relax_rules,
+            backend=wanted.backend,
+            reward_compiled=self._config.reward_compiled,
+        )
+
+    def _reply(self, judgement: Judgement) -> EvalReply:
+        return EvalReply(
+            compiled=judgement.stage >= Stage.LOADED,
+            correct=judgement.fault is None,
+            fault=judgement.fault,
+            fault_message=judgement.message,
+            raw_reward=raw_reward(Outcome(judgement.stage, judgement.speedup), judgement.fault, self._reward),
+            sandbox=self._level,
+            mode="interpreter",
+            trials=judgement.trials,
+            seconds=judgement.seconds,
+            details=judgement.details,
+        )
+
+
+def _is_to_be_repeated(work: asyncio.Task[EvalReply]) -> bool:
+    """Whether a job ended without a verdict that will stay: refused, cancelled, or with a fault of ours."""
+    if not work.done():
+        return False
+    if work.cancelled() or work.exception() is not None:
+        return True
+    fault = work.result().fault
+    return fault is not None and fault.retryable
+
+
+def _decoded(name: str, text: str) -> str:
+    try:
+        return base64.b64decode(text, validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError, ValueError) as error:
+        raise Refused(
+            400, f"{name} is not base64 of UTF-8 text ({error}); send it so, or leave encoding out"
+        ) from error
