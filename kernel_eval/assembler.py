@@ -7,13 +7,14 @@ NVIDIA's assembler and not from the candidate.
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import os
 import socket
-
-from triton.backends.nvidia.compiler import get_ptxas, sm_arch_from_capability
+from pathlib import Path
 
 from weir.kernel_eval.frames import receive
-from weir.kernel_eval.targets import TARGETS
+from weir.kernel_eval.targets import TARGETS, Target
 from weir.kernel_eval.worker_messages import Assemble
 
 
@@ -23,7 +24,20 @@ def run(channel: socket.socket, folder: str) -> None:
     path = f"{folder}/kernel.ptx"
     with open(path, "w", encoding="utf-8") as file:
         file.write(message.assembly)
-    arch = TARGETS[message.target].arch
-    program = get_ptxas(arch).path
-    name = f"--gpu-name={sm_arch_from_capability(arch)}"
+    target = TARGETS[message.target]
+    program, name = program_for(target), f"--gpu-name={architecture(target)}"
     os.execv(program, [program, "-v", "--regAllocOptLevel=2", name, path, "-o", f"{folder}/kernel.cubin"])
+
+
+@functools.cache
+def program_for(target: Target) -> str:
+    """The assembler that Triton brings for an architecture; found without importing Triton, which is large."""
+    triton = importlib.util.find_spec("triton")
+    assert triton is not None and triton.origin is not None
+    name = "ptxas-blackwell" if target.arch >= 100 else "ptxas"
+    return str(Path(triton.origin).parent / "backends" / "nvidia" / "bin" / name)
+
+
+def architecture(target: Target) -> str:
+    """As Triton names it to ptxas: with what only this very architecture has, where there is such a thing."""
+    return target.name + ("a" if target.arch >= 90 else "")

@@ -1,4 +1,4 @@
-"""`python -m weir.kernel_eval.compile_zygote FD LEVEL TARGET`: the forkserver of compile workers and assemblers.
+"""`python -m weir.kernel_eval.compile_zygote FD LEVEL TARGET`: the forkserver of compile workers and collectors.
 
 A process of its own beside the zygote of workers, because Triton decides at import whether its own library is
 interpreted or compiled. Like that one it must stay single-threaded and hold nothing that a candidate may not see.
@@ -15,8 +15,8 @@ import sys
 import tempfile
 from collections.abc import Callable
 
-from weir.kernel_eval import linux, sandbox, seccomp
-from weir.kernel_eval.forkserver import ASSEMBLER, COLLECTOR, COMPILER, Forkserver, Ready, Spawn
+from weir.kernel_eval import huge_pages, linux, sandbox, seccomp
+from weir.kernel_eval.forkserver import COLLECTOR, Forkserver, Ready, Spawn
 from weir.kernel_eval.frames import send
 from weir.kernel_eval.sandbox_level import SandboxLevel
 from weir.kernel_eval.targets import TARGETS
@@ -29,7 +29,7 @@ def main(fd: int, level: SandboxLevel, target: str) -> None:
     os.environ.pop("TRITON_INTERPRET", None)
     import torch
 
-    from weir.kernel_eval import assembler, compile_worker, native_compiler, source_collector  # noqa: F401 - once
+    from weir.kernel_eval import compile_worker, source_collector  # noqa: F401 - once
 
     torch.set_num_threads(1)
     compile_worker.prepare()
@@ -37,37 +37,24 @@ def main(fd: int, level: SandboxLevel, target: str) -> None:
     folder = tempfile.mkdtemp(dir=own_tmp)
     compile_worker.warm_up(TARGETS[target], folder)
     shutil.rmtree(folder)
-    closed = seccomp.build()
-    filters = {
-        "": closed,
-        COLLECTOR: closed,
-        ASSEMBLER: seccomp.build(allowed=("execve",)),
-        COMPILER: seccomp.build(may_fork=True),
-    }
+    seccomp_load = seccomp.build()
     gc.collect()
     gc.freeze()
+    num_huge = huge_pages.gather()
     control = socket.socket(fileno=fd)
-    send(control, Ready(pid=os.getpid(), seccomp=filters[""] is not None, own_network=own_network))
-    Forkserver(control, level, functools.partial(run_child, level, filters)).serve()
+    contained = seccomp_load is not None
+    send(control, Ready(pid=os.getpid(), seccomp=contained, own_network=own_network, num_huge_pages=num_huge))
+    Forkserver(control, level, functools.partial(run_child, level, seccomp_load)).serve()
 
 
 def run_child(
-    level: SandboxLevel,
-    filters: dict[str, Callable[[], None] | None],
-    spawn: Spawn,
-    channel: socket.socket,
-    folder: str,
+    level: SandboxLevel, seccomp_load: Callable[[], None] | None, spawn: Spawn, channel: socket.socket, folder: str
 ) -> None:
     """In the child: contain it first, then let it work."""
-    from weir.kernel_eval import assembler, compile_worker, native_compiler, source_collector
+    from weir.kernel_eval import compile_worker, source_collector
 
-    sandbox.contain(level, spawn.limits, folder, filters[spawn.role])
-    roles = {
-        "": compile_worker.run,
-        COLLECTOR: source_collector.run,
-        ASSEMBLER: assembler.run,
-        COMPILER: native_compiler.run,
-    }
+    sandbox.contain(level, spawn.limits, folder, seccomp_load)
+    roles = {"": compile_worker.run, COLLECTOR: source_collector.run}
     roles[spawn.role](channel, folder)
 
 

@@ -1,6 +1,6 @@
 """A process that has imported what is slow to import, and forks children from itself when asked.
 
-Both kinds use it: the zygote of the workers (untrusted, each contained) and that of the judges. It never runs a
+All kinds use it: the zygotes of what is untrusted (each child contained) and that of the judges. It never runs a
 candidate itself. Whoever wants a child sends one end of a socket, the lease, and then a `Spawn` on the other end;
 when the child ends, an `Exited` comes back. Invariant: a child lives no longer than its lease is open, so a judge or
 a server that dies takes its children with it. One thread, no signals: children are watched through pidfds.
@@ -26,7 +26,7 @@ from weir.kernel_eval.frames import ChannelClosed, FrameError, receive, send
 from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.sandbox_level import SandboxLevel
 
-ASSEMBLER, COLLECTOR, COMPILER = "assembler", "collector", "compiler"  # roles of the compile zygote's children
+ASSEMBLER, COLLECTOR, COMPILER = "assembler", "collector", "compiler"  # of a zygote's children
 _GRACE_S = 0.5  # between a worker's closing its channel and its being killed
 
 
@@ -36,6 +36,7 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     seccomp: bool
     own_network: bool = True  # its workers reach none but their own
+    num_huge_pages: int = 0  # that its memory lies in; few make forks slow
 
 
 class Lease(msgspec.Struct, frozen=True):

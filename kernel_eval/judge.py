@@ -104,7 +104,7 @@ class _Evaluation:
     def run(self, leases: Leases, reference: Reference) -> None:
         """Return if the candidate is correct. Raises `Found` and the errors of the reference."""
         tree = self._check_source()
-        compilation = Compilation(leases.compiler, leases.assembler, self._limits)
+        compilation = Compilation(leases.compiler, leases.program, self._limits)
         try:
             self._start_compiling(compilation, reference)
             try:

@@ -11,7 +11,7 @@ class Leases(NamedTuple):
 
     worker: socket.socket
     compiler: socket.socket
-    assembler: socket.socket
+    program: socket.socket
 
     def close(self) -> None:
         """End what was forked under them."""

@@ -15,6 +15,7 @@ CLONE_THREAD = 0x00010000
 
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 1, 2, 4, 8
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
+_MADV_COLLAPSE = 25
 _SYS_CAPSET = {"x86_64": 126, "aarch64": 91}
 _CAPABILITY_VERSION_3 = 0x20080522
 
@@ -32,6 +33,12 @@ def check(result: int, what: str) -> int:
 def syscall(number: int, *arguments: object) -> int:
     """A system call that libc has no function for."""
     return check(_libc.syscall(ctypes.c_long(number), *arguments), f"system call {number}")
+
+
+def collapse(start: int, size: int) -> None:
+    """Put memory of this process into huge pages, now; of addresses that are multiples of theirs."""
+    advice = ctypes.c_void_p(start), ctypes.c_size_t(size), ctypes.c_int(_MADV_COLLAPSE)
+    check(_libc.madvise(*advice), "madvise(MADV_COLLAPSE)")
 
 
 def unshare(flags: int) -> None:

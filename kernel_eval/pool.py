@@ -1,4 +1,4 @@
-"""The processes behind the server: forkservers of workers, compile workers and judges, and one judge for each slot.
+"""The processes behind the server: forkservers of workers, compilers, programs and judges, and a judge per slot.
 
 Runs in the server's event loop and never blocks it. Invariant: at any time there are `num_slots` judges, or they are
 being made again; a job ends with a judgement, however its processes died (`server_error` after one more attempt).
@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from typing import Any
 
 from weir.kernel_eval import sandbox
 from weir.kernel_eval.cleanup import make_folder
@@ -84,6 +85,11 @@ class ForkserverProcess:
         """Whether leases are taken at once."""
         return self._up.is_set()
 
+    def describe(self) -> dict[str, Any]:
+        """For `/health`."""
+        num_huge_pages = self.ready.num_huge_pages if self.ready else 0
+        return {"pid": self.pid, "up": self.is_up, "starts": self.num_starts, "huge_pages": num_huge_pages}
+
     async def _run_once(self) -> None:
         control, theirs = socket.socketpair()
         with theirs:
@@ -147,6 +153,7 @@ class Pool:
         self._config = config
         self.zygote = ForkserverProcess("weir.kernel_eval.zygote", level)
         self.compilers = ForkserverProcess("weir.kernel_eval.compile_zygote", level, config.target)
+        self.programs = ForkserverProcess("weir.kernel_eval.program_zygote", level)
         self.judges = ForkserverProcess("weir.kernel_eval.judge_process", level)
         self._slots = asyncio.Semaphore(config.num_slots)
         self._idle: list[JudgeSlot] = []
@@ -160,8 +167,8 @@ class Pool:
 
     @property
     def forkservers(self) -> tuple[ForkserverProcess, ...]:
-        """Of workers, compile workers and judges."""
-        return self.zygote, self.compilers, self.judges
+        """Of workers, compile workers, programs and judges."""
+        return self.zygote, self.compilers, self.programs, self.judges
 
     async def close(self) -> None:
         """End every process. May be called twice."""
@@ -213,7 +220,7 @@ class Pool:
 
     async def _take_leases(self) -> Leases:
         worker = await self.zygote.lease()
-        return Leases(worker, await self.compilers.lease(), await self.compilers.lease())
+        return Leases(worker, await self.compilers.lease(), await self.programs.lease())
 
     def end_idle_judges(self) -> int:
         """End the judges that have nothing to do, which frees their memory; returns how many."""

@@ -124,7 +124,7 @@ class EvalServer:
             "slots": self._config.num_slots,
             "running": self.pool.running,
             "queue": self.pool.waiting,
-            "zygotes": [{"pid": p.pid, "up": p.is_up, "starts": p.num_starts} for p in self.pool.forkservers],
+            "zygotes": [p.describe() for p in self.pool.forkservers],
             "uptime_s": round(time.monotonic() - self._started, 3),
         }
         return _json(state, 200 if ready else 503)

@@ -13,7 +13,7 @@ import socket
 import sys
 from collections.abc import Callable
 
-from weir.kernel_eval import linux, sandbox, seccomp
+from weir.kernel_eval import huge_pages, linux, sandbox, seccomp
 from weir.kernel_eval.forkserver import Forkserver, Ready, Spawn
 from weir.kernel_eval.frames import send
 from weir.kernel_eval.sandbox_level import SandboxLevel
@@ -35,8 +35,10 @@ def main(fd: int, level: SandboxLevel) -> None:
     seccomp_load = seccomp.build()
     gc.collect()
     gc.freeze()  # the collector of a worker leaves the shared pages alone
+    num_huge = huge_pages.gather()
     control = socket.socket(fileno=fd)
-    send(control, Ready(pid=os.getpid(), seccomp=seccomp_load is not None, own_network=own_network))
+    contained = seccomp_load is not None
+    send(control, Ready(pid=os.getpid(), seccomp=contained, own_network=own_network, num_huge_pages=num_huge))
     Forkserver(control, level, functools.partial(run_worker, level, seccomp_load)).serve()
 
 

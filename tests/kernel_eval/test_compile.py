@@ -6,6 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from triton.backends.nvidia.compiler import get_ptxas, sm_arch_from_capability
+
+from weir.kernel_eval import assembler
+from weir.kernel_eval.targets import TARGETS
 
 Read = Callable[[str], str]
 OPERATION = "tl.maximum(x, 0.0)"
@@ -101,3 +105,9 @@ def test_kernels_that_cannot_be_reached_without_results_are_unsupported(server: 
     source = read_example("relu_candidate").replace("        return out", launched) + SECOND
     reply = server.evaluate(source, relaxed_rules=["computed_by_torch"])
     assert (reply["fault"], reply["raw_reward"]) == ("unsupported", None), reply
+
+
+def test_texts_are_assembled_by_the_program_and_for_the_architecture_that_triton_takes() -> None:
+    for target in TARGETS.values():
+        assert assembler.program_for(target) == get_ptxas(target.arch).path
+        assert assembler.architecture(target) == sm_arch_from_capability(target.arch)
