@@ -52,7 +52,7 @@ def parse_kernelbench(source: str, task_id: str) -> KernelTask:
     prompt = ast.get_docstring(module)
     if not prompt:
         raise TaskError(f"task {task_id}: no module docstring; it is the prompt that the agent gets")
-    missing = [name for name in REQUIRED if name not in _definitions(module)]
+    missing = [name for name in REQUIRED if name not in definitions(module)]
     if missing:
         raise TaskError(
             f"task {task_id}: {', '.join(missing)} not defined; KernelBench's form has {', '.join(REQUIRED)}"
@@ -89,7 +89,8 @@ def _check_unique(tasks: list[KernelTask], path: Path) -> None:
         seen.add(task.task_id)
 
 
-def _definitions(module: ast.Module) -> set[str]:
+def definitions(module: ast.Module) -> set[str]:
+    """The names of a module's classes and functions."""
     return {node.name for node in module.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
 
 

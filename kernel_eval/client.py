@@ -18,7 +18,16 @@ import httpx
 import msgspec
 
 from weir.kernel_eval.errors import KernelEvalRejected, KernelEvalUnavailable, KernelUnsupported
-from weir.kernel_eval.protocol import EvalReply, EvalRequest, EvalResult, Fault, KernelTask
+from weir.kernel_eval.protocol import (
+    EvalReply,
+    EvalRequest,
+    EvalResult,
+    Fault,
+    KernelTask,
+    Problem,
+    TaskCheck,
+    TaskCheckRequest,
+)
 
 __all__ = [
     "EvalResult",
@@ -28,6 +37,8 @@ __all__ = [
     "KernelEvalUnavailable",
     "KernelTask",
     "KernelUnsupported",
+    "Problem",
+    "TaskCheck",
     "candidate_source",
     "feedback",
     "tls_context",
@@ -131,6 +142,25 @@ class KernelEvalClient:
             f"no verdict on task {task.task_id} from {self._http.base_url} after {self._attempts} attempts: {failure}; "
             "look at the server's /health"
         )
+
+    async def check_task(self, task: KernelTask) -> TaskCheck:
+        """Whether a task can be judged at all. Raises `KernelEvalUnavailable` or `KernelEvalRejected`."""
+        body = msgspec.json.encode(TaskCheckRequest(reference_src=task.reference_src))
+        failure = "it was never asked"
+        for attempt in range(self._attempts):
+            if attempt:
+                await asyncio.sleep(self._backoff_s * 2 ** (attempt - 1))
+            try:
+                response = await self._http.post("/tasks/check", content=body)
+            except httpx.TransportError as error:
+                failure = f"{type(error).__name__}: {error}"
+                continue
+            if response.status_code == 200:
+                return msgspec.json.decode(response.content, type=TaskCheck)
+            failure = f"HTTP {response.status_code}: {response.text[:200]}"
+            if response.status_code < 500:
+                raise KernelEvalRejected(f"{self._http.base_url} did not check task {task.task_id}: {failure}")
+        raise KernelEvalUnavailable(f"task {task.task_id} was not checked by {self._http.base_url}: {failure}")
 
     async def _post(self, body: bytes) -> EvalReply | _NoReply:
         """One attempt. Raises `KernelEvalRejected` on HTTP 4xx."""

@@ -53,6 +53,9 @@ class KernelEvalConfig(BaseModel):
     init_timeout_s: float = Field(default=10.0, gt=0, description="Wall time for constructing ModelNew.")
     call_timeout_s: float = Field(default=20.0, gt=0, description="Wall time of one call of ModelNew.")
     reference_timeout_s: float = Field(default=30.0, gt=0, description="Wall time of one step of the task's own code.")
+    task_call_s: float = Field(
+        default=2.0, gt=0, description="`weir tasks check` rejects tasks whose reference takes longer for a call."
+    )
     evaluation_timeout_s: float = Field(
         default=300.0, gt=0, description="Wall time of one evaluation; then its judge is ended."
     )
@@ -97,5 +100,6 @@ class KernelEvalConfig(BaseModel):
             guard_bytes=self.guard_bytes,
             compile_timeout_s=self.compile_timeout_s,
             native_timeout_s=self.native_timeout_s,
+            task_call_s=self.task_call_s,
             target=self.target,
         )

@@ -22,7 +22,7 @@ from weir.kernel_eval.config import KernelEvalConfig
 from weir.kernel_eval.counts import Counts
 from weir.kernel_eval.judgement import Job, Judgement
 from weir.kernel_eval.pool import Pool
-from weir.kernel_eval.protocol import EvalReply, EvalRequest
+from weir.kernel_eval.protocol import EvalReply, EvalRequest, Fault, Problem, TaskCheck, TaskCheckRequest
 from weir.kernel_eval.result_cache import ResultCache, content_key
 from weir.kernel_eval.reward import Outcome, Stage, find_reward, raw_reward
 from weir.kernel_eval.sandbox_level import SandboxLevel
@@ -30,6 +30,7 @@ from weir.kernel_eval.sandbox_level import SandboxLevel
 _JOBS_KEPT = 4096
 _JOB_ID_LENGTH = 200
 _decode = msgspec.json.Decoder(EvalRequest).decode
+_decode_check = msgspec.json.Decoder(TaskCheckRequest).decode
 
 
 class Refused(Exception):
@@ -83,6 +84,26 @@ class Evaluating:
         else:
             self._counts.joined.inc()
         return await asyncio.shield(known.work)
+
+    async def check_task(self, body: bytes) -> TaskCheck:
+        """Whether a task can be judged. Raises `Refused`."""
+        try:
+            wanted = _decode_check(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise Refused(400, f"not a task to check: {error}") from error
+        self._refuse_beyond_queue()
+        request = EvalRequest(original_model_src=wanted.reference_src, custom_model_src="", seed_num=wanted.seed_num)
+        judgement = await self._pool.evaluate(msgspec.structs.replace(self._job(request), checks_task=True))
+        if judgement.fault is not None and judgement.fault is not Fault.INVALID_REFERENCE:
+            raise Refused(503, f"the task was not checked: {judgement.fault}: {judgement.message}", retry_after_s=1)
+        problem = judgement.details.get("problem")
+        return TaskCheck(
+            judgeable=problem is None,
+            problem=None if problem is None else Problem(problem),
+            message=judgement.message,
+            call_s=judgement.details.get("call_s"),
+            outputs=judgement.details.get("outputs", []),
+        )
 
     async def _fresh(self, wanted: EvalRequest) -> EvalReply:
         if wanted.use_cache and (reply := self._cache.find(wanted)) is not None:

@@ -6,6 +6,7 @@ code too; beyond that they are trusted, and not limited.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import socket
@@ -27,7 +28,7 @@ def main(fd: int, level: SandboxLevel) -> None:
     linux.die_with_parent()
     import torch
 
-    from weir.kernel_eval import judge  # noqa: F401 - imported here, once, for every judge
+    from weir.kernel_eval import judge, task_check  # noqa: F401 - imported here, once, for every judge
 
     torch.set_num_threads(1)
     gc.collect()
@@ -40,6 +41,7 @@ def main(fd: int, level: SandboxLevel) -> None:
 def serve_jobs(spawn: Spawn, channel: socket.socket, folder: str) -> None:
     """In a judge: one job after the other, until the server closes the channel."""
     from weir.kernel_eval.judge import judge
+    from weir.kernel_eval.task_check import check_task
 
     linux.forbid_inspection()
     while True:
@@ -48,7 +50,9 @@ def serve_jobs(spawn: Spawn, channel: socket.socket, folder: str) -> None:
         except ChannelClosed:
             return
         try:
-            judgement = judge(job, Leases(*(socket.socket(fileno=fd) for fd in fds)))
+            leases = Leases(*(socket.socket(fileno=fd) for fd in fds))
+            with contextlib.closing(leases):
+                judgement = check_task(job) if job.checks_task else judge(job, leases)
         except Exception as error:  # the process's edge: it is reported, with its traceback
             judgement = Judgement(
                 stage=Stage.NOTHING,

@@ -22,6 +22,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits
     relaxed_rules: tuple[str, ...] = ()
     backend: Literal["triton", "cuda", "hip"] = "triton"
+    checks_task: bool = False  # the reference alone; there is no candidate
     reward_compiled: bool = False  # of CUDA C++ that nothing here can run
 
 

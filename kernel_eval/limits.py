@@ -18,5 +18,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     guard_bytes: int
     compile_timeout_s: float
     native_timeout_s: float
+    task_call_s: float  # a task whose reference takes longer for a call is rejected when it is checked
     tmp_bytes: int = 32 << 20  # of the temporary folder, where it is a file system of its own
     target: str  # a name in `targets.TARGETS`: what kernels are compiled for

@@ -83,6 +83,21 @@ _POLICY = frozenset({Fault.REWARD_HACK, Fault.SANDBOX_VIOLATION})
 _RETRYABLE = frozenset({Fault.SERVER_ERROR, Fault.GPU_UNHEALTHY})
 
 
+class Problem(enum.StrEnum):
+    """Why a task cannot be judged."""
+
+    DOES_NOT_RUN = "does_not_run"
+    UNSUPPORTED = "unsupported"  # by the judge, on this machine
+    NO_INPUTS = "no_inputs"
+    TOO_SLOW = "too_slow"
+    NONDETERMINISTIC = "nondeterministic"
+    EMPTY_OUTPUT = "empty_output"
+    NON_FINITE = "non_finite"
+    ALL_ZERO = "all_zero"
+    TINY_OUTPUT = "tiny_output"
+    CONSTANT_OUTPUT = "constant_output"
+
+
 class KernelTask(msgspec.Struct, frozen=True, kw_only=True):
     """What an agent is asked for, with what is needed to judge it. The reference has KernelBench's form."""
 
@@ -112,6 +127,23 @@ class EvalRequest(msgspec.Struct, frozen=True, kw_only=True):
     encoding: Literal["utf-8", "base64"] = "utf-8"  # of the two sources
     job_id: str | None = None  # evaluated once: the same id again joins the evaluation, or is answered as it was
     use_cache: bool = False  # answer from an earlier evaluation with the same content, if there is one
+
+
+class TaskCheckRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of POST /tasks/check."""
+
+    reference_src: str
+    seed_num: int = 42
+
+
+class TaskCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a task can be judged, and how long its reference takes."""
+
+    judgeable: bool
+    problem: Problem | None = None
+    message: str = ""
+    call_s: float | None = None  # of one call of Model; None where none ended
+    outputs: list[list[str | int]] = []  # dtype and shape of each
 
 
 class EvalReply(msgspec.Struct, frozen=True, kw_only=True):

@@ -72,6 +72,12 @@ class EvalServer:
         lines = answers(items, self._evaluating, 2 * self._config.num_slots)
         return StreamingResponse(lines, media_type="application/x-ndjson")
 
+    async def check_task(self, request: Request) -> Response:
+        """POST /tasks/check."""
+        self._authorize(request)
+        body = await self._body(request, self._config.max_body_bytes)
+        return _json(await self._evaluating.check_task(body))
+
     async def gpus(self, request: Request) -> Response:
         """GET /gpu_status: the GPUs of this machine, and that evaluations use none of them."""
         self._authorize(request)
@@ -160,6 +166,7 @@ def create_app(config: KernelEvalConfig) -> Starlette:
         routes=[
             Route("/eval", server.eval, methods=["POST"]),
             Route("/eval/batch", server.batch, methods=["POST"]),
+            Route("/tasks/check", server.check_task, methods=["POST"]),
             Route("/health", server.health),
             Route("/metrics", server.metrics),
             Route("/gpu_status", server.gpus),

@@ -21,6 +21,7 @@ from weir.scripts import (
     report_command,
     run_command,
     store_commands,
+    tasks_command,
     trainer_commands,
     up_command,
 )
@@ -35,6 +36,7 @@ app = typer.Typer(
 )
 store_app = typer.Typer(help="Look after the store: status and compaction.", no_args_is_help=True)
 key_app = typer.Typer(help="Keys that open the proxy to agents.", no_args_is_help=True)
+tasks_app = typer.Typer(help="Which tasks can be judged; other forms of tasks.", no_args_is_help=True)
 bench_app = typer.Typer(help="Measure a part; the last line is JSON.", no_args_is_help=True)
 
 app.command("up")(up_command.up)
@@ -62,7 +64,10 @@ bench_app.command("kernel-eval")(bench_command.kernel_eval)
 key_app.command("add")(key_command.add)
 key_app.command("list")(key_command.list_)
 key_app.command("revoke")(key_command.revoke)
+tasks_app.command("check")(tasks_command.check)
+tasks_app.command("import")(tasks_command.import_)
 app.add_typer(store_app, name="store")
+app.add_typer(tasks_app, name="tasks")
 app.add_typer(key_app, name="key")
 app.add_typer(bench_app, name="bench")
 

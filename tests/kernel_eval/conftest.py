@@ -55,7 +55,7 @@ def running_server(**settings: Any) -> Iterator[Server]:
         process.wait(timeout=30)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def start_server() -> Callable[..., contextlib.AbstractContextManager[Server]]:
     return running_server
 
