@@ -13,7 +13,7 @@ from dataclasses import asdict
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.exc import DatabaseError, IntegrityError, OperationalError
+from sqlalchemy.exc import DatabaseError, IntegrityError
 
 from weir.store import catalog_schema as t
 from weir.store.catalog_engine import insert_if_absent, make_engine, now_us, only_one
@@ -21,14 +21,12 @@ from weir.store.catalog_rows import (
     NO_BUDGET,
     Budget,
     EvaluationRow,
-    GroupRow,
     RewardRow,
     RoundRow,
     SessionRow,
     VersionRow,
 )
 from weir.store.catalog_sessions import (
-    finished_of,
     insert_budget,
     insert_reward,
     insert_session,
@@ -38,7 +36,6 @@ from weir.store.catalog_sessions import (
 )
 from weir.store.config import StoreConfig
 from weir.store.errors import (
-    QueryRefused,
     RoundConflict,
     SessionConflict,
     StoreUnavailable,
@@ -47,7 +44,7 @@ from weir.store.errors import (
 )
 from weir.store.migrations import migrate
 
-__all__ = ["Catalog", "EvaluationRow", "GroupRow", "RewardRow", "RoundRow", "SessionRow", "VersionRow"]
+__all__ = ["Catalog", "EvaluationRow", "RewardRow", "RoundRow", "SessionRow", "VersionRow"]
 
 _SESSIONS = sa.select(
     t.sessions, sa.exists().where(t.budgets.c.session_id == t.sessions.c.session_id).label("has_budget")
@@ -194,25 +191,6 @@ class Catalog:
         return found
 
     # rounds
-
-    def ready_groups(self, limit: int, where_sql: str | None = None) -> list[GroupRow]:
-        """Up to `limit` groups, oldest first, that have all their sessions finished and that no round has claimed.
-
-        `where_sql` is a condition on the columns of `groups`, in the catalog's own SQL.
-        """
-        finished = sa.select(sa.func.count()).where(
-            t.sessions.c.group_id == t.groups.c.group_id, t.sessions.c.status.is_not(None)
-        )
-        taken = sa.exists().where(t.round_groups.c.group_id == t.groups.c.group_id)
-        query = sa.select(t.groups).where(finished.scalar_subquery() >= t.groups.c.group_size, ~taken)
-        if where_sql:
-            query = query.where(sa.literal_column(f"({where_sql})", sa.Boolean))
-        with self._readers.begin() as connection:
-            try:
-                rows = connection.execute(query.order_by(t.groups.c.created_us, t.groups.c.group_id).limit(limit)).all()
-            except (OperationalError, sa.exc.ProgrammingError) as error:
-                raise QueryRefused(f"cannot filter groups by {where_sql!r}: {error.orig}") from error
-            return [GroupRow(**row._mapping, session_ids=finished_of(connection, row.group_id)) for row in rows]
 
     def claim_groups(self, round_id: int, group_ids: Sequence[str], manifest: dict[str, Any]) -> None:
         """Take groups for a round: all of them, or none and RoundConflict. One round at a time may be open."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import fcntl
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +19,14 @@ import msgspec
 
 from weir.kernel_eval.client import KernelTask
 from weir.store.catalog import Catalog
-from weir.store.catalog_rows import GroupRow
 from weir.store.config import StoreConfig
 from weir.store.reader import StoredCall, load_calls
 from weir.trainer.config import TrainerConfig, config_hash
 from weir.trainer.errors import RoundBusy, RoundError
+from weir.trainer.group_choice import ChosenGroup, choose_groups
 from weir.trainer.versions import MANIFEST, list_versions, write_aside
 
 SCHEMA = 1
-LOOK_AHEAD = 4  # groups looked at for each one taken, so that those without a kernel task do not stand in the way
-# The catalog keeps tasks as JSON text; within a JSON string the quotes would be escaped, so this matches the key only.
-TRAINABLE_GROUPS = """task IS NOT NULL AND CAST(task AS TEXT) NOT LIKE '%"split": "heldout"%'"""
 
 
 class ClaimedGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,12 +50,13 @@ class ClaimedRound(msgspec.Struct, frozen=True, kw_only=True):
     config: dict[str, Any]  # the pinned settings
     config_hash: str
     groups: list[ClaimedGroup]
+    expired: list[str] = []  # groups whose calls are all too old: consumed, and not judged
     created_us: int
 
     @property
     def group_ids(self) -> list[str]:
         """The consumed groups."""
-        return [group.group_id for group in self.groups]
+        return [*(group.group_id for group in self.groups), *self.expired]
 
 
 @contextmanager
@@ -92,11 +90,9 @@ def plan_round(
     catalog: Catalog, store: StoreConfig, config: TrainerConfig, *, parent: int, parent_path: Path
 ) -> ClaimedRound | None:
     """The round that would be claimed now, or None when no group is ready. Changes nothing."""
-    ready = _judgeable(catalog.ready_groups(LOOK_AHEAD * config.groups_per_round, TRAINABLE_GROUPS))
-    if len(ready) < config.min_groups:
+    choice = choose_groups(catalog, store, config, parent=parent)
+    if len(choice.groups) < config.min_groups:
         return None
-    ready = ready[: config.groups_per_round]
-    calls = load_calls(store, [session_id for group, _ in ready for session_id in group.session_ids])
     pinned = config.pinned()
     versions = [row.version for row in catalog.versions()] + [v.manifest.version for v in list_versions(store.root)]
     return ClaimedRound(
@@ -107,7 +103,8 @@ def plan_round(
         seed=config.seed,
         config=pinned,
         config_hash=config_hash(pinned),
-        groups=[_pin(group, task, calls) for group, task in ready],
+        groups=[_pin(group) for group in choice.groups],
+        expired=choice.expired,
         created_us=time.time_ns() // 1000,
     )
 
@@ -135,21 +132,12 @@ def _pinned_calls(group: ClaimedGroup, found: dict[str, StoredCall]) -> list[Sto
     return [found[call_id] for call_id in wanted]
 
 
-def _judgeable(groups: Sequence[GroupRow]) -> list[tuple[GroupRow, KernelTask]]:
-    """The groups whose task is a kernel task; the others wait for somebody who can judge them."""
-    found: list[tuple[GroupRow, KernelTask]] = []
-    for group in groups:
-        with suppress(msgspec.ValidationError):
-            found.append((group, msgspec.convert(group.task, KernelTask)))
-    return found
-
-
-def _pin(group: GroupRow, task: KernelTask, calls: dict[str, list[StoredCall]]) -> ClaimedGroup:
+def _pin(group: ChosenGroup) -> ClaimedGroup:
     return ClaimedGroup(
-        group_id=group.group_id,
-        group_size=group.group_size or len(group.session_ids),
-        task=task,
-        calls={s: [call.call_id for call in calls.get(s, [])] for s in group.session_ids},
+        group_id=group.row.group_id,
+        group_size=group.size,
+        task=group.task,
+        calls={session_id: [call.call_id for call in calls] for session_id, calls in group.calls.items()},
     )
 
 

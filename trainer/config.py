@@ -34,6 +34,9 @@ _NOT_PINNED = frozenset(
         "publish_timeout_s",
         "keep_versions",
         "min_groups",
+        "group_timeout_s",
+        "min_timeout_group_size_ratio",
+        "groups_where",
         "tensorboard",
         "loop_poll_s",
     }
@@ -45,10 +48,23 @@ class TrainerConfig(AlgorithmConfig):
 
     groups_per_round: int = Field(default=8, ge=1, description="Finished groups that one round takes at most.")
     min_groups: int = Field(default=1, ge=1, description="With fewer finished groups there is no round.")
+    group_timeout_s: float | None = Field(
+        default=None,
+        gt=0,
+        description="A group is also taken when nothing was heard of its sessions for this long; unset: never.",
+    )
+    min_timeout_group_size_ratio: float = Field(
+        default=0.5, gt=0, le=1, description="Part of a group's sessions that must have finished when it times out."
+    )
+    groups_where: str | None = Field(
+        default=None,
+        description="Only groups for which this condition on the view `groups` (docs/sql.md) holds are taken.",
+    )
     max_staleness: int = Field(
         default=2,
         ge=0,
-        description="A call is trained on if its oldest token is at most this many versions behind the round's parent.",
+        description="A call is trained on if its oldest token is at most this many versions behind the round's parent; "
+        "a group without any such call is consumed without being judged.",
     )
     seed: int = Field(default=0, description="Seed of everything that a round draws.")
     hooks: dict[HookName, str] = Field(

@@ -65,6 +65,8 @@ def prepare(
         "version": claimed.version,
         "parent": claimed.parent,
         "groups": len(groups),
+        "groups_timed_out": sum(len(group.calls) < group.group_size for group in claimed.groups),
+        "groups_expired": len(claimed.expired),
         "groups_invalid": hooked.groups_invalid,
         "frac_groups_without_spread": weighed.groups_without_spread / max(len(hooked.groups), 1),
         "items_filtered": hooked.items_filtered,

@@ -88,7 +88,12 @@ def why_untrainable(call: StoredCall, parent_version: int, max_staleness: int) -
 def _wrong_version(call: StoredCall, parent_version: int, max_staleness: int) -> Skip | None:
     if int(call.versions.max()) > parent_version:
         return Skip.FUTURE
-    return Skip.STALE if parent_version - int(call.versions.min()) > max_staleness else None
+    return Skip.STALE if is_stale(call, parent_version, max_staleness) else None
+
+
+def is_stale(call: StoredCall, parent_version: int, max_staleness: int) -> bool:
+    """Whether the oldest token of a call, which has tokens, was sampled by weights older than allowed."""
+    return parent_version - int(call.versions.min()) > max_staleness
 
 
 def _wrong_sampling(sampling: Mapping[str, Any]) -> Skip | None:

@@ -13,12 +13,13 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
+from weir.store import catalog_schema as t
 from weir.store.catalog import Catalog, RewardRow
-from weir.store.catalog_rows import EvaluationRow
+from weir.store.catalog_ready import PAGE, ready_groups
+from weir.store.catalog_rows import EvaluationRow, GroupRow
 from weir.store.catalog_schema import metadata
 from weir.store.config import StoreConfig
 from weir.store.errors import (
-    QueryRefused,
     RewardConflict,
     RoundConflict,
     SchemaTooNew,
@@ -111,7 +112,7 @@ def test_a_key_belongs_to_one_session(catalog: Catalog) -> None:
 def test_a_session_may_bring_the_task_that_its_group_lacked(catalog: Catalog) -> None:
     register(catalog, "g-early", "g")
     finished_group(catalog, "g", size=1, task={"task_id": "add"})
-    assert catalog.ready_groups(5)[0].task == {"task_id": "add"}
+    assert ready(catalog)[0].task == {"task_id": "add"}
 
 
 def test_a_session_finishes_once(catalog: Catalog) -> None:
@@ -147,20 +148,58 @@ def test_evaluations_are_kept_once_and_the_latest_is_given(catalog: Catalog) -> 
     assert catalog.evaluations_of([]) == {}
 
 
+def ready(catalog: Catalog, **policy: float) -> list[GroupRow]:
+    return list(ready_groups(catalog, **policy))
+
+
+def age_sessions(catalog: Catalog, seconds: float) -> None:
+    """Move all that was registered and finished into the past."""
+    back = int(seconds * 1e6)
+    with catalog.writing().begin() as connection:
+        moved = {t.sessions.c.created_us: t.sessions.c.created_us - back}
+        moved[t.sessions.c.finished_us] = t.sessions.c.finished_us - back
+        connection.execute(t.sessions.update().values(moved))
+
+
 def test_a_group_is_ready_when_all_its_sessions_are_finished_and_until_a_round_claims_it(catalog: Catalog) -> None:
     finished_group(catalog, "g1", task={"family": "rows"})
     finished_group(catalog, "g2", task={"family": "binary"})
     register(catalog, "g3-0", "g3", group_size=1)
-    assert [(g.group_id, g.session_ids) for g in catalog.ready_groups(9)] == [
+    assert [(g.group_id, g.session_ids) for g in ready(catalog)] == [
         ("g1", ["g1-0", "g1-1"]),
         ("g2", ["g2-0", "g2-1"]),
     ]
-    assert [g.group_id for g in catalog.ready_groups(1)] == ["g1"]
-    assert [g.group_id for g in catalog.ready_groups(9, "json_extract(task, '$.family') = 'binary'")] == ["g2"]
-    with pytest.raises(QueryRefused, match="colour"):
-        catalog.ready_groups(9, "colour = 'red'")
     catalog.claim_groups(1, ["g2"], {"seed": 3})
-    assert [g.group_id for g in catalog.ready_groups(9)] == ["g1"]
+    assert [g.group_id for g in ready(catalog)] == ["g1"]
+
+
+def test_a_group_that_waited_long_enough_is_ready_with_the_sessions_that_finished(catalog: Catalog) -> None:
+    for group_id, done in (("half", 2), ("quarter", 1)):
+        for i in range(4):
+            register(catalog, f"{group_id}-{i}", group_id, group_size=4)
+        for i in range(done):
+            catalog.finish_session(f"{group_id}-{i}", status="done", info={})
+    register(catalog, "seen-0", "seen")  # of a group without a size
+    catalog.finish_session("seen-0", status="done", info={})
+    assert ready(catalog) == []
+    assert ready(catalog, timeout_s=60, min_size_ratio=0.5) == []
+    age_sessions(catalog, 61)
+    assert [(g.group_id, g.session_ids) for g in ready(catalog, timeout_s=60, min_size_ratio=0.5)] == [
+        ("half", ["half-0", "half-1"]),
+        ("seen", ["seen-0"]),
+    ]
+    assert [g.group_id for g in ready(catalog, timeout_s=60, min_size_ratio=0.25)] == ["half", "quarter", "seen"]
+    register(catalog, "half-4", "half")  # a session that starts now: the group is alive
+    assert [g.group_id for g in ready(catalog, timeout_s=60, min_size_ratio=0.25)] == ["quarter", "seen"]
+
+
+def test_ready_groups_beyond_a_page_come_in_order(catalog: Catalog) -> None:
+    names = [f"g{i:03d}" for i in range(PAGE + 3)]
+    for name in names:
+        finished_group(catalog, name, size=1)
+    with catalog.writing().begin() as connection:
+        connection.execute(t.groups.update().values(created_us=7))  # equal times: the id decides
+    assert [g.group_id for g in ready(catalog)] == names
 
 
 def test_a_round_is_claimed_once_and_committed_once(catalog: Catalog) -> None:
@@ -192,7 +231,7 @@ def test_a_claim_takes_all_its_groups_or_none(catalog: Catalog) -> None:
     catalog.commit_round(1, 1, {})
     with pytest.raises(RoundConflict):
         catalog.claim_groups(2, ["b", "a"], {})
-    assert [g.group_id for g in catalog.ready_groups(9)] == ["b"]
+    assert [g.group_id for g in ready(catalog)] == ["b"]
     assert catalog.open_round() is None
 
 

@@ -19,11 +19,12 @@ from support_rounds import (
     trainer_config,
 )
 
+from weir.store import catalog_schema as t
 from weir.store.catalog import Catalog
 from weir.store.config import StoreConfig
 from weir.store.records import CaptureLevel, FinishReason
 from weir.trainer.claims import round_lock
-from weir.trainer.errors import JudgeUnavailable, RoundBusy
+from weir.trainer.errors import JudgeUnavailable, RoundBusy, TrainerUsageError
 from weir.trainer.round import Trainer
 from weir.trainer.versions import current_version, verify
 
@@ -148,9 +149,9 @@ def test_every_call_that_cannot_be_trained_on_is_counted_under_its_reason(
     add_group(store, tiny_model_dir, "first", [0.0, 1.0])
     config = trainer_config(judge, groups_per_round=1, max_staleness=1)
     trainer = Trainer(config, store, model_path=tiny_model_dir)
-    for group_id in ("second", "third"):
+    for version, group_id in enumerate(("second", "third"), start=1):
         assert trainer.run_round() is not None
-        add_group(store, tiny_model_dir, group_id, [0.0, 1.0])
+        add_group(store, tiny_model_dir, group_id, [0.0, 1.0], version=str(version))
     assert trainer.run_round() is not None  # the parent is version 3 now
     sessions = []
     for name, changes in oddities.items():
@@ -232,4 +233,55 @@ def test_of_two_rounds_at_once_one_leaves_with_a_clear_line(
     with round_lock(store.root, wait=False), pytest.raises(RoundBusy, match="another round is running"):
         trainer.run_round()
     assert trainer.run_round() is not None
+    trainer.close()
+
+
+def test_a_group_whose_agents_died_is_taken_when_it_timed_out(
+    tiny_model_dir: Path, store: StoreConfig, judge: Judge
+) -> None:
+    add_group(store, tiny_model_dir, "g1", [0.0, 1.0])
+    trainer = Trainer(trainer_config(judge, group_timeout_s=3600), store, model_path=tiny_model_dir)
+    trainer.catalog.register_session("never-ends", "g2", task=None, group_size=3, metadata={}, key_hash=None)
+    with trainer.catalog.writing().begin() as connection:
+        connection.execute(t.groups.update().values(group_size=3))
+    assert trainer.plan() is None
+    with trainer.catalog.writing().begin() as connection:
+        an_hour = 3601 * 10**6
+        connection.execute(t.sessions.update().values(finished_us=t.sessions.c.finished_us - an_hour))
+    report = trainer.run_round()
+    assert report is not None
+    assert (report.metrics["groups"], report.metrics["groups_timed_out"]) == (1, 1)
+    trainer.close()
+
+
+def test_a_group_of_old_weights_is_consumed_unjudged_and_takes_nobodys_place(
+    tiny_model_dir: Path, store: StoreConfig, judge: Judge
+) -> None:
+    config = trainer_config(judge, groups_per_round=1, max_staleness=0)
+    trainer = Trainer(config, store, model_path=tiny_model_dir)
+    add_group(store, tiny_model_dir, "first", [0.0, 1.0])
+    assert trainer.run_round() is not None
+    asked = len(judge.candidates)
+    add_group(store, tiny_model_dir, "old", [0.0, 1.0])  # of version 0, the parent is version 1 now
+    assert trainer.run_round() is None  # nothing to train on: it waits for a round that consumes it
+    add_group(store, tiny_model_dir, "new", [0.0, 1.0], version="1")
+    report = trainer.run_round()
+    assert report is not None
+    assert (report.metrics["groups"], report.metrics["groups_expired"], report.metrics["samples"]) == (1, 1, 2)
+    assert len(judge.candidates) == asked + 2
+    assert trainer.catalog.rounds()[1].group_ids == ["new", "old"]
+    assert verify(report.path).groups == ["new", "old"]
+    trainer.close()
+
+
+def test_the_settings_filter_groups_in_sql(tiny_model_dir: Path, store: StoreConfig, judge: Judge) -> None:
+    for group_id in ("rows", "columns"):
+        add_group(store, tiny_model_dir, group_id, [0.0, 1.0])
+    config = trainer_config(judge, groups_where="task_id = 'columns' AND num_calls > 1")
+    trainer = Trainer(config, store, model_path=tiny_model_dir)
+    planned = trainer.plan()
+    assert planned is not None and planned.group_ids == ["columns"]
+    trainer.config = config.model_copy(update={"groups_where": "colour = 'red'"})
+    with pytest.raises(TrainerUsageError, match="no condition on the view groups"):
+        trainer.plan()
     trainer.close()
