@@ -23,11 +23,12 @@ from weir.store.catalog_engine import now_us
 from weir.store.catalog_files import deletable_segments, file_set, mark_deleted, publish_file
 from weir.store.catalog_rows import CompactedSegment, FileRow
 from weir.store.config import StoreConfig
+from weir.store.disk import SYSTEM_DISK, Disk, whole_file
 from weir.store.errors import CompactionRunning
 from weir.store.log import lock_file
 from weir.store.parquet_calls import call_table, write_calls
 from weir.store.records import SCHEMA_VERSION, CallRecord
-from weir.store.segment_file import SEAL_REQUEST, sync_folder
+from weir.store.segment_file import SEAL_REQUEST
 from weir.store.segments import SEALED_SUFFIX, Segment, SegmentContents, list_segments
 from weir.store.snapshot import Placement, place
 
@@ -46,7 +47,7 @@ class CompactReport:
     bytes_dropped: int = 0
 
 
-def compact(config: StoreConfig, seal_open: bool = False) -> CompactReport:
+def compact(config: StoreConfig, seal_open: bool = False, disk: Disk = SYSTEM_DISK) -> CompactReport:
     """Move all sealed segments into Parquet, those that dead writers left open too.
 
     `seal_open` asks living writers to seal what they are writing, and waits for it for up to five seconds.
@@ -56,12 +57,12 @@ def compact(config: StoreConfig, seal_open: bool = False) -> CompactReport:
     catalog = Catalog.open(config)
     try:
         with _only_compactor(config.root):
-            _seal_left_open(config.log_dir)
+            _seal_left_open(config.log_dir, disk)
             if seal_open:
                 _ask_to_seal(config.log_dir)
             for chosen in _batches(_waiting(catalog, config.log_dir)):
-                report = _add(report, _compact_segments(catalog, config, chosen))
-            _delete_old_segments(catalog, config)
+                report = _add(report, _compact_segments(catalog, config, disk, chosen))
+            _delete_old_segments(catalog, config, disk)
     finally:
         catalog.close()
     return report
@@ -89,7 +90,7 @@ def _add(total: CompactReport, part: CompactReport) -> CompactReport:
     )
 
 
-def _seal_left_open(log_dir: Path) -> None:
+def _seal_left_open(log_dir: Path, disk: Disk) -> None:
     """Rename the open segments of writers that are gone; what is torn at their ends stays torn."""
     for segment in list_segments(log_dir):
         if segment.sealed:
@@ -98,7 +99,7 @@ def _seal_left_open(log_dir: Path) -> None:
             fd = lock_file(segment.folder / "lock")
             try:
                 with contextlib.suppress(FileNotFoundError):  # sealed since it was listed
-                    segment.path.rename(segment.path.with_suffix(SEALED_SUFFIX))
+                    disk.rename(segment.path, segment.path.with_suffix(SEALED_SUFFIX))
             finally:
                 os.close(fd)
 
@@ -134,7 +135,7 @@ def _batches(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
         yield batch
 
 
-def _compact_segments(catalog: Catalog, config: StoreConfig, segments: Sequence[Segment]) -> CompactReport:
+def _compact_segments(catalog: Catalog, config: StoreConfig, disk: Disk, segments: Sequence[Segment]) -> CompactReport:
     records: dict[str, CallRecord] = {}
     sources: list[CompactedSegment] = []
     for segment in segments:
@@ -145,7 +146,7 @@ def _compact_segments(catalog: Catalog, config: StoreConfig, segments: Sequence[
     with catalog.reading().begin() as connection:
         known = file_set(connection)
     placed = place(list(records.values()), [config.root / file.path for file in known.files], known.relinks)
-    file = _write_file(config, sources, placed) if placed.fresh else None
+    file = _write_file(config, disk, sources, placed) if placed.fresh else None
     ends = {record.call_id: record.digest for record in placed.fresh if record.digest}
     publish_file(catalog, file, sources, placed.moved, ends)
     return CompactReport(
@@ -167,16 +168,13 @@ def _source(segment: Segment, contents: SegmentContents) -> CompactedSegment:
     )
 
 
-def _write_file(config: StoreConfig, sources: Sequence[CompactedSegment], placed: Placement) -> FileRow:
-    """Write aside, sync, rename: the file is there whole, and no reader knows of it yet."""
+def _write_file(config: StoreConfig, disk: Disk, sources: Sequence[CompactedSegment], placed: Placement) -> FileRow:
+    """The file is there whole, and no reader knows of it yet."""
     file_id = xxh3_128_hexdigest("\n".join(source.segment_id for source in sources).encode())
-    config.data_dir.mkdir(exist_ok=True)
+    disk.make_folder(config.data_dir)
     path = config.data_dir / f"{file_id}.parquet"
-    aside = path.with_suffix(".tmp")
-    aside.unlink(missing_ok=True)
-    num_bytes = write_calls(call_table(placed.fresh, placed.places), aside)
-    aside.rename(path)
-    sync_folder(config.data_dir)
+    with whole_file(disk, path) as file:
+        num_bytes = write_calls(call_table(placed.fresh, placed.places), file)
     return FileRow(
         file_id=file_id,
         path=str(path.relative_to(config.root)),
@@ -187,14 +185,14 @@ def _write_file(config: StoreConfig, sources: Sequence[CompactedSegment], placed
     )
 
 
-def _delete_old_segments(catalog: Catalog, config: StoreConfig) -> None:
+def _delete_old_segments(catalog: Catalog, config: StoreConfig, disk: Disk) -> None:
     before_us = now_us() - int(config.segment_grace_s * 1e6)
     deleted = []
     here = {segment.segment_id: segment for segment in list_segments(config.log_dir)}
     for segment_id in deletable_segments(catalog, before_us):
         if (config.log_dir / segment_id).parent.is_dir():  # else it lies on the machine of its writer
             if segment_id in here:  # else it went just before a crash
-                here[segment_id].path.unlink(missing_ok=True)
+                disk.unlink(here[segment_id].path)
             deleted.append(segment_id)
     if deleted:
         mark_deleted(catalog, deleted)

@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weir.store.config import StoreConfig
+from weir.store.disk import SYSTEM_DISK, Disk
 from weir.store.errors import LogClosed, LogFull, LogLocked, StoreError, StoreUnavailable
 from weir.store.records import CallRecord, encode_record
-from weir.store.segment_file import WAKE_S, SegmentFile
+from weir.store.segment_file import LOCK, WAKE_S, SegmentFile
 from weir.store.segments import SegmentContents, frame_bytes, read_segment
 
 __all__ = ["LogStats", "LogWriter", "SegmentContents", "read_segment"]
@@ -45,13 +46,13 @@ class LogStats:
 class LogWriter:
     """Appends call records under `root/log/<writer>/`. One process owns a writer name."""
 
-    def __init__(self, root: Path, writer: str, config: StoreConfig) -> None:
+    def __init__(self, root: Path, writer: str, config: StoreConfig, disk: Disk = SYSTEM_DISK) -> None:
         if not writer or "/" in writer or writer.startswith("."):
             raise ValueError(f"{writer!r} is no name for a log writer: it becomes a folder's name")
         self.folder = root / "log" / writer
         self._config = config
-        self._lock_fd = _lock_folder(self.folder)
-        self._segments = SegmentFile(self.folder, self._lock_fd, config)
+        self._lock_fd = _lock_folder(self.folder, disk)
+        self._segments = SegmentFile(self.folder, config, disk)
         self._queue: queue.SimpleQueue[_Entry | None] = queue.SimpleQueue()
         self._gate = threading.Lock()  # makes `closed?` and `put` one step
         self._closed = False
@@ -165,16 +166,16 @@ def lock_file(path: Path) -> int:
 def writer_is_alive(folder: Path) -> bool:
     """Whether a process writes the log in this folder now."""
     try:
-        os.close(lock_file(folder / "lock"))
+        os.close(lock_file(folder / LOCK))
     except BlockingIOError:
         return True
     return False
 
 
-def _lock_folder(folder: Path) -> int:
+def _lock_folder(folder: Path, disk: Disk) -> int:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        return lock_file(folder / "lock")
+        disk.make_folder(folder)
+        return lock_file(folder / LOCK)
     except BlockingIOError as error:
         raise LogLocked(
             f"cannot write the log {folder}: another process holds it; give each process its own writer name"

@@ -12,10 +12,9 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 import numpy as np
@@ -166,8 +165,8 @@ def _lists(packed: Sequence[bytes], item: pa.DataType) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(offsets), values, type=pa.list_(item))
 
 
-def write_calls(table: pa.Table, path: Path) -> int:
-    """Write a Parquet file and sync it. The caller renames it into place. Returns its size in bytes."""
+def write_calls(table: pa.Table, file: BinaryIO) -> int:
+    """Write a Parquet file. Returns its size in bytes."""
     numbers = {
         "prompt_suffix.list.element": "PLAIN",
         "output_ids.list.element": "PLAIN",
@@ -175,20 +174,16 @@ def write_calls(table: pa.Table, path: Path) -> int:
     }
     raw = {"end_hash", "digest", "request", "answer", "spans", *(name.split(".")[0] for name in numbers)}
     words = [f.name for f in SCHEMA if pa.types.is_string(f.type) and f.name not in raw]
-    with open(path, "wb") as file:
-        pq.write_table(
-            table,
-            file,
-            row_group_size=ROW_GROUP_CALLS,
-            compression="zstd",
-            compression_level=1,
-            use_dictionary=[*words, "spans.list.element.label"],
-            column_encoding=numbers,
-        )
-        file.flush()
-        os.fchmod(file.fileno(), 0o444)  # a file of the store never changes
-        os.fsync(file.fileno())
-        return file.tell()
+    pq.write_table(
+        table,
+        file,
+        row_group_size=ROW_GROUP_CALLS,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=[*words, "spans.list.element.label"],
+        column_encoding=numbers,
+    )
+    return file.tell()
 
 
 def read_groups(files: Sequence[Path], group_ids: Sequence[str], columns: Sequence[str] = TOKEN_COLUMNS) -> pa.Table:

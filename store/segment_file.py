@@ -7,14 +7,15 @@ Not here: batches, threads and waiters (log.py), or the form of a segment (segme
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import time
 from pathlib import Path
 
 from weir.store.config import StoreConfig
+from weir.store.disk import Disk, write_all
 from weir.store.segments import HEADER, OPEN_SUFFIX, SEALED_SUFFIX, header_bytes, list_segments
 
+LOCK = "lock"  # held by the process that writes here; it holds the last number used
 SEAL_REQUEST = "seal"  # a file of this name in the writer's folder asks it to seal
 WAKE_S = 0.5  # how often an idle writer looks at the age of its segment and for a request to seal
 
@@ -22,12 +23,12 @@ WAKE_S = 0.5  # how often an idle writer looks at the age of its segment and for
 class SegmentFile:
     """The segment that is being written. Only the writer's thread touches it."""
 
-    def __init__(self, folder: Path, number_fd: int, config: StoreConfig) -> None:
+    def __init__(self, folder: Path, config: StoreConfig, disk: Disk) -> None:
         self._folder = folder
         self._config = config
-        self._number_fd = number_fd
+        self._disk = disk
         known = [s.seq for s in list_segments(folder.parent) if s.writer == folder.name]
-        self._next_seq = max([int(os.pread(number_fd, 8, 0) or 0), *known]) + 1
+        self._next_seq = max([int((folder / LOCK).read_bytes() or 0), *known]) + 1
         self._fd = -1
         self._path = folder
         self._size = 0
@@ -45,9 +46,9 @@ class SegmentFile:
         if self._fd < 0:
             self._open(len(data))
         try:
-            pwrite_all(self._fd, data, self._end)
+            write_all(self._disk, self._fd, data, self._end)
             if self._config.durability == "fsync":
-                os.fdatasync(self._fd)
+                self._disk.sync(self._fd)
         except OSError:
             self._abandon()
             raise
@@ -68,67 +69,60 @@ class SegmentFile:
             due = False
         if due:
             self._seal()
-            (self._folder / SEAL_REQUEST).unlink(missing_ok=True)
+            self._disk.unlink(self._folder / SEAL_REQUEST)
 
     def _open(self, num_bytes: int) -> None:
         """Make a segment with its whole size reserved, so that a full disk shows here and not halfway."""
         size = max(self._config.segment_bytes, HEADER.size + num_bytes)
         path = self._folder / f"{self._next_seq:08d}{OPEN_SUFFIX}"
-        # A number is used once, also when the segments before it are deleted: the catalog knows segments by it.
-        pwrite_all(self._number_fd, b"%08d" % self._next_seq, 0)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        self._note_number()
+        fd = self._disk.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
-            os.posix_fallocate(fd, 0, size)
-            pwrite_all(fd, header_bytes(time.time_ns() // 1000), 0)
+            self._disk.reserve(fd, size)
+            write_all(self._disk, fd, header_bytes(time.time_ns() // 1000), 0)
             if self._config.durability == "fsync":
-                os.fsync(fd)
-                sync_folder(self._folder)
+                self._disk.sync(fd)
+                self._disk.sync_folder(self._folder)
         except OSError:
-            os.close(fd)
+            self._disk.close(fd)
             with contextlib.suppress(OSError):
-                path.unlink()
+                self._disk.unlink(path)
             raise
         self._next_seq += 1
         self._fd, self._path, self._size, self._end = fd, path, size, HEADER.size
         self._seal_at = time.monotonic() + self._config.seal_age_s
 
+    def _note_number(self) -> None:
+        """A number is used once, also when the segments before it are deleted: the catalog knows segments by it.
+
+        It is synced in every mode: a number used again after a power cut would hide the calls recorded under it.
+        """
+        fd = self._disk.open(self._folder / LOCK, os.O_RDWR)
+        try:
+            write_all(self._disk, fd, b"%08d" % self._next_seq, 0)
+            self._disk.sync(fd)
+        finally:
+            self._disk.close(fd)
+
     def _seal(self) -> None:
         """Cut the zeros off and rename. The descriptor is given up even when the disk refuses the rest."""
         fd, self._fd = self._fd, -1
         try:
-            os.ftruncate(fd, self._end)
-            self._path.rename(self._path.with_suffix(SEALED_SUFFIX))
+            self._disk.truncate(fd, self._end)
+            self._disk.rename(self._path, self._path.with_suffix(SEALED_SUFFIX))
             if self._config.durability == "fsync":
-                os.fsync(fd)
-                sync_folder(self._folder)
+                self._disk.sync(fd)
+                self._disk.sync_folder(self._folder)
         finally:
-            os.close(fd)
+            self._disk.close(fd)
 
     def _abandon(self) -> None:
         """After a failed write: cut back to the last whole frame, and never write behind it again."""
         if self._end == HEADER.size:
             fd, self._fd = self._fd, -1
-            os.close(fd)
+            self._disk.close(fd)
             with contextlib.suppress(OSError):
-                self._path.unlink()
+                self._disk.unlink(self._path)
             return
         with contextlib.suppress(OSError):  # the next reader stops at the torn frame all the same
             self._seal()
-
-
-def pwrite_all(fd: int, data: bytes, offset: int) -> None:
-    view = memoryview(data)
-    while view:
-        written = os.pwrite(fd, view, offset)
-        if written == 0:
-            raise OSError(errno.EIO, "the disk took no bytes")
-        view, offset = view[written:], offset + written
-
-
-def sync_folder(folder: Path) -> None:
-    """Make renames and new names in a folder survive a power cut."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from weir.store import segment_file
 from weir.store.config import StoreConfig
+from weir.store.disk import SystemDisk
 from weir.store.errors import LogClosed, LogFull, LogLocked, SchemaTooNew, StoreUnavailable
 from weir.store.log import LogWriter, read_segment
 from weir.store.records import SCHEMA_VERSION, CallRecord, encode_record
@@ -109,18 +109,35 @@ def test_segments_are_sealed_by_age_without_new_records(config: StoreConfig, mak
     log.close()
 
 
-def test_fsync_mode_syncs_before_it_acknowledges(
-    config: StoreConfig, make_call: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    synced: list[int] = []
-    real = os.fdatasync
-    monkeypatch.setattr(os, "fdatasync", lambda fd: (synced.append(fd), real(fd))[1])
+class Watched(SystemDisk):
+    """A disk that says what is asked of it, before it does it."""
+
+    def __init__(self, on: Callable[[str], None]) -> None:
+        self._on = on
+
+    def write(self, fd: int, data: memoryview, offset: int) -> int:
+        self._on("write")
+        return super().write(fd, data, offset)
+
+    def reserve(self, fd: int, num_bytes: int) -> None:
+        self._on("reserve")
+        super().reserve(fd, num_bytes)
+
+    def sync(self, fd: int) -> None:
+        self._on("sync")
+        super().sync(fd)
+
+
+def test_fsync_mode_syncs_before_it_acknowledges(config: StoreConfig, make_call: Any) -> None:
+    done: list[str] = []
     careful = config.model_copy(update={"durability": "fsync"})
-    log = LogWriter(careful.root, "proxy", careful)
+    log = LogWriter(careful.root, "proxy", careful, Watched(done.append))
     log.append(make_call("a", [1], [2])).result(WAIT_S)
-    assert len(synced) == 1
+    done.clear()
+    log.append(make_call("b", [1], [2])).result(WAIT_S)
+    assert done == ["write", "sync"]
     log.close()
-    assert names(config) == ["a"]
+    assert names(config) == ["a", "b"]
 
 
 def test_a_writer_name_belongs_to_one_process(log: LogWriter, config: StoreConfig) -> None:
@@ -159,17 +176,16 @@ def test_a_waiter_that_goes_away_does_not_take_the_record_with_it(
     assert names(config) == ["a"]
 
 
-def test_a_full_queue_refuses_and_says_so(config: StoreConfig, make_call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    slow, entered, real = threading.Event(), threading.Event(), segment_file.pwrite_all
+def test_a_full_queue_refuses_and_says_so(config: StoreConfig, make_call: Any) -> None:
+    slow, entered = threading.Event(), threading.Event()
 
-    def slow_pwrite(fd: int, data: bytes, offset: int) -> None:
-        entered.set()
-        slow.wait(WAIT_S)
-        real(fd, data, offset)
+    def wait(operation: str) -> None:
+        if operation == "write":
+            entered.set()
+            slow.wait(WAIT_S)
 
-    monkeypatch.setattr(segment_file, "pwrite_all", slow_pwrite)
     small = config.model_copy(update={"queue_records": 2})
-    log = LogWriter(small.root, "proxy", small)
+    log = LogWriter(small.root, "proxy", small, Watched(wait))
     waiting = [log.append(make_call("0", [1], [2]))]
     assert entered.wait(WAIT_S)  # the writer is busy with it, and the queue is empty
     waiting += [log.append(make_call(str(i), [1], [2])) for i in (1, 2)]
@@ -247,24 +263,44 @@ def test_a_newer_schema_is_refused_in_header_and_record(tmp_path: Path, make_cal
 # disks that refuse
 
 
-def test_a_write_that_fails_halfway_is_cut_back_and_the_next_one_is_readable(
-    config: StoreConfig, make_call: Any, monkeypatch: pytest.MonkeyPatch
+class Refusing(SystemDisk):
+    """A disk that refuses one kind of operation while `number` is set; of a write, half arrives before."""
+
+    def __init__(self, operation: str) -> None:
+        self.operation = operation
+        self.number: int | None = None
+
+    def _refuse(self, operation: str) -> None:
+        if self.number is not None and operation == self.operation:
+            raise OSError(self.number, os.strerror(self.number))
+
+    def write(self, fd: int, data: memoryview, offset: int) -> int:
+        if self.operation == "write" and self.number is not None and len(data) > 150:
+            return super().write(fd, data[: len(data) // 2], offset)
+        self._refuse("write")
+        return super().write(fd, data, offset)
+
+    def reserve(self, fd: int, num_bytes: int) -> None:
+        self._refuse("reserve")
+        super().reserve(fd, num_bytes)
+
+    def sync(self, fd: int) -> None:
+        self._refuse("sync")
+        super().sync(fd)
+
+
+@pytest.mark.parametrize("operation", ["write", "sync"])
+def test_what_fails_halfway_is_cut_back_and_the_next_one_is_readable(
+    config: StoreConfig, make_call: Any, operation: str
 ) -> None:
-    log = LogWriter(config.root, "proxy", config)
+    disk = Refusing(operation)
+    careful = config.model_copy(update={"durability": "fsync"})
+    log = LogWriter(careful.root, "proxy", careful, disk)
     log.append(make_call("before", [1], [2])).result(WAIT_S)
-    real, failing = os.pwrite, True
-
-    def torn_pwrite(fd: int, data: bytes, offset: int) -> int:
-        if not failing:
-            return real(fd, data, offset)
-        if len(data) > 150:  # half of it arrives, then the disk is full
-            return real(fd, data[: len(data) // 2], offset)
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "pwrite", torn_pwrite)
+    disk.number = errno.ENOSPC
     with pytest.raises(StoreUnavailable, match=r"No space left on device \(ENOSPC\); free space"):
         log.append(make_call("torn", range(50), [2])).result(WAIT_S)
-    failing = False
+    disk.number = None
     log.append(make_call("after", [1], [2])).result(WAIT_S)
     log.close()
     assert names(config) == ["before", "after"]
@@ -273,18 +309,13 @@ def test_a_write_that_fails_halfway_is_cut_back_and_the_next_one_is_readable(
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EROFS, errno.EDQUOT])
-def test_every_refusal_of_the_disk_names_itself(
-    config: StoreConfig, make_call: Any, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
-    log = LogWriter(config.root, "proxy", config)
-    with monkeypatch.context() as patch:
-
-        def refuse(fd: int, offset: int, length: int) -> None:
-            raise OSError(number, os.strerror(number))
-
-        patch.setattr(os, "posix_fallocate", refuse)
-        with pytest.raises(StoreUnavailable, match=errno.errorcode[number]):
-            log.append(make_call("a", [1], [2])).result(WAIT_S)
+def test_every_refusal_of_the_disk_names_itself(config: StoreConfig, make_call: Any, number: int) -> None:
+    disk = Refusing("reserve")
+    log = LogWriter(config.root, "proxy", config, disk)
+    disk.number = number
+    with pytest.raises(StoreUnavailable, match=errno.errorcode[number]):
+        log.append(make_call("a", [1], [2])).result(WAIT_S)
+    disk.number = None
     log.append(make_call("b", [1], [2])).result(WAIT_S)
     log.close()
     assert names(config) == ["b"]
