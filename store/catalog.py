@@ -70,11 +70,10 @@ class Catalog:
                 engine.execution_options(weir_write=True).begin() as connection,
             ):
                 migrate(connection)
-        except (OSError, DatabaseError) as error:
+        except (OSError, DatabaseError, StoreUnavailable) as error:
             cause = error.orig if isinstance(error, DatabaseError) else error
             raise StoreUnavailable(
-                f"cannot open the catalog {sa.make_url(config.url)!r}: {cause}; "
-                "look at store.root and store.catalog_url"
+                f"cannot open the catalog {sa.make_url(config.url)!r}: {cause}; see store.root and store.catalog_url"
             ) from error
         return cls(engine)
 

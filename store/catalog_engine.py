@@ -1,7 +1,8 @@
 """How the catalog's database is reached: SQLite in WAL mode by default, PostgreSQL by URL.
 
-Invariant: a transaction of an engine with the execution option `weir_write` holds the write lock before it reads, so
-two writers never decide on the same state. Not here: tables (catalog_schema.py) and what is done with them.
+Invariants: a transaction of an engine with the execution option `weir_write` holds the catalog's write lock before it
+reads, so two writers never decide on the same state; any other transaction sees one state of the catalog from its first
+statement to its last, and writes nothing. Not here: tables (catalog_schema.py) and what is done with them.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from sqlalchemy.exc import OperationalError
 from weir.store.errors import StoreUnavailable
 
 BUSY_TIMEOUT_S = 30.0
+CONNECT_TIMEOUT_S = 10
+IDLE_TIMEOUT_S = 60  # a writer that hangs between two statements loses the write lock
+WRITE_LOCK = 0x57454952  # the key of PostgreSQL's advisory lock that writers of one catalog take in turn
 _REFUSALS = frozenset(
     (
         sqlite3.SQLITE_BUSY,
@@ -46,14 +50,27 @@ def insert_if_absent(connection: sa.Connection, table: sa.Table, row: dict[str, 
 
 
 def make_engine(url: str) -> sa.Engine:
-    if not url.startswith("sqlite"):
-        engine = sa.create_engine(url, pool_pre_ping=True)
-        sa.event.listen(engine, "handle_error", _name_refusal)
-        return engine
-    engine = sa.create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S})
+    """An engine for the catalog at a URL of SQLite or PostgreSQL; nothing is connected yet."""
+    address = sa.make_url(url)
+    if address.get_backend_name() == "postgresql":
+        engine = _postgresql_engine(address)
+    else:
+        engine = sa.create_engine(address, connect_args={"timeout": BUSY_TIMEOUT_S})
+        sa.event.listen(engine, "connect", _on_sqlite_connect)
+        sa.event.listen(engine, "begin", _on_sqlite_begin)
     sa.event.listen(engine, "handle_error", _name_refusal)
-    sa.event.listen(engine, "connect", _on_sqlite_connect)
-    sa.event.listen(engine, "begin", _on_sqlite_begin)
+    return engine
+
+
+def _postgresql_engine(address: sa.URL) -> sa.Engine:
+    limits = {"lock_timeout": BUSY_TIMEOUT_S, "idle_in_transaction_session_timeout": IDLE_TIMEOUT_S}
+    options = " ".join(f"-c {name}={int(seconds * 1000)}" for name, seconds in limits.items())
+    engine = sa.create_engine(
+        address.set(drivername="postgresql+psycopg"),
+        pool_pre_ping=True,
+        connect_args={"connect_timeout": CONNECT_TIMEOUT_S, "options": options},
+    )
+    sa.event.listen(engine, "begin", _on_postgresql_begin)
     return engine
 
 
@@ -66,8 +83,9 @@ def _name_refusal(context: sa.engine.ExceptionContext) -> None:
     else:
         refused = code & 0xFF in _REFUSALS  # the higher bits say more of the same
     if refused:
+        reason = " ".join(str(cause).split())  # in one line, as PostgreSQL's are not
         raise StoreUnavailable(
-            f"the catalog refuses: {cause}; look at its disk, and at who else writes to it"
+            f"the catalog refuses: {reason}; look at its disk or server, and at who else writes to it"
         ) from cause
 
 
@@ -81,6 +99,14 @@ def _on_sqlite_begin(connection: sa.Connection) -> None:
     """A writer takes the write lock before it reads, so that two cannot decide on the same state."""
     write = connection.get_execution_options().get("weir_write", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+
+def _on_postgresql_begin(connection: sa.Connection) -> None:
+    """As on SQLite: writers in turn, each on the state that the one before left, and readers on one state."""
+    if connection.get_execution_options().get("weir_write", False):
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({WRITE_LOCK})")
+    else:
+        connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
 
 
 @contextmanager

@@ -30,7 +30,10 @@ class StoreConfig(BaseModel):
         default=300.0, ge=0, description="How long a compacted segment is kept for readers with an older snapshot."
     )
     catalog_url: str | None = Field(
-        default=None, description="SQLAlchemy URL of the catalog; none means catalog.sqlite in the store's folder."
+        default=None,
+        pattern=r"^(sqlite|postgresql)(\+\w+)?://",
+        description="URL of the catalog: postgresql://user@host/database where several machines share it; "
+        "none means catalog.sqlite in the store's folder.",
     )
 
     @property

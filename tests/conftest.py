@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support_model import make_tiny_model
+from support_postgres import Postgres, running_postgres
 from support_servers import EngineFactory, ServerProcess, find_free_port, start_engine
 
 
@@ -14,6 +16,22 @@ from support_servers import EngineFactory, ServerProcess, find_free_port, start_
 def tiny_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a random Qwen3 with 512 tokens; nobody writes to it."""
     return make_tiny_model(tmp_path_factory.mktemp("model") / "tiny", vocab_size=512, seed=0)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A PostgreSQL of our own; its databases are made by `postgres_url`."""
+    with running_postgres() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres: Postgres) -> Iterator[str]:
+    """The URL of an empty PostgreSQL database."""
+    name = f"weir_{uuid.uuid4().hex}"
+    postgres.execute(f"CREATE DATABASE {name} STRATEGY file_copy")
+    yield postgres.url(name)
+    postgres.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import multiprocessing
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,6 +32,13 @@ from weir.store.errors import (
 )
 
 FORK = multiprocessing.get_context("fork")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def config(request: pytest.FixtureRequest, tmp_path: Path) -> StoreConfig:
+    """Settings of an empty store, with a catalog of each kind."""
+    url = request.getfixturevalue("postgres_url") if request.param == "postgresql" else None
+    return StoreConfig(root=tmp_path / "store", catalog_url=url)
 
 
 @pytest.fixture
@@ -298,3 +306,43 @@ def test_several_rewards_are_kept_all_or_none(config: StoreConfig) -> None:
     assert catalog.add_rewards([first, second]) == [True, True], "the refused batch left nothing behind"
     assert catalog.add_rewards([first, second]) == [False, False]
     catalog.close()
+
+
+def test_a_reader_sees_one_state_while_others_write(catalog: Catalog) -> None:
+    count = sa.select(sa.func.count()).select_from(t.sessions)
+    with catalog.reading().begin() as connection:
+        before = connection.scalar(count)
+        register(catalog, "s1")
+        assert connection.scalar(count) == before == 0
+    with catalog.reading().begin() as connection:
+        assert connection.scalar(count) == 1
+
+
+def test_a_writer_decides_on_what_the_writer_before_it_left(config: StoreConfig, catalog: Catalog) -> None:
+    register(catalog, "s1", group_size=0)
+
+    def add_ten() -> None:
+        mine = Catalog.open(config)
+        for _ in range(10):
+            with mine.writing().begin() as connection:
+                size = connection.scalar(sa.select(t.groups.c.group_size))
+                connection.execute(t.groups.update().values(group_size=size + 1))
+        mine.close()
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(add_ten) for _ in range(4)]:
+            done.result()
+    with catalog.reading().begin() as connection:
+        assert connection.scalar(sa.select(t.groups.c.group_size)) == 40
+
+
+def test_a_database_that_is_away_is_named_without_its_password(tmp_path: Path) -> None:
+    url = f"postgresql://weir:secret@/none?host={tmp_path}"
+    with pytest.raises(StoreUnavailable, match=rf"{tmp_path}/.*: No such file.*catalog_url") as refused:
+        Catalog.open(StoreConfig(root=tmp_path, catalog_url=url))
+    assert "secret" not in str(refused.value)
+
+
+def test_a_catalog_is_sqlite_or_postgresql(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="catalog_url"):
+        StoreConfig(root=tmp_path, catalog_url="mysql://somewhere/weir")
