@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     import duckdb
 
 _CALL = """
-SELECT * EXCLUDE (request, answer, sampling, agent_ids), CAST(request AS VARCHAR) AS request,
+SELECT * EXCLUDE (request, answer, sampling, agent_ids), rule AS label_rule, CAST(request AS VARCHAR) AS request,
     CAST(answer AS VARCHAR) AS answer, CAST(sampling AS VARCHAR) AS sampling, CAST(agent_ids AS VARCHAR) AS agent_ids
-FROM calls WHERE starts_with(call_id, $1) ORDER BY call_id LIMIT 2
+FROM calls LEFT JOIN labels USING (call_id) WHERE starts_with(call_id, $1) ORDER BY call_id LIMIT 2
 """
 _TOKENS = "SELECT position, token_id, logprob, version FROM tokens WHERE call_id = $1 ORDER BY position"
 _FACTS = (

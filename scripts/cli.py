@@ -20,6 +20,7 @@ from weir.scripts import (
     proxy_command,
     report_command,
     run_command,
+    sql_command,
     store_commands,
     tasks_command,
     trainer_commands,
@@ -50,7 +51,7 @@ app.command("sft")(trainer_commands.sft)
 app.command("round")(trainer_commands.round_)
 app.command("publish")(trainer_commands.publish)
 app.command("versions")(trainer_commands.versions)
-app.command("sql")(store_commands.sql)
+app.command("sql")(sql_command.sql)
 app.command("sessions")(store_commands.sessions)
 app.command("show")(store_commands.show)
 app.command("report")(report_command.report)

@@ -1,60 +1,89 @@
-"""The answer to a query as a table for people, or as JSON or CSV for programs."""
+"""The answer to a query as a table for people, or as JSON, CSV or Parquet for programs."""
 
 from __future__ import annotations
 
 import csv
 import datetime
 import decimal
+import itertools
 import json
 import math
-import sys
-from dataclasses import dataclass
-from typing import Any
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from weir.store.query import Answer
 
 CELL_CHARACTERS = 80
 FILE_WIDTH = 1000  # of lines that no terminal has to show
 LIST_ITEMS = 8  # of a list in a table; programs get all of them
+TABLE_ROWS = 1000  # of a table, which is for people; programs get all of them
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Names and rows."""
-
-    columns: list[str]
-    rows: list[tuple[Any, ...]]
-
-
-def print_answer(answer: Answer, form: str) -> None:
+def print_answer(answer: Answer, form: str, file: TextIO) -> None:
     """Print as "table", "json" (an array of objects) or "csv" (with a header)."""
     if form == "json":
-        objects = [dict(zip(answer.columns, map(_finite, row), strict=True)) for row in answer.rows]
-        typer.echo(json.dumps(objects, default=_plain, ensure_ascii=False, indent=1))
+        _print_json(answer, file)
     elif form == "csv":
-        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer = csv.writer(file, lineterminator="\n")
         writer.writerow(answer.columns)
-        writer.writerows([["" if value is None else _cell(value) for value in row] for row in answer.rows])
+        writer.writerows(["" if value is None else _cell(value) for value in row] for row in answer.rows)
     else:
-        _print_table(answer)
+        _print_table(answer, file)
 
 
-def _print_table(answer: Answer) -> None:
+def write_parquet(batches: pa.RecordBatchReader, path: Path) -> int:
+    """Write an answer as it is computed; the file appears when it is whole. Returns the number of rows."""
+    import pyarrow.parquet as pq
+
+    aside, rows = path.with_name(f".{path.name}.{os.getpid()}"), 0
+    try:
+        with pq.ParquetWriter(aside, batches.schema, compression="zstd") as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+                rows += batch.num_rows
+        aside.rename(path)
+    finally:
+        aside.unlink(missing_ok=True)
+    return rows
+
+
+def _print_json(answer: Answer, file: TextIO) -> None:
+    written = [json.loads if kind == "JSON" else None for kind in answer.types]
+    before = "[\n"
+    for row in answer.rows:
+        values = (read(value) if read and value else value for read, value in zip(written, row, strict=True))
+        shown = dict(zip(answer.columns, map(_finite, values), strict=True))
+        file.write(before + json.dumps(shown, default=_plain, ensure_ascii=False))
+        before = ",\n"
+    file.write("[]\n" if before == "[\n" else "\n]\n")
+
+
+def _print_table(answer: Answer, file: TextIO) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
-    console = Console(soft_wrap=False)
+    rows = list(itertools.islice(answer.rows, TABLE_ROWS))
+    left_out = sum(1 for _ in answer.rows)
+    console = Console(soft_wrap=False, file=file)
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for i, name in enumerate(answer.columns):
-        numbers = all(isinstance(row[i], int | float | None) and not isinstance(row[i], bool) for row in answer.rows)
-        table.add_column(name, justify="right" if numbers and answer.rows else "left", overflow="fold")
-    for row in answer.rows:
+        numbers = all(isinstance(row[i], int | float | None) and not isinstance(row[i], bool) for row in rows)
+        table.add_column(name, justify="right" if numbers and rows else "left", overflow="fold")
+    for row in rows:
         table.add_row(*(_short(value) for value in row))
     if not console.is_terminal:
-        console = Console(width=FILE_WIDTH)
+        console = Console(width=FILE_WIDTH, file=file)
     console.print(table)
-    typer.echo(f"{len(answer.rows):,} row{'' if len(answer.rows) == 1 else 's'}", err=True)
+    shown = f", of which {TABLE_ROWS:,} are shown; --format csv gives all" if left_out else ""
+    total = len(rows) + left_out
+    typer.echo(f"{total:,} row{'' if total == 1 else 's'}{shown}", err=True)
 
 
 def _short(value: Any) -> str:
@@ -77,13 +106,17 @@ def printable(text: str) -> str:
 
 def _finite(value: Any) -> Any:
     """JSON knows no NaN and no infinity."""
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _finite(item) for key, item in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _cell(value: Any) -> Any:
     """A value as one piece of text: lists and structures as JSON, times in ISO form."""
     if isinstance(value, list | dict):
-        return json.dumps(value, default=_plain, ensure_ascii=False)
+        return json.dumps(_finite(value), default=_plain, ensure_ascii=False)
     return _plain(value) if isinstance(value, datetime.date | datetime.timedelta | bytes) else value
 
 

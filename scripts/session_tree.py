@@ -28,11 +28,11 @@ WITH judged AS (
     SELECT call_id, arg_max(value, created_at) AS value FROM rewards WHERE call_id IS NOT NULL GROUP BY call_id
 )
 SELECT c.call_id, c.session_id, c.parent_call, c.role, c.finish, c.level, c.ambiguous, c.error,
-    c.stitch, c.stitch_call, c.stitch_differs_at, c.label, c.label_rule, c.linked_call, c.retry_count,
+    c.stitch, c.stitch_call, c.stitch_differs_at, l.label, l.rule AS label_rule, l.linked_call, c.retry_count,
     c.num_prompt_tokens, c.num_new_tokens, c.cached_tokens, c.num_output_tokens, c.spans, c.held_ms,
     CAST(c.request AS VARCHAR) AS request, CAST(c.answer AS VARCHAR) AS answer,
     coalesce(r.value, j.raw_reward) AS reward, j.fault
-FROM calls c LEFT JOIN judged j USING (call_id) LEFT JOIN rewarded r USING (call_id)
+FROM calls c LEFT JOIN labels l USING (call_id) LEFT JOIN judged j USING (call_id) LEFT JOIN rewarded r USING (call_id)
 WHERE c.session_id IN (SELECT unnest($1)) ORDER BY c.started_us, c.call_id
 """
 

@@ -1,54 +1,16 @@
-"""`weir sql`, `weir sessions`, `weir show`, `weir store status`, `weir store compact`: asking the store.
+"""`weir sessions`, `weir show`, `weir store status`, `weir store compact`: looking into the store.
 
 Each command takes the store of weir.toml, or the folder given by `--root`. Results go to stdout, remarks to stderr.
 """
 
 from __future__ import annotations
 
-import enum
-import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from weir.scripts.errors import UsageError
 from weir.scripts.settings import ConfigOption, RootOption, existing_store
-
-if TYPE_CHECKING:
-    import duckdb
-
-    from weir.scripts.query_output import Answer
-
-
-class Format(enum.StrEnum):
-    """How an answer is printed."""
-
-    TABLE = "table"
-    JSON = "json"
-    CSV = "csv"
-
-
-def sql(
-    query: Annotated[str | None, typer.Argument(help="One SELECT; read from stdin when it is left out or '-'.")] = None,
-    format: Annotated[Format, typer.Option("--format", "-f", help="How the answer is printed.")] = Format.TABLE,
-    root: RootOption = None,
-    config: ConfigOption = None,
-) -> None:
-    """Ask the store in SQL.
-
-    DuckDB's SQL, over the views calls, labels, tokens, sessions, branches, groups, rewards, evaluations, rounds and
-    versions.
-    """
-    from weir.scripts.query_output import print_answer
-    from weir.store.reader import connect
-
-    store = existing_store(root, config)
-    if query is None or query == "-":
-        if sys.stdin.isatty():
-            raise UsageError('there is no query: weir sql "SELECT count(*) FROM calls", or one on stdin')
-        query = sys.stdin.read()
-    with connect(store) as connection:
-        print_answer(_ask(connection, query), format.value)
 
 
 def sessions(
@@ -138,38 +100,3 @@ def store_compact(
         f"{report.bytes_out:,} bytes of Parquet"
         + (f"; {report.bytes_dropped:,} bytes could not be read" if report.bytes_dropped else "")
     )
-
-
-def _ask(connection: duckdb.DuckDBPyConnection, query: str) -> Answer:
-    """Run one SELECT. Raises QueryRefused with DuckDB's own message, for anything else too."""
-    import duckdb
-
-    from weir.scripts.query_output import Answer
-    from weir.store.errors import QueryRefused
-    from weir.store.views_sql import VIEWS
-
-    try:
-        statements = connection.extract_statements(query)
-        if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-            raise QueryRefused(f"cannot run this: give one SELECT (views: {', '.join(VIEWS)}); the store is read-only")
-        result: Any = connection.execute(statements[0])
-        if any(kind == "TIMESTAMP WITH TIME ZONE" for _, kind, *_ in result.description):
-            connection.abort()
-            result = _without_zones(connection.sql(query))
-        return Answer(columns=[name for name, *_ in result.description], rows=result.fetchall())
-    except duckdb.Error as error:
-        message = " ".join(str(error).split("\n\nLINE")[0].split())
-        raise QueryRefused(f"{message} (views: {', '.join(VIEWS)}; columns: DESCRIBE calls)") from error
-
-
-def _without_zones(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
-    """The same in UTC without saying so, as all times of the views are: DuckDB needs pytz to hand out a zone."""
-    columns = (
-        f"#{i}::TIMESTAMP AS {_quoted(name)}" if str(kind) == "TIMESTAMP WITH TIME ZONE" else f"#{i}"
-        for i, (name, kind) in enumerate(zip(relation.columns, relation.types, strict=True), 1)
-    )
-    return relation.project(", ".join(columns))
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

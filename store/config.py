@@ -35,6 +35,8 @@ class StoreConfig(BaseModel):
         description="URL of the catalog: postgresql://user@host/database where several machines share it; "
         "none means catalog.sqlite in the store's folder.",
     )
+    query_timeout_s: float = Field(default=300.0, gt=0, description="A question in SQL is stopped after so long.")
+    query_memory_mb: int = Field(default=4096, ge=16, description="Memory that a connection for SQL may use.")
 
     @property
     def log_dir(self) -> Path:

@@ -17,7 +17,8 @@ StoreError
 ├── RoundConflict      the groups, or the round, belong to another claim
 ├── VersionConflict    the weight version is there already, and is different
 ├── VersionUnknown     a weight version that is not there, or that is not an integer
-└── QueryRefused       a query that is wrong, or that is not a question
+├── QueryRefused       a query that is wrong, or that is not a question
+└── QueryStopped       a query that ran into its limit of time or memory
 """
 
 from __future__ import annotations
@@ -111,3 +112,7 @@ class QueryRefused(StoreError):
     """The query is not valid, or it is not a question."""
 
     exit_code = 2
+
+
+class QueryStopped(StoreError):
+    """The query ran into a limit, or was interrupted."""

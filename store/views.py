@@ -2,7 +2,7 @@
 
 Invariants: one connection is one snapshot; DuckDB may read the snapshot's Parquet files and nothing else, and its
 settings are locked; what it holds of the catalog and the log is its own copy. docs/sql.md documents the columns, and a
-test holds the two against each other. Not here: which statements a user may send (scripts/store_commands.py).
+test holds the two against each other. Not here: which statements a user may send, and for how long (query.py).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from weir.store.tree import Link
 from weir.store.views_sql import VIEWS
 
 CATALOG_TABLES = (t.groups, t.sessions, t.rewards, t.evaluations, t.rounds, t.round_groups, t.versions)
+SECRET_COLUMN = "key_hash"  # of the agents' keys: nothing that a question is about
 
 
 def open_views(config: StoreConfig) -> duckdb.DuckDBPyConnection:
@@ -33,6 +34,8 @@ def open_views(config: StoreConfig) -> duckdb.DuckDBPyConnection:
     if snapshot.hot:
         placed = place(snapshot.hot, snapshot.paths, snapshot.fileset.relinks)
     connection = duckdb.connect()
+    # Nothing is spilled to a disk: a query that needs more memory is stopped.
+    connection.execute(f"SET memory_limit = '{config.query_memory_mb}MiB'; SET temp_directory = ''")
     connection.execute("SET TimeZone = 'UTC'; CREATE SCHEMA stored")
     for table in CATALOG_TABLES:
         _keep(connection, table.name, _catalog_arrow(table, snapshot.tables[table.name]))
@@ -98,7 +101,8 @@ def _catalog_arrow(table: sa.Table, rows: Rows) -> pa.Table:
     for column, values in zip(table.columns, columns, strict=True):
         if isinstance(column.type, sa.JSON):
             values = tuple(None if value is None else json.dumps(value) for value in values)
-        arrays[column.name] = pa.array(values, _arrow_type(column))
+        if column.name != SECRET_COLUMN:
+            arrays[column.name] = pa.array(values, _arrow_type(column))
     return pa.table(arrays)
 
 

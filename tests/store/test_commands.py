@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,15 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from weir.scripts import store_commands
+from weir.scripts import sql_command, store_commands
 from weir.scripts.errors import CommandError
 from weir.store.catalog import Catalog
 from weir.store.config import StoreConfig
 from weir.store.errors import StoreError
 
 app = typer.Typer()
-for name in ("sql", "sessions", "show", "store_status", "store_compact"):
+app.command("sql")(sql_command.sql)
+for name in ("sessions", "show", "store_status", "store_compact"):
     app.command(name.removeprefix("store_"))(getattr(store_commands, name))
 
 
@@ -51,30 +51,6 @@ def filled(config: StoreConfig, record: Any, make_call: Any) -> list[str]:
     return ["--root", str(config.root)]
 
 
-def test_sql_prints_a_table_json_or_csv(tmp_path: Path, filled: list[str]) -> None:
-    query = "SELECT call_id, text, output_ids, started_at FROM calls ORDER BY 1 LIMIT 1"
-    status, out, err = weir(tmp_path, "sql", query, *filled)
-    assert (status, err) == (0, "1 row\n")
-    assert [line.split() for line in out.splitlines() if "one" in line] == [
-        ["a", "one", "[line]", "and", "another", "[2,", "3]", "1970-01-01T00:00:01"]
-    ]
-    assert json.loads(weir(tmp_path, "sql", "-f", "json", query, *filled)[1]) == [
-        {"call_id": "a", "text": "one [line]\nand another", "output_ids": [2, 3], "started_at": "1970-01-01T00:00:01"}
-    ]
-    assert weir(tmp_path, "sql", "--format", "csv", *filled, stdin=query)[1] == (
-        'call_id,text,output_ids,started_at\na,"one [line]\nand another","[2, 3]",1970-01-01T00:00:01\n'
-    )
-
-
-def test_sql_prints_times_with_a_zone_in_utc_and_numbers_that_json_lacks_as_null(
-    tmp_path: Path, filled: list[str]
-) -> None:
-    query = """SELECT TIMESTAMPTZ '2026-01-02 03:04:05+01' AS "at ""noon""\", 'nan'::DOUBLE AS x -- of calls"""
-    assert json.loads(weir(tmp_path, "sql", "-f", "json", query, *filled)[1]) == [
-        {'at "noon"': "2026-01-02T02:04:05", "x": None}
-    ]
-
-
 def test_what_a_model_wrote_does_not_reach_the_terminal_as_an_escape_sequence(
     tmp_path: Path, config: StoreConfig, record: Any, make_call: Any
 ) -> None:
@@ -83,25 +59,6 @@ def test_what_a_model_wrote_does_not_reach_the_terminal_as_an_escape_sequence(
     for words in (["sql", "SELECT text FROM calls"], ["show", "s", "--full"]):
         out = weir(tmp_path, *words, *root)[1]
         assert "\ufffd[2Jclean\ufffd" in out and "\x1b" not in out and "\x07" not in out
-
-
-@pytest.mark.parametrize(
-    ("query", "message"),
-    [
-        ("SELECT colour FROM calls", 'Referenced column "colour" not found'),
-        ("SELECT * FROM cals", "Table with name cals does not exist"),
-        ("SELEC", "syntax error"),
-        ("DROP VIEW calls", "give one SELECT"),
-        ("SELECT 1; DROP VIEW calls", "give one SELECT"),
-        ("COPY (SELECT 1) TO 'x.csv'", "give one SELECT"),
-        ("EXPLAIN ANALYZE COPY (SELECT 1) TO 'x.csv'", "give one SELECT"),
-        ("", "give one SELECT"),
-    ],
-)
-def test_a_wrong_query_is_one_line_and_status_2(tmp_path: Path, filled: list[str], query: str, message: str) -> None:
-    status, out, err = weir(tmp_path, "sql", *filled, stdin=query)
-    assert (status, out, err.count("\n")) == (2, "", 1)
-    assert message in err and "calls, tokens, " in err
 
 
 def test_a_store_that_is_not_there_is_not_made(tmp_path: Path) -> None:

@@ -1,0 +1,101 @@
+"""`weir sql`: one question to the store, or a shell where there is none. Answers go to stdout, remarks to stderr."""
+
+from __future__ import annotations
+
+import enum
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from weir.scripts.errors import UsageError
+from weir.scripts.settings import ConfigOption, RootOption, existing_store
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from weir.store.query import Parameters
+
+
+class Format(enum.StrEnum):
+    """How an answer is given."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+    PARQUET = "parquet"
+
+
+def sql(
+    query: Annotated[str | None, typer.Argument(help="One SELECT; '-' or none: from stdin.")] = None,
+    param: Annotated[
+        list[str] | None, typer.Option("--param", "-p", metavar="NAME=VALUE", help="A value for $NAME in the query.")
+    ] = None,
+    format: Annotated[Format, typer.Option("--format", "-f", help="How the answer is given.")] = Format.TABLE,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file for the answer; else stdout.")] = None,
+    timeout_s: Annotated[
+        float | None, typer.Option(min=0.001, help="Stop the query after so many seconds; else store.query_timeout_s.")
+    ] = None,
+    memory_mb: Annotated[
+        int | None, typer.Option(min=16, help="Memory for the query; else store.query_memory_mb.")
+    ] = None,
+    root: RootOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Ask the store in SQL.
+
+    DuckDB's SQL over the views of docs/sql.md: calls, labels, tokens, sessions, branches, groups, rewards, evaluations,
+    rounds, versions and more.
+    """
+    from weir.store.query import asking
+    from weir.store.reader import connect
+
+    store = existing_store(root, config)
+    limits = {"query_timeout_s": timeout_s, "query_memory_mb": memory_mb}
+    store = store.model_copy(update={name: value for name, value in limits.items() if value is not None})
+    parameters = read_parameters(param or [])
+    if query is None or query == "-":
+        if sys.stdin.isatty():
+            raise UsageError('there is no query: weir sql "SELECT count(*) FROM calls", or one on stdin')
+        query = sys.stdin.read()
+    with connect(store) as connection, asking(connection, store.query_timeout_s):
+        _answer(connection, query, parameters, format, output)
+
+
+def read_parameters(given: list[str]) -> Parameters:
+    """`name=value` pairs: numbers, true, false, null and quoted strings as in JSON, anything else as text."""
+    parameters: dict[str, object] = {}
+    for pair in given:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.isidentifier():
+            raise UsageError(f"--param {pair}: expected NAME=VALUE, for $NAME in the query")
+        parameters[name] = _value(value)
+    return parameters
+
+
+def _value(text: str) -> object:
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError:
+        return text
+    return text if isinstance(value, list | dict) else value
+
+
+def _answer(
+    connection: duckdb.DuckDBPyConnection, query: str, parameters: Parameters, form: Format, output: Path | None
+) -> None:
+    from weir.scripts.query_output import print_answer, write_parquet
+    from weir.store.query import answer_batches, answer_rows
+
+    if form is Format.PARQUET:
+        if output is None:
+            raise UsageError("Parquet is no text: name a file for it, --output answer.parquet")
+        typer.echo(f"{write_parquet(answer_batches(connection, query, parameters), output):,} rows", err=True)
+    elif output is None:
+        print_answer(answer_rows(connection, query, parameters), form.value, sys.stdout)
+    else:
+        answer = answer_rows(connection, query, parameters)
+        with open(output, "w", newline="") as file:
+            print_answer(answer, form.value, file)

@@ -1,0 +1,52 @@
+"""The text of the views `calls` and `tokens`: what was recorded, with what follows from one record alone."""
+
+from __future__ import annotations
+
+CALLS = """
+SELECT
+    call_id, session_id, group_id, session_source, dialect, level, model, stream,
+    parent_call, prefix_len, depth, root_call, role, twin_of, ambiguous,
+    make_timestamp(started_us) AS started_at,
+    make_timestamp(finished_us) AS finished_at,
+    started_us, first_token_us, finished_us,
+    (finished_us - started_us) / 1000 AS duration_ms,
+    (first_token_us - started_us) / 1000 AS first_token_ms,
+    held_us / 1000 AS held_ms,
+    num_prompt_tokens,
+    num_prompt_tokens - prefix_len AS num_new_tokens,
+    num_output_tokens,
+    json_extract_string(decode(answer), '$.content') AS text,
+    json_extract_string(decode(answer), '$.reasoning_content') AS reasoning,
+    json_extract(decode(answer), '$.tool_calls') AS tool_calls,
+    finish, finish_matched,
+    spans,
+    list_min(list_transform(spans, lambda s: TRY_CAST(s.label AS INTEGER))) AS version_min,
+    list_max(list_transform(spans, lambda s: TRY_CAST(s.label AS INTEGER))) AS version_max,
+    list_unique(list_transform(spans, lambda s: s.label)) AS num_versions,
+    list_unique(list_transform(spans, lambda s: s.label)) > 1 AS spans_versions,
+    stitch, stitch_call, stitch_differs_at,
+    output_ids, output_logprobs,
+    TRY(CAST(decode(request) AS JSON)) AS request,
+    TRY(CAST(decode(answer) AS JSON)) AS answer,
+    CAST(sampling AS JSON) AS sampling,
+    CAST(agent_ids AS JSON) AS agent_ids,
+    user_agent, engine_rids, error,
+    request_id, coalesce(choice, 0) AS choice,
+    cached_tokens, num_messages, retry_count, coalesce(forced, 0) AS forced_tokens,
+    counted_prompt AS counted_prompt_tokens, counted_output AS counted_output_tokens,
+    lower(hex(digest)) AS digest
+FROM stored.calls
+"""
+
+TOKENS = """
+SELECT
+    call_id, session_id, group_id,
+    CAST(unnest(range(num_output_tokens)) AS INTEGER) AS position,
+    unnest(output_ids) AS token_id,
+    unnest(output_logprobs) AS logprob,
+    unnest(flatten(list_transform(
+        spans, lambda s: list_resize(CAST([] AS INTEGER[]), s."end" - s.start, TRY_CAST(s.label AS INTEGER))
+    ))) AS version
+FROM stored.calls
+WHERE num_output_tokens > 0
+"""
