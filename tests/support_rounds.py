@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import torch
+from transformers import AutoModelForCausalLM
 
 from weir.kernel_eval.client import KernelTask
 from weir.store.catalog import Catalog
@@ -35,10 +36,7 @@ from weir.store.records import (
     pack_ids,
     pack_logprobs,
 )
-from weir.trainer.batching import pad
-from weir.trainer.chat_rows import ChatRow
 from weir.trainer.config import TrainerConfig
-from weir.trainer.model import load_model, target_logprobs
 from weir.trainer.round import RoundReport, Trainer
 
 PROMPT_TOKENS = 6
@@ -101,13 +99,12 @@ def make_task(name: str, split: str = "train") -> KernelTask:
 
 def model_logprobs(model_dir: Path, prompts: np.ndarray, outputs: np.ndarray, temperature: float = 1.0) -> np.ndarray:
     """The model's logprobs of outputs (B, N) behind prompts (B, P); shape (B, N)."""
-    model = load_model(model_dir, torch.device("cpu"))
-    ids = np.concatenate([prompts, outputs], axis=1).astype(np.int32)
-    targets = np.arange(ids.shape[1]) >= prompts.shape[1]
-    batch = pad([ChatRow(ids=row, targets=targets) for row in ids], torch.device("cpu"))
+    model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32)
+    ids = torch.from_numpy(np.concatenate([prompts, outputs], axis=1).astype(np.int64))
     with torch.no_grad():
-        told = target_logprobs(model, batch, torch.full((len(ids),), temperature))
-    return told.logprobs.reshape(outputs.shape).numpy()
+        logprobs = torch.log_softmax(model(ids).logits[:, prompts.shape[1] - 1 : -1] / temperature, -1)
+    found: np.ndarray = logprobs.gather(2, ids[:, prompts.shape[1] :, None])[:, :, 0].numpy()
+    return found
 
 
 def make_record(

@@ -100,7 +100,11 @@ class TrainerConfig(AlgorithmConfig):
     weight_decay: float = Field(default=0.0, ge=0, description="AdamW's weight decay.")
     grad_clip: float = Field(default=1.0, gt=0, description="Largest gradient norm.")
     token_budget: int = Field(
-        default=4096, ge=1, description="Tokens of one micro-batch, padding included; a longer sample goes alone."
+        default=4096, ge=1, description="Tokens that one micro-batch computes; a longer sample goes alone."
+    )
+    share_prefixes: bool = Field(
+        default=True,
+        description="Compute a prefix that samples have in common once, where that pays; the gradient is the same.",
     )
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto: CUDA where there is one.")
     torch_threads: int = Field(default=1, ge=1, description="Threads of torch on a CPU; results depend on it.")
@@ -142,7 +146,7 @@ class SftConfig(BaseModel):
 
     epochs: int = Field(default=3, ge=1, description="Passes over the data.")
     batch_size: int = Field(default=8, ge=1, description="Conversations in one optimiser step.")
-    token_budget: int = Field(default=8192, ge=1, description="Tokens of one micro-batch, padding included.")
+    token_budget: int = Field(default=8192, ge=1, description="Tokens that one micro-batch computes.")
     lr: float = Field(default=2e-3, gt=0, description="AdamW's highest learning rate.")
     min_lr_ratio: float = Field(default=0.05, ge=0, le=1, description="Where the cosine ends, as a part of lr.")
     warmup_steps: int = Field(default=20, ge=0, description="Steps of linear warm-up.")

@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from weir.trainer.batching import micro_batches, pad
+from weir.trainer.batching import lay_out, micro_batches
 from weir.trainer.config import TrainerConfig
 from weir.trainer.errors import NotFinite, VersionError
 from weir.trainer.loss_means import LOSS_MEANS
-from weir.trainer.model import STATE_FILE, EntropyUse, choose_device, load_model, save_model, target_logprobs
+from weir.trainer.model import STATE_FILE, choose_device, load_model, save_model
 from weir.trainer.objective import SampledTokens, objective
 from weir.trainer.samples import Sample
 from weir.trainer.scoring import Scores, score, score_by
@@ -39,6 +39,7 @@ class Learner:
         self._referred: Scores | None = None
         self.device = choose_device(config.device)
         self.model = load_model(folder, self.device)
+        self.layout = self.model.layout(share_prefixes=config.share_prefixes)
         self.optimizer = torch.optim.AdamW(
             self.model.parameters(),
             lr=config.lr,
@@ -72,9 +73,9 @@ class Learner:
         """Find out what the settings need to know of the samples before the first step."""
         config = self.config
         if config.old_logprobs == "recomputed":
-            self._recomputed = score(self.model, samples, config.token_budget, self.device)
+            self._recomputed = score(self.model, samples, config, self.device)
         if config.kl != "none":
-            self._referred = score_by(self.reference, samples, config.token_budget, self.device)
+            self._referred = score_by(self.reference, samples, config, self.device)
 
     def accumulate(
         self, samples: Sequence[Sample], fresh_version: int, on_tokens: Callable[[int], None] = lambda _: None
@@ -85,7 +86,7 @@ class Learner:
         weights = weigh(lengths, [sample.group_id for sample in samples], float(self.config.loss_constant or 1))
         weight_of = {sample.call_id: weight for sample, weight in zip(samples, weights, strict=True)}
         stats = TokenStats()
-        for part in micro_batches(samples, self.config.token_budget):
+        for part in micro_batches(samples, self.config.token_budget, self.layout):
             stats.add(self._backward(part, [weight_of[sample.call_id] for sample in part], fresh_version))
             on_tokens(sum(len(sample.output_ids) for sample in part))
         return stats
@@ -108,13 +109,12 @@ class Learner:
         return stats.finished(grad_norm=norm, num_samples=len(samples))
 
     def _backward(self, samples: Sequence[Sample], weights: Sequence[float], fresh_version: int) -> TokenStats:
-        batch, lengths = pad(samples, self.device), [len(sample.output_ids) for sample in samples]
-        temperatures = torch.tensor([sample.temperature for sample in samples], device=self.device)  # (B,)
-        told = target_logprobs(self.model, batch, temperatures, entropy=self._entropy())
+        batch, lengths = lay_out(samples, self.layout, self.device), [len(sample.output_ids) for sample in samples]
+        told = self.model(batch, self._repeated([sample.temperature for sample in samples], lengths))
         versions = torch.from_numpy(np.concatenate([sample.versions for sample in samples])).to(self.device)
         tokens = SampledTokens(
             logprobs=told.logprobs,
-            entropy=told.entropy,
+            entropy=told.entropy if self.config.entropy_coef > 0 else told.entropy.detach(),
             recorded=self._flat([sample.old_logprobs for sample in samples]),
             recomputed=self._scored(self._recomputed, samples),
             reference=self._scored(self._referred, samples),
@@ -126,9 +126,6 @@ class Learner:
         weighted = found.losses.loss * self._repeated(weights, lengths)
         weighted.sum().backward()  # type: ignore[no-untyped-call]
         return TokenStats.of(tokens, found, weighted.detach())
-
-    def _entropy(self) -> EntropyUse:
-        return EntropyUse.TRAINED if self.config.entropy_coef > 0 else EntropyUse.TOLD
 
     def _scored(self, scores: Scores | None, samples: Sequence[Sample]) -> torch.Tensor | None:
         return None if scores is None else self._flat([scores[sample.call_id] for sample in samples])

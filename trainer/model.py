@@ -6,7 +6,6 @@ step to the same bits. Logits are computed for targets only: prompts cost attent
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,27 +14,53 @@ import torch
 from transformers import AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
-from weir.trainer.batching import PaddedBatch
+from weir.trainer.batching import Batch, Layout
 from weir.trainer.errors import TrainerUsageError
+from weir.trainer.segment_attention import ATTENTION, can_pack
+from weir.trainer.token_logprobs import token_logprobs
 from weir.trainer.versions import copy_tokenizer
 
 STATE_FILE = "trainer_state.pt"
-
-
-class EntropyUse(enum.Enum):
-    """What the entropy of the targets' distributions is wanted for."""
-
-    UNUSED = "unused"  # zeros are told
-    TOLD = "told"  # without gradient
-    TRAINED = "trained"
+# Settings of a model that change its logits behind the head, which the head here does not compute.
+_LOGIT_SETTINGS = ("final_logit_softcapping", "logits_scaling", "logit_scale")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetLogprobs:
-    """What the model says of the N targets of a batch, in row-major order."""
+    """What the model says of the N targets of a batch."""
 
     logprobs: torch.Tensor  # (N,) float32, with gradient
-    entropy: torch.Tensor  # (N,) float32, in nats
+    entropy: torch.Tensor  # (N,) float32, in nats, with gradient
+
+
+class TokenModel(torch.nn.Module):
+    """A causal language model that is asked for the logprobs of targets."""
+
+    def __init__(self, network: Any) -> None:
+        super().__init__()
+        self.network = network
+        self.packs = can_pack(network)
+        if self.packs:
+            network.set_attn_implementation(ATTENTION)
+
+    def layout(self, *, share_prefixes: bool = True) -> Layout:
+        """How its batches are laid out."""
+        if not self.packs:
+            return Layout.PADDED
+        return Layout.TREE if share_prefixes else Layout.PACKED
+
+    def forward(self, batch: Batch, temperatures: torch.Tensor | None = None) -> TargetLogprobs:
+        """Logprobs of the batch's targets under softmax(logits / temperature), and the entropies of the same.
+
+        `temperatures` has shape (N,); None means 1.
+        """
+        segments = {} if batch.segments is None else {"segments": batch.segments}
+        base = self.network.base_model
+        hidden = base(input_ids=batch.ids, position_ids=batch.positions, use_cache=False, **segments).last_hidden_state
+        predicting = hidden.flatten(0, 1)[batch.predictors]  # (N, H)
+        head = self.network.get_output_embeddings().weight
+        logprobs, entropy = token_logprobs(predicting, head, batch.targets, temperatures)
+        return TargetLogprobs(logprobs=logprobs, entropy=entropy)
 
 
 def choose_device(name: str) -> torch.device:
@@ -45,50 +70,32 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def load_model(folder: Path, device: torch.device) -> torch.nn.Module:
+def load_model(folder: Path, device: torch.device) -> TokenModel:
     """A causal language model in float32. Raises `TrainerUsageError` when the folder does not hold one."""
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
-        model: torch.nn.Module = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.float32, local_files_only=True
-        )
+        network: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
     except (OSError, ValueError) as error:
         raise TrainerUsageError(f"{folder} is not a Hugging Face model folder that loads: {error}") from error
-    for parameter in model.parameters():
+    _check_head(network, folder)
+    for parameter in network.parameters():
         parameter.data = parameter.data.clone()  # memory-mapped weights are aligned otherwise, and round otherwise
-    return model.to(device).train()
+    return TokenModel(network.to(device).train())
 
 
-def save_model(model: Any, target: Path, *, tokenizer_from: Path) -> None:
+def _check_head(network: Any, folder: Path) -> None:
+    settings = network.config.get_text_config()
+    changed = [name for name in _LOGIT_SETTINGS if getattr(settings, name, None) not in (None, 1.0)]
+    if network.get_output_embeddings().bias is not None:
+        changed.append("bias of the head")
+    if changed:
+        raise TrainerUsageError(
+            f"{folder}: logprobs of this model family are not computed ({', '.join(changed)}); train a model whose "
+            "logits are its head's, such as Qwen or Llama"
+        )
+
+
+def save_model(model: TokenModel, target: Path, *, tokenizer_from: Path) -> None:
     """Write safetensors, configuration and the tokenizer's files into an existing folder."""
-    model.save_pretrained(target)
+    model.network.save_pretrained(target)
     copy_tokenizer(tokenizer_from, target)
-
-
-def target_logprobs(
-    model: Any,
-    batch: PaddedBatch,
-    temperatures: torch.Tensor | None = None,
-    *,
-    entropy: EntropyUse = EntropyUse.UNUSED,
-) -> TargetLogprobs:
-    """Logprobs of the batch's targets under softmax(logits / temperature).
-
-    `temperatures` has shape (B,); None means 1. The entropy is that of the same distribution.
-    """
-    hidden = model.base_model(input_ids=batch.ids, use_cache=False).last_hidden_state  # (B, T, H)
-    predicts = batch.targets[:, 1:]  # position t - 1 predicts token t
-    logits = model.get_output_embeddings()(hidden[:, :-1][predicts]).float()  # (N, V)
-    if temperatures is not None:
-        logits = logits / temperatures[:, None].expand_as(predicts)[predicts][:, None]
-    all_logprobs = torch.log_softmax(logits, dim=-1)
-    logprobs = all_logprobs.gather(1, batch.ids[:, 1:][predicts][:, None]).squeeze(1)
-    return TargetLogprobs(logprobs=logprobs, entropy=_entropy(all_logprobs, entropy))
-
-
-def _entropy(all_logprobs: torch.Tensor, use: EntropyUse) -> torch.Tensor:
-    """(N, V) to (N,)."""
-    if use is EntropyUse.UNUSED:
-        return torch.zeros_like(all_logprobs[:, 0])
-    with torch.set_grad_enabled(use is EntropyUse.TRAINED):
-        return -(all_logprobs.exp() * all_logprobs).sum(-1)

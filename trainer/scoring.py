@@ -8,30 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import torch
 
 from weir.store.records import Logprobs
-from weir.trainer.batching import micro_batches, pad
-from weir.trainer.model import load_model, target_logprobs
+from weir.trainer.batching import lay_out, micro_batches
+from weir.trainer.config import TrainerConfig
+from weir.trainer.model import TokenModel, load_model
 from weir.trainer.samples import Sample
 
 Scores = dict[str, Logprobs]  # by call id, shape (N,)
 
 
 @torch.no_grad()
-def score(model: Any, samples: Sequence[Sample], token_budget: int, device: torch.device) -> Scores:
+def score(model: TokenModel, samples: Sequence[Sample], config: TrainerConfig, device: torch.device) -> Scores:
     """The logprobs of each sample's targets."""
     scores: Scores = {}
-    for part in micro_batches(samples, token_budget):
-        temperatures = torch.tensor([sample.temperature for sample in part], device=device)
-        logprobs = target_logprobs(model, pad(part, device), temperatures).logprobs.cpu()
-        for sample, found in zip(part, torch.split(logprobs, [len(s.output_ids) for s in part]), strict=True):
+    layout = model.layout(share_prefixes=config.share_prefixes)
+    for part in micro_batches(samples, config.token_budget, layout):
+        lengths = [len(sample.output_ids) for sample in part]
+        temperatures = torch.tensor(np.repeat([sample.temperature for sample in part], lengths), dtype=torch.float32)
+        logprobs = model(lay_out(part, layout, device), temperatures.to(device)).logprobs.cpu()
+        for sample, found in zip(part, torch.split(logprobs, lengths), strict=True):
             scores[sample.call_id] = found.numpy()
     return scores
 
 
-def score_by(folder: Path, samples: Sequence[Sample], token_budget: int, device: torch.device) -> Scores:
+def score_by(folder: Path, samples: Sequence[Sample], config: TrainerConfig, device: torch.device) -> Scores:
     """As `score`, by the model in a folder, which is in memory no longer than that."""
-    return score(load_model(folder, device), samples, token_budget, device)
+    return score(load_model(folder, device), samples, config, device)

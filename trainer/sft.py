@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from weir.trainer.batching import micro_batches, pad
+from weir.trainer.batching import lay_out, micro_batches
 from weir.trainer.chat_rows import ChatRenderer, ChatRow, conversation_rows, read_conversations
 from weir.trainer.config import SftConfig
 from weir.trainer.errors import NotFinite, TrainerUsageError
-from weir.trainer.model import choose_device, load_model, save_model, target_logprobs
+from weir.trainer.model import TokenModel, choose_device, load_model, save_model
 from weir.trainer.progress import progress
 from weir.trainer.versions import Version, check_new, write_version
 
@@ -84,7 +84,7 @@ def run_sft(
     )
 
 
-def _train(network: torch.nn.Module, rows: Sequence[ChatRow], config: SftConfig, console: Console) -> list[float]:
+def _train(network: TokenModel, rows: Sequence[ChatRow], config: SftConfig, console: Console) -> list[float]:
     optimizer = torch.optim.AdamW(
         network.parameters(), lr=config.lr, betas=config.betas, weight_decay=config.weight_decay
     )
@@ -100,7 +100,7 @@ def _train(network: torch.nn.Module, rows: Sequence[ChatRow], config: SftConfig,
 
 
 def sft_step(
-    network: torch.nn.Module, optimizer: torch.optim.Optimizer, rows: Sequence[ChatRow], config: SftConfig
+    network: TokenModel, optimizer: torch.optim.Optimizer, rows: Sequence[ChatRow], config: SftConfig
 ) -> float:
     """One optimiser step over the mean cross-entropy of all targets of the rows; the loss before the step."""
     optimizer.zero_grad(set_to_none=True)
@@ -112,13 +112,14 @@ def sft_step(
     return loss
 
 
-def accumulate(network: torch.nn.Module, rows: Sequence[ChatRow], token_budget: int) -> float:
+def accumulate(network: TokenModel, rows: Sequence[ChatRow], token_budget: int) -> float:
     """Add the gradient of the rows' mean cross-entropy to the parameters, micro-batch by micro-batch; the mean."""
     device = next(network.parameters()).device
     denominator = sum(int(row.targets[1:].sum()) for row in rows)
     total = 0.0
-    for part in micro_batches(rows, token_budget):
-        loss = -target_logprobs(network, pad(part, device)).logprobs.sum() / denominator
+    layout = network.layout()
+    for part in micro_batches(rows, token_budget, layout):
+        loss = -network(lay_out(part, layout, device)).logprobs.sum() / denominator
         loss.backward()  # type: ignore[no-untyped-call]
         total += float(loss.detach())
     return total

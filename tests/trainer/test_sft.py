@@ -14,7 +14,6 @@ from renderers import create_renderer
 from renderers.configs import Qwen3RendererConfig
 from support_model import make_tokenizer
 
-from weir.trainer.batching import micro_batches
 from weir.trainer.chat_rows import ChatRow, Conversation, conversation_rows, read_conversations
 from weir.trainer.config import SftConfig
 from weir.trainer.errors import TrainerUsageError, VersionError
@@ -88,14 +87,6 @@ def test_a_wrong_line_is_named(tmp_path: Path) -> None:
     file.write_text('{"messages": [{"role": "user", "content": "a"}]}\n')
     with pytest.raises(TrainerUsageError, match="no assistant message"):
         read_conversations(file)
-
-
-@given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.integers(1, 200))
-def test_micro_batches_hold_every_row_once_within_the_budget(lengths: list[int], budget: int) -> None:
-    rows = [ChatRow(ids=np.zeros(n, np.int32), targets=np.ones(n, np.bool_)) for n in lengths]
-    batches = micro_batches(rows, budget)
-    assert sorted(id(row) for batch in batches for row in batch) == sorted(id(row) for row in rows)
-    assert all(len(batch) == 1 or len(batch) * max(len(r.ids) for r in batch) <= budget for batch in batches)
 
 
 @settings(deadline=None)

@@ -1,0 +1,96 @@
+"""Logprobs and entropies of targets from hidden states: the language-model head without its logits.
+
+Invariant: the same values and gradients as log_softmax(hidden @ weightᵀ / temperature) in float32, a block of rows at a
+time, with at most one (N, V) array kept for the backward pass, or none (`recompute`), where a plain head keeps several.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+ROWS = 256  # of logits that are there at once
+
+
+class _TokenLogprobs(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: torch.Tensor,
+        weight: torch.Tensor,
+        targets: torch.Tensor,
+        temperatures: torch.Tensor | None,
+        recompute: bool,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        ctx.set_materialize_grads(False)
+        count, keep = len(targets), not recompute and any(ctx.needs_input_grad)
+        logprobs, entropy, norms = (hidden.new_empty(count, dtype=torch.float32) for _ in range(3))
+        kept = hidden.new_empty(count, len(weight), dtype=torch.float32) if keep else None
+        for rows in _blocks(count):
+            logits = _logits(hidden, weight, temperatures, rows)
+            norms[rows] = torch.logsumexp(logits, dim=-1)
+            logits -= norms[rows, None]
+            logprobs[rows] = logits.gather(1, targets[rows, None]).squeeze(1)
+            shares = torch.exp(logits, out=None if kept is None else kept[rows])
+            entropy[rows] = -torch.einsum("nv,nv->n", shares, logits)
+        ctx.save_for_backward(hidden, weight, targets, temperatures, norms, entropy, kept)
+        return logprobs, entropy
+
+    @staticmethod
+    def backward(ctx: Any, of_logprobs: torch.Tensor | None, of_entropy: torch.Tensor | None) -> Any:  # type: ignore[override]
+        hidden, weight, targets, temperatures, norms, entropy, kept = ctx.saved_tensors
+        of_hidden, of_weight = torch.empty_like(hidden), torch.zeros_like(weight, dtype=torch.float32)
+        of_logprobs = torch.zeros_like(entropy) if of_logprobs is None else of_logprobs
+        for rows in _blocks(len(targets)):
+            if kept is None:
+                shares = torch.exp(_logits(hidden, weight, temperatures, rows) - norms[rows, None])
+            else:
+                shares = kept[rows]
+            of_logits = _of_logits(
+                shares, of_logprobs[rows], None if of_entropy is None else of_entropy[rows], entropy[rows]
+            )
+            of_logits.scatter_add_(1, targets[rows, None], of_logprobs[rows, None])
+            if temperatures is not None:
+                of_logits /= temperatures[rows, None]
+            of_logits = of_logits.to(weight.dtype)
+            of_hidden[rows] = of_logits @ weight
+            of_weight += of_logits.T @ hidden[rows]
+        return of_hidden, of_weight.to(weight.dtype), None, None, None
+
+
+def token_logprobs(
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    targets: torch.Tensor,
+    temperatures: torch.Tensor | None = None,
+    *,
+    recompute: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(N, H) hidden states, a (V, H) head and (N,) targets to logprobs and entropies of shape (N,), in float32.
+
+    `temperatures` has shape (N,); None means 1.
+    """
+    found: tuple[torch.Tensor, torch.Tensor] = _TokenLogprobs.apply(  # type: ignore[no-untyped-call]
+        hidden, weight, targets, temperatures, recompute
+    )
+    return found
+
+
+def _blocks(count: int) -> list[slice]:
+    return [slice(start, min(start + ROWS, count)) for start in range(0, count, ROWS)]
+
+
+def _logits(hidden: torch.Tensor, weight: torch.Tensor, temperatures: torch.Tensor | None, rows: slice) -> torch.Tensor:
+    logits = (hidden[rows] @ weight.T).float()
+    return logits if temperatures is None else logits.div_(temperatures[rows, None])
+
+
+def _of_logits(
+    shares: torch.Tensor, of_logprobs: torch.Tensor, of_entropy: torch.Tensor | None, entropy: torch.Tensor
+) -> torch.Tensor:
+    """-p of_logprobs - p (log p + H) of_entropy, in the place of p; what is left of d logp is added at the target."""
+    if of_entropy is None:
+        return shares.mul_(-of_logprobs[:, None])
+    spread = torch.xlogy(shares, shares) + shares * entropy[:, None]
+    return shares.mul_(-of_logprobs[:, None]).sub_(spread.mul_(of_entropy[:, None]))
