@@ -67,7 +67,7 @@ def segment_attention(
 ) -> tuple[torch.Tensor, None]:
     """(1, H, T, D) queries and (1, H_kv, T, D) keys and values to (1, T, H, D)."""
     assert attention_mask is None and query.shape[0] == 1
-    queries, keys, values = (tensor.split(segments.lengths, dim=2) for tensor in (query, key, value))
+    queries, keys, values = (tensor.split(segments.lengths, dim=2) for tensor in (query, key, value))  # type: ignore[no-untyped-call]
     outputs = []
     with sdpa_kernel(KERNELS):
         for own, path in zip(queries, segments.paths, strict=True):

@@ -120,7 +120,7 @@ def accumulate(network: TokenModel, rows: Sequence[ChatRow], token_budget: int) 
     layout = network.layout()
     for part in micro_batches(rows, token_budget, layout):
         loss = -network(lay_out(part, layout, device)).logprobs.sum() / denominator
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         total += float(loss.detach())
     return total
 

@@ -38,7 +38,7 @@ class _TokenLogprobs(torch.autograd.Function):
         return logprobs, entropy
 
     @staticmethod
-    def backward(ctx: Any, of_logprobs: torch.Tensor | None, of_entropy: torch.Tensor | None) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, of_logprobs: torch.Tensor | None, of_entropy: torch.Tensor | None) -> Any:
         hidden, weight, targets, temperatures, norms, entropy, kept = ctx.saved_tensors
         of_hidden, of_weight = torch.empty_like(hidden), torch.zeros_like(weight, dtype=torch.float32)
         of_logprobs = torch.zeros_like(entropy) if of_logprobs is None else of_logprobs
