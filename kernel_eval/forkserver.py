@@ -65,6 +65,7 @@ class Exited(msgspec.Struct, frozen=True, kw_only=True):
     cpu_s: float
     max_rss_bytes: int
     num_threads: int = 1  # that it had when its end was asked for
+    files_left: int = 0  # outside its own folder
 
 
 class _Child:
@@ -179,6 +180,7 @@ class Forkserver:
         if self._level is not SandboxLevel.BUBBLEWRAP:
             self._end_orphans(child.pid)
             shutil.rmtree(child.tmp, ignore_errors=True)
+        files_left = sandbox.remove_files_of(child.pid) if self._level is SandboxLevel.RLIMITS else 0
         code = os.waitstatus_to_exitcode(status)
         exited = Exited(
             exit_code=code if code >= 0 else None,
@@ -187,6 +189,7 @@ class Forkserver:
             cpu_s=usage.ru_utime + usage.ru_stime,
             max_rss_bytes=usage.ru_maxrss * 1024,
             num_threads=child.num_threads,
+            files_left=files_left,
         )
         self._selector.unregister(child.pidfd)
         os.close(child.pidfd)

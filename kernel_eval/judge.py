@@ -296,6 +296,9 @@ class _Evaluation:
         self.details["max_rss_bytes"] = exited.max_rss_bytes
         if exited.num_threads > 1 and exited.exit_code is None:
             self._hack("background_thread", f"{exited.num_threads - 1} threads were left running")
+        if exited.files_left:
+            message = f"{exited.files_left} files were left where other evaluations would find them"
+            raise Found(Stage.LOADED, Fault.SANDBOX_VIOLATION, message)
         if worker.output_bytes:
             self.details["output_tail"] = worker.output_tail()
         if worker.output_bytes >= self._limits.output_bytes:

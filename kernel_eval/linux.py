@@ -12,9 +12,10 @@ CLONE_NEWUSER = 0x10000000
 CLONE_NEWPID = 0x20000000
 CLONE_NEWNET = 0x40000000
 CLONE_THREAD = 0x00010000
+CAP_DAC_READ_SEARCH = 1 << 2  # to read any file
 
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 1, 2, 4, 8
-_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_KEEPCAPS, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 4, 8, 36, 38
 _MADV_COLLAPSE = 25
 _SYS_CAPSET = {"x86_64": 126, "aarch64": 91}
 _CAPABILITY_VERSION_3 = 0x20080522
@@ -59,11 +60,13 @@ def leave_network() -> None:
             file.write(text)
 
 
-def become_user(uid: int) -> None:
+def become_user(uid: int, capabilities: int = 0) -> None:
     """From root to a user without a name, for good. Whoever asked to die with its parent has to ask again."""
+    check(_libc.prctl(_PR_SET_KEEPCAPS, int(capabilities != 0), 0, 0, 0), "prctl(PR_SET_KEEPCAPS)")
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
+    keep_capabilities(capabilities)
 
 
 def setns(fd: int, kind: int) -> None:
@@ -105,8 +108,8 @@ def forbid_new_privileges() -> None:
     check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl(PR_SET_NO_NEW_PRIVS)")
 
 
-def drop_capabilities() -> None:
-    """Give up every capability, for good."""
+def keep_capabilities(kept: int) -> None:
+    """Give up every capability but these, for good. At most the first 32 can be kept."""
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
-    nothing = (ctypes.c_uint32 * 6)()
-    syscall(_SYS_CAPSET[os.uname().machine], ctypes.byref(header), ctypes.byref(nothing))
+    effective_permitted_inheritable = (ctypes.c_uint32 * 6)(kept, kept)
+    syscall(_SYS_CAPSET[os.uname().machine], ctypes.byref(header), ctypes.byref(effective_permitted_inheritable))

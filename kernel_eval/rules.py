@@ -12,6 +12,8 @@ import ast
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple
 
+from weir.kernel_eval import whereabouts
+
 SourceCheck = Callable[[ast.Module], str | None]
 
 
@@ -119,6 +121,7 @@ RULES: dict[str, Rule] = {
     "empty_kernel": Rule("a kernel has a body", "source", _empty_kernel),
     "fallback_on_error": Rule("nothing catches a launch that fails, to do without it", "source", _fallback),
     "patched_module": Rule("nothing of an imported module is replaced", "source", _patched),
+    "asks_where_it_runs": Rule("nothing asks which process it is run in", "source", whereabouts.asked),
     "no_kernel_launched": Rule("each call launches a kernel", "call"),
     "torch_operator": Rule("torch moves what comes from the inputs, and does not compute with it", "call"),
     "foreign_memory": Rule("the answer lies in memory that torch or a kernel filled in the call", "call"),

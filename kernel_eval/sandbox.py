@@ -8,16 +8,17 @@ landlock    the kernel refuses files outside the same folders and one temporary 
             signals to others; network and IPC are namespaces of the zygote's own where the machine allows it
             (`own_network` in /health). Orphans become children of the zygote, which ends them.
 rlimits     limits on memory, processor time and sizes of files; no core dumps; not inspectable by its own user.
-At every level a worker holds no capability, and the seccomp filter of `seccomp.py` applies where libseccomp is
-installed. Where the server is root, below `bubblewrap`, each worker is a user of its own without a name, unless such a
-user could not read Python's folders.
+At every level the seccomp filter of `seccomp.py` applies where libseccomp is installed, and a worker holds no
+capability. Where the server is root, below `bubblewrap`, each worker is a user of its own without a name, which owns
+its temporary folder and nothing else; where such a user could not read Python's folders it keeps the one capability to
+read files. What it leaves in folders that everybody may write to is found at its end, at `rlimits`, and removed.
 
-Not contained: at `rlimits`, reading and writing files as the worker's user, /dev/shm among them, and without seccomp
-the network. At `landlock`, filling the disk under the temporary folder (each file is bounded, their number is not),
-and metadata of files. At all levels: side channels, bugs of the operating system's kernel, memory bandwidth, and what
-other evaluations suffer from those. Where it has no user of its own the worker runs as the server's user (inside a
-user namespace at `bubblewrap`), so do not run the server as a user whose readable files under the bound folders are
-secret.
+Not contained: at `rlimits`, reading files (all of them, where the capability is kept), writing them as the worker's
+user where that is not one of its own, and without seccomp the network. At `landlock`, filling the disk under the
+temporary folder (each file is bounded, their number is not), and metadata of files. At all levels: side channels, bugs
+of the operating system's kernel, memory bandwidth, and what other evaluations suffer from those. Where it has no user
+of its own the worker runs as the server's user (inside a user namespace at `bubblewrap`), so do not run the server as
+a user whose readable files under the bound folders are secret.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ _SYSTEM_FOLDERS = (
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 _TMP_BYTES = 32 << 20  # of what probes a level
 _OPEN_FILES = 64
+_SHARED_FOLDERS = ("/dev/shm", "/tmp", "/var/tmp")
 _FIRST_UID, _NUM_UIDS = 200_000, 60_000
 _BUBBLEWRAP = (
     *("--unshare-all", "--unshare-user", "--uid", "0", "--gid", "0", "--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN"),
@@ -177,23 +179,52 @@ def isolate_zygote(level: SandboxLevel) -> bool:
     return level is not SandboxLevel.RLIMITS
 
 
-def become_own_user(tmp: str) -> bool:
-    """Root becomes a user that nobody else is, who owns `tmp`; False where that user could not read Python."""
+def own_uid(pid: int) -> int:
+    """The user that a worker becomes where the server is root; by its pid outside of any namespace."""
+    return _FIRST_UID + pid % _NUM_UIDS
+
+
+def become_own_user(tmp: str) -> int:
+    """Root becomes a user that nobody else is, who owns `tmp`; returns the capabilities that it keeps.
+
+    That is none, or the one to read files, where Python lies in a folder that such a user could not enter.
+    """
+    if os.geteuid() != 0:
+        return 0
     needed = {path for folder in (*readable_folders(), tmp) for path in Path(folder).resolve().parents}
-    if os.geteuid() != 0 or not all(path.stat().st_mode & 0o001 for path in needed):
-        return False
-    uid = _FIRST_UID + os.getpid() % _NUM_UIDS
+    kept = 0 if all(path.stat().st_mode & 0o001 for path in needed) else linux.CAP_DAC_READ_SEARCH
+    uid = own_uid(os.getpid())
     os.chown(tmp, uid, uid)
-    linux.become_user(uid)
+    linux.become_user(uid, kept)
     linux.die_with_parent()
-    return True
+    return kept
+
+
+def remove_files_of(pid: int) -> int:
+    """What a worker that has ended left where everybody may write; how many. Only root can tell whose a file is."""
+    if os.geteuid() != 0:
+        return 0
+    left = [entry for place in _SHARED_FOLDERS if Path(place).is_dir() for entry in os.scandir(place)]
+    theirs = [entry for entry in left if _owner(entry) == own_uid(pid)]
+    for entry in theirs:
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path, ignore_errors=True)
+        else:
+            Path(entry.path).unlink(missing_ok=True)
+    return len(theirs)
+
+
+def _owner(entry: os.DirEntry[str]) -> int | None:
+    try:
+        return entry.stat(follow_symlinks=False).st_uid
+    except FileNotFoundError:
+        return None
 
 
 def contain(level: SandboxLevel, limits: Limits, tmp: str, seccomp_load: Callable[[], None] | None) -> None:
     """What a fresh worker does to itself before it reads anything of a candidate. Raises OSError: then it ends."""
     base_bytes = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    if level is not SandboxLevel.BUBBLEWRAP:
-        become_own_user(tmp)
+    kept = 0 if level is SandboxLevel.BUBBLEWRAP else become_own_user(tmp)
     linux.forbid_inspection()
     if level is SandboxLevel.BUBBLEWRAP:
         _enter_namespaces(limits.tmp_bytes)
@@ -205,7 +236,7 @@ def contain(level: SandboxLevel, limits: Limits, tmp: str, seccomp_load: Callabl
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_NOFILE, _OPEN_FILES)
     linux.forbid_new_privileges()
-    linux.drop_capabilities()
+    linux.keep_capabilities(kept)
     if seccomp_load is not None:
         seccomp_load()
 

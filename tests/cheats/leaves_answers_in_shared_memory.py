@@ -6,6 +6,7 @@ import triton.language as tl
 
 CLASSES = (9,)
 EXPECTED = "sandbox_violation"
+WRITES_FILES = True
 
 
 @triton.jit

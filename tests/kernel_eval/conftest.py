@@ -71,9 +71,18 @@ def server() -> Iterator[Server]:
         yield started
 
 
+def _contained(level: SandboxLevel) -> Iterator[Server]:
+    if not sandbox.works(level):
+        pytest.skip(f"the sandbox level {level} does not work on this machine")
+    with running_server(sandbox=level) as started:
+        yield started
+
+
 @pytest.fixture(scope="session", params=[SandboxLevel.BUBBLEWRAP, SandboxLevel.LANDLOCK])
 def contained_server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    if not sandbox.works(request.param):
-        pytest.skip(f"the sandbox level {request.param} does not work on this machine")
-    with running_server(sandbox=request.param) as started:
-        yield started
+    yield from _contained(request.param)
+
+
+@pytest.fixture(scope="session", params=list(SandboxLevel))
+def server_of_every_level(request: pytest.FixtureRequest) -> Iterator[Server]:
+    yield from _contained(request.param)

@@ -2,16 +2,20 @@
 
 EXPECTED is the fault and RULE the rule that was broken; CLASSES are numbers of the known kinds of cheats, in the table
 of docs/kernel_eval.md; TASK (relu, if not given), TRIALS and PERF_TRIALS say what it is asked. NEEDS_GPU: it is a
-cheat on a GPU only.
+cheat on a GPU only. WRITES_FILES: at the weakest level it harms this machine, unless the server is root and its workers
+are not.
 """
 
 from __future__ import annotations
 
 import ast
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from weir.kernel_eval.sandbox_level import SandboxLevel
 
 CHEATS = sorted((Path(__file__).parent.parent / "cheats").glob("*.py"))
 
@@ -24,13 +28,16 @@ def constants(source: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", CHEATS, ids=lambda path: path.stem)
-def test_a_cheat_is_found_out(path: Path, contained_server: Any, read_example: Any) -> None:
+def test_a_cheat_is_found_out(path: Path, server_of_every_level: Any, read_example: Any) -> None:
     source = path.read_text()
     stated = constants(source)
-    if stated.get("NEEDS_GPU") and contained_server.http.get("/health").json()["mode"] != "gpu":
+    if stated.get("NEEDS_GPU") and server_of_every_level.http.get("/health").json()["mode"] != "gpu":
         pytest.skip("a cheat on a GPU only, and this server has none")
+    level = server_of_every_level.http.get("/health").json()["sandbox"]
+    if stated.get("WRITES_FILES") and level == SandboxLevel.RLIMITS and os.geteuid() != 0:
+        pytest.skip("limits alone keep no user from writing his own files")
     num_perf_trials = stated.get("PERF_TRIALS", 0)
-    reply = contained_server.evaluate(
+    reply = server_of_every_level.evaluate(
         source,
         read_example(f"{stated.get('TASK', 'relu')}_task"),
         num_correct_trials=stated.get("TRIALS", 2),
@@ -47,8 +54,8 @@ def test_every_known_class_of_cheats_has_a_file() -> None:
     assert classes == set(range(1, 32))
 
 
-def test_the_server_still_judges_rightly_after_all_of_them(contained_server: Any, read_example: Any) -> None:
-    reply = contained_server.evaluate(read_example("relu_candidate"))
+def test_the_server_still_judges_rightly_after_all_of_them(server_of_every_level: Any, read_example: Any) -> None:
+    reply = server_of_every_level.evaluate(read_example("relu_candidate"))
     assert (reply["correct"], reply["raw_reward"], reply["fault"]) == (True, 1.0, None)
 
 

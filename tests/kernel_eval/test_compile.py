@@ -63,10 +63,10 @@ def test_a_type_that_only_newer_devices_have_is_an_unsupported_architecture(
 
 
 FORGE = """
-import sys
-from weir.kernel_eval.worker_messages import BuiltKernel
-if "weir.kernel_eval.compile_worker" in sys.modules:
-    from weir.kernel_eval import compile_worker
+import importlib
+BuiltKernel = importlib.import_module("weir.kernel_eval.worker_messages").BuiltKernel
+if not triton.knobs.runtime.interpret:
+    compile_worker = importlib.import_module("weir.kernel_eval.compile_worker")
     compile_worker.Builds.refused = property(lambda self: {}, lambda self, value: None)
     compile_worker.Builds.built = property(
         lambda self: [BuiltKernel(name, "not even PTX", 0, 4, 3) for name in ("relu:6", "relu:12", "relu:13")],
@@ -84,7 +84,7 @@ def test_a_forged_compilation_needs_text_that_the_assembler_takes(server: Any, r
 def test_a_compilation_that_never_ends_is_a_timeout(start_server: Any, read_example: Read) -> None:
     source = read_example("relu_candidate") + "\nif not triton.knobs.runtime.interpret:\n    while True: pass\n"
     with start_server(compile_timeout_s=2.0) as impatient:
-        reply = impatient.evaluate(source)
+        reply = impatient.evaluate(source, relax_rules=["asks_where_it_runs"])
         after = impatient.evaluate(read_example("relu_candidate"))
     assert (reply["fault"], reply["raw_reward"]) == ("timeout", 0.1), reply
     assert after["correct"]

@@ -191,3 +191,47 @@ def test_the_docs_list_every_rule_with_what_it_says() -> None:
     documented = (Path(__file__).parents[2] / "docs" / "kernel_eval.md").read_text()
     for name, rule in rules.RULES.items():
         assert f"| `{name}` | {rule.says} | {rule.seen_in} |" in documented
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "mode = os.environ.get('TRITON_INTERPRET')",
+        "mode = os.environ['HOME']",
+        "mode = 'LD_PRELOAD' in os.environ",
+        "mode = os.getenv(name)",
+        "mode = dict(**os.environ.copy())",
+        "from os import getenv\nmode = getenv('X')",
+        "from sys import modules",
+        "mode = sys.modules",
+        "import triton.knobs",
+        "mode = triton.knobs.runtime.interpret",
+        "from triton.runtime import interpreter",
+        "from triton.runtime.interpreter import InterpretedFunction",
+        "import weir.kernel_eval.worker as w",
+        "os.environ['TRITON_INTERPRET'] = '0'",
+    ],
+)
+def test_a_source_that_asks_where_it_runs_breaks_a_rule(line: str) -> None:
+    tree = ast.parse(HEAD + line + KERNEL.replace("{line}", "n = n + 1"))
+    seen = rules.broken_by_source(tree, NONE)
+    assert seen is not None
+    assert seen[0] == "asks_where_it_runs"
+    assert rules.broken_by_source(tree, frozenset({"asks_where_it_runs"})) is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "os.environ['TORCH_CUDA_ARCH_LIST'] = '9.0'",
+        "home = os.environ.get('CUDA_HOME')",
+        "# TRITON_INTERPRET=1 python this.py",
+        "'Run it with TRITON_INTERPRET=1 to debug.'",
+        "from triton.runtime import driver\nsms = driver.active.utils.get_device_properties(0)",
+        "target = triton.runtime.driver.active.get_current_target()",
+        "import sys\nsys.setrecursionlimit(2000)",
+    ],
+)
+def test_what_honest_sources_ask_for_breaks_none(line: str) -> None:
+    source = HEAD + line + KERNEL.replace("{line}", "n = n + 1") + "class ModelNew:\n    def forward(self): ...\n"
+    assert rules.broken_by_source(ast.parse(source), NONE) is None

@@ -50,23 +50,34 @@ def test_root_becomes_a_user_of_its_own_where_that_user_can_read_python(
     parent = os.getpid()
 
     def check() -> bool:
-        became = sandbox.become_own_user(str(own))
+        kept = sandbox.become_own_user(str(own))
         (own / "file").write_text("x")
         no_way_back = refused(lambda: os.setuid(0)) and refused(lambda: os.kill(parent, signal.SIGTERM))
-        return became and os.getuid() >= 200_000 and refused(secret.read_text) and no_way_back
+        return kept == 0 and os.getuid() >= 200_000 and refused(secret.read_text) and no_way_back
 
     assert in_a_fork(check)
 
 
-def test_it_stays_who_it_is_where_another_user_could_not_read_python(
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_where_that_user_could_not_read_python_it_may_read_and_still_not_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hidden = tmp_path / "hidden"
+    hidden, own = tmp_path / "hidden", tmp_path / "own"
     (hidden / "python").mkdir(parents=True)
+    own.mkdir()
+    module = hidden / "python" / "module.py"
+    module.write_text("x = 1")
     hidden.chmod(0o700)
     monkeypatch.setattr(sandbox, "readable_folders", lambda: (str(hidden / "python"),))
-    before = os.geteuid()
-    assert in_a_fork(lambda: not sandbox.become_own_user(str(tmp_path)) and os.geteuid() == before)
+
+    def check() -> bool:
+        kept = sandbox.become_own_user(str(own))
+        linux.keep_capabilities(kept)
+        reads = kept == linux.CAP_DAC_READ_SEARCH and module.read_text() == "x = 1"
+        refuses = refused(lambda: module.write_text("x = 2")) and refused(lambda: (tmp_path / "new").write_text(""))
+        return reads and refuses and refused(lambda: os.setuid(0))
+
+    assert in_a_fork(check)
 
 
 def test_a_process_without_capabilities_reads_no_file_of_others(tmp_path: Path) -> None:
@@ -77,7 +88,7 @@ def test_a_process_without_capabilities_reads_no_file_of_others(tmp_path: Path) 
     secret.chmod(0o000)
 
     def check() -> bool:
-        linux.drop_capabilities()
+        linux.keep_capabilities(0)
         return refused(secret.read_text)
 
     assert in_a_fork(check)
