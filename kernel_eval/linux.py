@@ -16,6 +16,7 @@ CAP_DAC_READ_SEARCH = 1 << 2  # to read any file
 
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 1, 2, 4, 8
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_KEEPCAPS, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 4, 8, 36, 38
+_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE = 47, 2
 _MADV_COLLAPSE = 25
 _SYS_CAPSET = {"x86_64": 126, "aarch64": 91}
 _CAPABILITY_VERSION_3 = 0x20080522
@@ -109,7 +110,10 @@ def forbid_new_privileges() -> None:
 
 
 def keep_capabilities(kept: int) -> None:
-    """Give up every capability but these, for good. At most the first 32 can be kept."""
+    """Give up every capability but these, for good; a program that is started has them too. Of the first 32 only."""
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
-    effective_permitted_inheritable = (ctypes.c_uint32 * 6)(kept, kept)
+    effective_permitted_inheritable = (ctypes.c_uint32 * 6)(kept, kept, kept)
     syscall(_SYS_CAPSET[os.uname().machine], ctypes.byref(header), ctypes.byref(effective_permitted_inheritable))
+    for number in range(32):
+        if kept & 1 << number:
+            check(_libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, number, 0, 0), "prctl(PR_CAP_AMBIENT)")
