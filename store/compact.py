@@ -195,4 +195,6 @@ def _delete_old_segments(catalog: Catalog, config: StoreConfig, disk: Disk) -> N
                 disk.unlink(here[segment_id].path)
             deleted.append(segment_id)
     if deleted:
+        for folder in {here[segment_id].folder for segment_id in deleted if segment_id in here}:
+            disk.sync_folder(folder)  # a power cut must not bring back what nobody would delete again
         mark_deleted(catalog, deleted)

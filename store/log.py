@@ -175,7 +175,13 @@ def writer_is_alive(folder: Path) -> bool:
 def _lock_folder(folder: Path, disk: Disk) -> int:
     try:
         disk.make_folder(folder)
-        return lock_file(folder / LOCK)
+        fd = lock_file(folder / LOCK)
+        try:
+            disk.sync_folder(folder)
+        except OSError:
+            os.close(fd)
+            raise
+        return fd
     except BlockingIOError as error:
         raise LogLocked(
             f"cannot write the log {folder}: another process holds it; give each process its own writer name"
