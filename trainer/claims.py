@@ -24,6 +24,7 @@ from weir.store.reader import StoredCall, load_calls
 from weir.trainer.config import TrainerConfig, config_hash
 from weir.trainer.errors import RoundBusy, RoundError
 from weir.trainer.group_choice import ChosenGroup, choose_groups
+from weir.trainer.stored_rewards import StoredRewards, joined_rewards
 from weir.trainer.versions import MANIFEST, list_versions, write_aside
 
 SCHEMA = 1
@@ -34,7 +35,7 @@ class ClaimedGroup(msgspec.Struct, frozen=True, kw_only=True):
 
     group_id: str
     group_size: int
-    task: KernelTask
+    task: KernelTask | None
     calls: dict[str, list[str]]  # session → calls in the order of their start
 
 
@@ -51,6 +52,7 @@ class ClaimedRound(msgspec.Struct, frozen=True, kw_only=True):
     config_hash: str
     groups: list[ClaimedGroup]
     expired: list[str] = []  # groups whose calls are all too old: consumed, and not judged
+    stored_rewards: StoredRewards = {}  # what the store said at the claim, where the settings want it
     created_us: int
 
     @property
@@ -105,6 +107,7 @@ def plan_round(
         config_hash=config_hash(pinned),
         groups=[_pin(group) for group in choice.groups],
         expired=choice.expired,
+        stored_rewards=joined_rewards([group.rewards for group in choice.groups]),
         created_us=time.time_ns() // 1000,
     )
 

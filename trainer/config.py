@@ -10,9 +10,10 @@ import hashlib
 import json
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from weir.trainer.algorithms import AlgorithmConfig
+from weir.trainer.reward_terms import KERNEL_EVAL, WHERE, RewardTerm, check_names
 
 HookName = Literal[
     "get_group_data_meta_info", "is_valid_group", "filter_item", "normalize_group_data", "pad_group_data"
@@ -71,6 +72,10 @@ class TrainerConfig(AlgorithmConfig):
         default={}, description='Replacements of the five hooks by import path, e.g. {filter_item = "my_pkg.mod:keep"}.'
     )
 
+    rewards: dict[str, RewardTerm] = Field(
+        default={},
+        description="What a reward is the weighted sum of, by name (docs/trainer.md); unset: kernel_eval alone.",
+    )
     num_correct_trials: int = Field(default=3, ge=1, description="Correctness trials behind one reward.")
     judge_seed: int = Field(default=42, description="Seed of the inputs that candidates are judged on.")
     judge_concurrency: int = Field(default=8, ge=1, description="Evaluations in flight at once.")
@@ -125,13 +130,29 @@ class TrainerConfig(AlgorithmConfig):
     tensorboard: bool = Field(default=True, description="Write TensorBoard events under the store's root.")
     loop_poll_s: float = Field(default=2.0, gt=0, description="Pause of `weir round --loop` when no group is ready.")
 
+    @property
+    def reward_terms(self) -> dict[str, RewardTerm]:
+        """The rewards by name, at least one."""
+        return self.rewards or {KERNEL_EVAL: RewardTerm()}
+
+    @field_validator("rewards")
+    @classmethod
+    def _names_make_sense(cls, rewards: dict[str, RewardTerm]) -> dict[str, RewardTerm]:
+        check_names(rewards)
+        return rewards
+
     def pinned(self) -> dict[str, Any]:
         """The settings that a round's weights depend on, as JSON values."""
-        return self.model_dump(mode="json", exclude=set(_NOT_PINNED))
+        values = self.model_dump(mode="json", exclude={*_NOT_PINNED, "rewards"})
+        return values | {"rewards": {name: term.pinned() for name, term in self.rewards.items()}}
 
     def continuing(self, pinned: dict[str, Any]) -> TrainerConfig:
         """These settings with another round's pinned ones in place of our own."""
-        return TrainerConfig.model_validate(self.model_dump() | pinned)
+        values = self.model_dump() | pinned
+        for name, term in pinned.get("rewards", {}).items():
+            if (own := self.rewards.get(name)) is not None and own.url is not None and term["url"] is not None:
+                values["rewards"] = values["rewards"] | {name: term | own.model_dump(include=set(WHERE))}
+        return TrainerConfig.model_validate(values)
 
 
 def config_hash(pinned: dict[str, Any]) -> str:

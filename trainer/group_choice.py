@@ -7,7 +7,9 @@ Not here: when a group is ready (`store/catalog_ready.py`), and taking it (`clai
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -22,15 +24,20 @@ from weir.store.config import StoreConfig
 from weir.store.reader import StoredCall, connect, load_calls
 from weir.trainer.config import TrainerConfig
 from weir.trainer.errors import TrainerUsageError
+from weir.trainer.reward_terms import KERNEL_EVAL
 from weir.trainer.samples import is_stale
+from weir.trainer.stored_rewards import StoredRewards, lacks_rewards, read_rewards, stored_names
+
+Eligible = tuple[GroupRow, KernelTask | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenGroup:
-    """A ready group that can be judged, with the calls that its sessions have now."""
+    """A ready group that can be judged, with what the store says of its sessions now."""
 
     row: GroupRow
-    task: KernelTask
+    task: KernelTask | None
+    rewards: StoredRewards
     calls: dict[str, list[StoredCall]]  # session → calls in the order of their start
 
     @property
@@ -54,36 +61,35 @@ def choose_groups(catalog: Catalog, store: StoreConfig, config: TrainerConfig, *
     """
     choice = Choice()
     ready = ready_groups(catalog, timeout_s=config.group_timeout_s, min_size_ratio=config.min_timeout_group_size_ratio)
-    for part in _parts(_with_kernel_task(ready), config.groups_per_round):
-        for group in _loaded(store, _passing(store, config.groups_where, part)):
+    eligible = _to_train_on(ready, needs_task=KERNEL_EVAL in config.reward_terms)
+    for part in _parts(eligible, config.groups_per_round):
+        for group in _loaded(_passing(store, config.groups_where, part), catalog, store, config):
             if _is_expired(group, parent, config.max_staleness):
                 choice.expired.append(group.row.group_id)
-            else:
+            elif not _waits_for_rewards(group, config):
                 choice.groups.append(group)
             if len(choice.groups) == config.groups_per_round:
                 return choice
     return choice
 
 
-def _with_kernel_task(groups: Iterable[GroupRow]) -> Iterator[tuple[GroupRow, KernelTask]]:
-    """The groups to train on; held-out ones are for measuring, others wait for somebody who can judge them."""
+def _to_train_on(groups: Iterable[GroupRow], *, needs_task: bool) -> Iterator[Eligible]:
+    """Not those that are held out for measuring, nor where it needs one those without a kernel task."""
     for group in groups:
-        try:
+        task: KernelTask | None = None
+        with suppress(msgspec.ValidationError):
             task = msgspec.convert(group.task, KernelTask)
-        except msgspec.ValidationError:
-            continue
-        if task.split != "heldout":
+        held_out = isinstance(group.task, dict) and group.task.get("split") == "heldout"
+        if not held_out and (task is not None or not needs_task):
             yield group, task
 
 
-def _parts(groups: Iterator[tuple[GroupRow, KernelTask]], size: int) -> Iterator[list[tuple[GroupRow, KernelTask]]]:
+def _parts(groups: Iterator[Eligible], size: int) -> Iterator[list[Eligible]]:
     while part := list(islice(groups, size)):
         yield part
 
 
-def _passing(
-    store: StoreConfig, where: str | None, groups: Sequence[tuple[GroupRow, KernelTask]]
-) -> list[tuple[GroupRow, KernelTask]]:
+def _passing(store: StoreConfig, where: str | None, groups: Sequence[Eligible]) -> list[Eligible]:
     if where is None:
         return list(groups)
     query = f"SELECT group_id FROM groups WHERE group_id IN (SELECT unnest($1)) AND ({where})"
@@ -98,12 +104,25 @@ def _passing(
     return [(group, task) for group, task in groups if group.group_id in passing]
 
 
-def _loaded(store: StoreConfig, groups: Sequence[tuple[GroupRow, KernelTask]]) -> Iterator[ChosenGroup]:
-    calls = load_calls(store, [session_id for group, _ in groups for session_id in group.session_ids])
+def _loaded(
+    groups: Sequence[Eligible], catalog: Catalog, store: StoreConfig, config: TrainerConfig
+) -> Iterator[ChosenGroup]:
+    loaded = load_calls(store, [session_id for group, _ in groups for session_id in group.session_ids])
+    names = stored_names(config.reward_terms)
     for group, task in groups:
-        yield ChosenGroup(row=group, task=task, calls={name: calls[name] for name in group.session_ids})
+        calls = {name: loaded[name] for name in group.session_ids}
+        rewards = read_rewards(catalog, names, calls, every_branch=config.credit == "trajectory")
+        yield ChosenGroup(row=group, task=task, calls=calls, rewards=rewards)
 
 
 def _is_expired(group: ChosenGroup, parent: int, max_staleness: int) -> bool:
     sampled = [call for calls in group.calls.values() for call in calls if len(call.versions)]
     return bool(sampled) and all(is_stale(call, parent, max_staleness) for call in sampled)
+
+
+def _waits_for_rewards(group: ChosenGroup, config: TrainerConfig) -> bool:
+    """Whether somebody may still reward it; after `group_timeout_s` nobody is expected to."""
+    if not lacks_rewards(group.rewards, group.calls):
+        return False
+    last_us = max(call.finished_us for calls in group.calls.values() for call in calls)
+    return config.group_timeout_s is None or time.time_ns() // 1000 - last_us < config.group_timeout_s * 1e6

@@ -1,8 +1,9 @@
 """The five hooks between judging and advantages, each replaceable by an import path "pkg.mod:name".
 
 They run in this order: `get_group_data_meta_info` over all groups, `filter_item` for each item, then `is_valid_group`,
-`normalize_group_data` and `pad_group_data` for each group. Invariant: `raw_reward` is what the judge said and survives
-every hook; only `reward` may be shaped. The defaults drop nothing that was judged: no bound on rewards, no copies.
+`normalize_group_data` and `pad_group_data` for each group. Invariant: `raw_reward` is what was said of a call; it
+survives every hook, only `reward` may be shaped. The defaults drop nothing that was judged: no bound on rewards, no
+copies.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from weir.trainer.config import HookName
+from weir.trainer.config import HookName, TrainerConfig
 from weir.trainer.errors import TrainerUsageError
 
 
@@ -27,9 +28,10 @@ class GroupItem:
     call_id: str
     parent_call: str | None
     reward: float  # what is trained on
-    raw_reward: float  # what the judge said
-    compiled: bool
-    correct: bool
+    raw_reward: float  # the weighted sum of the rewards as they were given
+    rewards: Mapping[str, float]  # by name, as they were given
+    compiled: bool | None  # None: there was no kernel evaluation
+    correct: bool | None
     fault: str | None
 
 
@@ -106,6 +108,14 @@ def load_hooks(paths: Mapping[HookName, str]) -> Hooks:
     return replace(Hooks(), **{name: import_function(path) for name, path in paths.items()})
 
 
+def check_imports(config: TrainerConfig) -> None:
+    """Raise `TrainerUsageError` where the settings name a function that is not there."""
+    load_hooks(config.hooks)
+    for term in config.reward_terms.values():
+        if term.function is not None:
+            import_function(term.function)
+
+
 def import_function(path: str) -> Callable[..., Any]:
     """The callable that "pkg.mod:name" names."""
     module, _, name = path.partition(":")
@@ -139,6 +149,6 @@ def _check_raw_rewards(before: Sequence[Group], after: Sequence[Group]) -> None:
         known = raw.get(item.call_id)
         if known is None or (item.raw_reward != known and not math.isnan(known)):
             raise TrainerUsageError(
-                f"a hook gave call {item.call_id} the raw reward {item.raw_reward}, the judge said {known}; "
+                f"a hook gave call {item.call_id} the raw reward {item.raw_reward}, it was given {known}; "
                 "hooks shape `reward` and leave `raw_reward` alone"
             )

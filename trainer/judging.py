@@ -1,193 +1,169 @@
-"""Rewards from the kernel-evaluation server: every call's answer is a candidate for its group's task.
+"""Judging: every named reward of every answer, from all its sources at once, each asked about an answer once.
 
-Invariant: a reward is a verdict on a candidate; an outage is never one. Verdicts are stored as they come, by the hash
-of what was judged, and never asked for twice: a round that is continued finds them. Equal candidates are judged once.
+Invariant: a reward is what a source said of an answer; an outage is never one. What was said is stored and found again,
+so that a round that is continued asks only for the rest. An answer that lacks one of its rewards, or has one that is
+not a finite number, is named under its reason and has no reward. Not here: how a source is asked.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import msgspec
-
-from weir.kernel_eval.client import (
-    EvalResult,
-    KernelEvalClient,
-    KernelEvalUnavailable,
-    KernelTask,
-    KernelUnsupported,
-    candidate_source,
-)
 from weir.store.catalog import Catalog
+from weir.store.catalog_rewards import rewards_of
 from weir.store.catalog_rows import EvaluationRow, RewardRow
-from weir.store.reader import StoredCall
+from weir.trainer.answers import Answer, Asking, Given, content_hash
 from weir.trainer.config import TrainerConfig
 from weir.trainer.errors import JudgeUnavailable
+from weir.trainer.function_rewards import function_rewards
+from weir.trainer.http_rewards import http_rewards
+from weir.trainer.kernel_rewards import kernel_rewards
+from weir.trainer.reward_terms import KERNEL_EVAL, RewardTerm, is_complete
+from weir.trainer.samples import Skip
+from weir.trainer.stored_rewards import StoredRewards, stored_rewards
 
-REWARD_NAME = "kernel_eval"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """A call's answer, ready to be judged."""
-
-    call: StoredCall
-    task: KernelTask
-    source: str
-    content_hash: str
+SOURCE = "trainer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """Verdicts by call; `unsupported` are calls that this server cannot judge at all."""
+    """What is known of the answers, by call."""
 
+    rewards: dict[str, dict[str, float]]  # call → reward → value, of those that have all their rewards
+    without: dict[str, Skip]  # why the others have none
     evaluations: dict[str, EvaluationRow]
-    unsupported: list[str]
     seconds: float
 
 
-@dataclass(slots=True)
-class _Outcomes:
-    verdicts: dict[str, EvalResult]
-    unsupported: set[str]
-    outages: list[str]
-
-
-def make_candidate(call: StoredCall, task: KernelTask, config: TrainerConfig) -> Candidate:
-    """The candidate of a call; its hash covers all that a verdict depends on."""
-    source = candidate_source(task, call.answer_text)
-    judged = [task.reference_src, task.backend, source, config.judge_seed, config.num_correct_trials]
-    return Candidate(
-        call=call, task=task, source=source, content_hash=hashlib.sha256(msgspec.json.encode(judged)).hexdigest()
-    )
-
-
 def judge(
-    candidates: Sequence[Candidate],
+    answers: Sequence[Answer],
+    stored: StoredRewards,
     catalog: Catalog,
     config: TrainerConfig,
     *,
-    round_id: int,
-    on_verdict: Callable[[], None] = lambda: None,
+    round_id: int | None,
+    on_value: Callable[[], None] = lambda: None,
 ) -> Judged:
-    """Judge what the catalog has no verdict on; store verdicts and rewards.
+    """All rewards of the answers; those that nobody knew yet are asked for and stored.
 
-    Raises `JudgeUnavailable` when any evaluation found no server; the verdicts that were reached are stored all the
-    same.
+    Raises `JudgeUnavailable` when any source had an outage; what the sources did say is stored all the same.
     """
     started = time.monotonic()
-    known = _known_verdicts(candidates, catalog)
-    missing = [candidate for candidate in candidates if candidate.call.call_id not in known]
-    outcomes = asyncio.run(_evaluate_all(missing, config, on_verdict))
-    fresh = [
-        _evaluation(candidate, outcomes.verdicts[candidate.content_hash], round_id)
-        for candidate in missing
-        if candidate.content_hash in outcomes.verdicts
-    ]
-    catalog.add_evaluations(fresh)
-    evaluations = known | {row.call_id: row for row in fresh}
-    _store_rewards(candidates, evaluations, catalog)
-    if outcomes.outages:
+    asked = _ask_all(answers, stored, catalog, config, round_id, on_value)
+    given = asyncio.run(asked)
+    _store_verdicts(answers, given.get(KERNEL_EVAL, Given()), catalog)
+    if outages := [outage for one in given.values() for outage in one.outages]:
         raise JudgeUnavailable(
-            f"{len(outcomes.outages)} evaluations of round {round_id} reached no verdict ({outcomes.outages[0]}); "
-            "the round stays open: start the kernel-evaluation server and run `weir round` again"
+            f"not every answer could be judged: {outages[0]}; the round stays open, run `weir round` again then"
         )
-    unsupported = [c.call.call_id for c in missing if c.content_hash in outcomes.unsupported]
-    return Judged(evaluations=evaluations, unsupported=unsupported, seconds=time.monotonic() - started)
+    return _joined(answers, given, config, time.monotonic() - started)
 
 
-def _known_verdicts(candidates: Sequence[Candidate], catalog: Catalog) -> dict[str, EvaluationRow]:
-    stored = catalog.evaluations_of([candidate.call.call_id for candidate in candidates])
-    hashes = {candidate.call.call_id: candidate.content_hash for candidate in candidates}
-    return {call_id: row for call_id, row in stored.items() if row.content_hash == hashes[call_id]}
-
-
-async def _evaluate_all(
-    candidates: Sequence[Candidate], config: TrainerConfig, on_verdict: Callable[[], None]
-) -> _Outcomes:
-    distinct = list({candidate.content_hash: candidate for candidate in candidates}.values())
-    outcomes = _Outcomes({}, set(), [])
-    client = KernelEvalClient(
-        config.kernel_eval_url,
-        config.kernel_eval_key,
-        timeout_s=config.judge_timeout_s,
-        attempts=config.judge_attempts,
-        backoff_s=config.judge_retry_delay_s,
-    )
+async def _ask_all(
+    answers: Sequence[Answer],
+    stored: StoredRewards,
+    catalog: Catalog,
+    config: TrainerConfig,
+    round_id: int | None,
+    on_value: Callable[[], None],
+) -> dict[str, Given]:
     slots = asyncio.Semaphore(config.judge_concurrency)
+    asking = Asking(catalog=catalog, config=config, round_id=round_id, slots=slots, on_value=on_value)
 
-    async def evaluate(candidate: Candidate) -> None:
-        async with slots:
-            await _evaluate(client, candidate, config, outcomes)
-        on_verdict()
+    async def ask(name: str, term: RewardTerm) -> Given:
+        if term.source == "kernel_eval":
+            return await kernel_rewards(answers, asking)
+        if term.source == "stored":
+            return stored_rewards(stored.get(name, {}), answers)
+        return await _remembered(name, term, answers, asking)
 
-    try:
-        await asyncio.gather(*(evaluate(candidate) for candidate in distinct))
-    finally:
-        await client.aclose()
-    return outcomes
-
-
-async def _evaluate(client: KernelEvalClient, candidate: Candidate, config: TrainerConfig, outcomes: _Outcomes) -> None:
-    if outcomes.outages:
-        return  # the server is away; what has not been asked is asked next time
-    try:
-        outcomes.verdicts[candidate.content_hash] = await client.evaluate(
-            candidate.task,
-            candidate.source,
-            seed=config.judge_seed,
-            num_correct_trials=config.num_correct_trials,
-            use_cache=config.judge_use_cache,
-        )
-    except KernelUnsupported:
-        outcomes.unsupported.add(candidate.content_hash)
-    except KernelEvalUnavailable as error:
-        outcomes.outages.append(str(error))
+    terms = config.reward_terms
+    return dict(zip(terms, await asyncio.gather(*(ask(*one) for one in terms.items())), strict=True))
 
 
-def _evaluation(candidate: Candidate, result: EvalResult, round_id: int) -> EvaluationRow:
-    return EvaluationRow(
-        call_id=candidate.call.call_id,
-        session_id=candidate.call.session_id,
-        group_id=candidate.call.group_id,
-        round_id=round_id,
-        content_hash=candidate.content_hash,
-        compiled=result.compiled,
-        correct=result.correct,
-        fault=result.fault,
-        raw_reward=result.raw_reward,
-        result=msgspec.to_builtins(result),
-        created_us=time.time_ns() // 1000,
+async def _remembered(name: str, term: RewardTerm, answers: Sequence[Answer], asking: Asking) -> Given:
+    """The values that the store has, and the source's for all others; equal answers are asked about once."""
+    given = Given()
+    keys = {answer.call.call_id: _content(name, term, answer) for answer in answers}
+    rows = rewards_of(asking.catalog, sorted({answer.call.session_id for answer in answers}), [name])
+    known = {row.idempotency_key: row.value for row in rows if row.source == SOURCE}
+    for answer in answers:
+        call_id = answer.call.call_id
+        if (value := known.get(_key(name, call_id, keys[call_id]))) is not None:
+            given.values[call_id] = value
+    missing = [answer for answer in answers if answer.call.call_id not in given.values]
+    distinct: dict[str, Answer] = {}
+    for answer in missing:
+        distinct.setdefault(keys[answer.call.call_id], answer)
+    ask = http_rewards if term.source == "http" else function_rewards
+    fresh = await ask(name, term, list(distinct.values()), asking)
+    for answer in missing:
+        _copy(fresh, distinct[keys[answer.call.call_id]].call.call_id, given, answer.call.call_id)
+    given.outages = fresh.outages
+    _store(name, missing, given.values, keys, asking.catalog)
+    return given
+
+
+def _content(name: str, term: RewardTerm, answer: Answer) -> str:
+    task = None if answer.task is None else answer.task.task_id
+    return content_hash(name, term.function, task, answer.messages, answer.text)
+
+
+def _copy(fresh: Given, asked: str, given: Given, call_id: str) -> None:
+    if asked in fresh.values:
+        given.values[call_id] = fresh.values[asked]
+    elif asked in fresh.without:
+        given.without[call_id] = fresh.without[asked]
+
+
+def _store(
+    name: str, answers: Sequence[Answer], values: Mapping[str, float], keys: Mapping[str, str], catalog: Catalog
+) -> None:
+    calls = [answer.call for answer in answers if math.isfinite(values.get(answer.call.call_id, math.nan))]
+    catalog.add_rewards(
+        [_reward(name, call.session_id, call.call_id, values[call.call_id], keys[call.call_id]) for call in calls]
     )
 
 
-def _store_rewards(candidates: Sequence[Candidate], evaluations: dict[str, EvaluationRow], catalog: Catalog) -> None:
+def _store_verdicts(answers: Sequence[Answer], given: Given, catalog: Catalog) -> None:
     """A reward for each judged call, and for each session that of its last call. Asked twice, it changes nothing."""
-    complete = {c.call.session_id for c in candidates} - {
-        c.call.session_id for c in candidates if c.call.call_id not in evaluations
-    }
-    last: dict[str, float] = {}
-    rewards: list[RewardRow] = []
-    for candidate in candidates:
-        row = evaluations.get(candidate.call.call_id)
-        if row is None:
-            continue
-        last[row.session_id] = row.raw_reward
-        rewards.append(_reward(row.session_id, row.call_id, row.raw_reward))
-    rewards += [_reward(session_id, None, last[session_id]) for session_id in sorted(complete)]
+    judged = [given.evaluations.get(answer.call.call_id) for answer in answers]
+    rows = [row for row in judged if row is not None]
+    incomplete = {a.call.session_id for a, row in zip(answers, judged, strict=True) if row is None}
+    last = {row.session_id: row for row in rows if row.session_id not in incomplete}
+    rewards = [_reward(KERNEL_EVAL, row.session_id, row.call_id, row.raw_reward, row.content_hash) for row in rows]
+    rewards += [_reward(KERNEL_EVAL, row.session_id, None, row.raw_reward, row.content_hash) for row in last.values()]
     catalog.add_rewards(rewards)
 
 
-def _reward(session_id: str, call_id: str | None, value: float) -> RewardRow:
+def _joined(answers: Sequence[Answer], given: Mapping[str, Given], config: TrainerConfig, seconds: float) -> Judged:
+    rewards: dict[str, dict[str, float]] = {}
+    without: dict[str, Skip] = {}
+    for call_id in (answer.call.call_id for answer in answers):
+        values = {name: one.values[call_id] for name, one in given.items() if call_id in one.values}
+        if is_complete(values, config.reward_terms):
+            rewards[call_id] = values
+        else:
+            reasons = [one.without[call_id] for one in given.values() if call_id in one.without]
+            without[call_id] = reasons[0] if reasons else Skip.REWARD_NOT_FINITE
+    evaluations = given[KERNEL_EVAL].evaluations if KERNEL_EVAL in given else {}
+    return Judged(rewards=rewards, without=without, evaluations=evaluations, seconds=seconds)
+
+
+def _key(name: str, target: str, content: str) -> str:
+    return f"{name}:{target}:{content}"
+
+
+def _reward(name: str, session_id: str, call_id: str | None, value: float, content: str) -> RewardRow:
     return RewardRow(
         session_id=session_id,
         call_id=call_id,
-        name=REWARD_NAME,
+        name=name,
         value=value,
-        source="trainer",
-        idempotency_key=f"{REWARD_NAME}:{call_id or session_id}",
+        source=SOURCE,
+        idempotency_key=_key(name, call_id or session_id, content),
     )

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from weir.store.catalog_rows import EvaluationRow
+from weir.trainer.hooks import GroupItem
 from weir.trainer.samples import Sample, Skip
 
 if TYPE_CHECKING:  # torch comes in with the first samples, so that a start without groups costs little
@@ -33,14 +34,15 @@ _OF_RATIOS = ("clip_low", "clip_high", "dropped", "ratio_mean", "ess")
 Metrics = dict[str, Any]
 
 
-def reward_metrics(evaluations: Sequence[EvaluationRow]) -> Metrics:
-    """What the judge said, over all calls of the round."""
-    rewards = [row.raw_reward for row in evaluations]
+def reward_metrics(items: Sequence[GroupItem], terms: Iterable[str], evaluations: Sequence[EvaluationRow]) -> Metrics:
+    """What was said of all calls of the round, before hooks; kernel evaluation's share of it where there was one."""
+    rewards = [item.raw_reward for item in items]
     faults = Counter(row.fault for row in evaluations if row.fault is not None)
     return {
         "judged_calls": len(rewards),
-        "reward_mean": statistics.fmean(rewards) if rewards else 0.0,
+        "reward_mean": _mean(rewards),
         "reward_std": statistics.stdev(rewards) if len(rewards) > 1 else 0.0,
+        "rewards": {name: _mean([item.rewards[name] for item in items]) for name in terms},
         "compiled": _share(row.compiled for row in evaluations),
         "correct": _share(row.correct for row in evaluations),
         "faults": dict(sorted(faults.items())),
@@ -122,9 +124,12 @@ def _add_row(table: Table, name: str, value: float | None) -> None:
         table.add_row(name, f"{value:.4g}" if isinstance(value, float) else str(value))
 
 
-def _share(flags: Iterable[bool]) -> float:
-    values = [float(flag) for flag in flags]
+def _mean(values: Sequence[float]) -> float:
     return statistics.fmean(values) if values else 0.0
+
+
+def _share(flags: Iterable[bool]) -> float:
+    return _mean([float(flag) for flag in flags])
 
 
 def _histogram(rewards: Sequence[float]) -> dict[str, int]:

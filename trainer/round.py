@@ -23,6 +23,7 @@ from weir.store.catalog import Catalog
 from weir.store.config import StoreConfig
 from weir.trainer.claims import ClaimedRound, claim, continue_round, plan_round, round_lock
 from weir.trainer.config import TrainerConfig
+from weir.trainer.hooks import check_imports
 from weir.trainer.metrics import METRICS_FILE, Metrics, is_reported, print_table, step_metrics, write_metrics
 from weir.trainer.publishing import PublishReport, publish
 from weir.trainer.round_data import RoundData, prepare
@@ -101,6 +102,7 @@ class Trainer:
         parent, path = self._parent()
         planned = plan_round(self.catalog, self.store, self.config, parent=parent, parent_path=path)
         if planned is not None:
+            check_imports(self.config)
             if (path / MANIFEST).exists():
                 self._enter(path, read_manifest(path))
             claim(self.catalog, self.store.root, planned)

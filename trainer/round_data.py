@@ -12,16 +12,17 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from weir.store.catalog import Catalog
-from weir.store.catalog_rows import EvaluationRow
 from weir.store.config import StoreConfig
 from weir.store.reader import StoredCall
 from weir.trainer.advantages import credited_returns, group_advantages, whitened
+from weir.trainer.answers import Answer
 from weir.trainer.claims import ClaimedRound, pinned_calls
 from weir.trainer.config import TrainerConfig
 from weir.trainer.hooks import Group, GroupItem, HookedGroups, apply_hooks, load_hooks
-from weir.trainer.judging import Judged, judge, make_candidate
+from weir.trainer.judging import Judged, judge
 from weir.trainer.metrics import Metrics, reward_metrics, sample_metrics
 from weir.trainer.progress import progress
+from weir.trainer.reward_terms import raw_reward, shaped_reward
 from weir.trainer.samples import Sample, Skip, is_judged, make_samples
 
 
@@ -54,11 +55,11 @@ def prepare(
     calls = pinned_calls(store, claimed)
     judged = _judge(claimed, calls, catalog, config, console)
     on_step("judged")
-    groups = judged_groups(claimed, calls, judged.evaluations, config)
+    groups = judged_groups(claimed, calls, judged, config)
     hooked = apply_hooks(groups, load_hooks(config.hooks))
     every_call = [call for group_calls in calls.values() for call in group_calls]
     weighed = weigh(hooked, config, {call.call_id: len(call.output_ids) for call in every_call})
-    reasons = weighed.reasons | dict.fromkeys(judged.unsupported, Skip.UNSUPPORTED)
+    reasons = weighed.reasons | judged.without
     samples, skipped = make_samples(every_call, weighed.advantages, reasons, claimed.parent, config.max_staleness)
     metrics = {
         "round": claimed.round,
@@ -72,7 +73,11 @@ def prepare(
         "items_filtered": hooked.items_filtered,
         "calls": len(every_call),
         "meta_info": hooked.meta_info,
-        **reward_metrics(list(judged.evaluations.values())),
+        **reward_metrics(
+            [item for group in groups for item in group.items],
+            config.reward_terms,
+            list(judged.evaluations.values()),
+        ),
         **sample_metrics(samples, skipped, claimed.parent),
     }
     return RoundData(samples=samples, metrics=metrics)
@@ -85,32 +90,36 @@ def _judge(
     config: TrainerConfig,
     console: Console,
 ) -> Judged:
-    candidates = [
-        make_candidate(call, group.task, config)
+    answers = [
+        Answer(call=call, task=group.task)
         for group in claimed.groups
         for call in calls[group.group_id]
         if is_judged(call)
     ]
-    distinct = len({candidate.content_hash for candidate in candidates})
-    with progress(console, f"round {claimed.round}: judging", distinct) as advance:
-        return judge(candidates, catalog, config, round_id=claimed.round, on_verdict=lambda: advance(1, ""))
+    with progress(console, f"round {claimed.round}: judging", len(answers)) as advance:
+        return judge(
+            answers,
+            claimed.stored_rewards,
+            catalog,
+            config,
+            round_id=claimed.round,
+            on_value=lambda: advance(1, ""),
+        )
 
 
 def judged_groups(
     claimed: ClaimedRound,
     calls: Mapping[str, Sequence[StoredCall]],
-    evaluations: Mapping[str, EvaluationRow],
+    judged: Judged,
     config: TrainerConfig,
 ) -> list[Group]:
-    """The judged calls as the hooks see them; the overlong penalty is taken off the reward, never off the raw one."""
+    """The rewarded calls as the hooks see them; bounds and penalties shape the reward, never the raw one."""
     return [
         Group(
             group_id=group.group_id,
             group_size=group.group_size,
             items=tuple(
-                _item(call, evaluations[call.call_id], config)
-                for call in calls[group.group_id]
-                if call.call_id in evaluations
+                _item(call, judged, config) for call in calls[group.group_id] if call.call_id in judged.rewards
             ),
         )
         for group in claimed.groups
@@ -153,14 +162,16 @@ def overlong_penalty(length: int, config: TrainerConfig) -> float:
     return -config.overlong_penalty * min(beyond / config.overlong_buffer if config.overlong_buffer else 1.0, 1.0)
 
 
-def _item(call: StoredCall, row: EvaluationRow, config: TrainerConfig) -> GroupItem:
+def _item(call: StoredCall, judged: Judged, config: TrainerConfig) -> GroupItem:
+    values, row = judged.rewards[call.call_id], judged.evaluations.get(call.call_id)
     return GroupItem(
         session_id=call.session_id,
         call_id=call.call_id,
         parent_call=call.parent_call,
-        reward=row.raw_reward + overlong_penalty(len(call.output_ids), config),
-        raw_reward=row.raw_reward,
-        compiled=row.compiled,
-        correct=row.correct,
-        fault=row.fault,
+        reward=shaped_reward(values, config.reward_terms) + overlong_penalty(len(call.output_ids), config),
+        raw_reward=raw_reward(values, config.reward_terms),
+        rewards=values,
+        compiled=None if row is None else row.compiled,
+        correct=None if row is None else row.correct,
+        fault=None if row is None else row.fault,
     )

@@ -35,6 +35,8 @@ class Skip(enum.StrEnum):
     TRUNCATED_SAMPLING = "truncated_sampling"  # top_p, penalties, a grammar: logprobs that no trainer recomputes
     NOT_FINITE = "not_finite"  # a recorded logprob is NaN or infinite
     UNSUPPORTED = "unsupported"  # the judge cannot judge it
+    UNREWARDED = "unrewarded"  # one of its rewards is not in the store, or its source has none for it
+    REWARD_NOT_FINITE = "reward_not_finite"  # one of its rewards is NaN or infinite
     FILTERED = "filtered"  # dropped by a hook
     NO_SPREAD = "no_spread"  # its group's returns are all alike
 

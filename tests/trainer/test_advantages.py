@@ -18,6 +18,7 @@ def item(call_id: str, reward: float, *, session: str = "s", parent: str | None 
         parent_call=parent,
         reward=reward,
         raw_reward=reward,
+        rewards={},
         compiled=True,
         correct=reward == 1.0,
         fault=None,

@@ -17,6 +17,7 @@ def item(call_id: str, reward: float) -> GroupItem:
         parent_call=None,
         reward=reward,
         raw_reward=reward,
+        rewards={},
         compiled=True,
         correct=False,
         fault=None,
