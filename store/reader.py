@@ -16,7 +16,9 @@ import pyarrow as pa
 
 from weir.store.config import StoreConfig
 from weir.store.errors import VersionUnknown
-from weir.store.parquet_calls import TOKEN_COLUMNS, call_tokens, groups_of_sessions, list_slices, read_groups, rebuild
+from weir.store.parquet_calls import TOKEN_COLUMNS, call_tokens
+from weir.store.parquet_files import groups_of_sessions, read_groups
+from weir.store.rebuilding import list_slices, rebuild
 from weir.store.records import CallRecord, CaptureLevel, Logprobs, TokenIds, VersionSpan, unpack_logprobs
 from weir.store.snapshot import take_snapshot
 from weir.store.tree import CallTokens, link

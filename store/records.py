@@ -60,7 +60,7 @@ class FinishReason(enum.StrEnum):
     ERROR = "error"  # the upstream failed
 
 
-class VersionSpan(msgspec.Struct, frozen=True, array_like=True):
+class VersionSpan(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Output tokens `start:end` were sampled by the weights that the engine named `label`."""
 
     start: int
@@ -73,8 +73,11 @@ class VersionSpan(msgspec.Struct, frozen=True, array_like=True):
         return int(self.label) if self.label.isdecimal() else None
 
 
-class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One request to the model and its answer. Times are unix microseconds, durations microseconds."""
+class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """One request to the model and its answer. Times are unix microseconds, durations microseconds.
+
+    Outside the garbage collector's view: a record cannot be part of a cycle, and compaction holds many.
+    """
 
     schema: int = SCHEMA_VERSION
     call_id: str

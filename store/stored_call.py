@@ -18,7 +18,9 @@ import sqlalchemy as sa
 from weir.store import catalog_schema as t
 from weir.store.catalog import SQL_VARIABLES, Catalog
 from weir.store.errors import StoreCorrupt, StoreUnavailable
-from weir.store.parquet_calls import SCHEMA, TOKEN_COLUMNS, read_calls, rebuild
+from weir.store.parquet_calls import SCHEMA, TOKEN_COLUMNS
+from weir.store.parquet_files import read_calls
+from weir.store.rebuilding import rebuild
 from weir.store.records import CallRecord, VersionSpan, pack_ids, pack_logprobs
 
 _AS_JSON = ("finish_matched", "sampling", "agent_ids")

@@ -4,8 +4,8 @@ The parent of a call is the call whose prompt and output ids (its *end*) are the
 prompt ids. Among calls of the same end: one of the same session, then the latest that finished before the call started;
 where more than one of the best kind is left, the link is marked ambiguous. Calls without ids have no relatives.
 
-Ends are found by chained xxh3-128 hashes over blocks of 256 tokens with a fixed seed, and confirmed by comparing the
-tokens; the work is proportional to the number of tokens, not to the number of pairs of calls.
+Ends are found by chained xxh3-128 hashes over blocks of 256 tokens with a fixed seed (token_sequence.py), and confirmed
+by comparing the tokens; the work is proportional to the number of tokens, not to the number of pairs of calls.
 Not here: which calls belong to the set (reader.py links the calls of one group).
 """
 
@@ -15,13 +15,10 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
 from xxhash import xxh3_128_digest
 
 from weir.store.records import TokenIds
-
-BLOCK = 256  # tokens
-SEED = 0x57656972
+from weir.store.token_sequence import BLOCK, SEED, TokenSequence
 
 
 class CallRole(enum.StrEnum):
@@ -42,8 +39,18 @@ class CallTokens:
     session_id: str
     started_us: int
     finished_us: int
-    prompt_ids: TokenIds
-    output_ids: TokenIds
+    sequence: TokenSequence  # prompt and output
+    prompt_len: int
+
+    @property
+    def prompt_ids(self) -> TokenIds:
+        """The first `prompt_len` ids."""
+        return self.sequence.ids(0, self.prompt_len)
+
+    @property
+    def output_ids(self) -> TokenIds:
+        """The ids behind the prompt."""
+        return self.sequence.ids(self.prompt_len, len(self.sequence))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +70,7 @@ class Link:
 class _End:
     """All calls that end in the same tokens."""
 
-    length: int
-    tokens: TokenIds
+    sequence: TokenSequence
     calls: list[CallTokens] = field(default_factory=list)
 
 
@@ -74,59 +80,23 @@ _Index = dict[bytes, dict[int, dict[bytes, list[_End]]]]  # hash at the last ful
 def link(calls: Sequence[CallTokens]) -> dict[str, Link]:
     """The place of every call in the trees that the calls form. The order of `calls` does not matter."""
     ordered = sorted(calls, key=lambda call: (call.started_us, call.call_id))
-    sequences = {call.call_id: _sequence(call) for call in ordered}
-    index = _index_ends(ordered, sequences)
-    parents = {call.call_id: _parent(call, sequences[call.call_id], index) for call in ordered}
+    index = _index_ends(ordered)
+    parents = {call.call_id: _parent(call, index) for call in ordered}
     roles = _roles(ordered, parents)
     return _places(ordered, parents, roles)
 
 
-def block_hashes(ids: TokenIds) -> list[bytes]:
-    """Chained hashes: element k covers the first 256·k tokens; element 0 is the hash of nothing."""
-    data = np.ascontiguousarray(ids, dtype="<i4").tobytes()
-    hashes = [xxh3_128_digest(b"", SEED)]
-    step = 4 * BLOCK
-    for start in range(0, len(data) - step + 1, step):
-        hashes.append(xxh3_128_digest(hashes[-1] + data[start : start + step], SEED))
-    return hashes
-
-
-def end_hash(ids: TokenIds) -> bytes:
-    """The hash of a whole sequence: its last chained hash, with the tokens of the block that is not full."""
-    hashes = block_hashes(ids)
-    return _tail_hash(hashes, ids, len(ids))
-
-
-def _tail_hash(hashes: list[bytes], ids: TokenIds, length: int) -> bytes:
-    full = length // BLOCK
-    return xxh3_128_digest(hashes[full] + ids[full * BLOCK : length].tobytes(), SEED)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Sequence:
-    """A call's prompt and output, hashed once: the prompt's hashes are the first of them."""
-
-    tokens: TokenIds
-    hashes: list[bytes]
-
-
-def _sequence(call: CallTokens) -> _Sequence:
-    tokens = np.concatenate([call.prompt_ids, call.output_ids]).astype("<i4", copy=False)
-    return _Sequence(tokens, block_hashes(tokens))
-
-
-def _index_ends(calls: Sequence[CallTokens], sequences: dict[str, _Sequence]) -> _Index:
+def _index_ends(calls: Sequence[CallTokens]) -> _Index:
     index: _Index = {}
     for call in calls:
-        tokens, hashes = sequences[call.call_id].tokens, sequences[call.call_id].hashes
-        length = len(tokens)
-        if length == 0:
+        sequence = call.sequence
+        if len(sequence) == 0:
             continue
-        same_length = index.setdefault(hashes[-1], {}).setdefault(length, {})
-        same_hash = same_length.setdefault(_tail_hash(hashes, tokens, length), [])
-        end = next((end for end in same_hash if np.array_equal(end.tokens, tokens)), None)
+        same_length = index.setdefault(sequence.hashes[-1], {}).setdefault(len(sequence), {})
+        same_hash = same_length.setdefault(sequence.end_hash, [])
+        end = next((end for end in same_hash if end.sequence.data == sequence.data), None)
         if end is None:
-            end = _End(length, tokens)
+            end = _End(sequence)
             same_hash.append(end)
         end.calls.append(call)
     return index
@@ -139,8 +109,8 @@ class _Parent:
     ambiguous: bool
 
 
-def _parent(call: CallTokens, sequence: _Sequence, index: _Index) -> _Parent | None:
-    end = _longest_end(sequence, len(call.prompt_ids), index)
+def _parent(call: CallTokens, index: _Index) -> _Parent | None:
+    end = _longest_end(call.sequence, call.prompt_len, index)
     if end is None:
         return None
     own = [other for other in end.calls if other.session_id == call.session_id]
@@ -150,16 +120,16 @@ def _parent(call: CallTokens, sequence: _Sequence, index: _Index) -> _Parent | N
         best = max(before, key=lambda other: (other.finished_us, other.call_id))
     else:  # clocks differ: the one that finished soonest after
         best = min(choice, key=lambda other: (other.finished_us, other.call_id))
-    return _Parent(best, end.length, len(choice) > 1)
+    return _Parent(best, len(end.sequence), len(choice) > 1)
 
 
-def _longest_end(sequence: _Sequence, prompt_len: int, index: _Index) -> _End | None:
+def _longest_end(sequence: TokenSequence, prompt_len: int, index: _Index) -> _End | None:
     """The longest end that is a proper prefix of the prompt."""
     for full in range(prompt_len // BLOCK, -1, -1):
         by_length = index.get(sequence.hashes[full], {})
         for length in sorted((length for length in by_length if length < prompt_len), reverse=True):
-            for end in by_length[length].get(_tail_hash(sequence.hashes, sequence.tokens, length), ()):
-                if np.array_equal(end.tokens, sequence.tokens[:length]):
+            for end in by_length[length].get(sequence.hash_of(length), ()):
+                if sequence.begins_with(end.sequence):
                     return end
     return None
 
@@ -172,9 +142,9 @@ def _roles(ordered: Sequence[CallTokens], parents: dict[str, _Parent | None]) ->
     roles: dict[str, tuple[CallRole, str | None]] = {}
     for call in ordered:
         parent = parents[call.call_id]
-        key = (call.session_id, xxh3_128_digest(call.prompt_ids.tobytes(), SEED))
-        output = xxh3_128_digest(call.output_ids.tobytes(), SEED)
-        twin = first_prompt.setdefault(key, call.call_id) if len(call.prompt_ids) else call.call_id
+        key = (call.session_id, call.sequence.hash_of(call.prompt_len))
+        output = xxh3_128_digest(call.sequence.data[4 * call.prompt_len :], SEED)
+        twin = first_prompt.setdefault(key, call.call_id) if call.prompt_len else call.call_id
         given = answers.setdefault(key, set())
         if twin != call.call_id:
             roles[call.call_id] = (CallRole.DUPLICATE if output in given else CallRole.RETRY, twin)
@@ -195,7 +165,7 @@ def _places(
 ) -> dict[str, Link]:
     places: dict[str, Link] = {}
     # A parent's prompt is shorter than its child's, so this order meets parents first.
-    for call in sorted(ordered, key=lambda call: len(call.prompt_ids)):
+    for call in sorted(ordered, key=lambda call: call.prompt_len):
         parent = parents[call.call_id]
         above = None if parent is None else places[parent.call.call_id]
         role, twin = roles[call.call_id]

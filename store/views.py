@@ -30,7 +30,7 @@ SECRET_COLUMN = "key_hash"  # of the agents' keys: nothing that a question is ab
 def open_views(config: StoreConfig) -> duckdb.DuckDBPyConnection:
     """A DuckDB connection with all views, over the store as it is now."""
     snapshot = take_snapshot(config, CATALOG_TABLES)
-    placed = Placement(fresh=[], places={}, moved={})
+    placed = Placement(fresh=[], places={}, end_hashes={}, moved={})
     if snapshot.hot:
         placed = place(snapshot.hot, snapshot.paths, snapshot.fileset.relinks)
     connection = duckdb.connect()
@@ -40,7 +40,7 @@ def open_views(config: StoreConfig) -> duckdb.DuckDBPyConnection:
     for table in CATALOG_TABLES:
         _keep(connection, table.name, _catalog_arrow(table, snapshot.tables[table.name]))
         _json_columns(connection, table)
-    _keep(connection, "hot", call_table(placed.fresh, placed.places))
+    _keep(connection, "hot", call_table(placed.fresh, placed.places, placed.end_hashes))
     moved = {**snapshot.fileset.relinks, **placed.moved}
     _keep(connection, "relinks", _relinks_arrow(moved))
     calls = _calls_sql(snapshot.paths_by_schema, any_moved=bool(moved))

@@ -130,9 +130,9 @@ def test_any_order_of_arrival_over_processes_and_compactions_gives_the_same_tree
 
 
 BOUNDARIES = {
-    "before the file is written": "kill_before(compact, 'write_calls')",
+    "before the file is written": "kill_before(parquet_files.CallFileWriter, 'write')",
     "when the file is half written": "kill_inside_write()",
-    "before the file is renamed": "kill_after(compact, 'write_calls')",
+    "before the file is renamed": "kill_after(parquet_files.CallFileWriter, 'finish')",
     "before the catalog knows the file": "kill_before(compact, 'publish_file')",
     "inside the catalog's transaction": "kill_on_commit()",
     "before old segments are deleted": "kill_after(compact, 'publish_file')",
@@ -142,7 +142,7 @@ KILLER = """
 import os, sys
 from pathlib import Path
 import sqlalchemy
-from weir.store import catalog_files, compact, parquet_calls
+from weir.store import catalog_files, compact, parquet_files
 from weir.store.config import StoreConfig
 die = lambda *a, **k: os.kill(os.getpid(), 9)
 def kill_before(module, name):
@@ -151,9 +151,9 @@ def kill_after(module, name):
     real = getattr(module, name)
     setattr(module, name, lambda *a, **k: (real(*a, **k), die()))
 def kill_inside_write():
-    def torn(table, file, **options):
-        file.write(b"PAR1half"); file.flush(); die()
-    parquet_calls.pq.write_table = torn
+    def torn(writer, table):
+        writer._file.write(b"PAR1half"); writer._file.flush(); die()
+    parquet_files.CallFileWriter.write = torn
 def kill_on_commit():
     @sqlalchemy.event.listens_for(sqlalchemy.Engine, "commit")
     def commit(connection):

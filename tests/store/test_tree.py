@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weir.store.records import TokenIds
-from weir.store.tree import BLOCK, CallRole, CallTokens, Link, block_hashes, end_hash, link
+from weir.store.token_sequence import BLOCK, TokenSequence
+from weir.store.tree import CallRole, CallTokens, Link, link
 
 RUN = 100  # tokens for each symbol, so that sequences cross the borders of blocks
 
@@ -18,7 +19,12 @@ def ids(symbols: tuple[int, ...], run: int = RUN) -> TokenIds:
 
 def call(name: str, prompt: TokenIds, output: TokenIds, session: str = "s", at: int = 0, took: int = 5) -> CallTokens:
     return CallTokens(
-        call_id=name, session_id=session, started_us=at, finished_us=at + took, prompt_ids=prompt, output_ids=output
+        call_id=name,
+        session_id=session,
+        started_us=at,
+        finished_us=at + took,
+        sequence=TokenSequence(prompt.tobytes() + output.tobytes()),
+        prompt_len=len(prompt),
     )
 
 
@@ -138,10 +144,22 @@ def test_an_equal_prompt_is_no_parent_and_calls_without_ids_have_no_relatives() 
 
 def test_hashes_are_chained_over_blocks_and_fixed_for_ever() -> None:
     tokens = np.arange(3 * BLOCK + 5, dtype="<i4")
-    hashes = block_hashes(tokens)
-    assert len(hashes) == 4
-    assert block_hashes(tokens[: 2 * BLOCK]) == hashes[:3]
-    assert end_hash(tokens).hex() == "4b8cf0f7f6d32957e024253e1dcedfbb"
+    whole = TokenSequence(tokens.tobytes())
+    assert len(whole.hashes) == 4
+    assert TokenSequence(tokens[: 2 * BLOCK].tobytes()).hashes == whole.hashes[:3]
+    assert whole.end_hash.hex() == "4b8cf0f7f6d32957e024253e1dcedfbb"
     changed = tokens.copy()
     changed[0] = 7
-    assert all(a != b for a, b in zip(block_hashes(changed)[1:], hashes[1:], strict=True))
+    assert all(a != b for a, b in zip(TokenSequence(changed.tobytes()).hashes[1:], whole.hashes[1:], strict=True))
+
+
+@given(st.integers(0, 3 * BLOCK), st.integers(0, 3 * BLOCK), st.booleans())
+def test_hashes_that_are_taken_over_from_a_prefix_are_those_of_the_tokens(shared: int, own: int, differs: bool) -> None:
+    before = np.arange(shared, dtype="<i4")
+    data = np.concatenate([before, np.arange(own, dtype="<i4")])
+    if differs and shared:
+        data[shared // 2] += 1
+    alone, after = TokenSequence(data.tobytes()), TokenSequence(data.tobytes(), TokenSequence(before.tobytes()))
+    assert (after.hashes, after.end_hash) == (alone.hashes, alone.end_hash)
+    assert alone.hash_of(len(alone)) == alone.end_hash
+    assert alone.hash_of(shared) == TokenSequence(data[:shared].tobytes()).end_hash
