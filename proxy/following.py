@@ -40,7 +40,7 @@ class Following:
         self._memory = memory
         self._metrics = metrics
         self._tail = LogTail(store.log_dir, memory.limit_bytes)
-        self._stored = StoredCalls(store.root, catalog)
+        self._stored = StoredCalls(store.folder, catalog)
         self._one = asyncio.Lock()
         self._places: OrderedDict[str, tuple[CallSketch, Place]] = OrderedDict()
 

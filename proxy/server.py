@@ -87,10 +87,10 @@ class Proxy:
         config, store = served.config, served.store
         self.config = config
         self.certified = served.certified
-        self.control_key = control_key(config.control_key, store.root)
+        self.control_key = control_key(config.control_key, store.folder)
         self.catalog = Catalog.open(store)
-        self.peers = Peers(self.catalog, store.root, self.control_key)
-        self.log = LogWriter(store.root, self.peers.writer, store)
+        self.peers = Peers(self.catalog, store.folder, self.control_key)
+        self.log = LogWriter(store.folder, self.peers.writer, store)
         self.metrics = Metrics()
         self.upstream = Upstream(served.upstream_url, config)
         self.gate = Gate(config.gate_limit_s, on_expired=self._wake_engines)

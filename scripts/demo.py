@@ -183,7 +183,7 @@ def cold_start(settings: Settings, options: DemoOptions, say: Say) -> None:
         SftConfig(seed=options.seed),
         data=options.folder / "corpus.jsonl",
         model=settings.model.path,
-        out=version_path(settings.store.root, 0),
+        out=version_path(settings.store.folder, 0),
         renderer=chat_renderer(settings.model.path, settings),
         console=Console(stderr=True),
     )
@@ -204,7 +204,7 @@ def learn(settings: Settings, options: DemoOptions, say: Say) -> list[float]:
     """
     num_groups = settings.trainer.groups_per_round
     rewards: list[float] = []
-    log_path = settings.store.root / "logs" / "agents.log"
+    log_path = settings.store.folder / "logs" / "agents.log"
     with background_agents(options.folder / CONFIG_FILE, options.seed, log_path) as agents:
         trainer = Trainer(
             trainer_config(settings),

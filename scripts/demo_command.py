@@ -75,5 +75,5 @@ def demo(
     if not result.learned:
         raise CommandError(
             "the model did not learn: the reward must rise by 0.25 and held-out correctness double; "
-            f"the store with every call is in {settings.store.root}"
+            f"the store with every call is in {settings.store.folder}"
         )

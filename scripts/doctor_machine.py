@@ -83,7 +83,7 @@ def _sandbox(settings: Settings) -> Finding:
 
 
 def _disk(settings: Settings) -> Iterator[Finding]:
-    root = settings.store.root
+    root = settings.store.folder
     place = next(path for path in (root, *root.absolute().parents) if path.exists())
     free = shutil.disk_usage(place).free
     problem = f"{free / 2**30:.1f} GiB free at {place}" if free < MIN_FREE_BYTES else None
@@ -140,7 +140,7 @@ def _store(settings: Settings) -> Finding:
     from weir.store.status import store_status
 
     store = settings.store
-    if not store.catalog_url and not (store.root / "catalog.sqlite").exists():
+    if not store.catalog_url and not (store.folder / "catalog.sqlite").exists():
         return found(ABOUT, "store", f"none yet in {store.root}; it is made at the first start", required=True)
     try:
         status = store_status(store)

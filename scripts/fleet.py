@@ -20,7 +20,7 @@ def fleet(settings: Settings, config_path: Path | None) -> list[Server]:
 
     Raises `UsageError` when there is no model to serve.
     """
-    logs = settings.store.root / "logs"
+    logs = settings.store.folder / "logs"
     config = ["--config", str(config_path)] if config_path else []
     return [
         *(engines_and_router(settings, config, logs) if settings.engine.count else []),
@@ -52,7 +52,7 @@ def served_model(settings: Settings) -> Path:
 
 def found_model(settings: Settings) -> Path | None:
     """The newest published version, else `[model] path`; None where there is neither."""
-    version = current_version(settings.store.root)
+    version = current_version(settings.store.folder)
     return version.path if version else settings.model.path
 
 

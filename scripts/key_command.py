@@ -55,7 +55,7 @@ def _catalog(root: RootOption, config: ConfigOption) -> Iterator[Catalog]:
     from weir.store.catalog import Catalog
 
     store = load_settings(config).store
-    catalog = Catalog.open(store if root is None else store.model_copy(update={"root": root}))
+    catalog = Catalog.open(store.at(root))
     try:
         yield catalog
     finally:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from weir.scripts.settings import ConfigOption, load_settings, with_flags
+from weir.scripts.settings import ConfigOption, RootOption, load_settings, with_flags
 
 
 def proxy(
@@ -19,7 +19,7 @@ def proxy(
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes that share the port.")] = None,
     level: Annotated[str | None, typer.Option(help="tokens, passthrough, logprobs, text, or auto.")] = None,
-    root: Annotated[Path | None, typer.Option(help="Folder of the store.")] = None,
+    root: RootOption = None,
 ) -> None:
     """Serve agents, and record every call token for token."""
     from weir.proxy.supervisor import run
@@ -31,7 +31,7 @@ def proxy(
     router = settings.router
     run(
         proxy_config,
-        settings.store if root is None else settings.store.model_copy(update={"root": root}),
+        settings.store.at(root),
         model_path=model or (served_model(settings) if proxy_config.level == "tokens" else found_model(settings)),
         model_name=name or settings.model.name,
         upstream_url=upstream or proxy_config.upstream_url or f"http://{router.host}:{router.port}",

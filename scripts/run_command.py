@@ -80,7 +80,7 @@ def control_key(settings: Settings) -> str:
 
     if settings.proxy.control_key is not None:
         return settings.proxy.control_key
-    file = settings.store.root / "control.key"
+    file = settings.store.folder / "control.key"
     try:
         return file.read_text().strip()
     except OSError as error:

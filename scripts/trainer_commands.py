@@ -138,7 +138,7 @@ def versions(root: RootOption = None, config: ConfigOption = None) -> None:
         table.add_column(name, justify="right")
     for name in ("made", "published", "engines", "folder"):
         table.add_column(name, overflow="fold")
-    for version in list_versions(store.root):
+    for version in list_versions(store.folder):
         manifest, row = version.manifest, published.get(version.manifest.version)
         engines = ", ".join((row.engines or []) if row else [])
         numbers = (manifest.version, _number(manifest.parent), _number(manifest.round))

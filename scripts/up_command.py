@@ -37,9 +37,9 @@ def up(
     with running(servers) as processes:
         base = f"http://{settings.proxy.host}:{settings.proxy.port}"
         typer.echo(f"base_url     {base}/v1")
-        typer.echo(f"control      {base}/weir (key: {settings.store.root / 'control.key'})")
+        typer.echo(f"control      {base}/weir (key: {settings.store.folder / 'control.key'})")
         typer.echo(f"kernel-eval  http://{settings.kernel_eval.host}:{settings.kernel_eval.port}")
-        typer.echo(f"logs         {settings.store.root / 'logs'}")
+        typer.echo(f"logs         {settings.store.folder / 'logs'}")
         typer.echo("Stop with Ctrl-C.")
         look_after(stop, servers, processes)
 

@@ -3,7 +3,7 @@
 Invariants: a group is claimed by one round for ever; a round is committed once, with one version; registering,
 finishing, rewarding, evaluating and committing again with the same values changes nothing, and with other values is
 refused. Every method is one transaction, and safe from several threads and processes. Not here: the files and segments
-of the log (catalog_files.py), which lie in the same database.
+of the log (catalog_files.py) and leases (catalog_leases.py), which lie in the same database.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from sqlalchemy.exc import DatabaseError, IntegrityError
 
 from weir.store import catalog_schema as t
 from weir.store.catalog_engine import insert_if_absent, make_engine, now_us, only_one
+from weir.store.catalog_leases import Lease, check_lease
 from weir.store.catalog_rows import (
     NO_BUDGET,
     Budget,
@@ -63,10 +64,10 @@ class Catalog:
     def open(cls, config: StoreConfig) -> Catalog:
         """Open the catalog of a store; its tables are made or brought up to date. Raises StoreUnavailable."""
         try:
-            config.root.mkdir(parents=True, exist_ok=True)
+            config.folder.mkdir(parents=True, exist_ok=True)
             engine = make_engine(config.url)
             with (
-                only_one(config.root / "catalog.lock"),
+                only_one(config.folder / "catalog.lock"),
                 engine.execution_options(weir_write=True).begin() as connection,
             ):
                 migrate(connection)
@@ -191,12 +192,16 @@ class Catalog:
 
     # rounds
 
-    def claim_groups(self, round_id: int, group_ids: Sequence[str], manifest: dict[str, Any]) -> None:
-        """Take groups for a round: all of them, or none and RoundConflict. One round at a time may be open."""
+    def claim_groups(self, round_id: int, group_ids: Sequence[str], manifest: dict[str, Any], lease: Lease) -> None:
+        """Take groups for a round: all of them, or none and RoundConflict. One round at a time may be open.
+
+        Raises LeaseLost, as `commit_round` does, when another process has taken the lease of rounds.
+        """
         rows = [{"group_id": group_id, "round_id": round_id, "position": i} for i, group_id in enumerate(group_ids)]
         new = {"round_id": round_id, "state": "claimed", "manifest": manifest, "claimed_us": now_us()}
         try:
             with self._writers.begin() as connection:
+                check_lease(connection, lease)
                 connection.execute(t.rounds.insert().values(new))
                 if rows:
                     connection.execute(t.round_groups.insert(), rows)
@@ -206,9 +211,10 @@ class Catalog:
                 f"or a group is unknown or taken ({error.orig}); finish the open round, or ask for ready groups again"
             ) from error
 
-    def commit_round(self, round_id: int, weight_version: int, metrics: dict[str, Any]) -> None:
+    def commit_round(self, round_id: int, weight_version: int, metrics: dict[str, Any], lease: Lease) -> None:
         """Close a round with the version that it made. Again with the same version: only the metrics are renewed."""
         with self._writers.begin() as connection:
+            check_lease(connection, lease)
             found = connection.execute(sa.select(t.rounds).where(t.rounds.c.round_id == round_id)).first()
             if found is None:
                 raise RoundConflict(f"cannot commit round {round_id}: no such round was claimed")

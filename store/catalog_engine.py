@@ -43,6 +43,13 @@ def now_us() -> int:
     return time.time_ns() // 1000
 
 
+def database_now_us(connection: sa.Connection) -> int:
+    """The time in unix microseconds by the one clock that all users of a catalog share."""
+    if connection.dialect.name != "postgresql":
+        return now_us()
+    return int(connection.scalar(sa.text("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")) or 0)
+
+
 def insert_if_absent(connection: sa.Connection, table: sa.Table, row: dict[str, Any]) -> sa.Insert:
     if connection.dialect.name == "postgresql":
         return postgresql_insert(table).values(row).on_conflict_do_nothing()

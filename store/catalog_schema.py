@@ -178,6 +178,15 @@ round_groups = Table(
     Column("position", Integer, nullable=False),
 )
 
+leases = Table(
+    "leases",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("holder", String, nullable=False),
+    Column("token", BigInteger, nullable=False),  # grows each time the lease is taken
+    Column("expires_us", BigInteger, nullable=False),
+)
+
 versions = Table(
     "versions",
     metadata,

@@ -61,7 +61,7 @@ def compact(config: StoreConfig, seal_open: bool = False, disk: Disk = SYSTEM_DI
     report = CompactReport(segments=0, calls=0, bytes_in=0, bytes_out=0)
     catalog = Catalog.open(config)
     try:
-        with _only_compactor(config.root):
+        with _only_compactor(config.folder):
             _seal_left_open(config.log_dir, disk)
             if seal_open:
                 _ask_to_seal(config.log_dir)
@@ -176,7 +176,7 @@ def _uncollected() -> Iterator[None]:
 
 def _placements(config: StoreConfig, records: Sequence[CallRecord], known: FileSet) -> Iterator[Placement]:
     """The records in the order of their groups, placed a few whole groups at a time."""
-    paths = [config.root / file.path for file in known.files]
+    paths = [config.folder / file.path for file in known.files]
     chunk: list[CallRecord] = []
     for _, members in itertools.groupby(sorted(records, key=_group), _group):
         chunk.extend(members)
@@ -238,7 +238,7 @@ def _write_file(
         num_bytes = writer.finish()
     written.file = FileRow(
         file_id=file_id,
-        path=str(path.relative_to(config.root)),
+        path=str(path.relative_to(config.folder)),
         schema_version=SCHEMA_VERSION,
         num_calls=written.num_calls,
         num_bytes=num_bytes,

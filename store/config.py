@@ -38,17 +38,28 @@ class StoreConfig(BaseModel):
     query_timeout_s: float = Field(default=300.0, gt=0, description="A question in SQL is stopped after so long.")
     query_memory_mb: int = Field(default=4096, ge=16, description="Memory that a connection for SQL may use.")
 
+    def at(self, root: str | None) -> StoreConfig:
+        """These settings for the store at another root; none: at their own."""
+        return (
+            self if root is None else StoreConfig.model_validate(self.model_dump(exclude_unset=True) | {"root": root})
+        )
+
+    @property
+    def folder(self) -> Path:
+        """What the store has on this machine."""
+        return self.root
+
     @property
     def log_dir(self) -> Path:
         """Where each writer has a folder of segments."""
-        return self.root / "log"
+        return self.folder / "log"
 
     @property
     def data_dir(self) -> Path:
         """Where compacted calls lie as Parquet."""
-        return self.root / "data"
+        return self.folder / "data"
 
     @property
     def url(self) -> str:
         """The catalog's URL, with the default filled in."""
-        return self.catalog_url or f"sqlite:///{self.root.absolute() / 'catalog.sqlite'}"
+        return self.catalog_url or f"sqlite:///{self.folder.absolute() / 'catalog.sqlite'}"

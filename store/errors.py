@@ -15,6 +15,8 @@ StoreError
 ├── KeyConflict        an access key of that name is there already
 ├── KeyUnknown         there is no access key of that name
 ├── RoundConflict      the groups, or the round, belong to another claim
+├── LeaseHeld          another process holds the lease
+├── LeaseLost          another process took the lease meanwhile: nothing is committed under the old one
 ├── VersionConflict    the weight version is there already, and is different
 ├── VersionUnknown     a weight version that is not there, or that is not an integer
 ├── QueryRefused       a query that is wrong, or that is not a question
@@ -98,6 +100,14 @@ class KeyUnknown(StoreError):
 
 class RoundConflict(StoreError):
     """A group is consumed once, a round is claimed once and committed with one version."""
+
+
+class LeaseHeld(StoreError):
+    """One process at a time holds a lease."""
+
+
+class LeaseLost(StoreError):
+    """The lease was not renewed in time and another process has it now."""
 
 
 class VersionConflict(StoreError):

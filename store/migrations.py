@@ -210,8 +210,19 @@ def _call_ends(op: Operations) -> None:
     op.create_index("ix_call_ends_digest", "call_ends", ["digest"])
 
 
+def _leases(op: Operations) -> None:
+    op.create_table(
+        "leases",
+        sa.Column("name", sa.String, primary_key=True),
+        sa.Column("holder", sa.String, nullable=False),
+        sa.Column("token", sa.BigInteger, nullable=False),
+        sa.Column("expires_us", sa.BigInteger, nullable=False),
+    )
+
+
 REVISIONS = (
     Revision("0001_first", _first),
     Revision("0002_limits", _limits),
     Revision("0003_call_ends", _call_ends),
+    Revision("0004_leases", _leases),
 )

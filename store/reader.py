@@ -54,7 +54,7 @@ def connect(store: Path | str | StoreConfig) -> duckdb.DuckDBPyConnection:
     """A DuckDB connection with the views of docs/sql.md, over the store as it is now. It can change nothing in it."""
     from weir.store.views import open_views
 
-    return open_views(store if isinstance(store, StoreConfig) else StoreConfig(root=Path(store)))
+    return open_views(store if isinstance(store, StoreConfig) else StoreConfig().at(str(store)))
 
 
 def load_calls(config: StoreConfig, session_ids: Sequence[str]) -> dict[str, list[StoredCall]]:

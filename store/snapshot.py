@@ -68,7 +68,7 @@ def take_snapshot(config: StoreConfig, tables: Sequence[sa.Table] = ()) -> Snaps
                 hot = read_records(segment for segment in segments if segment.segment_id not in fileset.compacted)
             except FileNotFoundError:
                 continue
-            return Snapshot(root=config.root, fileset=fileset, hot=hot, tables=rows)
+            return Snapshot(root=config.folder, fileset=fileset, hot=hot, tables=rows)
     finally:
         catalog.close()
     raise StoreUnavailable(

@@ -3,15 +3,18 @@
 Invariant: what a round's weights depend on is in its manifest: parent version, seed, settings, groups, and the very
 calls of each session. The manifest is written in the transaction that takes the groups, and copied to
 `<root>/rounds/<8 digits>/manifest.json` for readers; a round that was claimed is continued from it, never claimed
-anew. One round runs at a time over one store: the kernel gives the lock back when its holder dies.
+anew. One round runs at a time over one store: a lease in the catalog says whose turn it is, and what is claimed or
+committed under a lease that was lost is refused. On one machine the kernel gives the turn on when its holder dies; on
+another, the lease must run out first.
 """
 
 from __future__ import annotations
 
 import fcntl
+import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,9 @@ import msgspec
 
 from weir.kernel_eval.client import KernelTask
 from weir.store.catalog import Catalog
+from weir.store.catalog_leases import ROUNDS, Lease, held_lease
 from weir.store.config import StoreConfig
+from weir.store.errors import LeaseHeld
 from weir.store.reader import StoredCall, load_calls
 from weir.trainer.config import TrainerConfig, config_hash
 from weir.trainer.errors import RoundBusy, RoundError
@@ -28,6 +33,7 @@ from weir.trainer.stored_rewards import StoredRewards, joined_rewards
 from weir.trainer.versions import MANIFEST, list_versions, write_aside
 
 SCHEMA = 1
+LEASE_POLL_S = 1.0
 
 
 class ClaimedGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +82,22 @@ def round_lock(root: Path, *, wait: bool) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def round_turn(catalog: Catalog, store: StoreConfig, *, wait: bool, lease_s: float) -> Iterator[Lease]:
+    """Have the turn to run a round: the lock of this machine, and the lease among all. Raises `RoundBusy`."""
+    holder = f"{socket.gethostname()}:{store.folder.absolute()}"  # who has the lock knows that no other works under it
+    with round_lock(store.folder, wait=wait), ExitStack() as turn:
+        while True:
+            try:
+                lease = turn.enter_context(held_lease(catalog, ROUNDS, holder, lease_s))
+                break
+            except LeaseHeld as error:
+                if not wait:
+                    raise RoundBusy(f"a round is running on another machine; nothing done: {error}") from error
+                time.sleep(LEASE_POLL_S)
+        yield lease
+
+
 def continue_round(catalog: Catalog, root: Path) -> ClaimedRound | None:
     """The round that was claimed and not committed, if there is one."""
     row = catalog.open_round()
@@ -96,7 +118,7 @@ def plan_round(
     if len(choice.groups) < config.min_groups:
         return None
     pinned = config.pinned()
-    versions = [row.version for row in catalog.versions()] + [v.manifest.version for v in list_versions(store.root)]
+    versions = [row.version for row in catalog.versions()] + [v.manifest.version for v in list_versions(store.folder)]
     return ClaimedRound(
         round=max((row.round_id for row in catalog.rounds()), default=0) + 1,
         version=max([*versions, parent]) + 1,
@@ -112,9 +134,9 @@ def plan_round(
     )
 
 
-def claim(catalog: Catalog, root: Path, planned: ClaimedRound) -> None:
+def claim(catalog: Catalog, root: Path, planned: ClaimedRound, lease: Lease) -> None:
     """Take the groups for the round: from here on they belong to it, whatever happens."""
-    catalog.claim_groups(planned.round, planned.group_ids, msgspec.to_builtins(planned))
+    catalog.claim_groups(planned.round, planned.group_ids, msgspec.to_builtins(planned), lease)
     _write_copy(root, planned)
 
 

@@ -40,6 +40,7 @@ _NOT_PINNED = frozenset(
         "groups_where",
         "tensorboard",
         "loop_poll_s",
+        "lease_s",
     }
 )
 
@@ -128,6 +129,11 @@ class TrainerConfig(AlgorithmConfig):
     publish_timeout_s: float = Field(default=300.0, gt=0, description="Limit for one engine to load a version.")
     keep_versions: int = Field(default=4, ge=2, description="Version folders kept; older ones go after a publish.")
     tensorboard: bool = Field(default=True, description="Write TensorBoard events under the store's root.")
+    lease_s: float = Field(
+        default=60.0,
+        gt=0,
+        description="How long another machine waits for a trainer that went silent before it goes on with its round.",
+    )
     loop_poll_s: float = Field(default=2.0, gt=0, description="Pause of `weir round --loop` when no group is ready.")
 
     @property

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from weir.store.catalog import Catalog
+from weir.store.catalog_leases import Lease, renew_lease
 from weir.store.config import StoreConfig
-from weir.trainer.claims import ClaimedRound, claim, continue_round, plan_round, round_lock
+from weir.trainer.claims import ClaimedRound, claim, continue_round, plan_round, round_turn
 from weir.trainer.config import TrainerConfig
 from weir.trainer.hooks import check_imports
 from weir.trainer.metrics import METRICS_FILE, Metrics, is_reported, print_table, step_metrics, write_metrics
@@ -81,34 +82,34 @@ class Trainer:
     def run_round(self, *, wait: bool = False) -> RoundReport | None:
         """Finish what an earlier process left, then train one round; None when no group is ready.
 
-        Raises `RoundBusy` when another process trains over this store and `wait` is false, `JudgeUnavailable` when
-        kernel evaluation is away, `PublishFailed` when no engine took the version; calling again continues where it
-        stopped.
+        Raises `RoundBusy` when another process trains over this store and `wait` is false, `LeaseLost` when another one
+        went on with the round because this one stood still, `JudgeUnavailable` when kernel evaluation is away,
+        `PublishFailed` when no engine took the version; calling again continues where it stopped.
         """
-        with round_lock(self.store.root, wait=wait):
-            self._finish_interrupted()
-            claimed = continue_round(self.catalog, self.store.root) or self._claim()
-            return None if claimed is None else self._run(claimed)
+        with round_turn(self.catalog, self.store, wait=wait, lease_s=self.config.lease_s) as lease:
+            self._finish_interrupted(lease)
+            claimed = continue_round(self.catalog, self.store.folder) or self._claim(lease)
+            return None if claimed is None else self._run(claimed, lease)
 
     def plan(self) -> ClaimedRound | None:
         """What `run_round` would work on; nothing is changed."""
         row = self.catalog.open_round()
         if row is not None:
-            return continue_round(self.catalog, self.store.root)
+            return continue_round(self.catalog, self.store.folder)
         parent, path = self._parent()
         return plan_round(self.catalog, self.store, self.config, parent=parent, parent_path=path)
 
-    def _claim(self) -> ClaimedRound | None:
+    def _claim(self, lease: Lease) -> ClaimedRound | None:
         parent, path = self._parent()
         planned = plan_round(self.catalog, self.store, self.config, parent=parent, parent_path=path)
         if planned is not None:
             check_imports(self.config)
             if (path / MANIFEST).exists():
                 self._enter(path, read_manifest(path))
-            claim(self.catalog, self.store.root, planned)
+            claim(self.catalog, self.store.folder, planned, lease)
         return planned
 
-    def _run(self, claimed: ClaimedRound) -> RoundReport:
+    def _run(self, claimed: ClaimedRound, lease: Lease) -> RoundReport:
         config = self.config.continuing(claimed.config)
         seconds: dict[str, float] = {}
         self.on_step("claimed")
@@ -117,8 +118,8 @@ class Trainer:
         with self._timed("train", seconds):
             metrics = self._train(claimed, data, config)
         with self._timed("checkpoint", seconds):
-            version = self._checkpoint(claimed, config, metrics | {"seconds": dict(seconds)})
-        return self._finish(version, seconds)
+            version = self._checkpoint(claimed, config, metrics | {"seconds": dict(seconds)}, lease)
+        return self._finish(version, seconds, lease)
 
     def _train(self, claimed: ClaimedRound, data: RoundData, config: TrainerConfig) -> Metrics:
         learner = self._learner_at(Path(claimed.parent_path), config)
@@ -129,16 +130,17 @@ class Trainer:
         tokens_per_s = data.metrics["tokens"] / trained_s
         return data.metrics | step_metrics(steps) | {"tokens_per_s": tokens_per_s}
 
-    def _checkpoint(self, claimed: ClaimedRound, config: TrainerConfig, metrics: Metrics) -> Version:
+    def _checkpoint(self, claimed: ClaimedRound, config: TrainerConfig, metrics: Metrics, lease: Lease) -> Version:
         learner = self._learner_at(Path(claimed.parent_path), config)
 
         def write_files(folder: Path) -> None:
             learner.save(folder)
             (folder / METRICS_FILE).write_text(json.dumps(metrics, sort_keys=True))
+            renew_lease(self.catalog, lease, self.config.lease_s)  # or nothing appears
             self.on_step("files_written")
 
         version = write_version(
-            version_path(self.store.root, claimed.version),
+            version_path(self.store.folder, claimed.version),
             write_files,
             version=claimed.version,
             parent=claimed.parent,
@@ -151,44 +153,43 @@ class Trainer:
         self.on_step("checkpointed")
         return version
 
-    def _finish_interrupted(self) -> None:
+    def _finish_interrupted(self, lease: Lease) -> None:
         """A version folder of a round is there: everything after its rename is done again, as far as it is missing."""
-        version = current_version(self.store.root)
+        version = current_version(self.store.folder)
         if version is None or version.manifest.round is None:
             return
         published = {row.version for row in self.catalog.versions() if row.published_us is not None}
         unpublished = bool(self.config.engine_urls) and version.manifest.version not in published
-        if unpublished or not is_reported(self.store.root, version.manifest.round):
+        if unpublished or not is_reported(self.store.folder, version.manifest.round):
             self.console.print(f"round {version.manifest.round}: finishing version {version.manifest.version}")
-            self._finish(version, {})
+            self._finish(version, {}, lease)
 
-    def _finish(self, version: Version, seconds: dict[str, float]) -> RoundReport:
+    def _finish(self, version: Version, seconds: dict[str, float], lease: Lease) -> RoundReport:
         """Everything after the rename: repeatable, and the same each time."""
         metrics = json.loads((version.path / METRICS_FILE).read_bytes())
-        self._commit(version, metrics)
+        self._commit(version, metrics, lease)
         try:
             with self._timed("publish", seconds):
                 report = self.publish(version.path)
         finally:
             metrics["seconds"] |= seconds
-            self.catalog.commit_round(
-                metrics["round"], metrics["version"], metrics
-            )  # with the times of what came after
-            write_metrics(self.store.root, metrics, tensorboard=self.config.tensorboard)
+            # Again, with the times of what came after.
+            self.catalog.commit_round(metrics["round"], metrics["version"], metrics, lease)
+            write_metrics(self.store.folder, metrics, tensorboard=self.config.tensorboard)
             print_table(self.console, metrics)
-        prune(self.store.root, self.config.keep_versions)
+        prune(self.store.folder, self.config.keep_versions)
         return RoundReport(
             round=metrics["round"], version=metrics["version"], path=version.path, metrics=metrics, published=report
         )
 
-    def _commit(self, version: Version, metrics: Metrics) -> None:
+    def _commit(self, version: Version, metrics: Metrics, lease: Lease) -> None:
         manifest = version.manifest
         assert manifest.round is not None
-        set_current(self.store.root, manifest.version)
+        set_current(self.store.folder, manifest.version)
         self.on_step("current")
         self._enter(version.path, manifest)
         self.on_step("version_added")
-        self.catalog.commit_round(manifest.round, manifest.version, metrics)
+        self.catalog.commit_round(manifest.round, manifest.version, metrics, lease)
         self.on_step("committed")
 
     def publish(self, folder: Path) -> PublishReport:
@@ -219,7 +220,7 @@ class Trainer:
 
     def _parent(self) -> tuple[int, Path]:
         """The newest version, or the first weights with the version that their folder names."""
-        version = current_version(self.store.root)
+        version = current_version(self.store.folder)
         if version is not None:
             return version.manifest.version, version.path
         first = read_manifest(self.model_path).version if (self.model_path / MANIFEST).exists() else 0
@@ -245,7 +246,7 @@ class Trainer:
 
 def control_key(config: TrainerConfig, store: StoreConfig) -> str | None:
     """The key of the proxies' control routes: from the settings, else the file that a proxy made beside the store."""
-    file = store.root / "control.key"
+    file = store.folder / "control.key"
     if config.control_key is not None or not file.exists():
         return config.control_key
     return file.read_text().strip()

@@ -31,6 +31,13 @@ def config(tmp_path: Path) -> StoreConfig:
     return StoreConfig(root=tmp_path / "store", segment_bytes=2**16, segment_grace_s=0)
 
 
+@pytest.fixture(params=["sqlite", "postgresql"])
+def either_catalog(request: pytest.FixtureRequest, tmp_path: Path) -> StoreConfig:
+    """Settings of an empty store, with a catalog of each kind in turn."""
+    url = request.getfixturevalue("postgres_url") if request.param == "postgresql" else None
+    return StoreConfig(root=tmp_path / "store", catalog_url=url)
+
+
 @pytest.fixture
 def make_call() -> MakeCall:
     """Builds a record from its name, prompt ids and output ids; everything else has a value that follows from them."""

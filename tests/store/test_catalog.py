@@ -16,6 +16,7 @@ from alembic.migration import MigrationContext
 
 from weir.store import catalog_schema as t
 from weir.store.catalog import Catalog, RewardRow
+from weir.store.catalog_leases import ROUNDS, Lease, take_lease
 from weir.store.catalog_ready import PAGE, ready_groups
 from weir.store.catalog_rows import EvaluationRow, GroupRow
 from weir.store.catalog_schema import metadata
@@ -34,11 +35,14 @@ from weir.store.errors import (
 FORK = multiprocessing.get_context("fork")
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def config(request: pytest.FixtureRequest, tmp_path: Path) -> StoreConfig:
-    """Settings of an empty store, with a catalog of each kind."""
-    url = request.getfixturevalue("postgres_url") if request.param == "postgresql" else None
-    return StoreConfig(root=tmp_path / "store", catalog_url=url)
+@pytest.fixture
+def config(either_catalog: StoreConfig) -> StoreConfig:
+    return either_catalog
+
+
+@pytest.fixture
+def lease(catalog: Catalog) -> Lease:
+    return take_lease(catalog, ROUNDS, "test", 60)
 
 
 @pytest.fixture
@@ -169,7 +173,9 @@ def age_sessions(catalog: Catalog, seconds: float) -> None:
         connection.execute(t.sessions.update().values(moved))
 
 
-def test_a_group_is_ready_when_all_its_sessions_are_finished_and_until_a_round_claims_it(catalog: Catalog) -> None:
+def test_a_group_is_ready_when_all_its_sessions_are_finished_and_until_a_round_claims_it(
+    catalog: Catalog, lease: Lease
+) -> None:
     finished_group(catalog, "g1", task={"family": "rows"})
     finished_group(catalog, "g2", task={"family": "binary"})
     register(catalog, "g3-0", "g3", group_size=1)
@@ -177,7 +183,7 @@ def test_a_group_is_ready_when_all_its_sessions_are_finished_and_until_a_round_c
         ("g1", ["g1-0", "g1-1"]),
         ("g2", ["g2-0", "g2-1"]),
     ]
-    catalog.claim_groups(1, ["g2"], {"seed": 3})
+    catalog.claim_groups(1, ["g2"], {"seed": 3}, lease)
     assert [g.group_id for g in ready(catalog)] == ["g1"]
 
 
@@ -210,55 +216,57 @@ def test_ready_groups_beyond_a_page_come_in_order(catalog: Catalog) -> None:
     assert [g.group_id for g in ready(catalog)] == names
 
 
-def test_a_round_is_claimed_once_and_committed_once(catalog: Catalog) -> None:
+def test_a_round_is_claimed_once_and_committed_once(catalog: Catalog, lease: Lease) -> None:
     for name in ("b", "a", "c"):
         finished_group(catalog, name)
-    catalog.claim_groups(1, ["b", "a"], {"seed": 3})
+    catalog.claim_groups(1, ["b", "a"], {"seed": 3}, lease)
     claimed = catalog.open_round()
     assert claimed is not None
     assert (claimed.round_id, claimed.group_ids, claimed.manifest) == (1, ["b", "a"], {"seed": 3})
     with pytest.raises(RoundConflict):
-        catalog.claim_groups(1, ["b", "a"], {"seed": 3})
+        catalog.claim_groups(1, ["b", "a"], {"seed": 3}, lease)
     with pytest.raises(RoundConflict):
-        catalog.claim_groups(2, ["c"], {})  # one open round at a time
-    catalog.commit_round(1, 7, {"loss": 0.5})
+        catalog.claim_groups(2, ["c"], {}, lease)  # one open round at a time
+    catalog.commit_round(1, 7, {"loss": 0.5}, lease)
     (done,) = catalog.rounds()
     assert (done.weight_version, done.metrics, catalog.open_round()) == (7, {"loss": 0.5}, None)
-    catalog.commit_round(1, 7, {"loss": 0.5, "seconds": 2.0})
+    catalog.commit_round(1, 7, {"loss": 0.5, "seconds": 2.0}, lease)
     assert catalog.rounds() == [replace(done, metrics={"loss": 0.5, "seconds": 2.0})], "told again: the metrics only"
     with pytest.raises(RoundConflict, match="version 7"):
-        catalog.commit_round(1, 8, {})
+        catalog.commit_round(1, 8, {}, lease)
     with pytest.raises(RoundConflict, match="round 9"):
-        catalog.commit_round(9, 8, {})
+        catalog.commit_round(9, 8, {}, lease)
 
 
-def test_a_claim_takes_all_its_groups_or_none(catalog: Catalog) -> None:
+def test_a_claim_takes_all_its_groups_or_none(catalog: Catalog, lease: Lease) -> None:
     finished_group(catalog, "a")
     finished_group(catalog, "b")
-    catalog.claim_groups(1, ["a"], {})
-    catalog.commit_round(1, 1, {})
+    catalog.claim_groups(1, ["a"], {}, lease)
+    catalog.commit_round(1, 1, {}, lease)
     with pytest.raises(RoundConflict):
-        catalog.claim_groups(2, ["b", "a"], {})
+        catalog.claim_groups(2, ["b", "a"], {}, lease)
     assert [g.group_id for g in ready(catalog)] == ["b"]
     assert catalog.open_round() is None
 
 
-def claim(config: StoreConfig, round_id: int, start: Any, results: Any) -> None:
+def claim(config: StoreConfig, lease: Lease, round_id: int, start: Any, results: Any) -> None:
     catalog = Catalog.open(config)
     start.wait()
     try:
-        catalog.claim_groups(round_id, ["a", "b"], {"by": round_id})
+        catalog.claim_groups(round_id, ["a", "b"], {"by": round_id}, lease)
     except RoundConflict:
         results.put(None)
     else:
         results.put(round_id)
 
 
-def test_of_processes_that_claim_the_same_groups_at_once_one_wins(catalog: Catalog, config: StoreConfig) -> None:
+def test_of_processes_that_claim_the_same_groups_at_once_one_wins(
+    catalog: Catalog, config: StoreConfig, lease: Lease
+) -> None:
     finished_group(catalog, "a")
     finished_group(catalog, "b")
     start, results = FORK.Barrier(3), FORK.Queue()
-    processes = [FORK.Process(target=claim, args=(config, i, start, results)) for i in (1, 2, 3)]
+    processes = [FORK.Process(target=claim, args=(config, lease, i, start, results)) for i in (1, 2, 3)]
     for process in processes:
         process.start()
     winners = [winner for winner in (results.get(timeout=30) for _ in processes) if winner is not None]

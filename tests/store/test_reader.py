@@ -11,6 +11,7 @@ import duckdb
 import pytest
 
 from weir.store.catalog import Catalog
+from weir.store.catalog_leases import ROUNDS, take_lease
 from weir.store.catalog_rows import EvaluationRow
 from weir.store.compact import compact
 from weir.store.config import StoreConfig
@@ -55,8 +56,9 @@ def register(config: StoreConfig) -> None:
     for call, session, reward in (("s0", "s", 0.1), ("s2", "s", 1.0), ("t0", "t", 0.3)):
         catalog.add_evaluations([evaluation(call, session, reward)])
     catalog.add_reward("t", call_id=None, name="human", value=0.7, source="me", idempotency_key="1")
-    catalog.claim_groups(4, ["g"], {"seed": 0})
-    catalog.commit_round(4, 2, {"loss": 0.25})
+    lease = take_lease(catalog, ROUNDS, "test", 60)
+    catalog.claim_groups(4, ["g"], {"seed": 0}, lease)
+    catalog.commit_round(4, 2, {"loss": 0.25}, lease)
     catalog.add_version(2, path="versions/2", parent=1, round_id=4, manifest_sha256="aa")
     catalog.close()
 

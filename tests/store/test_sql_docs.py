@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from weir.store.catalog import Catalog
+from weir.store.catalog_leases import ROUNDS, take_lease
 from weir.store.catalog_rows import EvaluationRow
 from weir.store.compact import compact
 from weir.store.config import StoreConfig
@@ -44,8 +45,9 @@ def sample(config: StoreConfig, record: Any, make_call: Any) -> StoreConfig:
             created_us=1,
         )
         catalog.add_evaluations([row])
-    catalog.claim_groups(1, ["g"], {})
-    catalog.commit_round(1, 3, {"loss": 0.5})
+    lease = take_lease(catalog, ROUNDS, "test", 60)
+    catalog.claim_groups(1, ["g"], {}, lease)
+    catalog.commit_round(1, 3, {"loss": 0.5}, lease)
     catalog.add_version(3, path="versions/3", parent=None, round_id=1, manifest_sha256="aa")
     catalog.close()
     first = [make_call("a", [1], [2, 3], session_id="g0", at=1, versions=[(1, "1"), (1, "2")], held_us=9000)]
