@@ -51,6 +51,22 @@ def rloo(returns: Sequence[float], baseline: Sequence[float]) -> list[float]:
     return [n / (n - 1) * (value - mean) for value in returns]
 
 
+def turn_rloo(group: Group, returns: Mapping[str, float]) -> dict[str, float] | None:
+    """Turn-level RLOO (Dr.Kernel, arXiv 2602.05885): each return less the mean of the others at the same turn.
+
+    A turn that one session alone reached has nothing to be compared with: its advantage is zero.
+    """
+    turns: dict[int, list[str]] = {}
+    for item in group.items:
+        turns.setdefault(item.turn, []).append(item.call_id)
+    values = {turn: [returns[call_id] for call_id in call_ids] for turn, call_ids in turns.items()}
+    if not any(has_spread(of_turn) for of_turn in values.values()):
+        return None
+    compared = {turn: rloo(of_turn, of_turn) for turn, of_turn in values.items()}
+    pairs = (zip(turns[turn], compared[turn], strict=True) for turn in turns)
+    return {call_id: value for turn in pairs for call_id, value in turn}
+
+
 ADVANTAGES: dict[str, Advantage] = {"grpo": grpo, "dr_grpo": dr_grpo, "rloo": rloo}
 
 
@@ -69,6 +85,8 @@ def credited_returns(group: Group, *, credit: str, gamma: float) -> tuple[dict[s
 def group_advantages(group: Group, *, credit: str, advantage: str, gamma: float) -> dict[str, float] | None:
     """The advantage of each call of a group, by the named credit and advantage; None where the group has no signal."""
     returns, baseline = credited_returns(group, credit=credit, gamma=gamma)
+    if advantage == "turn_rloo":
+        return turn_rloo(group, returns)
     if not has_spread(baseline):
         return None
     values = ADVANTAGES[advantage](list(returns.values()), baseline)

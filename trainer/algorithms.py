@@ -52,10 +52,11 @@ class AlgorithmConfig(BaseModel):
         default="dapo",
         description="Sets the advantage, the policy loss, its bounds and its mean, where they are unset.",
     )
-    advantage: Literal["grpo", "dr_grpo", "rloo", "reinforce_plus_plus"] = Field(
+    advantage: Literal["grpo", "dr_grpo", "rloo", "turn_rloo", "reinforce_plus_plus"] = Field(
         default="grpo",
         description="How returns become advantages. grpo: less the group's mean, over its deviation; dr_grpo: less the "
-        "mean; rloo: less the mean of the others; reinforce_plus_plus: whitened over all tokens of the round.",
+        "mean; rloo: less the mean of the others; turn_rloo: the same among the calls of the same turn; "
+        "reinforce_plus_plus: whitened over all tokens of the round.",
     )
     policy_loss: Literal["clipped", "gspo", "cispo", "reinforce", "sapo", "gmpo"] = Field(
         default="clipped", description="The policy loss."

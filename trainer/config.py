@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from weir.trainer.algorithms import AlgorithmConfig
 from weir.trainer.reward_terms import KERNEL_EVAL, WHERE, RewardTerm, check_names
@@ -99,6 +99,16 @@ class TrainerConfig(AlgorithmConfig):
         description="turn: a call's return is the discounted sum of its own and later rewards of its session; "
         "trajectory: a branch's last reward counts for all its calls.",
     )
+    branches: Literal["all", "last", "longest"] = Field(
+        default="all",
+        description="Which branches of a session are judged and trained on. last: the one whose last call started "
+        "last; longest: the one with the most sampled tokens.",
+    )
+    keep_without_spread: bool = Field(
+        default=False,
+        description="Train on groups whose returns are all alike, with advantage 0: they count in the step's mean, "
+        "entropy and divergence.",
+    )
     gamma: float = Field(default=0.4, ge=0, le=1, description="Discount from one turn to the next (credit = turn).")
     optimizer_steps: int = Field(default=1, ge=1, description="Optimiser steps that a round's samples are split into.")
     lr: float = Field(default=4e-4, gt=0, description="AdamW's learning rate, constant.")
@@ -135,6 +145,12 @@ class TrainerConfig(AlgorithmConfig):
         description="How long another machine waits for a trainer that went silent before it goes on with its round.",
     )
     loop_poll_s: float = Field(default=2.0, gt=0, description="Pause of `weir round --loop` when no group is ready.")
+
+    @model_validator(mode="after")
+    def _credit_makes_sense(self) -> Self:
+        if self.advantage == "turn_rloo" and self.credit != "turn":
+            raise ValueError("advantage = turn_rloo compares turns with each other: set credit = turn")
+        return self
 
     @property
     def reward_terms(self) -> dict[str, RewardTerm]:

@@ -27,6 +27,7 @@ class GroupItem:
     session_id: str
     call_id: str
     parent_call: str | None
+    turn: int  # its place among the session's answers, from 0
     reward: float  # what is trained on
     raw_reward: float  # the weighted sum of the rewards as they were given
     rewards: Mapping[str, float]  # by name, as they were given

@@ -6,7 +6,8 @@ talks to anybody. Every claimed call is either a sample or counted under one rea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -16,6 +17,7 @@ from weir.store.config import StoreConfig
 from weir.store.reader import StoredCall
 from weir.trainer.advantages import credited_returns, group_advantages, whitened
 from weir.trainer.answers import Answer
+from weir.trainer.branches import on_kept_branches
 from weir.trainer.claims import ClaimedRound, pinned_calls
 from weir.trainer.config import TrainerConfig
 from weir.trainer.hooks import Group, GroupItem, HookedGroups, apply_hooks, load_hooks
@@ -53,13 +55,16 @@ def prepare(
 ) -> RoundData:
     """Judge a round's calls and make its samples. Raises `JudgeUnavailable`."""
     calls = pinned_calls(store, claimed)
-    judged = _judge(claimed, calls, catalog, config, console)
+    kept = {group_id: _on_kept_branches(of_group, config.branches) for group_id, of_group in calls.items()}
+    judged = _judge(claimed, kept, catalog, config, console)
     on_step("judged")
-    groups = judged_groups(claimed, calls, judged, config)
+    groups = judged_groups(claimed, kept, judged, config)
     hooked = apply_hooks(groups, load_hooks(config.hooks))
     every_call = [call for group_calls in calls.values() for call in group_calls]
     weighed = weigh(hooked, config, {call.call_id: len(call.output_ids) for call in every_call})
-    reasons = weighed.reasons | judged.without
+    trained = {call.call_id for of_group in kept.values() for call in of_group}
+    others = [call.call_id for call in every_call if call.call_id not in trained]
+    reasons = weighed.reasons | judged.without | dict.fromkeys(others, Skip.OTHER_BRANCH)
     samples, skipped = make_samples(every_call, weighed.advantages, reasons, claimed.parent, config.max_staleness)
     metrics = {
         "round": claimed.round,
@@ -81,6 +86,15 @@ def prepare(
         **sample_metrics(samples, skipped, claimed.parent),
     }
     return RoundData(samples=samples, metrics=metrics)
+
+
+def _on_kept_branches(calls: Sequence[StoredCall], policy: str) -> list[StoredCall]:
+    """The calls of one group that are judged and trained on, in their order."""
+    sessions: dict[str, list[StoredCall]] = {}
+    for call in calls:
+        sessions.setdefault(call.session_id, []).append(call)
+    kept = {call_id for session in sessions.values() for call_id in on_kept_branches(session, policy)}
+    return [call for call in calls if call.call_id in kept]
 
 
 def _judge(
@@ -119,11 +133,22 @@ def judged_groups(
             group_id=group.group_id,
             group_size=group.group_size,
             items=tuple(
-                _item(call, judged, config) for call in calls[group.group_id] if call.call_id in judged.rewards
+                _item(call, turn, judged, config)
+                for call, turn in _with_turns(calls[group.group_id])
+                if call.call_id in judged.rewards
             ),
         )
         for group in claimed.groups
     ]
+
+
+def _with_turns(calls: Sequence[StoredCall]) -> Iterator[tuple[StoredCall, int]]:
+    """The calls that have an answer, each with its place in its session."""
+    turns: Counter[str] = Counter()
+    for call in calls:
+        if is_judged(call):
+            yield call, turns[call.session_id]
+            turns[call.session_id] += 1
 
 
 def weigh(hooked: HookedGroups, config: TrainerConfig, num_tokens: Mapping[str, int]) -> Weighed:
@@ -137,6 +162,9 @@ def weigh(hooked: HookedGroups, config: TrainerConfig, num_tokens: Mapping[str, 
         found = group_advantages(group, credit=config.credit, advantage=config.advantage, gamma=config.gamma)
         if found is None:
             without_spread += 1
+        if found is None and config.keep_without_spread:
+            advantages.update((item.call_id, 0.0) for item in group.items)
+        elif found is None:
             reasons.update((item.call_id, Skip.NO_SPREAD) for item in group.items)
         else:
             advantages.update(found)
@@ -148,6 +176,8 @@ def _weigh_round(hooked: HookedGroups, config: TrainerConfig, num_tokens: Mappin
     for group in hooked.groups:
         returns |= credited_returns(group, credit=config.credit, gamma=config.gamma)[0]
     advantages = whitened({name: value for name, value in returns.items() if num_tokens[name] > 0}, num_tokens)
+    if not advantages and config.keep_without_spread:
+        advantages = dict.fromkeys(returns, 0.0)
     reasons = {} if advantages else dict.fromkeys(returns, Skip.NO_SPREAD)
     return Weighed(advantages=advantages, reasons=reasons, groups_without_spread=0)
 
@@ -162,12 +192,13 @@ def overlong_penalty(length: int, config: TrainerConfig) -> float:
     return -config.overlong_penalty * min(beyond / config.overlong_buffer if config.overlong_buffer else 1.0, 1.0)
 
 
-def _item(call: StoredCall, judged: Judged, config: TrainerConfig) -> GroupItem:
+def _item(call: StoredCall, turn: int, judged: Judged, config: TrainerConfig) -> GroupItem:
     values, row = judged.rewards[call.call_id], judged.evaluations.get(call.call_id)
     return GroupItem(
         session_id=call.session_id,
         call_id=call.call_id,
         parent_call=call.parent_call,
+        turn=turn,
         reward=shaped_reward(values, config.reward_terms) + overlong_penalty(len(call.output_ids), config),
         raw_reward=raw_reward(values, config.reward_terms),
         rewards=values,

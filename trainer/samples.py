@@ -37,6 +37,7 @@ class Skip(enum.StrEnum):
     UNSUPPORTED = "unsupported"  # the judge cannot judge it
     UNREWARDED = "unrewarded"  # one of its rewards is not in the store, or its source has none for it
     REWARD_NOT_FINITE = "reward_not_finite"  # one of its rewards is NaN or infinite
+    OTHER_BRANCH = "other_branch"  # not on a branch of its session that is trained on
     FILTERED = "filtered"  # dropped by a hook
     NO_SPREAD = "no_spread"  # its group's returns are all alike
 

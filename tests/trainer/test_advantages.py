@@ -6,16 +6,17 @@ import math
 
 import pytest
 
-from weir.trainer.advantages import EPS, group_advantages, grpo
+from weir.trainer.advantages import EPS, group_advantages, grpo, rloo
 from weir.trainer.credit import trajectory_returns, turn_returns
 from weir.trainer.hooks import Group, GroupItem
 
 
-def item(call_id: str, reward: float, *, session: str = "s", parent: str | None = None) -> GroupItem:
+def item(call_id: str, reward: float, *, session: str = "s", parent: str | None = None, turn: int = 0) -> GroupItem:
     return GroupItem(
         session_id=session,
         call_id=call_id,
         parent_call=parent,
+        turn=turn,
         reward=reward,
         raw_reward=reward,
         rewards={},
@@ -88,3 +89,31 @@ def test_groups_of_unequal_size_do_not_touch_each_other() -> None:
     assert alone[0] == pytest.approx({"a": -0.5 / (math.sqrt(0.5) + EPS), "b": 0.5 / (math.sqrt(0.5) + EPS)})
     assert alone[1] is not None
     assert sum(alone[1].values()) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_turn_rloo_compares_the_same_turn_of_other_sessions() -> None:
+    first = [item("a0", 0.0, session="a", turn=0), item("a1", 1.0, session="a", turn=1)]
+    second = [item("b0", 0.5, session="b", turn=0), item("b1", 0.0, session="b", turn=1)]
+    third = [item("c0", 0.3, session="c", turn=0)]
+    found = group_advantages(group(*first, *second, *third), credit="turn", advantage="turn_rloo", gamma=0.4)
+    # returns: a 0 + .4 · 1 = .4 and 1; b .5 and 0; c .3
+    expected = {"a0": 0.4 - 0.4, "b0": 0.5 - 0.35, "c0": 0.3 - 0.45, "a1": 1.0 - 0.0, "b1": 0.0 - 1.0}
+    assert found == pytest.approx(expected)
+
+
+def test_turn_rloo_has_nothing_to_compare_a_turn_with_that_one_session_reached() -> None:
+    long = [item("a0", 0.0, session="a", turn=0), item("a1", 1.0, session="a", turn=1)]
+    found = group_advantages(
+        group(*long, item("b0", 0.0, session="b", turn=0)), credit="turn", advantage="turn_rloo", gamma=0.4
+    )
+    assert found == pytest.approx({"a0": 0.4, "b0": -0.4, "a1": 0.0})
+    alone = group_advantages(group(*long), credit="turn", advantage="turn_rloo", gamma=0.4)
+    assert alone is None
+
+
+def test_turn_rloo_of_one_turn_sessions_is_plain_rloo() -> None:
+    rewards = [0.0, 0.3, 1.0]
+    items = [item(f"c{i}", reward, session=f"s{i}") for i, reward in enumerate(rewards)]
+    found = group_advantages(group(*items), credit="turn", advantage="turn_rloo", gamma=0.4)
+    assert found is not None
+    assert list(found.values()) == pytest.approx(rloo(rewards, rewards))

@@ -15,6 +15,7 @@ def item(call_id: str, reward: float) -> GroupItem:
         session_id=f"s-{call_id}",
         call_id=call_id,
         parent_call=None,
+        turn=0,
         reward=reward,
         raw_reward=reward,
         rewards={},

@@ -285,3 +285,15 @@ def test_the_settings_filter_groups_in_sql(tiny_model_dir: Path, store: StoreCon
     with pytest.raises(TrainerUsageError, match="no condition on the view groups"):
         trainer.plan()
     trainer.close()
+
+
+def test_a_group_without_spread_can_be_kept_with_advantage_zero(
+    tiny_model_dir: Path, store: StoreConfig, judge: Judge
+) -> None:
+    add_group(store, tiny_model_dir, "g1", [0.3, 0.3, 0.3])
+    add_group(store, tiny_model_dir, "g2", [0.0, 1.0])
+    trainer = Trainer(trainer_config(judge, keep_without_spread=True), store, model_path=tiny_model_dir)
+    report = trainer.run_round()
+    assert report is not None
+    assert (report.metrics["samples"], report.metrics["frac_groups_without_spread"]) == (5, 0.5)
+    trainer.close()
