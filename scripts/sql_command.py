@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from weir.scripts.errors import UsageError
-from weir.scripts.settings import ConfigOption, RootOption, existing_store
+from weir.scripts.settings import ConfigOption, RootOption, existing_store, load_settings
 
 if TYPE_CHECKING:
     import duckdb
@@ -41,6 +41,9 @@ def sql(
     memory_mb: Annotated[
         int | None, typer.Option(min=16, help="Memory for the query; else store.query_memory_mb.")
     ] = None,
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="Folder of the tokenizer for texts of tokens; else model.path of weir.toml.")
+    ] = None,
     root: RootOption = None,
     config: ConfigOption = None,
 ) -> None:
@@ -60,7 +63,8 @@ def sql(
         if sys.stdin.isatty():
             raise UsageError('there is no query: weir sql "SELECT count(*) FROM calls", or one on stdin')
         query = sys.stdin.read()
-    with connect(store) as connection, asking(connection, store.query_timeout_s):
+    folder = tokenizer or load_settings(config).model.path
+    with connect(store, folder) as connection, asking(connection, store.query_timeout_s):
         _answer(connection, query, parameters, format, output)
 
 

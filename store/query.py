@@ -121,5 +121,6 @@ def _quoted(name: str) -> str:
 
 
 def _first_sentence(error: duckdb.Error) -> str:
-    """DuckDB's message without the picture of the place."""
-    return " ".join(str(error).split("\n\nLINE")[0].split())
+    """DuckDB's message without the picture of the place, or what a function of ours said."""
+    message = str(error).split(f"{QueryRefused.__name__}: ")[-1]
+    return " ".join(message.split("\n\nLINE")[0].split())

@@ -50,11 +50,15 @@ class StoredCall:
     level: CaptureLevel
 
 
-def connect(store: Path | str | StoreConfig) -> duckdb.DuckDBPyConnection:
-    """A DuckDB connection with the views of docs/sql.md, over the store as it is now. It can change nothing in it."""
+def connect(store: Path | str | StoreConfig, tokenizer: Path | str | None = None) -> duckdb.DuckDBPyConnection:
+    """A DuckDB connection with the views and macros of docs/sql.md, over the store as it is now.
+
+    `tokenizer` is the folder of a tokenizer.json, for the texts of tokens.
+    """
     from weir.store.views import open_views
 
-    return open_views(store if isinstance(store, StoreConfig) else StoreConfig().at(str(store)))
+    config = store if isinstance(store, StoreConfig) else StoreConfig().at(str(store))
+    return open_views(config, None if tokenizer is None else Path(tokenizer))
 
 
 def load_calls(config: StoreConfig, session_ids: Sequence[str]) -> dict[str, list[StoredCall]]:

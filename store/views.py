@@ -18,8 +18,10 @@ import sqlalchemy as sa
 
 from weir.store import catalog_schema as t
 from weir.store.config import StoreConfig
+from weir.store.macros_sql import MACROS
 from weir.store.parquet_calls import PLACE_COLUMNS, SCHEMA, call_table, missing_columns
 from weir.store.snapshot import Placement, Rows, place, take_snapshot
+from weir.store.token_text import reader_of_text
 from weir.store.tree import Link
 from weir.store.views_sql import VIEWS
 
@@ -27,7 +29,7 @@ CATALOG_TABLES = (t.groups, t.sessions, t.rewards, t.evaluations, t.rounds, t.ro
 SECRET_COLUMN = "key_hash"  # of the agents' keys: nothing that a question is about
 
 
-def open_views(config: StoreConfig) -> duckdb.DuckDBPyConnection:
+def open_views(config: StoreConfig, tokenizer: Path | None = None) -> duckdb.DuckDBPyConnection:
     """A DuckDB connection with all views, over the store as it is now."""
     snapshot = take_snapshot(config, CATALOG_TABLES)
     placed = Placement(fresh=[], places={}, end_hashes={}, moved={})
@@ -37,6 +39,7 @@ def open_views(config: StoreConfig) -> duckdb.DuckDBPyConnection:
     # Nothing is spilled to a disk: a query that needs more memory is stopped.
     connection.execute(f"SET memory_limit = '{config.query_memory_mb}MiB'; SET temp_directory = ''")
     connection.execute("SET TimeZone = 'UTC'; CREATE SCHEMA stored")
+    connection.create_function("token_text", reader_of_text(tokenizer), ["INTEGER[]"], "VARCHAR")
     for table in CATALOG_TABLES:
         _keep(connection, table.name, _catalog_arrow(table, snapshot.tables[table.name]))
         _json_columns(connection, table)
@@ -47,6 +50,8 @@ def open_views(config: StoreConfig) -> duckdb.DuckDBPyConnection:
     connection.execute(f"CREATE VIEW stored.calls AS {calls}")
     for name, query in VIEWS.items():
         connection.execute(f"CREATE VIEW {name} AS {query}")
+    for macro in MACROS:
+        connection.execute(f"CREATE MACRO {macro}")
     _lock(connection, [str(path) for path in snapshot.paths])
     return connection
 

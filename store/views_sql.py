@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from weir.store.branches_sql import BRANCHES
+from weir.store.branches_sql import BRANCH_CALLS, BRANCHES
 from weir.store.calls_sql import CALLS, TOKENS
 from weir.store.evaluations_sql import EVALUATIONS, FAST_P, PASS_AT_K, SOLUTIONS, SPEEDUPS
 from weir.store.labels_sql import LABELS
+from weir.store.messages_sql import MESSAGES
 from weir.store.sessions_sql import GROUPS, REWARDS, SESSIONS
 
 _ROUNDS = """
@@ -41,6 +42,8 @@ VIEWS: dict[str, str] = {
     "pass_at_k": PASS_AT_K,
     "fast_p": FAST_P,
     "speedups": SPEEDUPS,
+    "messages": MESSAGES,
+    "branch_calls": BRANCH_CALLS,
     "branches": BRANCHES,
     "sessions": SESSIONS,
     "groups": GROUPS,

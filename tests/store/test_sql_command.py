@@ -9,6 +9,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from support_model import make_tiny_model
+from tokenizers import Tokenizer
 from typer.testing import CliRunner
 
 from weir.scripts.cli import app
@@ -120,6 +122,22 @@ def test_a_query_that_takes_too_long_or_too_much_is_stopped_and_says_why(tmp_pat
     status, out, err = sql(tmp_path, large, "--memory-mb", "64", *filled)
     assert (status, out) == (1, "")
     assert err.startswith("weir: the query was stopped: it needs more memory than allowed")
+
+
+def test_tokens_have_texts_where_the_tokenizer_is_named(
+    tmp_path: Path, config: StoreConfig, record: Any, make_call: Any
+) -> None:
+    model = make_tiny_model(tmp_path / "model")
+    ids = Tokenizer.from_file(str(model / "tokenizer.json")).encode("a kernel<|im_end|>").ids
+    record([make_call("a", [1], ids)])
+    root = ["--root", str(config.root)]
+    query = "SELECT span_text('a', 0, 99) AS whole, token_text(output_ids[:1]) AS start FROM calls"
+    assert json.loads(sql(tmp_path, "-f", "json", query, "--tokenizer", str(model), *root)[1]) == [
+        {"whole": "a kernel<|im_end|>", "start": "a"}
+    ]
+    status, _, err = sql(tmp_path, query, *root)
+    assert status == 2 and err.startswith("weir: token_text needs the model's tokenizer: weir sql --tokenizer DIR")
+    assert "no tokenizer.json" in sql(tmp_path, query, "--tokenizer", str(config.root), *root)[2]
 
 
 def test_explain_shows_a_plan(tmp_path: Path, filled: list[str]) -> None:

@@ -1,0 +1,67 @@
+"""The text of the view `messages`: what requests told the model and what it answered, one row a message.
+
+Bodies are read as agents sent them: chat completions, Responses, Messages and completions. What was refused as no JSON
+has no messages. Not here: how a terminal shows them (scripts/call_messages.py).
+"""
+
+from __future__ import annotations
+
+MESSAGES = r"""
+WITH said AS (
+    SELECT call_id, session_id, group_id, started_us,
+        TRY(CAST(decode(request) AS JSON)) AS body, TRY(CAST(decode(answer) AS JSON)) AS answer
+    FROM stored.calls
+),
+listed AS (
+    SELECT
+        call_id, session_id, group_id, started_us, answer IS NOT NULL AS answered,
+        list_filter([
+            CASE WHEN json_extract(body, '$.system') IS NOT NULL
+                THEN json_object('role', 'system', 'content', json_extract(body, '$.system')) END,
+            CASE WHEN json_extract(body, '$.instructions') IS NOT NULL
+                THEN json_object('role', 'system', 'content', json_extract(body, '$.instructions')) END
+        ], lambda m: m IS NOT NULL)
+        || coalesce(json_extract(body, '$.messages[*]'), [])
+        || CASE json_type(body, '$.input')
+            WHEN 'ARRAY' THEN json_extract(body, '$.input[*]')
+            WHEN 'VARCHAR' THEN [json_object('role', 'user', 'content', json_extract(body, '$.input'))] ELSE [] END
+        || CASE WHEN json_type(body, '$.prompt') = 'VARCHAR'
+            THEN [json_object('role', 'user', 'content', json_extract(body, '$.prompt'))] ELSE [] END
+        || CASE WHEN answer IS NOT NULL THEN [answer] ELSE [] END AS items
+    FROM said
+),
+item AS (
+    SELECT call_id, session_id, group_id, started_us, answered, len(items) AS num_items,
+        unnest(items) AS item, CAST(unnest(range(len(items))) AS INTEGER) AS position
+    FROM listed
+),
+read AS (
+    SELECT
+        call_id, session_id, group_id, started_us, position,
+        answered AND position = num_items - 1 AS is_answer,
+        json_extract_string(item, '$.type') AS kind,
+        CASE kind WHEN 'function_call_output' THEN 'tool' WHEN 'function_call' THEN 'assistant'
+            WHEN 'reasoning' THEN 'assistant' ELSE json_extract_string(item, '$.role') END AS role,
+        coalesce(
+            nullif(json_extract(item, '$.content'), 'null'), json_extract(item, '$.output'),
+            json_extract(item, '$.summary')
+        ) AS content,
+        coalesce(nullif(json_extract_string(item, '$.reasoning_content'), 'null'), CASE kind WHEN 'reasoning' THEN
+            array_to_string(json_extract_string(item, '$.summary[*].text'), '') END) AS reasoning,
+        CASE kind WHEN 'function_call' THEN json_array(item) ELSE nullif(json_extract(item, '$.tool_calls'), 'null') END
+            AS tool_calls,
+        coalesce(json_extract_string(item, '$.tool_call_id'), json_extract_string(item, '$.call_id')) AS tool_call_id
+    FROM item
+)
+SELECT
+    call_id, session_id, group_id, position, role,
+    CASE json_type(content)
+        WHEN 'VARCHAR' THEN json_extract_string(content, '$')
+        WHEN 'ARRAY' THEN array_to_string(json_extract_string(content, '$[*].text'), '') END AS text,
+    reasoning, tool_calls, tool_call_id, content, is_answer,
+    is_answer OR position > coalesce(
+        max(position) FILTER (role = 'assistant' AND NOT is_answer) OVER (PARTITION BY call_id), -1
+    ) AS is_new,
+    make_timestamp(started_us) AS started_at
+FROM read
+"""
