@@ -28,7 +28,15 @@ class KernelEvalConfig(BaseModel):
     sandbox: SandboxLevel | None = Field(
         default=None, description="Use this level; default: the strongest that works here."
     )
-    concurrency: int | None = Field(default=None, ge=1, description="Evaluations at a time; default: min(2, cores).")
+    concurrency: int | None = Field(
+        default=None,
+        ge=1,
+        description="Evaluations at a time, on each machine; default: min(2, cores), or all that Ray gives.",
+    )
+    ray: str | None = Field(
+        default=None,
+        description="A Ray cluster whose machines judge: its address, or auto for the one that runs here.",
+    )
     max_queue: int = Field(default=1024, ge=1, description="Evaluations waiting before the server answers 503.")
     max_trials: int = Field(default=32, ge=1, description="The largest num_correct_trials that is accepted.")
     reward: str = Field(

@@ -4,6 +4,8 @@ KernelEvalError
 ├── SandboxUnavailable      the machine cannot contain a candidate as `min_sandbox` asks; the server does not start
 ├── UnknownReward           kernel_eval.reward names nothing that can be found; the server does not start
 ├── InsecureBinding         an address that others can reach, without a key; the server does not start
+├── RayUnavailable          no Ray, or no cluster at the address; the server does not start
+├── NoSuchGpu               no GPU of that number here
 ├── KernelEvalRejected      the server refused the request itself (HTTP 4xx): the caller is wrong, no retry helps
 └── KernelEvalUnavailable   no verdict was reached, and that is not the candidate's doing; never a reward
     └── KernelUnsupported   this server cannot judge such a kernel or task at all; no retry helps, leave the sample out
@@ -32,6 +34,16 @@ class InsecureBinding(KernelEvalError):
     """The server was asked to listen beyond loopback without an API key."""
 
     exit_code = 2
+
+
+class RayUnavailable(KernelEvalError):
+    """kernel_eval.ray names a cluster that cannot be joined."""
+
+    exit_code = 2
+
+
+class NoSuchGpu(KernelEvalError):
+    """A GPU was asked for that this machine does not have."""
 
 
 class KernelEvalRejected(KernelEvalError):

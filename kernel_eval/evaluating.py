@@ -2,7 +2,7 @@
 
 Invariants: a request is refused (`Refused`) before anything is started for it; evaluations that wait are bounded; a job
 id stands for one content, is evaluated once, and is answered the same again, whoever asks. Not here: HTTP (server.py,
-batches.py), processes (pool.py).
+batches.py), where they run (machine.py, ray_machines.py).
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ import msgspec
 from weir.kernel_eval import rules
 from weir.kernel_eval.config import KernelEvalConfig
 from weir.kernel_eval.counts import Counts
-from weir.kernel_eval.judgement import Job, Judgement
-from weir.kernel_eval.pool import Pool
+from weir.kernel_eval.judgement import Job, Judged
+from weir.kernel_eval.machine import Machines
 from weir.kernel_eval.protocol import EvalReply, EvalRequest, Fault, Problem, TaskCheck, TaskCheckRequest
 from weir.kernel_eval.result_cache import ResultCache, content_key
 from weir.kernel_eval.reward import Outcome, Stage, find_reward, raw_reward
-from weir.kernel_eval.sandbox_level import SandboxLevel
 
 _JOBS_KEPT = 4096
 _JOB_ID_LENGTH = 200
@@ -52,12 +51,11 @@ class _Job:
 
 
 class Evaluating:
-    """Evaluates requests on a pool."""
+    """Evaluates requests on machines."""
 
-    def __init__(self, config: KernelEvalConfig, level: SandboxLevel, pool: Pool, counts: Counts) -> None:
+    def __init__(self, config: KernelEvalConfig, machines: Machines, counts: Counts) -> None:
         self._config = config
-        self._level = level
-        self._pool = pool
+        self._machines = machines
         self._counts = counts
         self._secret = os.urandom(32)
         self._reward = find_reward(config.reward)
@@ -93,7 +91,7 @@ class Evaluating:
             raise Refused(400, f"not a task to check: {error}") from error
         self._refuse_beyond_queue()
         request = EvalRequest(original_model_src=wanted.reference_src, custom_model_src="", seed_num=wanted.seed_num)
-        judgement = await self._pool.evaluate(msgspec.structs.replace(self._job(request), checks_task=True))
+        judgement = (await self._machines.evaluate(self._job(request, checks_task=True))).judgement
         if judgement.fault is not None and judgement.fault is not Fault.INVALID_REFERENCE:
             raise Refused(503, f"the task was not checked: {judgement.fault}: {judgement.message}", retry_after_s=1)
         problem = judgement.details.get("problem")
@@ -110,20 +108,20 @@ class Evaluating:
             self._counts.cached.inc()
             return reply
         self._refuse_beyond_queue()
-        reply = self._reply(await self._pool.evaluate(self._job(wanted)))
+        reply = self._reply(await self._machines.evaluate(self._job(wanted)))
         self._counts.ended(reply)
         if wanted.use_cache:
             self._cache.keep(wanted, reply)
         return reply
 
     def _refuse_beyond_queue(self) -> None:
-        waiting = self._pool.waiting
+        waiting = self._machines.waiting
         if waiting >= self._config.max_queue:
             self._counts.refused.inc()
             raise Refused(
                 503,
                 f"{waiting} evaluations are waiting already (kernel_eval.max_queue); ask again later",
-                retry_after_s=max(1, round(waiting * self._counts.mean_seconds() / self._config.num_slots)),
+                retry_after_s=max(1, round(waiting * self._counts.mean_seconds() / self._machines.num_slots)),
             )
 
     def _keep(self, job_id: str, job: _Job) -> None:
@@ -149,7 +147,7 @@ class Evaluating:
         sources = {name: _decoded(name, getattr(wanted, name)) for name in ("original_model_src", "custom_model_src")}
         return msgspec.structs.replace(wanted, encoding="utf-8", **sources)
 
-    def _job(self, wanted: EvalRequest) -> Job:
+    def _job(self, wanted: EvalRequest, *, checks_task: bool = False) -> Job:
         measures = wanted.measure_performance
         return Job(
             reference_src=wanted.original_model_src,
@@ -161,16 +159,18 @@ class Evaluating:
             relaxed_rules=wanted.relax_rules,
             backend=wanted.backend,
             reward_compiled=self._config.reward_compiled,
+            checks_task=checks_task,
         )
 
-    def _reply(self, judgement: Judgement) -> EvalReply:
+    def _reply(self, judged: Judged) -> EvalReply:
+        judgement = judged.judgement
         return EvalReply(
             compiled=judgement.stage >= Stage.LOADED,
             correct=judgement.fault is None,
             fault=judgement.fault,
             fault_message=judgement.message,
             raw_reward=raw_reward(Outcome(judgement.stage, judgement.speedup), judgement.fault, self._reward),
-            sandbox=self._level,
+            sandbox=judged.sandbox,
             mode="interpreter",
             trials=judgement.trials,
             seconds=judgement.seconds,

@@ -9,6 +9,7 @@ import msgspec
 from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
+from weir.kernel_eval.sandbox_level import SandboxLevel
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +37,13 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     speedup: float | None = None  # measured on a device, and confirmed
     details: dict[str, Any] = {}
+
+
+class Judged(msgspec.Struct, frozen=True):
+    """A judgement, and what contained the candidate."""
+
+    judgement: Judgement
+    sandbox: SandboxLevel
 
 
 class Found(Exception):

@@ -12,12 +12,12 @@ from weir.kernel_eval.server import create_app
 
 
 def serve(config: KernelEvalConfig) -> None:
-    """Blocks. The first line of stdout names the address and the sandbox level, once connections are accepted."""
+    """Blocks. The first line of stdout names the address and what judges, once connections are accepted."""
     app = create_app(config)
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     with socket.create_server((config.host, config.port), family=family, backlog=1024) as listener:
         port = listener.getsockname()[1]
-        print(f"weir kernel-eval: http://{config.host}:{port} sandbox={app.state.sandbox}", flush=True)
+        print(f"weir kernel-eval: http://{config.host}:{port} {app.state.judges_in}", flush=True)
         settings = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=5)
         uvicorn.Server(settings).run(sockets=[listener])
 

@@ -7,13 +7,11 @@ mistakes, 503 for a full queue, both with the body {"error": {"message", "type"}
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import ipaddress
 import secrets
 import time
 from collections.abc import AsyncIterator
-from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
@@ -22,41 +20,36 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from weir.kernel_eval import gpu_reset, gpu_status, native_toolchain, rules, sandbox
+from weir.kernel_eval import gpu_reset, gpu_status, rules, sandbox
 from weir.kernel_eval.batches import answers, kind_of, read_batch
-from weir.kernel_eval.cleanup import remove_leftovers
 from weir.kernel_eval.config import KernelEvalConfig
 from weir.kernel_eval.counts import Counts
-from weir.kernel_eval.errors import InsecureBinding
+from weir.kernel_eval.errors import InsecureBinding, NoSuchGpu
 from weir.kernel_eval.evaluating import Evaluating, Refused
-from weir.kernel_eval.pool import Pool
-from weir.kernel_eval.sandbox_level import SandboxLevel
+from weir.kernel_eval.machine import Machine, Machines
 
 
 class EvalServer:
     """The routes of one server."""
 
-    def __init__(self, config: KernelEvalConfig, level: SandboxLevel) -> None:
+    def __init__(self, config: KernelEvalConfig, machines: Machines) -> None:
         self._config = config
-        self._level = level
+        self._machines = machines
         self._started = time.monotonic()
-        self.pool = Pool(config, level)
         self._counts = Counts()
-        self._evaluating = Evaluating(config, level, self.pool, self._counts)
-        self._counts.watch("queue", "Evaluations that wait for a slot.", lambda: self.pool.waiting)
-        self._counts.watch("running", "Evaluations under way.", lambda: self.pool.running)
-        self._counts.watch(
-            "process_starts", "Starts of zygotes and judges.", lambda: sum(p.num_starts for p in self.pool.forkservers)
-        )
+        self._evaluating = Evaluating(config, machines, self._counts)
+        self._counts.watch("queue", "Evaluations that wait for a slot.", lambda: machines.waiting)
+        self._counts.watch("running", "Evaluations under way.", lambda: machines.running)
+        self._counts.watch("process_starts", "Starts of zygotes and judges.", lambda: machines.num_starts)
 
     @contextlib.asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
         """Processes live as long as the server answers."""
-        self.pool.start()
+        await self._machines.start()
         try:
             yield
         finally:
-            await self.pool.close()
+            await self._machines.close()
 
     async def eval(self, request: Request) -> Response:
         """POST /eval."""
@@ -69,7 +62,7 @@ class EvalServer:
         self._authorize(request)
         body = await self._body(request, self._config.max_batch_bytes)
         items = read_batch(body, self._config.max_batch)
-        lines = answers(items, self._evaluating, 2 * self._config.num_slots)
+        lines = answers(items, self._evaluating, 2 * self._machines.num_slots)
         return StreamingResponse(lines, media_type="application/x-ndjson")
 
     async def check_task(self, request: Request) -> Response:
@@ -79,61 +72,34 @@ class EvalServer:
         return _json(await self._evaluating.check_task(body))
 
     async def gpus(self, request: Request) -> Response:
-        """GET /gpu_status: the GPUs of this machine, and that evaluations use none of them."""
+        """GET /gpu_status: the GPUs, and whether evaluations use them."""
         self._authorize(request)
-        found = await asyncio.to_thread(gpu_status.read)
-        gpus = [{**msgspec.to_builtins(gpu), "healthy": gpu.healthy, "evaluates": False} for gpu in found]
-        return _json({"gpus": gpus, "mode": "interpreter"})
+        return _json(await self._machines.gpus())
 
     async def reset_gpu(self, request: Request) -> Response:
         """POST /reset_gpu/{id}: 404 for a GPU that is not there, 409 for one that anybody uses."""
         self._authorize(request)
-        gpu = await asyncio.to_thread(gpu_reset.find, request.path_params["id"])
-        if gpu is None:
-            raise HTTPException(404, f"there is no GPU {request.path_params['id']}; GET /gpu_status lists them")
-        await asyncio.to_thread(gpu_reset.reset, gpu)
-        return _json({"reset": gpu.index})
+        await self._machines.reset_gpu(request.path_params["id"])
+        return _json({"reset": request.path_params["id"]})
 
     async def reset_devices(self, request: Request) -> Response:
         """POST /reset_devices: every GPU that nobody uses; those in use are named and left alone."""
         self._authorize(request)
-        told: dict[str, list[Any]] = {"reset": [], "busy": [], "failed": []}
-        for gpu in await asyncio.to_thread(gpu_status.read):
-            try:
-                await asyncio.to_thread(gpu_reset.reset, gpu)
-                told["reset"].append(gpu.index)
-            except gpu_reset.GpuBusy:
-                told["busy"].append(gpu.index)
-            except gpu_status.GpuStatusError as error:
-                told["failed"].append({"gpu": gpu.index, "why": str(error)})
-        return _json(told)
+        return _json(await self._machines.reset_devices())
 
     async def cleanup(self, request: Request) -> Response:
         """POST /cleanup: ends judges that have nothing to do, removes folders of servers that are gone."""
         self._authorize(request)
-        ended = self.pool.end_idle_judges()
-        return _json({"judges_ended": ended, "folders_removed": await asyncio.to_thread(remove_leftovers)})
+        return _json(await self._machines.cleanup())
 
     async def health(self, request: Request) -> Response:
         """GET /health: 200 when evaluations are taken, 503 while processes start."""
-        zygote = self.pool.zygote
-        ready = all(server.is_up for server in self.pool.forkservers)
         state = {
-            "ready": ready,
-            "sandbox": self._level,
-            "seccomp": bool(zygote.ready and zygote.ready.seccomp),
-            "own_network": bool(zygote.ready and zygote.ready.own_network),
-            "mode": "interpreter",
-            "backends": ["triton", *native_toolchain.available()],
-            "target": self._config.target,
+            **self._machines.health(),
             "rules": {name: rule.says for name, rule in rules.RULES.items()},
-            "slots": self._config.num_slots,
-            "running": self.pool.running,
-            "queue": self.pool.waiting,
-            "zygotes": [p.describe() for p in self.pool.forkservers],
             "uptime_s": round(time.monotonic() - self._started, 3),
         }
-        return _json(state, 200 if ready else 503)
+        return _json(state, 200 if state["ready"] else 503)
 
     async def metrics(self, request: Request) -> Response:
         """GET /metrics, in Prometheus' text form."""
@@ -155,13 +121,13 @@ class EvalServer:
 
 
 def create_app(config: KernelEvalConfig) -> Starlette:
-    """The application. Raises `SandboxUnavailable` and `InsecureBinding`: then nothing is started."""
+    """The application. Raises `SandboxUnavailable`, `InsecureBinding`, `RayUnavailable`: then nothing is started."""
     if config.api_key is None and not _is_loopback(config.host):
         raise InsecureBinding(
             f"kernel_eval.host is {config.host}, which others can reach; set kernel_eval.api_key too, or use 127.0.0.1"
         )
-    level = sandbox.choose_level(config.sandbox, config.min_sandbox)
-    server = EvalServer(config, level)
+    machines, judges_in = _machines(config)
+    server = EvalServer(config, machines)
     app = Starlette(
         routes=[
             Route("/eval", server.eval, methods=["POST"]),
@@ -179,12 +145,22 @@ def create_app(config: KernelEvalConfig) -> Starlette:
             Refused: _refusal,
             gpu_reset.GpuBusy: _busy,
             gpu_status.GpuStatusError: _no_status,
+            NoSuchGpu: _no_gpu,
             Exception: _internal_error,
         },
         lifespan=server.lifespan,
     )
-    app.state.sandbox = level
+    app.state.judges_in = judges_in
     return app
+
+
+def _machines(config: KernelEvalConfig) -> tuple[Machines, str]:
+    if config.ray is not None:
+        from weir.kernel_eval.ray_machines import RayMachines  # Ray is an extra
+
+        return RayMachines(config, config.ray), f"ray={config.ray}"
+    level = sandbox.choose_level(config.sandbox, config.min_sandbox)
+    return Machine(config, level), f"sandbox={level}"
 
 
 async def _error(request: Request, error: Exception) -> Response:
@@ -202,6 +178,10 @@ async def _refusal(request: Request, error: Exception) -> Response:
 
 async def _busy(request: Request, error: Exception) -> Response:
     return _failure(409, str(error))
+
+
+async def _no_gpu(request: Request, error: Exception) -> Response:
+    return _failure(404, str(error))
 
 
 async def _no_status(request: Request, error: Exception) -> Response:

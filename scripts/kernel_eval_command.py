@@ -16,10 +16,11 @@ def kernel_eval(
     min_sandbox: Annotated[
         str | None, typer.Option(help="Refuse to start below: rlimits, landlock, bubblewrap.")
     ] = None,
+    ray: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Judge on the machines of a Ray cluster.")] = None,
     config: ConfigOption = None,
 ) -> None:
     """Judge kernels: POST /eval, GET /health, GET /metrics."""
     from weir.kernel_eval.serve import serve
 
-    given = {"port": port, "host": host, "concurrency": concurrency, "min_sandbox": min_sandbox}
+    given = {"port": port, "host": host, "concurrency": concurrency, "min_sandbox": min_sandbox, "ray": ray}
     serve(with_flags(load_settings(config).kernel_eval, given, "weir kernel-eval"))

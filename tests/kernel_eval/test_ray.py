@@ -1,0 +1,90 @@
+"""Evaluations on the machines of a real Ray cluster, which come and go."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from ray.cluster_utils import Cluster
+
+SLOW = "        import time; time.sleep(1.5)\n        return "
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """A head that judges nothing; machines are added by the tests."""
+    started = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": 1 << 27})
+    try:
+        yield started
+    finally:
+        started.shutdown()
+
+
+@pytest.fixture(scope="module")
+def first_machine(cluster: Cluster) -> Any:
+    return add_machine(cluster)
+
+
+@pytest.fixture
+def ray_server(cluster: Cluster, first_machine: Any, start_server: Any) -> Iterator[Any]:
+    with start_server(ray=cluster.address, call_timeout_s=20) as server:
+        assert f"ray={cluster.address}" in server.first_line
+        wait_for(server, lambda health: health["slots"] == 1)
+        yield server
+
+
+def add_machine(cluster: Cluster) -> Any:
+    return cluster.add_node(num_cpus=1, object_store_memory=1 << 27)
+
+
+def wait_for(server: Any, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    while not holds(health := server.http.get("/health").json()):
+        time.sleep(0.2)
+    return health
+
+
+def test_a_machine_of_the_cluster_judges(ray_server: Any, read_example: Callable[[str], str]) -> None:
+    right = ray_server.evaluate(read_example("relu_candidate"))
+    assert (right["correct"], right["fault"]) == (True, None), right
+    health = ray_server.http.get("/health").json()
+    assert right["sandbox"] == health["sandbox"] == health["machines"][0]["sandbox"]
+    wrong = ray_server.evaluate(read_example("relu_candidate").replace("tl.maximum(x, 0.0)", "x"))
+    assert wrong["fault"] == "output_mismatch"
+    assert ray_server.http.post("/cleanup").json()["judges_ended"] == 1
+    assert ray_server.http.post("/reset_gpu/0").status_code == 404
+
+
+def test_jobs_of_a_machine_that_dies_are_judged_by_another(
+    ray_server: Any, cluster: Cluster, first_machine: Any, read_example: Callable[[str], str]
+) -> None:
+    slow = read_example("relu_candidate").replace("        return ", SLOW, 1)
+    with ThreadPoolExecutor() as threads:
+        answers = [
+            threads.submit(ray_server.evaluate, slow, seed_num=number, num_correct_trials=1) for number in (1, 2)
+        ]
+        wait_for(ray_server, lambda health: health["running"] == 1 and health["queue"] == 1)
+        cluster.remove_node(first_machine, allow_graceful=False)
+        wait_for(ray_server, lambda health: not health["ready"])
+        add_machine(cluster)
+        assert [answer.result()["fault"] for answer in answers] == [None, None]
+    wait_for(ray_server, lambda health: len(health["machines"]) == 1)
+
+
+def test_a_machine_that_cannot_contain_candidates_is_not_used(cluster: Cluster, start_server: Any) -> None:
+    """The machine that a test before this one left."""
+    with start_server(ray=cluster.address, sandbox="rlimits", min_sandbox="bubblewrap") as server:
+        told = wait_for(server, lambda health: any("sandbox" in m.get("trouble", "") for m in health["machines"]))
+        assert not told["ready"]
+
+
+def test_a_cluster_that_is_not_there_ends_the_start(start_server: Any) -> None:
+    command = [sys.executable, "-m", "weir.kernel_eval.serve", json.dumps({"port": 0, "ray": "127.0.0.1:9"})]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    assert ended.returncode != 0
+    assert "no Ray cluster at '127.0.0.1:9'" in ended.stderr
