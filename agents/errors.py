@@ -2,6 +2,7 @@
 
 AgentsError
 ├── TaskError          a task file or folder is not what `load_tasks` reads (exit 2)
+├── OtherRun           what `weir sft-data` began is of other pairs or settings (exit 2)
 ├── AgentImportError   `--agent` names nothing that can be called (exit 2)
 ├── ProxyUnavailable   the proxy's control routes did not answer, retries included (exit 1)
 └── ProxyRefused       they answered with a refusal; trying again would not help (exit 1)
@@ -18,6 +19,12 @@ class AgentsError(Exception):
 
 class TaskError(AgentsError, ValueError):
     """A task cannot be read; the message names the file and what was expected in it."""
+
+    exit_code = 2
+
+
+class OtherRun(AgentsError, ValueError):
+    """A journal was begun with other pairs or settings than it is to be continued with."""
 
     exit_code = 2
 

@@ -116,6 +116,7 @@ class KernelEvalClient:
         seed: int = 42,
         num_correct_trials: int = 3,
         use_cache: bool = False,
+        measure_performance: bool = False,
     ) -> EvalResult:
         """Judge one candidate. Raises `KernelEvalUnavailable`, `KernelUnsupported` or `KernelEvalRejected`."""
         request = EvalRequest(
@@ -126,6 +127,7 @@ class KernelEvalClient:
             backend=task.backend,
             relax_rules=tuple(task.relax_rules),
             use_cache=use_cache,
+            measure_performance=measure_performance,
             job_id=uuid.uuid4().hex,  # an attempt that lost its connection is joined by the next, not judged twice
         )
         body = msgspec.json.encode(request)
@@ -199,5 +201,6 @@ def _verdict(task: KernelTask, reply: EvalReply) -> EvalResult:
         mode=reply.mode,
         trials=reply.trials,
         seconds=reply.seconds,
+        speedup=reply.speedup,
         details=reply.details,
     )

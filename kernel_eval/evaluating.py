@@ -174,6 +174,7 @@ class Evaluating:
             mode="interpreter",
             trials=judgement.trials,
             seconds=judgement.seconds,
+            speedup=judgement.speedup,
             details=judgement.details,
         )
 

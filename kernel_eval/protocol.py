@@ -158,6 +158,7 @@ class EvalReply(msgspec.Struct, frozen=True, kw_only=True):
     mode: Literal["interpreter", "gpu"]
     trials: int
     seconds: float
+    speedup: float | None = None
     details: dict[str, Any] = {}
 
 
@@ -173,4 +174,5 @@ class EvalResult(msgspec.Struct, frozen=True, kw_only=True):
     mode: Literal["interpreter", "gpu"]
     trials: int  # that were answered and compared
     seconds: float  # from the start of the evaluation to its verdict, queueing left out
+    speedup: float | None = None  # against the reference; None where no device measured it
     details: dict[str, Any] = {}

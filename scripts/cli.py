@@ -20,6 +20,7 @@ from weir.scripts import (
     proxy_command,
     report_command,
     run_command,
+    sft_data_command,
     sql_command,
     store_commands,
     tasks_command,
@@ -47,6 +48,7 @@ app.command("engine")(engine_command.engine)
 app.command("kernel-eval")(kernel_eval_command.kernel_eval)
 app.command("doctor")(doctor_command.doctor)
 app.command("run")(run_command.run)
+app.command("sft-data")(sft_data_command.sft_data)
 app.command("sft")(trainer_commands.sft)
 app.command("round")(trainer_commands.round_)
 app.command("publish")(trainer_commands.publish)

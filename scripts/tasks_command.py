@@ -13,7 +13,7 @@ import typer
 from weir.scripts.settings import ConfigOption, load_settings
 
 if TYPE_CHECKING:
-    from weir.kernel_eval.client import KernelTask, TaskCheck
+    from weir.kernel_eval.client import KernelEvalClient, KernelTask, TaskCheck
     from weir.scripts.settings import Settings
 
 AT_ONCE = 16
@@ -72,12 +72,17 @@ def _read(path: Path, levels: Sequence[int] | None, divide_sizes: int) -> list[K
     return load_tasks(path)
 
 
-async def _check_all(tasks: Sequence[KernelTask], settings: Settings) -> list[TaskCheck]:
+def open_judge(settings: Settings) -> KernelEvalClient:
+    """A client of the server that agents ask too."""
     from weir.kernel_eval.client import KernelEvalClient
 
     agents, judge = settings.agents, settings.kernel_eval
     key = judge.api_key if agents.kernel_eval_key is None else agents.kernel_eval_key.get_secret_value()
-    client = KernelEvalClient(agents.kernel_eval_url or judge.base_url, key)
+    return KernelEvalClient(agents.kernel_eval_url or judge.base_url, key)
+
+
+async def _check_all(tasks: Sequence[KernelTask], settings: Settings) -> list[TaskCheck]:
+    client = open_judge(settings)
     slots = asyncio.Semaphore(AT_ONCE)
 
     async def check_one(task: KernelTask) -> TaskCheck:

@@ -41,7 +41,7 @@ def sft(
     On the assistant's tokens only, rendered as the proxy renders them.
     """
     settings = load_settings(config)
-    first = _first_weights(settings, model)
+    first = first_weights(settings, model)
     given = {
         "epochs": epochs,
         "batch_size": batch_size,
@@ -191,7 +191,7 @@ def _trainer(settings: Settings, model: Path | None) -> Trainer:
 
     from weir.trainer.round import Trainer
 
-    first = _first_weights(settings, model)
+    first = first_weights(settings, model)
     return Trainer(trainer_config(settings), settings.store, model_path=first, console=Console())
 
 
@@ -212,7 +212,8 @@ def trainer_config(settings: Settings) -> TrainerConfig:
     return settings.trainer.model_copy(update=unset)
 
 
-def _first_weights(settings: Settings, model: Path | None) -> Path:
+def first_weights(settings: Settings, model: Path | None) -> Path:
+    """The model folder that was given, or that the settings name. Raises `UsageError`."""
     folder = model or settings.model.path
     if folder is None:
         raise UsageError("no model: give --model DIR, or set [model] path in weir.toml, to a Hugging Face folder")

@@ -1,0 +1,161 @@
+"""Pairs of a PyTorch and a Triton source in KernelBook's form, brought into the form that tasks have here.
+
+A row names its class (`entry_point`), gives the module that defines it (`python_code`, with `get_inputs` and
+`get_init_inputs`, which returns `[args, kwargs]`), and a module with the same class in Triton, named with New behind
+(`triton_code`). Here the classes are `Model` and `ModelNew`, and `get_init_inputs` returns positional arguments. Rows
+are parsed and never run. Not here: whether a pair is any good (sft_data.py).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow.parquet as pq
+
+from weir.agents.errors import TaskError
+from weir.agents.inductor_text import written_out
+
+_BATCH_ROWS = 256
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """A row as it lies in a file. Other fields are ignored."""
+
+    entry_point: str
+    python_code: str
+    triton_code: str
+    uuid: str | int | None = None
+    repo_name: str | None = None
+    licenses: list[str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """A task's reference, and a candidate for it that is claimed to be right."""
+
+    pair_id: str
+    reference_src: str
+    candidate_src: str
+    origin: dict[str, Any]  # where it comes from, and under which licences
+
+
+class NotAPair(Exception):
+    """A row that cannot be brought into the form of a task; says why."""
+
+
+def read_rows(path: Path) -> Iterator[tuple[str, Row]]:
+    """Rows and their ids, of a `*.parquet` or `*.jsonl` file, or of all in a folder. Raises `TaskError`."""
+    files = [path] if path.is_file() else sorted(p for p in path.glob("**/*") if p.suffix in (".parquet", ".jsonl"))
+    if not files:
+        raise TaskError(f"no pairs in {path}: expected *.parquet or *.jsonl files of KernelBook's form")
+    for file in files:
+        read = _read_parquet if file.suffix == ".parquet" else _read_lines
+        for number, row in enumerate(read(file), start=1):
+            yield f"{file.stem}-{number}" if row.uuid is None else str(row.uuid), row
+
+
+def pair_of(pair_id: str, row: Row) -> Pair:
+    """A row in the form of tasks. Raises `NotAPair`."""
+    name = row.entry_point
+    if not name.isidentifier():
+        raise NotAPair(f"entry_point {name!r:.80} is not a name")
+    reference = _renamed(row.python_code, name, "Model")
+    candidate = written_out(_renamed(row.triton_code, f"{name}New", "ModelNew"))
+    module = _parse(reference, "python_code")
+    if "ModelNew" not in _classes(_parse(candidate, "triton_code")):
+        raise NotAPair(f"triton_code defines no class {name}New")
+    model = _classes(module).get("Model")
+    if model is None:
+        raise NotAPair(f"python_code defines no class {name}")
+    return Pair(
+        pair_id=pair_id,
+        reference_src=_with_positional_arguments(reference, module, model),
+        candidate_src=candidate,
+        origin={"repo_name": row.repo_name, "licenses": row.licenses, "entry_point": name},
+    )
+
+
+def _read_parquet(file: Path) -> Iterator[Row]:
+    try:
+        table = pq.ParquetFile(file)
+        names = [name for name in Row.__struct_fields__ if name in table.schema_arrow.names]
+        for batch in table.iter_batches(_BATCH_ROWS, columns=names):
+            for row in batch.to_pylist():
+                yield msgspec.convert(row, Row)
+    except (OSError, ValueError) as error:  # pyarrow's errors and msgspec's
+        raise TaskError(f"{file} holds no pairs of KernelBook's form: {error}") from error
+
+
+def _read_lines(file: Path) -> Iterator[Row]:
+    decode = msgspec.json.Decoder(Row).decode
+    with file.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            if line.strip():
+                try:
+                    yield decode(line)
+                except msgspec.DecodeError as error:
+                    raise TaskError(f"{file} line {number} is no pair of KernelBook's form: {error}") from error
+
+
+def _renamed(source: str, old: str, new: str) -> str:
+    return re.sub(rf"\b{re.escape(old)}\b", new, source)
+
+
+def _parse(source: str, field: str) -> ast.Module:
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError) as error:
+        raise NotAPair(f"{field} is not Python: {error}") from error
+
+
+def _classes(module: ast.Module) -> dict[str, ast.ClassDef]:
+    return {node.name: node for node in module.body if isinstance(node, ast.ClassDef)}
+
+
+def _with_positional_arguments(source: str, module: ast.Module, model: ast.ClassDef) -> str:
+    """`return [args, kwargs]` of get_init_inputs becomes a list of arguments in the order of Model's constructor."""
+    functions = {node.name: node for node in module.body if isinstance(node, ast.FunctionDef)}
+    if "get_inputs" not in functions or "get_init_inputs" not in functions:
+        raise NotAPair("python_code does not define get_inputs and get_init_inputs")
+    found = functions["get_init_inputs"]
+    match found.body:
+        case [ast.Return(ast.List([ast.List(args), ast.Dict(names, values)]))]:
+            arguments = _positional(args, dict(zip(map(_text, names), values, strict=True)), model)
+            lines = source.splitlines(keepends=True)
+            lines[found.lineno - 1 : found.end_lineno] = [
+                f"def get_init_inputs():\n    return [{', '.join(map(ast.unparse, arguments))}]\n"
+            ]
+            return "".join(lines)
+        case _:
+            return source
+
+
+def _positional(args: list[ast.expr], named: dict[str, ast.expr], model: ast.ClassDef) -> list[ast.expr]:
+    if not named:
+        return args
+    constructor = next((n for n in model.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None)
+    if constructor is None:
+        raise NotAPair(f"get_init_inputs names {sorted(named)}, and the class has no constructor of its own")
+    own = constructor.args.args[1:]
+    defaults = dict(zip(reversed([one.arg for one in own]), reversed(constructor.args.defaults), strict=False))
+    arguments = list(args)
+    for parameter in own[len(args) :]:
+        if not named:
+            break
+        value = named.pop(parameter.arg, defaults.get(parameter.arg))
+        if value is None:
+            raise NotAPair(f"get_init_inputs gives no value for {parameter.arg}")
+        arguments.append(value)
+    if named:
+        raise NotAPair(f"the constructor takes no {', '.join(sorted(named))} by position")
+    return arguments
+
+
+def _text(node: ast.expr | None) -> str:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""

@@ -1,0 +1,82 @@
+"""What is known of each row of pairs so far, in a file beside the one that is made: a run that was stopped goes on.
+
+Invariants: an outcome that was added is kept; examples and drops appear whole, in the order of the rows.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from weir.agents.errors import OtherRun
+from weir.agents.sft_data import Drop, Example, Wanted
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A line of the journal."""
+
+    number: int  # of the row
+    kept: Example | None = None
+    dropped: Drop | None = None
+
+
+class Journal:
+    """What is known of each row so far. Raises `OtherRun` for one that was begun with other settings."""
+
+    def __init__(self, path: Path, pairs: Path, wanted: Wanted) -> None:
+        self._path = path
+        head = msgspec.json.encode({"pairs": str(pairs), **msgspec.to_builtins(wanted)})
+        first, *lines = path.read_bytes().splitlines() if path.exists() else [head]
+        if first != head:
+            raise OtherRun(f"{path} was begun with other pairs or settings; use those again, or remove it")
+        self.outcomes = {one.number: one for line in lines if (one := _read(line)) is not None}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"".join(line + b"\n" for line in (head, *map(msgspec.json.encode, self.outcomes.values()))))
+        self._file = path.open("ab")
+
+    def add(self, number: int, outcome: Example | Drop) -> None:
+        """A row's outcome."""
+        kept, dropped = (outcome, None) if isinstance(outcome, Example) else (None, outcome)
+        self.outcomes[number] = Outcome(number=number, kept=kept, dropped=dropped)
+        self._file.write(msgspec.json.encode(self.outcomes[number]) + b"\n")
+        self._file.flush()
+
+    def finish(self, out: Path) -> list[str]:
+        """Write the examples, and the drops beside them, in the order of the rows; the report's lines."""
+        self._file.close()
+        outcomes = [self.outcomes[number] for number in sorted(self.outcomes)]
+        kept = [one.kept for one in outcomes if one.kept is not None]
+        drops = [one.dropped for one in outcomes if one.dropped is not None]
+        drops_file = out.with_name(f"{out.stem}.dropped.jsonl")
+        for file, rows in ((drops_file, drops), (out, kept)):
+            aside = file.with_name(file.name + ".new")
+            aside.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+            aside.replace(file)
+        self._path.unlink()
+        return _report(kept, drops, out, drops_file)
+
+
+def _read(line: bytes) -> Outcome | None:
+    try:
+        return msgspec.json.decode(line, type=Outcome)
+    except msgspec.DecodeError:  # the last line of a run that was killed
+        return None
+
+
+def _report(kept: Sequence[Example], drops: Sequence[Drop], out: Path, drops_file: Path) -> list[str]:
+    num_turned = sum(len(one.messages) > 2 for one in kept)
+    num_timed = sum(one.speedup is not None for one in kept)
+    lines = [
+        f"{len(kept)} of {len(kept) + len(drops)} pairs kept in {out}: {num_turned} of two turns, "
+        f"{num_timed} timed on a device"
+    ]
+    if len(kept) > num_timed:
+        lines.append(f"{len(kept) - num_timed} may be slower than their references: no device measured them")
+    counts = collections.Counter((drop.reason, drop.detail) for drop in drops)
+    lines += [
+        f"  {count:6} {reason}{': ' + detail if detail else ''}" for (reason, detail), count in counts.most_common()
+    ]
+    return [*lines, f"dropped pairs, each with its reason: {drops_file}"] if drops else lines
