@@ -68,6 +68,20 @@ def store(
     main(num_calls)
 
 
+def trainer(
+    peer_env: Annotated[
+        Path, typer.Option(help="Folder of TRL's own environment; it is made where there is none.")
+    ] = Path(".trl"),
+) -> None:
+    """Tokens per second of a loss and backward pass, against TRL's.
+
+    And of trees of sequences, against the same sequences one by one.
+    """
+    from weir.scripts.bench_trainer import main
+
+    main(peer_env)
+
+
 def kernel_eval(
     evaluations: Annotated[int, typer.Option(min=1, help="Evaluations to measure.")] = 200,
     trials: Annotated[int, typer.Option(min=1, help="Correctness trials of each.")] = 3,

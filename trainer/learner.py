@@ -125,7 +125,13 @@ class Learner:
         found = objective(tokens, self.config)
         weighted = found.losses.loss * self._repeated(weights, lengths)
         weighted.sum().backward()  # type: ignore[no-untyped-call]
-        return TokenStats.of(tokens, found, weighted.detach())
+        return TokenStats.of(
+            tokens,
+            found,
+            weighted.detach(),
+            sample_tokens=sum(len(sample.prompt_ids) + n for sample, n in zip(samples, lengths, strict=True)),
+            computed_tokens=batch.num_tokens,
+        )
 
     def _scored(self, scores: Scores | None, samples: Sequence[Sample]) -> torch.Tensor | None:
         return None if scores is None else self._flat([scores[sample.call_id] for sample in samples])

@@ -28,7 +28,7 @@ METRICS_FILE = "metrics.json"
 METRICS_LOG = "metrics.jsonl"
 HISTOGRAM_EDGES = (0.1, 0.3, 0.5, 1.0)  # of raw_reward; the last bin is everything from 1.0 on
 
-_OF_LOSS = ("loss", "grad_norm", "kl_k3", "kl_reference", "entropy")
+_OF_LOSS = ("loss", "grad_norm", "kl_k3", "kl_reference", "entropy", "tree_ratio")
 _OF_RATIOS = ("clip_low", "clip_high", "dropped", "ratio_mean", "ess")
 
 Metrics = dict[str, Any]

@@ -21,6 +21,7 @@ class StepStats:
 
     num_samples: int
     num_tokens: int
+    tree_ratio: float  # tokens of all samples over those computed
     loss: float
     grad_norm: float
     kl_k3: float  # from the recorded policy
@@ -45,6 +46,8 @@ class TokenStats:
     """Sums over tokens."""
 
     num_tokens: int = 0
+    sample_tokens: int = 0
+    computed_tokens: int = 0
     loss: float = 0.0
     kl_sum: float = 0.0
     reference_kl_sum: float = 0.0
@@ -64,7 +67,15 @@ class TokenStats:
 
     @classmethod
     @torch.no_grad()
-    def of(cls, tokens: SampledTokens, found: Objective, weighted: torch.Tensor) -> TokenStats:
+    def of(
+        cls,
+        tokens: SampledTokens,
+        found: Objective,
+        weighted: torch.Tensor,
+        *,
+        sample_tokens: int,
+        computed_tokens: int,
+    ) -> TokenStats:
         """The sums of one micro-batch; `weighted` are the losses as they enter the step's, shape (N,)."""
         diff = tokens.logprobs - tokens.recorded
         log_ratio = diff.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
@@ -72,6 +83,8 @@ class TokenStats:
         fresh_diff = diff[tokens.staleness == 0]
         return cls(
             num_tokens=ratio.numel(),
+            sample_tokens=sample_tokens,
+            computed_tokens=computed_tokens,
             loss=float(weighted.sum()),
             kl_sum=float((ratio - 1 - log_ratio).sum()),
             reference_kl_sum=0.0 if found.divergence is None else float(found.divergence.sum()),
@@ -101,6 +114,7 @@ class TokenStats:
         return StepStats(
             num_samples=num_samples,
             num_tokens=self.num_tokens,
+            tree_ratio=self.sample_tokens / self.computed_tokens,
             loss=self.loss,
             grad_norm=grad_norm,
             kl_k3=self.kl_sum / self.num_tokens,

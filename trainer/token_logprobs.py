@@ -1,7 +1,8 @@
 """Logprobs and entropies of targets from hidden states: the language-model head without its logits.
 
 Invariant: the same values and gradients as log_softmax(hidden @ weightᵀ / temperature) in float32, a block of rows at a
-time, with at most one (N, V) array kept for the backward pass, or none (`recompute`), where a plain head keeps several.
+time. Of the (N, V) arrays that a plain head keeps for the backward pass one is kept where it is small, else none: then
+blocks are computed again.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 
 ROWS = 256  # of logits that are there at once
+KEPT_BYTES = 1 << 25  # of probabilities that are kept for the backward pass
 
 
 class _TokenLogprobs(torch.autograd.Function):
@@ -21,10 +23,11 @@ class _TokenLogprobs(torch.autograd.Function):
         weight: torch.Tensor,
         targets: torch.Tensor,
         temperatures: torch.Tensor | None,
-        recompute: bool,
+        kept_bytes: int,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         ctx.set_materialize_grads(False)
-        count, keep = len(targets), not recompute and any(ctx.needs_input_grad)
+        count = len(targets)
+        keep = any(ctx.needs_input_grad) and 4 * count * len(weight) <= kept_bytes
         logprobs, entropy, norms = (hidden.new_empty(count, dtype=torch.float32) for _ in range(3))
         kept = hidden.new_empty(count, len(weight), dtype=torch.float32) if keep else None
         for rows in _blocks(count):
@@ -65,14 +68,14 @@ def token_logprobs(
     targets: torch.Tensor,
     temperatures: torch.Tensor | None = None,
     *,
-    recompute: bool = False,
+    kept_bytes: int = KEPT_BYTES,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(N, H) hidden states, a (V, H) head and (N,) targets to logprobs and entropies of shape (N,), in float32.
 
     `temperatures` has shape (N,); None means 1.
     """
     found: tuple[torch.Tensor, torch.Tensor] = _TokenLogprobs.apply(  # type: ignore[no-untyped-call]
-        hidden, weight, targets, temperatures, recompute
+        hidden, weight, targets, temperatures, kept_bytes
     )
     return found
 

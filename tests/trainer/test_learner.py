@@ -42,6 +42,33 @@ def make_samples(model_dir: Path, lengths: list[tuple[int, int]], *, seed: int =
     return samples
 
 
+def branching_samples(model_dir: Path) -> list[Sample]:
+    """Two groups of one prompt each: three answers, the first of them gone on with."""
+    random = np.random.default_rng(5)
+    samples = []
+    for group in range(2):
+        prompt = random.integers(10, 200, 20)
+        first = random.integers(10, 200, 8)
+        turn = np.concatenate([prompt, first, random.integers(10, 200, 4)])
+        calls = [(prompt, first), (turn, random.integers(10, 200, 5))]
+        calls += [(prompt, random.integers(10, 200, length)) for length in (9, 6)]
+        for before, output in calls:
+            logprobs = model_logprobs(model_dir, before[None], output[None], 0.7)[0]
+            samples.append(
+                Sample(
+                    call_id=f"c{len(samples)}",
+                    group_id=f"g{group}",
+                    prompt_ids=before.astype(np.int32),
+                    output_ids=output.astype(np.int32),
+                    old_logprobs=(logprobs + 0.2 * random.standard_normal(len(output))).astype(np.float32),
+                    versions=np.zeros(len(output), np.int32),
+                    temperature=0.7,
+                    advantage=float(random.standard_normal()),
+                )
+            )
+    return samples
+
+
 SETTINGS: list[dict[str, Any]] = [
     {"algorithm": "grpo", "entropy_coef": 0.01},
     {"algorithm": "dr_grpo", "loss_constant": 12},
@@ -75,8 +102,25 @@ def test_micro_batches_and_order_do_not_change_the_gradient(
     whole = gradient(tiny_model_dir, samples, 10_000, **settings)
     shuffled = list(samples)
     order.shuffle(shuffled)  # type: ignore[attr-defined]
-    split = gradient(tiny_model_dir, shuffled, token_budget, **settings)
+    split = gradient(tiny_model_dir, shuffled, token_budget, **settings, share_prefixes=False)
     assert float((whole - split).norm()) <= 1e-5 * float(whole.norm()) + 1e-9
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: "-".join(map(str, settings.values())))
+def test_sharing_prefixes_does_not_change_the_gradient(tiny_model_dir: Path, settings: dict[str, Any]) -> None:
+    samples = branching_samples(tiny_model_dir)
+    flat = gradient(tiny_model_dir, samples, 10_000, **settings, share_prefixes=False)
+    tree = gradient(tiny_model_dir, samples, 10_000, **settings)
+    assert float((tree - flat).norm()) <= 1e-5 * float(flat.norm())
+
+
+def test_the_tree_ratio_is_the_tokens_of_samples_over_those_computed(tiny_model_dir: Path) -> None:
+    samples = branching_samples(tiny_model_dir)
+    learner = Learner(tiny_model_dir, TrainerConfig(device="cpu"))
+    (step,) = learner.train(samples, fresh_version=0, seed=0)
+    assert step.tree_ratio == pytest.approx(
+        (28 + 37 + 29 + 26) / (20 + 16 + 8 + 5)
+    )  # a group's: the last tokens are no input
 
 
 def test_the_gradient_is_that_of_the_formula(tiny_model_dir: Path) -> None:
