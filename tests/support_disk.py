@@ -48,7 +48,50 @@ class Naming:
     gone: Path | None = None
 
 
-class FaultyDisk(SystemDisk):
+class WatchedDisk(SystemDisk):
+    """A disk that says what is asked of it, before it does it. `meet` may refuse by raising OSError."""
+
+    def meet(self, operation: str) -> None:
+        """Called with the operation's name."""
+
+    def open(self, path: Path, flags: int) -> int:
+        self.meet("open")
+        return super().open(path, flags)
+
+    def write(self, fd: int, data: memoryview, offset: int) -> int:
+        self.meet("write")
+        return super().write(fd, data, offset)
+
+    def reserve(self, fd: int, num_bytes: int) -> None:
+        self.meet("reserve")
+        super().reserve(fd, num_bytes)
+
+    def truncate(self, fd: int, num_bytes: int) -> None:
+        self.meet("truncate")
+        super().truncate(fd, num_bytes)
+
+    def sync(self, fd: int) -> None:
+        self.meet("sync")
+        super().sync(fd)
+
+    def rename(self, old: Path, new: Path) -> None:
+        self.meet("rename")
+        super().rename(old, new)
+
+    def unlink(self, path: Path) -> None:
+        self.meet("unlink")
+        super().unlink(path)
+
+    def make_folder(self, path: Path) -> None:
+        self.meet("make_folder")
+        super().make_folder(path)
+
+    def sync_folder(self, path: Path) -> None:
+        self.meet("sync_folder")
+        super().sync_folder(path)
+
+
+class FaultyDisk(WatchedDisk):
     """Refuses one operation in `1 / refusals` on average, and loses power before operation number `power_cut`."""
 
     def __init__(self, rng: random.Random, *, refusals: float = 0.0, power_cut: int | None = None) -> None:
@@ -64,13 +107,24 @@ class FaultyDisk(SystemDisk):
 
     # what the store asks
 
+    def meet(self, operation: str) -> None:
+        """Raise OSError when the power is off, or when it is this operation's turn to be refused."""
+        if self._left is not None:
+            self._left -= 1
+            self.is_off = self.is_off or self._left < 0
+        if self.is_off:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        if operation in REFUSALS and self._rng.random() < self.refusals:
+            self.refused[operation] += 1
+            number = self._rng.choice(REFUSALS[operation])
+            raise OSError(number, os.strerror(number))
+
     def open(self, path: Path, flags: int) -> int:
-        self._meet("open")
         known = self._inode(path)
         fd = super().open(path, flags)
         if known is None:
             known = Inode()
-            self._rename(Naming(path, known))
+            self._name(Naming(path, known))
         self._inodes[fd] = known
         return fd
 
@@ -82,27 +136,27 @@ class FaultyDisk(SystemDisk):
         if len(data) > 1 and self.refusals and self._rng.random() < 0.1:
             data = data[: self._rng.randrange(1, len(data))]  # less than was asked, which is no error
         try:
-            self._meet("write")
+            written = super().write(fd, data, offset)
         except OSError:
             if not self.is_off:
-                self._write(fd, data[: self._rng.randrange(len(data) + 1)], offset)
+                torn = os.pwrite(fd, data[: self._rng.randrange(len(data) + 1)], offset)
+                self._inodes[fd].pending.append((offset, bytes(data[:torn])))
             raise
-        return self._write(fd, data, offset)
+        self._inodes[fd].pending.append((offset, bytes(data[:written])))
+        return written
 
     def reserve(self, fd: int, num_bytes: int) -> None:
-        self._meet("reserve")
         super().reserve(fd, num_bytes)
         self._inodes[fd].pending.append(num_bytes)
 
     def truncate(self, fd: int, num_bytes: int) -> None:
-        self._meet("truncate")
         super().truncate(fd, num_bytes)
         self._inodes[fd].pending.append(num_bytes)
 
     def sync(self, fd: int) -> None:
         inode = self._inodes[fd]
         try:
-            self._meet("sync")
+            self.meet("sync")  # the real one would keep what this one forgets, at the price of a real disk
         except OSError:
             if not self.is_off:
                 inode.kept = self._after(inode)
@@ -112,23 +166,18 @@ class FaultyDisk(SystemDisk):
         inode.pending.clear()
 
     def rename(self, old: Path, new: Path) -> None:
-        self._meet("rename")
         inode = self._inode(old)
         super().rename(old, new)
-        self._rename(Naming(new, inode, gone=old))
+        self._name(Naming(new, inode, gone=old))
 
     def unlink(self, path: Path) -> None:
-        self._meet("unlink")
-        if self._inode(path) is not None:
-            super().unlink(path)
-            self._rename(Naming(path, None))
-
-    def make_folder(self, path: Path) -> None:
-        self._meet("make_folder")
-        super().make_folder(path)
+        was_there = self._inode(path) is not None
+        super().unlink(path)
+        if was_there:
+            self._name(Naming(path, None))
 
     def sync_folder(self, path: Path) -> None:
-        self._meet("sync_folder")
+        self.meet("sync_folder")
         for naming in self._pending_names.pop(path, []):
             self._keep(naming)
 
@@ -147,30 +196,13 @@ class FaultyDisk(SystemDisk):
             if inode is not None:
                 path.write_bytes(after.setdefault(inode, self._after(inode)))
 
-    def _meet(self, operation: str) -> None:
-        """Raise OSError when the power is off, or when it is this operation's turn to be refused."""
-        if self._left is not None:
-            self._left -= 1
-            self.is_off = self.is_off or self._left < 0
-        if self.is_off:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        if operation in REFUSALS and self._rng.random() < self.refusals:
-            self.refused[operation] += 1
-            number = self._rng.choice(REFUSALS[operation])
-            raise OSError(number, os.strerror(number))
-
     def _inode(self, path: Path) -> Inode | None:
         """The file of this name. One that was there before this disk is on the platter whole."""
         if path not in self._names and path.exists():
             self._names[path] = self._kept_names[path] = Inode(path.read_bytes())
         return self._names.get(path)
 
-    def _write(self, fd: int, data: memoryview, offset: int) -> int:
-        written = super().write(fd, data, offset)
-        self._inodes[fd].pending.append((offset, bytes(data[:written])))
-        return written
-
-    def _rename(self, naming: Naming) -> None:
+    def _name(self, naming: Naming) -> None:
         if naming.gone is not None:
             self._names[naming.gone] = None
         self._names[naming.name] = naming.inode

@@ -6,12 +6,10 @@ import random
 from concurrent.futures import Future
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 from support_disk import FaultyDisk, changed
+from support_stores import stored_names
 
-from weir.store.catalog import Catalog
-from weir.store.catalog_files import file_set
 from weir.store.compact import compact
 from weir.store.config import StoreConfig
 from weir.store.errors import StoreError, StoreUnavailable
@@ -22,17 +20,6 @@ from weir.store.segments import list_segments
 
 LIVES = 4  # of one store; each ends with the power cut, or with the process
 WAIT_S = 60.0
-
-
-def stored_names(config: StoreConfig) -> list[str]:
-    """Every call as it lies in the files and in the segments that are in none, without anything taken out."""
-    catalog = Catalog.open(config)
-    with catalog.reading().begin() as connection:
-        files = file_set(connection)
-    catalog.close()
-    names = [name for file in files.files for name in pq.read_table(config.root / file.path)["call_id"].to_pylist()]
-    hot = [segment for segment in list_segments(config.log_dir) if segment.segment_id not in files.compacted]
-    return names + [record.call_id for segment in hot for record in segment.read().records]
 
 
 class Life:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
-import random
 import resource
 import shutil
-import signal
 import struct
 import subprocess
 import threading
@@ -18,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support_disk import WatchedDisk
 
 from weir.store.config import StoreConfig
-from weir.store.disk import SystemDisk
 from weir.store.errors import LogClosed, LogFull, LogLocked, SchemaTooNew, StoreUnavailable
 from weir.store.log import LogWriter, read_segment
 from weir.store.records import SCHEMA_VERSION, CallRecord, encode_record
@@ -109,23 +107,14 @@ def test_segments_are_sealed_by_age_without_new_records(config: StoreConfig, mak
     log.close()
 
 
-class Watched(SystemDisk):
-    """A disk that says what is asked of it, before it does it."""
+class Watched(WatchedDisk):
+    """Tells a function what is asked of it."""
 
     def __init__(self, on: Callable[[str], None]) -> None:
         self._on = on
 
-    def write(self, fd: int, data: memoryview, offset: int) -> int:
-        self._on("write")
-        return super().write(fd, data, offset)
-
-    def reserve(self, fd: int, num_bytes: int) -> None:
-        self._on("reserve")
-        super().reserve(fd, num_bytes)
-
-    def sync(self, fd: int) -> None:
-        self._on("sync")
-        super().sync(fd)
+    def meet(self, operation: str) -> None:
+        self._on(operation)
 
 
 def test_fsync_mode_syncs_before_it_acknowledges(config: StoreConfig, make_call: Any) -> None:
@@ -263,30 +252,21 @@ def test_a_newer_schema_is_refused_in_header_and_record(tmp_path: Path, make_cal
 # disks that refuse
 
 
-class Refusing(SystemDisk):
+class Refusing(WatchedDisk):
     """A disk that refuses one kind of operation while `number` is set; of a write, half arrives before."""
 
     def __init__(self, operation: str) -> None:
         self.operation = operation
         self.number: int | None = None
 
-    def _refuse(self, operation: str) -> None:
+    def meet(self, operation: str) -> None:
         if self.number is not None and operation == self.operation:
             raise OSError(self.number, os.strerror(self.number))
 
     def write(self, fd: int, data: memoryview, offset: int) -> int:
         if self.operation == "write" and self.number is not None and len(data) > 150:
-            return super().write(fd, data[: len(data) // 2], offset)
-        self._refuse("write")
+            return os.pwrite(fd, data[: len(data) // 2], offset)
         return super().write(fd, data, offset)
-
-    def reserve(self, fd: int, num_bytes: int) -> None:
-        self._refuse("reserve")
-        super().reserve(fd, num_bytes)
-
-    def sync(self, fd: int) -> None:
-        self._refuse("sync")
-        super().sync(fd)
 
 
 @pytest.mark.parametrize("operation", ["write", "sync"])
@@ -405,41 +385,3 @@ def test_readers_see_a_growing_prefix_while_a_writer_writes(
         looks += 1
     thread.join()
     assert len(names(config)) == 1500
-
-
-def crashing_writer(config: StoreConfig, round_: int, acknowledged: Any, make_call: Any) -> None:
-    log = LogWriter(config.root, "proxy", config)
-    for i in range(10**6):
-        name = f"{round_}-{i}"
-        log.append(make_call(name, range(i % 700), [i])).add_done_callback(
-            lambda future, name=name: os.write(acknowledged, name.encode() + b"\n")
-        )
-        while log.stats.queue_depth > 50:
-            time.sleep(0)
-
-
-def test_kill_9_at_any_point_loses_nothing_that_was_acknowledged(config: StoreConfig, make_call: Any) -> None:
-    rng = random.Random(7)
-    promised: list[str] = []
-    for round_ in range(100):
-        read_end, write_end = os.pipe()
-        process = FORK.Process(target=crashing_writer, args=(config, round_, write_end, make_call))
-        process.start()
-        os.close(write_end)
-        with os.fdopen(read_end, "rb") as pipe:
-            data = b""
-            enough = rng.randrange(1, 4000)
-            while len(data) < enough:
-                data += pipe.read1(65536)
-            assert process.pid is not None
-            os.kill(process.pid, signal.SIGKILL)
-            data += pipe.read()
-        process.join()
-        promised += [line.decode() for line in data.split(b"\n")[:-1]]
-        if round_ % 10 == 9:
-            found = names(config)
-            assert len(found) == len(set(found))
-            assert set(promised) <= set(found)
-            assert all(name.split("-")[0] in {str(i) for i in range(round_ - 9, round_ + 1)} for name in found)
-            shutil.rmtree(config.log_dir)
-            promised.clear()
