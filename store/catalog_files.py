@@ -1,22 +1,24 @@
 """The catalog's word on files: which Parquet files make up the store, and which log segments are in them.
 
-Invariant: a segment is in one file. A file, its sources and the places that it changed become visible in one
-transaction, so that a reader sees a segment's calls in the log or in a file, and never in both.
+Invariants: a segment is in one file. All that a publication changes becomes visible in one transaction, so that a
+reader sees a segment's calls in the log or in a file, and never in both. Each publication has the next generation's
+number; of two that were prepared from the same one, one is refused. Not here: when a file is deleted
+(catalog_garbage.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from weir.store import catalog_schema as t
-from weir.store.catalog import Catalog
-from weir.store.catalog_engine import now_us
-from weir.store.catalog_rows import CompactedSegment, FileRow
+from weir.store.catalog import SQL_VARIABLES, Catalog
+from weir.store.catalog_engine import database_now_us
+from weir.store.catalog_rows import CompactedSegment, FileGroup, FileRow
 from weir.store.errors import CompactionRunning
 from weir.store.tree import CallRole, Link
 
@@ -25,6 +27,7 @@ from weir.store.tree import CallRole, Link
 class FileSet:
     """What the store consists of at one transaction of the catalog."""
 
+    generation: int
     files: list[FileRow]
     compacted: frozenset[str]  # ids of the segments whose calls are in `files`
     relinks: dict[str, Link]
@@ -39,59 +42,119 @@ def file_set(connection: sa.Connection) -> FileSet:
         call_id = place.pop("call_id")
         relinks[call_id] = Link(**{**place, "role": CallRole(row.role)})
     return FileSet(
+        generation=generation_now(connection),
         files=[FileRow(**row._mapping) for row in files],
         compacted=frozenset(connection.scalars(sa.select(t.file_sources.c.segment_id))),
         relinks=relinks,
     )
 
 
-def publish_file(
-    catalog: Catalog,
-    file: FileRow | None,
-    sources: Sequence[CompactedSegment],
-    moved: Mapping[str, Link],
-    ends: Mapping[str, bytes],
-) -> None:
-    """Enter a file made of whole segments (None: they held no calls) and the new places of calls stored before.
+def generation_now(connection: sa.Connection) -> int:
+    """The number of the latest publication; 0 before the first."""
+    return connection.scalar(sa.select(sa.func.max(t.publications.c.generation))) or 0
 
-    `ends` are the digests of the histories that the file's calls end, by call.
-    """
+
+def files_with_groups(connection: sa.Connection, group_ids: Collection[str]) -> list[FileRow]:
+    """The files that have calls of these groups, or of which that is not known, oldest first."""
+    known = sa.exists().where(t.file_groups.c.file_id == t.files.c.file_id)
+    found = {row.file_id: row for row in connection.execute(sa.select(t.files).where(~known))}
+    for some in _portions(list(group_ids)):
+        query = sa.select(t.files).join(t.file_groups).where(t.file_groups.c.group_id.in_(some)).distinct()
+        found.update((row.file_id, row) for row in connection.execute(query))
+    ordered = sorted(found.values(), key=lambda row: (row.created_us, row.file_id))
+    return [FileRow(**row._mapping) for row in ordered]
+
+
+@dataclass(slots=True, kw_only=True)
+class FileChange:
+    """One file that enters the store, and what it takes the place of."""
+
+    file: FileRow | None = None  # none: nothing was left to write
+    groups: list[FileGroup] = field(default_factory=list)  # of that file
+    digests: dict[str, bytes] = field(default_factory=dict)  # of the histories that its new calls end, by call
+    sources: Sequence[CompactedSegment] = ()  # segments whose calls are in it
+    replaced: Sequence[FileRow] = ()  # leave the store: their calls are in the file, or removed
+
+
+@dataclass(slots=True, kw_only=True)
+class Publication:
+    """A change of what the store consists of, gathered while it is prepared."""
+
+    changes: list[FileChange] = field(default_factory=list)
+    settled: list[str] = field(default_factory=list)  # calls whose place of late is written in a file that enters
+    removed: list[str] = field(default_factory=list)  # calls that are to be in the store no longer
+    moved: dict[str, Link] = field(default_factory=dict)  # calls of other files whose place is another one
+
+
+def publish(catalog: Catalog, change: Publication, generation: int) -> None:
+    """Make a change that was prepared from a generation's files. Raises CompactionRunning when there is a later one."""
     try:
         with catalog.writing().begin() as connection:
-            if file is not None:
-                connection.execute(t.files.insert().values(asdict(file)))
-            for source in sources:
-                connection.execute(t.segments.insert().values(**asdict(source), compacted_us=now_us()))
-                file_id = file.file_id if file is not None else None
-                connection.execute(t.file_sources.insert().values(segment_id=source.segment_id, file_id=file_id))
-            if file is not None and ends:
-                rows = [{"call_id": call, "digest": digest, "file_id": file.file_id} for call, digest in ends.items()]
-                connection.execute(t.call_ends.insert(), rows)
-            if moved:
-                connection.execute(t.relinks.delete().where(t.relinks.c.call_id.in_(list(moved))))
-                connection.execute(t.relinks.insert(), [_relink(call_id, place) for call_id, place in moved.items()])
+            now = database_now_us(connection)
+            latest = generation_now(connection)
+            if latest != generation:
+                raise _overtaken(generation, latest)
+            connection.execute(t.publications.insert().values(generation=generation + 1, published_us=now))
+            for some in _portions(change.removed):
+                connection.execute(t.call_ends.delete().where(t.call_ends.c.call_id.in_(some)))
+            for one in change.changes:
+                _enter(connection, one)
+                _enter_sources(connection, one, generation + 1, now)
+                _take_out(connection, one, generation + 1, now)
+            _relink(connection, change)
     except IntegrityError as error:
-        raise CompactionRunning(
-            f"cannot publish {len(sources)} segments: another process compacted some of them meanwhile; run it again"
-        ) from error
+        raise _overtaken(generation, generation + 1) from error
 
 
-def _relink(call_id: str, place: Link) -> dict[str, Any]:
+def _overtaken(prepared: int, latest: int) -> CompactionRunning:
+    return CompactionRunning(
+        f"cannot publish what was prepared from generation {prepared} of the store: another process published "
+        f"generation {latest} meanwhile; nothing was changed, run it again"
+    )
+
+
+def _enter(connection: sa.Connection, change: FileChange) -> None:
+    if change.file is None:
+        return
+    connection.execute(t.files.insert().values(asdict(change.file)))
+    rows = [{**asdict(group), "file_id": change.file.file_id} for group in change.groups]
+    if rows:
+        connection.execute(t.file_groups.insert(), rows)
+    if change.digests:
+        ends = [{"call_id": c, "digest": d, "file_id": change.file.file_id} for c, d in change.digests.items()]
+        connection.execute(t.call_ends.insert(), ends)
+
+
+def _enter_sources(connection: sa.Connection, change: FileChange, generation: int, now_us: int) -> None:
+    file_id = None if change.file is None else change.file.file_id
+    for source in change.sources:
+        row = {**asdict(source), "compacted_us": now_us, "generation": generation}
+        connection.execute(t.segments.insert().values(row))
+        connection.execute(t.file_sources.insert().values(segment_id=source.segment_id, file_id=file_id))
+
+
+def _take_out(connection: sa.Connection, change: FileChange, generation: int, now_us: int) -> None:
+    file_id = None if change.file is None else change.file.file_id
+    for file in change.replaced:
+        connection.execute(t.file_groups.delete().where(t.file_groups.c.file_id == file.file_id))
+        for table in (t.file_sources, t.call_ends):
+            connection.execute(table.update().where(table.c.file_id == file.file_id).values(file_id=file_id))
+        connection.execute(t.files.delete().where(t.files.c.file_id == file.file_id))
+        row = {"file_id": file.file_id, "path": file.path, "num_bytes": file.num_bytes}
+        connection.execute(t.replaced_files.insert().values(**row, replaced_us=now_us, generation=generation))
+
+
+def _relink(connection: sa.Connection, change: Publication) -> None:
+    for some in _portions([*change.settled, *change.removed, *change.moved]):
+        connection.execute(t.relinks.delete().where(t.relinks.c.call_id.in_(some)))
+    if change.moved:
+        connection.execute(t.relinks.insert(), [_relink_row(name, place) for name, place in change.moved.items()])
+
+
+def _relink_row(call_id: str, place: Link) -> dict[str, Any]:
     return {"call_id": call_id, **asdict(place), "role": place.role.value}
 
 
-def deletable_segments(catalog: Catalog, before_us: int) -> list[str]:
-    """Segments that were compacted before a time and whose files have not been deleted."""
-    old = t.segments.c.compacted_us <= before_us
-    with catalog.reading().begin() as connection:
-        return list(
-            connection.scalars(sa.select(t.segments.c.segment_id).where(old, t.segments.c.deleted_us.is_(None)))
-        )
-
-
-def mark_deleted(catalog: Catalog, segment_ids: Sequence[str]) -> None:
-    """Say that the files of these segments are gone."""
-    with catalog.writing().begin() as connection:
-        for segment_id in segment_ids:
-            chosen = t.segments.c.segment_id == segment_id
-            connection.execute(t.segments.update().where(chosen).values(deleted_us=now_us()))
+def _portions(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(ids), SQL_VARIABLES):
+        yield ids[start : start + SQL_VARIABLES]

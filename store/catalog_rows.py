@@ -157,3 +157,12 @@ class FileRow:
     num_calls: int
     num_bytes: int
     created_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileGroup:
+    """What a file has of a group; `last_us` is when the latest of these calls finished."""
+
+    group_id: str
+    num_calls: int
+    last_us: int

@@ -1,8 +1,8 @@
 """The catalog's tables, as the code uses them. migrations.py makes them; a test holds the two against each other.
 
 Times are unix microseconds. Two keys carry invariants: a group is in `round_groups` once, so it is consumed once; a
-segment is in `file_sources` once, so it is compacted once. `one_open_round` lets one round at a time be claimed and
-not yet committed.
+segment is in `file_sources` once, so it is compacted once; a generation is published once, so that of two who change
+the files at once one is refused. `one_open_round` lets one round at a time be claimed and not yet committed.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ segments = Table(
     Column("reason", String),
     Column("compacted_us", BigInteger, nullable=False),
     Column("deleted_us", BigInteger),
+    Column("generation", BigInteger),  # none: compacted by a Weir that did not count
 )
 
 files = Table(
@@ -61,7 +62,46 @@ call_ends = Table(
     metadata,
     Column("call_id", String, primary_key=True),
     Column("digest", LargeBinary, nullable=False, index=True),
-    Column("file_id", String, ForeignKey("files.file_id"), nullable=False),
+    Column("file_id", String, ForeignKey("files.file_id"), nullable=False, index=True),
+)
+
+# Which groups a file has calls of; a file that an earlier Weir wrote has no rows here.
+file_groups = Table(
+    "file_groups",
+    metadata,
+    Column("group_id", String, primary_key=True),
+    Column("file_id", String, ForeignKey("files.file_id"), primary_key=True, index=True),
+    Column("num_calls", Integer, nullable=False),
+    Column("last_us", BigInteger, nullable=False),  # when the latest of them finished
+)
+
+# Files that a merge, retention or a repair took out of the store, until they are deleted.
+replaced_files = Table(
+    "replaced_files",
+    metadata,
+    Column("file_id", String, primary_key=True),
+    Column("path", String, nullable=False),
+    Column("num_bytes", BigInteger, nullable=False),
+    Column("replaced_us", BigInteger, nullable=False),
+    Column("generation", BigInteger, nullable=False),
+)
+
+# Every change of what the store consists of has a number of its own.
+publications = Table(
+    "publications",
+    metadata,
+    Column("generation", BigInteger, primary_key=True, autoincrement=False),
+    Column("published_us", BigInteger, nullable=False),
+)
+
+# Readers at work, and the generation that each of them reads.
+snapshots = Table(
+    "snapshots",
+    metadata,
+    Column("snapshot_id", String, primary_key=True),
+    Column("generation", BigInteger, nullable=False),
+    Column("holder", String, nullable=False),
+    Column("seen_us", BigInteger, nullable=False),
 )
 
 # Places in the tree that changed after the call was compacted, because its parent was recorded late.

@@ -14,27 +14,28 @@ import gc
 import itertools
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-from xxhash import xxh3_128_hexdigest
 
+from weir.store.call_file import file_id_of, write_call_file
 from weir.store.catalog import Catalog
 from weir.store.catalog_engine import now_us
-from weir.store.catalog_files import FileSet, deletable_segments, file_set, mark_deleted, publish_file
-from weir.store.catalog_rows import CompactedSegment, FileRow
+from weir.store.catalog_files import FileChange, Publication, file_set, files_with_groups, publish
+from weir.store.catalog_garbage import deletable, note_deleted
+from weir.store.catalog_rows import CompactedSegment
 from weir.store.config import StoreConfig
-from weir.store.disk import SYSTEM_DISK, Disk, whole_file
+from weir.store.disk import SYSTEM_DISK, Disk
 from weir.store.errors import CompactionRunning
 from weir.store.log import lock_file
 from weir.store.parquet_calls import call_table
-from weir.store.parquet_files import ROW_GROUP_CALLS, CallFileWriter
-from weir.store.records import SCHEMA_VERSION, CallRecord
+from weir.store.parquet_files import ROW_GROUP_CALLS
+from weir.store.placing import Placement, place
+from weir.store.records import CallRecord
 from weir.store.segment_file import SEAL_REQUEST
 from weir.store.segments import SEALED_SUFFIX, Segment, SegmentContents, list_segments
-from weir.store.snapshot import Placement, place
 from weir.store.tree import Link
 
 FILE_BYTES = 256 * 2**20  # of log that go into one file: what compaction holds in memory at once
@@ -151,8 +152,12 @@ def _compact_segments(catalog: Catalog, config: StoreConfig, disk: Disk, segment
             sources.append(_source(segment, contents))
         with catalog.reading().begin() as connection:
             known = file_set(connection)
-        written = _write_file(config, disk, sources, _placements(config, list(records.values()), known))
-    publish_file(catalog, written.file, sources, written.moved, written.digests)
+            files = files_with_groups(connection, {record.group_id for record in records.values()})
+        paths = [config.folder / file.path for file in files]
+        placements = _placements(list(records.values()), paths, known.relinks)
+        change = _write_file(config, disk, sources, placements)
+    publish(catalog, change, known.generation)
+    [written] = change.changes
     return CompactReport(
         segments=len(sources),
         calls=written.file.num_calls if written.file is not None else 0,
@@ -174,17 +179,18 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _placements(config: StoreConfig, records: Sequence[CallRecord], known: FileSet) -> Iterator[Placement]:
+def _placements(
+    records: Sequence[CallRecord], paths: Sequence[Path], known_moves: Mapping[str, Link]
+) -> Iterator[Placement]:
     """The records in the order of their groups, placed a few whole groups at a time."""
-    paths = [config.folder / file.path for file in known.files]
     chunk: list[CallRecord] = []
     for _, members in itertools.groupby(sorted(records, key=_group), _group):
         chunk.extend(members)
         if len(chunk) >= ROW_GROUP_CALLS:
-            yield place(chunk, paths, known.relinks)
+            yield place(chunk, paths, known_moves)
             chunk = []
     if chunk:
-        yield place(chunk, paths, known.relinks)
+        yield place(chunk, paths, known_moves)
 
 
 def _group(record: CallRecord) -> str:
@@ -201,57 +207,31 @@ def _source(segment: Segment, contents: SegmentContents) -> CompactedSegment:
     )
 
 
-@dataclass(slots=True)
-class _Written:
-    """A file that no reader knows of yet (None: no call was new), and what the catalog is to be told with it."""
-
-    file: FileRow | None = None
-    num_calls: int = 0
-    moved: dict[str, Link] = field(default_factory=dict)
-    digests: dict[str, bytes] = field(default_factory=dict)
-
-    def tables(self, placements: Iterable[Placement]) -> Iterator[pa.Table]:
-        """The fresh calls as tables; what else there is to say of them is noted on the way."""
-        for placed in placements:
-            self.moved.update(placed.moved)
-            self.num_calls += len(placed.fresh)
-            self.digests.update({record.call_id: record.digest for record in placed.fresh if record.digest})
-            if placed.fresh:
-                yield call_table(placed.fresh, placed.places, placed.end_hashes)
-
-
 def _write_file(
     config: StoreConfig, disk: Disk, sources: Sequence[CompactedSegment], placements: Iterable[Placement]
-) -> _Written:
+) -> Publication:
     """The file is there whole, and no reader knows of it yet."""
-    written = _Written()
-    tables = written.tables(placements)
-    first = next(tables, None)
-    if first is None:
-        return written
-    file_id = xxh3_128_hexdigest("\n".join(source.segment_id for source in sources).encode())
-    disk.make_folder(config.data_dir)
-    path = config.data_dir / f"{file_id}.parquet"
-    with whole_file(disk, path) as file, CallFileWriter(file) as writer:
-        for table in itertools.chain([first], tables):
-            writer.write(table)
-        num_bytes = writer.finish()
-    written.file = FileRow(
-        file_id=file_id,
-        path=str(path.relative_to(config.folder)),
-        schema_version=SCHEMA_VERSION,
-        num_calls=written.num_calls,
-        num_bytes=num_bytes,
-        created_us=now_us(),
-    )
-    return written
+    entering = FileChange(sources=sources)
+    change = Publication(changes=[entering])
+    file_id = file_id_of([source.segment_id for source in sources])
+    written = write_call_file(config, disk, file_id, _tables(placements, change), now_us())
+    if written is not None:
+        entering.file, entering.groups = written
+    return change
+
+
+def _tables(placements: Iterable[Placement], change: Publication) -> Iterator[pa.Table]:
+    """The fresh calls as tables; what else there is to say of them is noted on the way."""
+    for placed in placements:
+        change.moved.update(placed.moved)
+        change.changes[0].digests.update({record.call_id: record.digest for record in placed.fresh if record.digest})
+        yield call_table(placed.fresh, placed.places, placed.end_hashes)
 
 
 def _delete_old_segments(catalog: Catalog, config: StoreConfig, disk: Disk) -> None:
-    before_us = now_us() - int(config.segment_grace_s * 1e6)
     deleted = []
     here = {segment.segment_id: segment for segment in list_segments(config.log_dir)}
-    for segment_id in deletable_segments(catalog, before_us):
+    for segment_id in deletable(catalog, config.segment_grace_s).segment_ids:
         if (config.log_dir / segment_id).parent.is_dir():  # else it lies on the machine of its writer
             if segment_id in here:  # else it went just before a crash
                 disk.unlink(here[segment_id].path)
@@ -259,4 +239,4 @@ def _delete_old_segments(catalog: Catalog, config: StoreConfig, disk: Disk) -> N
     if deleted:
         for folder in {here[segment_id].folder for segment_id in deleted if segment_id in here}:
             disk.sync_folder(folder)  # a power cut must not bring back what nobody would delete again
-        mark_deleted(catalog, deleted)
+        note_deleted(catalog, deleted, [])

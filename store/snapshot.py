@@ -17,13 +17,8 @@ from weir.store.catalog import Catalog
 from weir.store.catalog_files import FileSet, file_set
 from weir.store.config import StoreConfig
 from weir.store.errors import StoreUnavailable
-from weir.store.parquet_calls import call_tokens
-from weir.store.parquet_files import read_groups
-from weir.store.rebuilding import rebuild, stored_places
 from weir.store.records import CallRecord
 from weir.store.segments import Segment, list_segments
-from weir.store.token_sequence import TokenSequence
-from weir.store.tree import Link, link
 
 ATTEMPTS = 3  # a segment may be deleted while a slow snapshot is taken; then it is taken again
 
@@ -84,38 +79,3 @@ def read_records(segments: Iterable[Segment]) -> list[CallRecord]:
         for record in segment.read().records:
             records.setdefault(record.call_id, record)
     return list(records.values())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
-    """Where records stand in the trees of their groups."""
-
-    fresh: list[CallRecord]  # the given records that were not stored before
-    places: dict[str, Link]  # of the fresh records, and so are the hashes of their ends
-    end_hashes: dict[str, bytes]
-    moved: dict[str, Link]  # of stored calls whose place is another one now that the fresh records are known
-
-
-def place(records: Sequence[CallRecord], files: Sequence[Path], known_moves: Mapping[str, Link]) -> Placement:
-    """Link records with the stored calls of their groups. Raises StoreCorrupt when those cannot be rebuilt."""
-    table = read_groups(files, sorted({record.group_id for record in records}))
-    stored = {**stored_places(table), **known_moves}
-    groups: dict[str, list[str]] = {}
-    tokens = {call.call_id: call for call in rebuild(table)}
-    for call_id, group_id in zip(table["call_id"].to_pylist(), table["group_id"].to_pylist(), strict=True):
-        groups.setdefault(group_id, []).append(call_id)
-    fresh = [record for record in records if record.call_id not in tokens]
-    latest: dict[str, TokenSequence] = {}  # of each session: what its next call mostly begins with
-    for record in fresh:
-        call = tokens[record.call_id] = call_tokens(record, latest.get(record.session_id))
-        latest[record.session_id] = call.sequence
-        groups.setdefault(record.group_id, []).append(record.call_id)
-    places: dict[str, Link] = {}
-    for members in groups.values():
-        places.update(link([tokens[call_id] for call_id in members]))
-    return Placement(
-        fresh=fresh,
-        places={record.call_id: places[record.call_id] for record in fresh},
-        end_hashes={record.call_id: tokens[record.call_id].sequence.end_hash for record in fresh},
-        moved={call_id: at for call_id, at in places.items() if call_id in stored and stored[call_id] != at},
-    )

@@ -20,7 +20,8 @@ from weir.store import catalog_schema as t
 from weir.store.config import StoreConfig
 from weir.store.macros_sql import MACROS
 from weir.store.parquet_calls import PLACE_COLUMNS, SCHEMA, call_table, missing_columns
-from weir.store.snapshot import Placement, Rows, place, take_snapshot
+from weir.store.placing import Placement, place
+from weir.store.snapshot import Rows, take_snapshot
 from weir.store.token_text import reader_of_text
 from weir.store.tree import Link
 from weir.store.views_sql import VIEWS
@@ -32,7 +33,7 @@ SECRET_COLUMN = "key_hash"  # of the agents' keys: nothing that a question is ab
 def open_views(config: StoreConfig, tokenizer: Path | None = None) -> duckdb.DuckDBPyConnection:
     """A DuckDB connection with all views, over the store as it is now."""
     snapshot = take_snapshot(config, CATALOG_TABLES)
-    placed = Placement(fresh=[], places={}, end_hashes={}, moved={})
+    placed = Placement()
     if snapshot.hot:
         placed = place(snapshot.hot, snapshot.paths, snapshot.fileset.relinks)
     connection = duckdb.connect()

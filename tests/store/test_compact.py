@@ -133,10 +133,10 @@ BOUNDARIES = {
     "before the file is written": "kill_before(parquet_files.CallFileWriter, 'write')",
     "when the file is half written": "kill_inside_write()",
     "before the file is renamed": "kill_after(parquet_files.CallFileWriter, 'finish')",
-    "before the catalog knows the file": "kill_before(compact, 'publish_file')",
+    "before the catalog knows the file": "kill_before(compact, 'publish')",
     "inside the catalog's transaction": "kill_on_commit()",
-    "before old segments are deleted": "kill_after(compact, 'publish_file')",
-    "before the deletion is noted": "kill_before(compact, 'mark_deleted')",
+    "before old segments are deleted": "kill_after(compact, 'publish')",
+    "before the deletion is noted": "kill_before(compact, 'note_deleted')",
 }
 KILLER = """
 import os, sys
@@ -161,12 +161,12 @@ def kill_on_commit():
             die()
 armed = False
 config = StoreConfig(root=Path(sys.argv[1]), segment_grace_s=0)
-real_publish = compact.publish_file
+real_publish = compact.publish
 def arm(*a, **k):
     global armed
     armed = True
     return real_publish(*a, **k)
-compact.publish_file = arm
+compact.publish = arm
 exec(sys.argv[2])
 compact.compact(config)
 """

@@ -1,0 +1,60 @@
+"""One Parquet file of calls comes to be: written aside, synced, renamed, and described for the catalog.
+
+Invariant: the file is there whole or not at all, and no reader knows of it until the catalog names it. Its id follows
+from what it is made of, so that one that was never named is written over when the work is done again.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+from xxhash import xxh3_128_hexdigest
+
+from weir.store.catalog_rows import FileGroup, FileRow
+from weir.store.config import StoreConfig
+from weir.store.disk import Disk, whole_file
+from weir.store.parquet_files import CallFileWriter
+from weir.store.records import SCHEMA_VERSION
+
+SUFFIX = ".parquet"
+
+
+def file_id_of(made_of: Sequence[str]) -> str:
+    """The id of a file that is made of these segments, or files."""
+    return xxh3_128_hexdigest("\n".join(made_of).encode())
+
+
+def write_call_file(
+    config: StoreConfig, disk: Disk, file_id: str, tables: Iterable[pa.Table], created_us: int
+) -> tuple[FileRow, list[FileGroup]] | None:
+    """Write tables of whole groups, in the order of their groups. None, and no file, where there is no call."""
+    filled = (table for table in tables if table.num_rows)
+    first = next(filled, None)
+    if first is None:
+        return None
+    groups: list[FileGroup] = []
+    disk.make_folder(config.data_dir)
+    path = config.data_dir / f"{file_id}{SUFFIX}"
+    with whole_file(disk, path) as file, CallFileWriter(file) as writer:
+        for table in itertools.chain([first], filled):
+            groups.extend(groups_of(table))
+            writer.write(table)
+        num_bytes = writer.finish()
+    row = FileRow(
+        file_id=file_id,
+        path=str(path.relative_to(config.root)),
+        schema_version=SCHEMA_VERSION,
+        num_calls=sum(group.num_calls for group in groups),
+        num_bytes=num_bytes,
+        created_us=created_us,
+    )
+    return row, groups
+
+
+def groups_of(table: pa.Table) -> Iterator[FileGroup]:
+    """The groups of a table's calls."""
+    counted = table.group_by("group_id").aggregate([("call_id", "count"), ("finished_us", "max")])
+    for row in counted.to_pylist():
+        yield FileGroup(group_id=row["group_id"], num_calls=row["call_id_count"], last_us=row["finished_us_max"])
