@@ -1,4 +1,4 @@
-"""`weir sft`, `weir round`, `weir publish`, `weir versions`."""
+"""`weir sft`, `weir round`, `weir publish`, `weir rollback`, `weir versions`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weir.scripts.settings import ConfigOption, RootOption, Settings, existing_s
 
 if TYPE_CHECKING:
     from weir.trainer.chat_rows import ChatRenderer
-    from weir.trainer.claims import ClaimedRound
+    from weir.trainer.claims import ClaimedGroup, ClaimedRound
     from weir.trainer.config import TrainerConfig
     from weir.trainer.round import Trainer
 
@@ -72,6 +72,9 @@ def round_(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what the round would do, and change nothing.")
     ] = False,
+    replay: Annotated[
+        int | None, typer.Option("--replay", help="Repeat this past round, and say whether it gives the same bits.")
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for a round that is running instead of leaving.")] = False,
     model: Annotated[Path | None, typer.Option(help="Hugging Face folder of the first weights.")] = None,
     config: ConfigOption = None,
@@ -84,7 +87,9 @@ def round_(
     trainer = _trainer(settings, model)
     try:
         if dry_run:
-            typer.echo(_plan_line(trainer.plan()))
+            typer.echo(_plan_text(trainer.plan()))
+        elif replay is not None:
+            _replay(trainer, replay)
         elif loop:
             _run_rounds(trainer, max_rounds, poll_s=settings.trainer.loop_poll_s)
         else:
@@ -113,6 +118,31 @@ def publish(
     finally:
         trainer.close()
     typer.echo(f"published in {report.seconds:.1f} s")
+    if report.failed:
+        raise typer.Exit(1)
+
+
+def rollback(
+    version: Annotated[int, typer.Argument(help="Version whose weights are to be served again.")],
+    config: ConfigOption = None,
+) -> None:
+    """Go back to the weights of an earlier version, under a new number, and publish them.
+
+    The next round goes on from there. What came after stays in the store.
+    """
+    from rich.console import Console
+
+    from weir.trainer.round import Trainer
+
+    settings = load_settings(config)
+    model = settings.model.path or settings.store.folder  # nothing is trained
+    trainer = Trainer(trainer_config(settings), settings.store, model_path=model, console=Console())
+    try:
+        made, report = trainer.roll_back(version)
+    finally:
+        trainer.close()
+    served = f", served by {len(report.serving)} engines" if report.serving else ""
+    typer.echo(f"version {made.manifest.version} has the weights of version {version}{served}")
     if report.failed:
         raise typer.Exit(1)
 
@@ -222,14 +252,45 @@ def first_weights(settings: Settings, model: Path | None) -> Path:
     return folder
 
 
-def _plan_line(planned: ClaimedRound | None) -> str:
+def _plan_text(planned: ClaimedRound | None) -> str:
     if planned is None:
         return "no round: too few finished groups are waiting"
     sessions = sum(len(group.calls) for group in planned.groups)
     calls = sum(len(call_ids) for group in planned.groups for call_ids in group.calls.values())
-    return (
+    lines = [
         f"round {planned.round} would train version {planned.version} from version {planned.parent} "
-        f"({planned.parent_path}) on {len(planned.groups)} groups: {sessions} sessions, {calls} calls"
+        f"({planned.parent_path}) on {len(planned.groups)} groups: {sessions} sessions, {calls} calls",
+        f"settings {planned.config_hash[:12]}: {planned.config['algorithm']}, seed {planned.seed}",
+        *map(_group_line, planned.groups),
+    ]
+    if planned.expired:
+        lines.append(f"consumed without training, as their weights are too old: {', '.join(planned.expired)}")
+    return "\n".join(lines)
+
+
+def _group_line(group: ClaimedGroup) -> str:
+    missing = group.group_size - len(group.calls)
+    late = f", {missing} sessions timed out" if missing > 0 else ""
+    task = "" if group.task is None else f" ({group.task.task_id})"
+    return f"  {group.group_id}{task}: {len(group.calls)} sessions{late}"
+
+
+def _replay(trainer: Trainer, number: int) -> None:
+    from weir.trainer.replay import replay_round
+
+    found = replay_round(
+        trainer.catalog,
+        trainer.store,
+        trainer.config,
+        number,
+        model_path=trainer.model_path,
+        console=trainer.console,
+    )
+    if found.differing:
+        typer.echo(f"round {number} does not repeat: version {found.version} differs in {', '.join(found.differing)}")
+        raise typer.Exit(1)
+    typer.echo(
+        f"round {number} repeats bit for bit: the {found.num_files} files of version {found.version} are the same"
     )
 
 

@@ -8,7 +8,7 @@ of the log (catalog_files.py) and leases (catalog_leases.py), which lie in the s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -177,18 +177,6 @@ class Catalog:
         with self._writers.begin() as connection:
             for row in evaluations:
                 connection.execute(insert_if_absent(connection, t.evaluations, asdict(row)))
-
-    def evaluations_of(self, call_ids: Iterable[str]) -> dict[str, EvaluationRow]:
-        """The latest judgement of each of these calls that has one."""
-        ids = list(call_ids)
-        found: dict[str, EvaluationRow] = {}
-        with self._readers.begin() as connection:
-            for start in range(0, len(ids), SQL_VARIABLES):
-                chosen = t.evaluations.c.call_id.in_(ids[start : start + SQL_VARIABLES])
-                query = sa.select(t.evaluations).where(chosen).order_by(t.evaluations.c.created_us)
-                for row in connection.execute(query):
-                    found[row.call_id] = EvaluationRow(**row._mapping)
-        return found
 
     # rounds
 

@@ -30,7 +30,7 @@ from weir.trainer.config import TrainerConfig, config_hash
 from weir.trainer.errors import RoundBusy, RoundError
 from weir.trainer.group_choice import ChosenGroup, choose_groups
 from weir.trainer.stored_rewards import StoredRewards, joined_rewards
-from weir.trainer.versions import MANIFEST, list_versions, write_aside
+from weir.trainer.versions import MANIFEST, list_versions, round_folder, write_aside
 
 SCHEMA = 1
 LEASE_POLL_S = 1.0
@@ -167,7 +167,7 @@ def _pin(group: ChosenGroup) -> ClaimedGroup:
 
 
 def _write_copy(root: Path, claimed: ClaimedRound) -> None:
-    folder = root / "rounds" / f"{claimed.round:08d}"
+    folder = round_folder(root, claimed.round)
     if not (folder / MANIFEST).exists():
         folder.mkdir(parents=True, exist_ok=True)
         write_aside(folder / MANIFEST, msgspec.json.format(msgspec.json.encode(claimed)))

@@ -21,6 +21,7 @@ from weir.kernel_eval.client import (
     KernelUnsupported,
     candidate_source,
 )
+from weir.store.catalog_rewards import evaluations_of
 from weir.store.catalog_rows import EvaluationRow
 from weir.store.reader import StoredCall
 from weir.trainer.answers import Answer, Asking, Given, content_hash
@@ -42,12 +43,11 @@ async def kernel_rewards(answers: Sequence[Answer], asking: Asking) -> Given:
     """The verdicts on answers: those that the catalog has, and the server's on all others."""
     given = Given()
     candidates = _candidates(answers, asking.config)
-    stored = asking.catalog.evaluations_of([answer.call.call_id for answer in answers])
+    hashes = {call.call_id: candidate.content_hash for candidate in candidates for call in candidate.calls}
+    stored = evaluations_of(asking.catalog, hashes)
     missing: list[Candidate] = []
     for candidate in candidates:
-        known = [stored[c.call_id] for c in candidate.calls if c.call_id in stored]
-        known = [row for row in known if row.content_hash == candidate.content_hash]
-        _take(given, known)
+        _take(given, [stored[call.call_id] for call in candidate.calls if call.call_id in stored])
         calls = [call for call in candidate.calls if call.call_id not in given.values]
         if calls:
             missing.append(

@@ -8,7 +8,6 @@ between rounds.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -26,14 +25,15 @@ from weir.trainer.claims import ClaimedRound, claim, continue_round, plan_round,
 from weir.trainer.config import TrainerConfig
 from weir.trainer.hooks import check_imports
 from weir.trainer.metrics import METRICS_FILE, Metrics, is_reported, print_table, step_metrics, write_metrics
-from weir.trainer.publishing import PublishReport, publish
+from weir.trainer.publishing import PublishReport
+from weir.trainer.replay import keep_manifest
+from weir.trainer.rollback import roll_back
 from weir.trainer.round_data import RoundData, prepare
+from weir.trainer.serving import delete_old_versions, enter_version, is_published, serve
 from weir.trainer.versions import (
     MANIFEST,
     Version,
-    VersionManifest,
     current_version,
-    prune,
     read_manifest,
     set_current,
     version_path,
@@ -105,7 +105,7 @@ class Trainer:
         if planned is not None:
             check_imports(self.config)
             if (path / MANIFEST).exists():
-                self._enter(path, read_manifest(path))
+                enter_version(self.catalog, path, read_manifest(path))
             claim(self.catalog, self.store.folder, planned, lease)
         return planned
 
@@ -156,11 +156,13 @@ class Trainer:
     def _finish_interrupted(self, lease: Lease) -> None:
         """A version folder of a round is there: everything after its rename is done again, as far as it is missing."""
         version = current_version(self.store.folder)
-        if version is None or version.manifest.round is None:
+        if version is None or version.manifest.parent is None:
             return
-        published = {row.version for row in self.catalog.versions() if row.published_us is not None}
-        unpublished = bool(self.config.engine_urls) and version.manifest.version not in published
-        if unpublished or not is_reported(self.store.folder, version.manifest.round):
+        unpublished = bool(self.config.engine_urls) and not is_published(self.catalog, version.manifest.version)
+        if version.manifest.round is None:  # an earlier one that was gone back to
+            if unpublished:
+                self.publish(version.path)
+        elif unpublished or not is_reported(self.store.folder, version.manifest.round):
             self.console.print(f"round {version.manifest.round}: finishing version {version.manifest.version}")
             self._finish(version, {}, lease)
 
@@ -177,7 +179,7 @@ class Trainer:
             self.catalog.commit_round(metrics["round"], metrics["version"], metrics, lease)
             write_metrics(self.store.folder, metrics, tensorboard=self.config.tensorboard)
             print_table(self.console, metrics)
-        prune(self.store.folder, self.config.keep_versions)
+        delete_old_versions(self.catalog, self.store, self.config, self.console)
         return RoundReport(
             round=metrics["round"], version=metrics["version"], path=version.path, metrics=metrics, published=report
         )
@@ -185,9 +187,10 @@ class Trainer:
     def _commit(self, version: Version, metrics: Metrics, lease: Lease) -> None:
         manifest = version.manifest
         assert manifest.round is not None
+        keep_manifest(self.store.folder, manifest)
         set_current(self.store.folder, manifest.version)
         self.on_step("current")
-        self._enter(version.path, manifest)
+        enter_version(self.catalog, version.path, manifest)
         self.on_step("version_added")
         self.catalog.commit_round(manifest.round, manifest.version, metrics, lease)
         self.on_step("committed")
@@ -197,26 +200,18 @@ class Trainer:
 
         Raises `PublishFailed` when no engine serves it.
         """
-        manifest = read_manifest(folder)
-        self._enter(folder, manifest)
-        report = publish(folder, manifest.version, self.config, control_key(self.config, self.store), self.catalog)
-        if report.serving:
-            self.catalog.set_published(manifest.version, time.time_ns() // 1000, report.serving)
-            self.console.print(f"version {manifest.version} is served by {', '.join(report.serving)}")
-        for url, why in report.failed.items():
-            self.console.print(f"[red]engine {url} is paused and out of rotation[/red]: {why}")
+        report = serve(folder, self.catalog, self.store, self.config, self.console)
         self.on_step("published")
         return report
 
-    def _enter(self, folder: Path, manifest: VersionManifest) -> None:
-        """Make the catalog know a version; entering it again changes nothing."""
-        self.catalog.add_version(
-            manifest.version,
-            path=str(folder.absolute()),
-            parent=manifest.parent,
-            round_id=manifest.round,
-            manifest_sha256=hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest(),
-        )
+    def roll_back(self, number: int) -> tuple[Version, PublishReport]:
+        """Make the weights of version `number` the newest version, and publish it. Raises as `roll_back` and `publish`.
+
+        A publish that failed is repeated by the next round, as any.
+        """
+        with round_turn(self.catalog, self.store, wait=False, lease_s=self.config.lease_s):
+            version = roll_back(self.catalog, self.store, number)
+            return version, self.publish(version.path)
 
     def _parent(self) -> tuple[int, Path]:
         """The newest version, or the first weights with the version that their folder names."""
@@ -242,11 +237,3 @@ class Trainer:
             yield
         finally:
             seconds[phase] = time.monotonic() - started
-
-
-def control_key(config: TrainerConfig, store: StoreConfig) -> str | None:
-    """The key of the proxies' control routes: from the settings, else the file that a proxy made beside the store."""
-    file = store.folder / "control.key"
-    if config.control_key is not None or not file.exists():
-        return config.control_key
-    return file.read_text().strip()

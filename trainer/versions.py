@@ -87,6 +87,11 @@ def version_path(root: Path, version: int) -> Path:
     return versions_folder(root) / f"{version:08d}"
 
 
+def round_folder(root: Path, round_id: int) -> Path:
+    """Where the files about one round lie."""
+    return root / "rounds" / f"{round_id:08d}"
+
+
 def read_manifest(folder: Path) -> VersionManifest:
     """The manifest of a version folder. Raises `VersionError` when there is none that can be read."""
     try:
@@ -142,7 +147,7 @@ def write_version(
             config_hash=config_hash,
             seed=seed,
             groups=groups,
-            files={p.name: _file_entry(p) for p in sorted(aside.iterdir())},
+            files={p.name: file_entry(p) for p in sorted(aside.iterdir())},
             tensors=_tensor_entries(aside),
         )
         (aside / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
@@ -183,15 +188,20 @@ def verify(folder: Path) -> VersionManifest:
         file = folder / name
         if not file.is_file():
             raise VersionError(f"{folder}: {name} is missing; copy the folder again or publish another version")
-        if _file_entry(file) != entry:
+        if file_entry(file) != entry:
             raise VersionError(f"{file} is not what the manifest says (sha256 or size); the folder is damaged")
     return manifest
 
 
-def prune(root: Path, keep: int) -> list[int]:
-    """Delete all but the newest `keep` versions, and what a killed writer left aside; the deleted numbers."""
+def prune(root: Path, keep: int, *, below: int | None = None) -> tuple[list[int], list[int]]:
+    """Delete versions, and what a killed writer left aside.
+
+    All but the newest `keep` go, those from `below` on stay in any case. Returns the deleted numbers, and those that
+    stayed because of `below`.
+    """
     folder = versions_folder(root)
-    doomed = list_versions(root)[:-keep]
+    old = list_versions(root)[:-keep]
+    doomed = [version for version in old if below is None or version.manifest.version < below]
     for version in doomed:
         version.path.rename(version.path.with_name(f".{version.path.name}.old"))  # gone for readers in one step
     for leftover in (*folder.glob(".*.old"), *folder.glob(".*.new")):
@@ -199,7 +209,8 @@ def prune(root: Path, keep: int) -> list[int]:
             shutil.rmtree(leftover, ignore_errors=True)
         else:
             leftover.unlink(missing_ok=True)
-    return [version.manifest.version for version in doomed]
+    deleted = [version.manifest.version for version in doomed]
+    return deleted, [v.manifest.version for v in old if v.manifest.version not in deleted]
 
 
 def copy_tokenizer(source: Path, target: Path) -> None:
@@ -209,7 +220,8 @@ def copy_tokenizer(source: Path, target: Path) -> None:
             shutil.copyfile(source / name, target / name)
 
 
-def _file_entry(path: Path) -> FileEntry:
+def file_entry(path: Path) -> FileEntry:
+    """What a manifest says of a file."""
     with path.open("rb") as file:
         return FileEntry(sha256=hashlib.file_digest(file, "sha256").hexdigest(), size_bytes=path.stat().st_size)
 

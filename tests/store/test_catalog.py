@@ -18,6 +18,7 @@ from weir.store import catalog_schema as t
 from weir.store.catalog import Catalog, RewardRow
 from weir.store.catalog_leases import ROUNDS, Lease, take_lease
 from weir.store.catalog_ready import PAGE, ready_groups
+from weir.store.catalog_rewards import evaluations_of
 from weir.store.catalog_rows import EvaluationRow, GroupRow
 from weir.store.catalog_schema import metadata
 from weir.store.config import StoreConfig
@@ -151,13 +152,15 @@ def test_a_reward_is_kept_once_per_idempotency_key(catalog: Catalog) -> None:
         catalog.add_reward("nobody", value=0.5, **reward)
 
 
-def test_evaluations_are_kept_once_and_the_latest_is_given(catalog: Catalog) -> None:
+def test_evaluations_are_kept_once_and_given_by_what_was_judged(catalog: Catalog) -> None:
     first, later = evaluation("c1", "h1", 0.1, 10), evaluation("c1", "h2", 1.0, 20)
     catalog.add_evaluations([first, later])
     catalog.add_evaluations([evaluation("c1", "h1", 0.9, 99)])
-    assert catalog.evaluations_of(["c1", "c2"]) == {"c1": later}
+    assert evaluations_of(catalog, {"c1": "h1", "c2": "h1"}) == {"c1": first}
+    assert evaluations_of(catalog, {"c1": "h2"}) == {"c1": later}
+    assert evaluations_of(catalog, {"c1": "h3"}) == {}
     catalog.add_evaluations([])
-    assert catalog.evaluations_of([]) == {}
+    assert evaluations_of(catalog, {}) == {}
 
 
 def ready(catalog: Catalog, **policy: float) -> list[GroupRow]:

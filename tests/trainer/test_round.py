@@ -22,6 +22,7 @@ from support_rounds import (
 from weir.store import catalog_schema as t
 from weir.store.catalog import Catalog
 from weir.store.config import StoreConfig
+from weir.store.reader import connect
 from weir.store.records import CaptureLevel, FinishReason
 from weir.trainer.claims import round_lock
 from weir.trainer.errors import JudgeUnavailable, RoundBusy, TrainerUsageError
@@ -59,7 +60,8 @@ def test_a_round_judges_trains_and_commits(tiny_model_dir: Path, store: StoreCon
     catalog = Catalog.open(store)
     assert [(r.round_id, r.state, r.weight_version) for r in catalog.rounds()] == [(1, "committed", 1)]
     assert [v.version for v in catalog.versions()] == [1]
-    assert catalog.evaluations_of(["call-g1-2"])["call-g1-2"].raw_reward == 1.0
+    with connect(store) as sql:
+        assert sql.sql("SELECT raw_reward FROM evaluations WHERE call_id = 'call-g1-2'").fetchall() == [(1.0,)]
     assert trainer.run_round() is None
     assert "reward_mean" in console.export_text()
     trainer.close()
@@ -118,7 +120,8 @@ def test_an_outage_of_the_judge_is_no_reward_and_the_round_goes_on_later(
     judge.out_of_order = True
     with pytest.raises(JudgeUnavailable, match="the round stays open"):
         trainer.run_round()
-    assert trainer.catalog.evaluations_of(["call-g1-0", "call-g1-1"]) == {}
+    with connect(store) as sql:
+        assert sql.sql("SELECT * FROM evaluations").fetchall() == []
     assert current_version(store.root) is None
     judge.out_of_order = False
     report = trainer.run_round()

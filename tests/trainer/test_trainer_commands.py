@@ -18,6 +18,7 @@ from weir.scripts import trainer_commands
 app = typer.Typer(pretty_exceptions_enable=False)
 app.command("round")(trainer_commands.round_)
 app.command("publish")(trainer_commands.publish)
+app.command("rollback")(trainer_commands.rollback)
 app.command("versions")(trainer_commands.versions)
 try:
     app(standalone_mode=True)
@@ -51,6 +52,7 @@ def test_a_round_is_planned_run_listed_and_published(
     add_group(store, tiny_model_dir, "g1", [0.0, 1.0])
     planned = weir("round", "--dry-run", "--config", str(config))
     assert "round 1 would train version 1 from version 0" in planned.stdout
+    assert "g1 (g1): 2 sessions" in planned.stdout
     assert not (store.root / "versions").exists()
     done = weir("round", "--config", str(config))
     assert done.returncode == 0, done.stderr
@@ -58,6 +60,8 @@ def test_a_round_is_planned_run_listed_and_published(
     folder = store.root / "versions" / "00000001"
     assert list((store.root / "tensorboard").iterdir()) != []
     assert str(folder) in weir("versions", "--config", str(config)).stdout
+    again = weir("round", "--replay", "1", "--config", str(config))
+    assert "round 1 repeats bit for bit" in again.stdout, again.stderr
     unset = weir("publish", str(folder), "--config", str(config))
     assert (unset.returncode, "no engine to publish to" in unset.stderr) == (2, True)
     engine = engine_server()
@@ -65,6 +69,8 @@ def test_a_round_is_planned_run_listed_and_published(
     published = weir("publish", str(folder), "--config", str(config))
     assert "version 1 is served by http" in published.stdout, published.stderr
     assert engine.get("/model_info")["weight_version"] == "1"
+    newest = weir("rollback", "1", "--config", str(config))
+    assert (newest.returncode, "version 1 is the newest already" in newest.stderr) == (2, True)
 
 
 def test_with_nothing_to_do_a_round_says_so(config: Path) -> None:

@@ -95,6 +95,6 @@ def test_pruning_keeps_the_newest_and_removes_what_killed_writers_left(tmp_path:
         write(tmp_path, version)
     (versions_folder(tmp_path) / ".00000005.123.new").mkdir()
     (versions_folder(tmp_path) / ".CURRENT.123.new").touch()
-    assert prune(tmp_path, keep=2) == [1, 2]
+    assert prune(tmp_path, keep=2) == ([1, 2], [])
     assert [v.manifest.version for v in list_versions(tmp_path)] == [3, 4]
     assert sorted(p.name for p in versions_folder(tmp_path).iterdir()) == ["00000003", "00000004"]

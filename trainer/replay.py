@@ -1,0 +1,118 @@
+"""Repeating a past round: the same groups, settings and parent give the same bits, or it is said which files differ.
+
+Invariant: nothing in the store is changed, apart from verdicts that were missing in it; the repeated version lives in a
+temporary folder. What it needs: the round's manifest, the folder of its parent, and what the files of its version were,
+which is kept beside the round's manifest when the version folder itself is gone.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+
+from weir.store.catalog import Catalog
+from weir.store.catalog_rows import RoundRow
+from weir.store.config import StoreConfig
+from weir.trainer.claims import ClaimedRound
+from weir.trainer.config import TrainerConfig, config_hash
+from weir.trainer.errors import RoundError, TrainerUsageError
+from weir.trainer.metrics import METRICS_FILE
+from weir.trainer.round_data import prepare
+from weir.trainer.versions import (
+    MANIFEST,
+    FileEntry,
+    VersionManifest,
+    file_entry,
+    read_manifest,
+    round_folder,
+    verify,
+    version_path,
+    write_aside,
+)
+
+VERSION_COPY = "version.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """How the repeated round compares with the one that was."""
+
+    round: int
+    version: int
+    num_files: int
+    differing: list[str]  # files of the version that are not the same bits
+
+
+def keep_manifest(root: Path, manifest: VersionManifest) -> None:
+    """Keep what a round's version was made of, for when its folder is gone."""
+    assert manifest.round is not None
+    folder = round_folder(root, manifest.round)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_aside(folder / VERSION_COPY, msgspec.json.encode(manifest))
+
+
+def replay_round(
+    catalog: Catalog, store: StoreConfig, config: TrainerConfig, number: int, *, model_path: Path, console: Console
+) -> Replay:
+    """Repeat a committed round and compare. Raises `TrainerUsageError` or `RoundError` where that cannot be done."""
+    claimed = _claimed(catalog, number)
+    before = _files_of(store, claimed)
+    pinned = config.continuing(claimed.config)
+    parent = _parent(claimed)
+    data = prepare(claimed, catalog, store, pinned, console)
+    from weir.trainer.learner import Learner
+
+    learner = Learner(parent, pinned, reference=Path(pinned.reference_path or model_path))
+    learner.train(data.samples, fresh_version=claimed.parent, seed=claimed.seed + claimed.round)
+    with tempfile.TemporaryDirectory(dir=round_folder(store.folder, number)) as name:
+        learner.save(Path(name))
+        after = {file.name: file_entry(file) for file in Path(name).iterdir()}
+    return Replay(
+        round=number,
+        version=claimed.version,
+        num_files=len(before),
+        differing=sorted(file for file in before | after if before.get(file) != after.get(file)),
+    )
+
+
+def _claimed(catalog: Catalog, number: int) -> ClaimedRound:
+    rounds: dict[int, RoundRow] = {row.round_id: row for row in catalog.rounds()}
+    row = rounds.get(number)
+    if row is None or row.state != "committed":
+        done = [round_id for round_id, found in rounds.items() if found.state == "committed"]
+        known = f"{min(done)} to {max(done)}" if done else "none"
+        raise TrainerUsageError(f"cannot repeat round {number}: it was never committed; committed rounds: {known}")
+    claimed = msgspec.convert(row.manifest, ClaimedRound)
+    if config_hash(claimed.config) != claimed.config_hash:
+        raise RoundError(f"the manifest of round {number} in the catalog does not match its own config hash")
+    return claimed
+
+
+def _files_of(store: StoreConfig, claimed: ClaimedRound) -> dict[str, FileEntry]:
+    """The files that the round's version had, without its figures, which hold times."""
+    folder, copy = version_path(store.folder, claimed.version), round_folder(store.folder, claimed.round) / VERSION_COPY
+    if folder.exists():
+        manifest = read_manifest(folder)
+    elif copy.exists():
+        manifest = msgspec.json.decode(copy.read_bytes(), type=VersionManifest)
+    else:
+        raise RoundError(
+            f"cannot compare round {claimed.round}: neither {folder} nor {copy} is there to say what its files were"
+        )
+    return {name: entry for name, entry in manifest.files.items() if name != METRICS_FILE}
+
+
+def _parent(claimed: ClaimedRound) -> Path:
+    folder = Path(claimed.parent_path)
+    if not folder.exists():
+        raise RoundError(
+            f"cannot repeat round {claimed.round}: {folder}, the version {claimed.parent} that it started from, was "
+            "deleted; set trainer.keep_versions higher to be able to repeat more rounds"
+        )
+    if (folder / MANIFEST).exists():
+        verify(folder)
+    return folder
