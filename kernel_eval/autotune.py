@@ -1,11 +1,13 @@
 """Autotuning without a device: configurations cannot be timed against each other, so that one is chosen.
 
 Configurations are tried in the candidate's own order, after its own pruning; the first for which the launch does not
-raise is taken, and kept for launches with the same key. On a GPU another one may be faster; it computes the same.
+raise is taken, and kept for launches with the same key. On a GPU another one may be faster; it computes the same. The
+interpreter runs what no device would: the judge says how many configurations of a kernel to pass over.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from triton.runtime.autotuner import Autotuner
@@ -13,11 +15,12 @@ from triton.runtime.autotuner import Autotuner
 _run = Autotuner.run
 
 
-def run_first_that_works(tuner: Any, *args: Any, **kwargs: Any) -> Any:
-    """In place of `Autotuner.run`. Raises what the last configuration raised, where none works."""
+def run_first_that_works(tuner: Any, num_passed_over: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Raises what the last configuration raised, where none works."""
     configs = tuner.configs
     tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
     pruned = tuner.prune_configs(kwargs) if len(configs) > 1 else configs
+    pruned = pruned[min(num_passed_over, len(pruned) - 1) :]
     try:
         for config in pruned[:-1]:
             tuner.configs = [config]
@@ -31,6 +34,11 @@ def run_first_that_works(tuner: Any, *args: Any, **kwargs: Any) -> Any:
         tuner.configs = configs
 
 
-def install() -> None:
-    """For a worker, once."""
-    Autotuner.run = run_first_that_works
+def install(passed_over: Mapping[str, int] | None = None) -> None:
+    """In place of `Autotuner.run`, from now on. Of kernels that are named, so many configurations are left out."""
+    numbers = passed_over or {}
+
+    def run(tuner: Any, *args: Any, **kwargs: Any) -> Any:
+        return run_first_that_works(tuner, numbers.get(tuner.base_fn.__name__, 0), args, kwargs)
+
+    Autotuner.run = run

@@ -5,9 +5,9 @@ launches, kernels that are made inside functions included; a record of launches 
 name them. No kernel runs, so what `forward` computes is meaningless, and it may stop early where its control flow
 depends on a result: the judge sees which kernels were reached.
 
-As untrusted as a worker, and as contained: it starts no program (PTX is made in process, and assembled elsewhere). A
-candidate that forges its answer hides that one of its own kernels does not compile, no more: its correctness is
-judged from the other worker's outputs.
+As untrusted as a worker, and as contained: it starts no program (PTX is made in process, and assembled elsewhere). It
+is asked only why a candidate failed that has failed already, or where a task's rules do without the proof: no answer
+counts because of what it says. What counts is compiled by `builder.py`, which runs nothing of the candidate.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ class LaunchRefused(Exception):
 class Builds:
     """What was launched so far, compiled. Takes the place of `JITFunction.run`."""
 
-    def __init__(self, stub: stub_driver.StubDriver) -> None:
+    def __init__(self, stub: stub_driver.StubDriver, name_of: Callable[[Any], str]) -> None:
         self._stub = stub
+        self._name_of = name_of
         self._seen: set[int] = set()
         self.built: list[BuiltKernel] = []
         self.refused: dict[str, RefusedKernel] = {}
@@ -56,7 +57,7 @@ class Builds:
         run = JITFunction.run
 
         def build(kernel: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
-            name = kernel_id(kernel.fn)
+            name = self._name_of(kernel)
             try:
                 compiled = run(kernel, *args, grid=None, warmup=True, **kwargs)
                 self._check(compiled.metadata, _grid_size(grid, kernel, args, kwargs))
@@ -131,7 +132,7 @@ def run(channel: socket.socket, folder: str) -> None:
     os.environ["TRITON_CACHE_DIR"] = f"{folder}/triton"
     gc.enable()
     message, fds = receive(channel, Compile)
-    builds = Builds(stub_driver.install(TARGETS[message.target]))
+    builds = Builds(stub_driver.install(TARGETS[message.target]), lambda kernel: kernel_id(kernel.fn))
     builds.install()
     stopped = _run_model(message, fds, folder)
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""`python -m weir.kernel_eval.compile_zygote FD LEVEL TARGET`: the forkserver of compile workers and collectors.
+"""`python -m weir.kernel_eval.compile_zygote FD LEVEL TARGET`: forks builders, compile workers and collectors.
 
 A process of its own beside the zygote of workers, because Triton decides at import whether its own library is
 interpreted or compiled. Like that one it must stay single-threaded and hold nothing that a candidate may not see.
@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable
 
 from weir.kernel_eval import huge_pages, linux, sandbox, seccomp
-from weir.kernel_eval.forkserver import COLLECTOR, Forkserver, Ready, Spawn
+from weir.kernel_eval.forkserver import BUILDER, COLLECTOR, Forkserver, Ready, Spawn
 from weir.kernel_eval.frames import send
 from weir.kernel_eval.sandbox_level import SandboxLevel
 from weir.kernel_eval.targets import TARGETS
@@ -29,7 +29,7 @@ def main(fd: int, level: SandboxLevel, target: str) -> None:
     os.environ.pop("TRITON_INTERPRET", None)
     import torch
 
-    from weir.kernel_eval import compile_worker, source_collector  # noqa: F401 - once
+    from weir.kernel_eval import builder, compile_worker, source_collector  # noqa: F401 - once
 
     torch.set_num_threads(1)
     compile_worker.prepare()
@@ -51,10 +51,10 @@ def run_child(
     level: SandboxLevel, seccomp_load: Callable[[], None] | None, spawn: Spawn, channel: socket.socket, folder: str
 ) -> None:
     """In the child: contain it first, then let it work."""
-    from weir.kernel_eval import compile_worker, source_collector
+    from weir.kernel_eval import builder, compile_worker, source_collector
 
     sandbox.contain(level, spawn.limits, folder, seccomp_load)
-    roles = {"": compile_worker.run, COLLECTOR: source_collector.run}
+    roles = {"": compile_worker.run, BUILDER: builder.run, COLLECTOR: source_collector.run}
     roles[spawn.role](channel, folder)
 
 

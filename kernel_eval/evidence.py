@@ -34,7 +34,10 @@ def broken_by(trace: Trace, relaxed: frozenset[str]) -> tuple[str, str] | None:
 def untransferable(trace: Trace) -> str | None:
     """Why a trace cannot be run elsewhere, though it breaks no rule: an argument of an unknown kind."""
     for step in trace.steps:
-        arguments = step.arguments.values() if isinstance(step, Launch) else (*step.arguments, *step.keywords.values())
+        if isinstance(step, Launch):
+            arguments = (*step.arguments.values(), *step.options.values())
+        else:
+            arguments = (*step.arguments, *step.keywords.values())
         for argument in arguments:
             if isinstance(argument, Opaque):
                 where = step.kernel if isinstance(step, Launch) else step.name

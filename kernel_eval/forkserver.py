@@ -26,7 +26,7 @@ from weir.kernel_eval.frames import ChannelClosed, FrameError, receive, send
 from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.sandbox_level import SandboxLevel
 
-ASSEMBLER, COLLECTOR, COMPILER = "assembler", "collector", "compiler"  # of a zygote's children
+ASSEMBLER, BUILDER, COLLECTOR, COMPILER = "assembler", "builder", "collector", "compiler"  # of a zygote's children
 _GRACE_S = 0.5  # between a worker's closing its channel and its being killed
 
 

@@ -47,6 +47,11 @@ def find_unsupported(tree: ast.Module) -> str | None:
     return None
 
 
+def mentions(tree: ast.Module, name: str) -> bool:
+    """Whether a name or an attribute of that name is used anywhere."""
+    return any(name in _names(node) for node in ast.walk(tree))
+
+
 def _names(node: ast.AST) -> tuple[str, ...]:
     if isinstance(node, ast.Attribute):
         return (node.attr,)

@@ -80,8 +80,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             given = dict(zip(kernel.arg_names, args, strict=False))
             given |= {name: value for name, value in kwargs.items() if name in kernel.arg_names}
             described = {name: self._describe(value) for name, value in given.items()}
+            options = {name: self._describe(value) for name, value in kwargs.items() if name not in kernel.arg_names}
             name, line = kernel.fn.__name__, kernel.fn.__code__.co_firstlineno
-            self._steps.append(Launch(name, line, seen[0], described))
+            self._steps.append(Launch(name, line, seen[0], described, options))
             return result
 
         InterpretedFunction.run = recorded

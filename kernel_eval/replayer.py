@@ -8,31 +8,21 @@ this process but checked kernels, so what it reports is its own.
 
 from __future__ import annotations
 
-import sys
-import types
 from mmap import mmap
 from typing import Any
 
 import numpy as np
 import torch
-import triton.language as tl
 from triton.runtime.errors import InterpreterError
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 from weir.kernel_eval import arena
 from weir.kernel_eval.replay_memory import BoundedMemory, Region
-from weir.kernel_eval.trace import Argument, Descriptor, Launch, Many, Named, Operator, Place, Plain, Trace
+from weir.kernel_eval.replay_values import import_kernels, tensor_at, value_of
+from weir.kernel_eval.trace import Launch, Operator, Place, Trace, places
 from weir.kernel_eval.worker_messages import ArenaSpec, Replay, Replayed, TensorSpec
 
 _FILL = 0xFF
 _MARKS = (0x00, 0x41)  # two contents for what kernels stored; whatever follows from it differs between them
-_DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
-_FORMATS = {
-    str(value).removeprefix("torch."): value
-    for value in vars(torch).values()
-    if isinstance(value, torch.memory_format | torch.layout)
-}
-_LANGUAGE = {str(value): value for value in vars(tl).values() if isinstance(value, tl.dtype)}
 
 
 class Replayer:
@@ -42,7 +32,7 @@ class Replayer:
         self._trace: Trace = replay.trace
         self._spec: ArenaSpec = replay.arena
         self._memory = memory
-        self._kernels = _import(replay.kernels, folder)
+        self._kernels = import_kernels(replay.kernels, folder)
         self._bounded = BoundedMemory()
 
     def run(self) -> Replayed:
@@ -58,7 +48,7 @@ class Replayer:
         for output, place in zip(self._trace.outputs, self._spec.outputs, strict=True):
             assert isinstance(output, Place)
             if 0 not in place.shape:
-                arena.flat_view(self._memory, place).view(place.shape).copy_(_tensor(output, storages))
+                arena.flat_view(self._memory, place).view(place.shape).copy_(tensor_at(output, storages))
         return Replayed(self._coverage(stored))
 
     def _fresh_storages(self) -> list[torch.Tensor]:
@@ -76,23 +66,15 @@ class Replayer:
         return storages
 
     def _launch(self, launch: Launch, storages: list[torch.Tensor]) -> list[Any]:
-        touched = sorted({place.storage for place in _places_of(launch)})
+        touched = sorted({place.storage for place in places(list(launch.arguments.values()))})
         regions = {position: Region(storages[position]) for position in touched}
         self._bounded.allow(list(regions.values()))
-        arguments = {name: self._value(value, storages) for name, value in launch.arguments.items()}
+        arguments = {name: value_of(value, storages, self._kernels) for name, value in launch.arguments.items()}
         try:
             getattr(self._kernels, launch.kernel)[launch.grid](**arguments)
         except InterpreterError as error:
             raise (error.__cause__ or error) from None
         return [(position, region.stored) for position, region in regions.items()]
-
-    def _value(self, value: Argument, storages: list[torch.Tensor]) -> Any:
-        if isinstance(value, Named) and value.kind == "kernel":
-            return getattr(self._kernels, value.name)
-        if isinstance(value, Descriptor):
-            base = _tensor(value.base, storages)
-            return TensorDescriptor(base, list(value.shape), list(value.stride), list(value.block_shape), value.padding)
-        return _plain_value(value, storages)
 
     def _coverage(self, stored: dict[int, list[Any]]) -> tuple[float, ...]:
         """For each output, the share of elements that would be others had the kernels stored something else."""
@@ -100,7 +82,7 @@ class Replayer:
         shares = []
         for output in self._trace.outputs:
             assert isinstance(output, Place)
-            one, two = (_raw(_tensor(output, storages)) for storages in (first, second))
+            one, two = (_raw(tensor_at(output, storages)) for storages in (first, second))
             shares.append(float(np.mean((one != two).any(axis=-1))) if one.size else 1.0)
         return tuple(shares)
 
@@ -115,40 +97,23 @@ class Replayer:
         return storages
 
 
-def _import(source: str, folder: str) -> types.ModuleType:
-    path = f"{folder}/kernels.py"
-    with open(path, "w", encoding="utf-8") as file:  # the interpreter reads a kernel's source from its file
-        file.write(source)
-    module = types.ModuleType("kernels")
-    module.__file__ = path
-    sys.modules["kernels"] = module
-    exec(compile(source, path, "exec"), module.__dict__)
-    return module
-
-
 def _specs(value: Any) -> list[TensorSpec]:
     if isinstance(value, TensorSpec):
         return [value]
     return [spec for item in getattr(value, "items", ()) for spec in _specs(item)]
 
 
-def _places_of(launch: Launch) -> list[Place]:
-    from weir.kernel_eval.trace import places
-
-    return places(list(launch.arguments.values()))
-
-
 def _operate(step: Operator, storages: list[torch.Tensor]) -> None:
     """One operator: in place where it is of that kind, else its results are put where they lay."""
     function = _operator(step.name)
-    arguments = [_plain_value(value, storages) for value in step.arguments]
-    keywords = {name: _plain_value(value, storages) for name, value in step.keywords.items()}
+    arguments = [value_of(value, storages) for value in step.arguments]
+    keywords = {name: value_of(value, storages) for name, value in step.keywords.items()}
     result = function(*arguments, **keywords)
     if any(a.alias_info is not None and a.alias_info.is_write for a in function._schema.arguments):
         return
     results = [result] if isinstance(result, torch.Tensor) else [r for r in result if isinstance(r, torch.Tensor)]
     for place, made in zip(step.results, results, strict=True):
-        _tensor(place, storages).copy_(made)
+        tensor_at(place, storages).copy_(made)
 
 
 def _operator(name: str) -> Any:
@@ -156,29 +121,6 @@ def _operator(name: str) -> Any:
     if namespace != "aten":
         raise ValueError(f"{name} is no operator of torch's own")
     return getattr(getattr(torch.ops.aten, operator), overload)
-
-
-def _tensor(place: Place, storages: list[torch.Tensor]) -> torch.Tensor:
-    dtype = _DTYPES[place.dtype]
-    if 0 in place.shape:
-        return torch.empty(place.shape, dtype=dtype)
-    memory = storages[place.storage]
-    whole = memory[: memory.numel() // dtype.itemsize * dtype.itemsize].view(dtype)
-    return whole.as_strided(place.shape, place.stride, place.offset)
-
-
-def _plain_value(value: Argument, storages: list[torch.Tensor]) -> Any:
-    if isinstance(value, Place):
-        return _tensor(value, storages)
-    if isinstance(value, Plain):
-        return value.value
-    if isinstance(value, Many):
-        items = [_plain_value(item, storages) for item in value.items]
-        return items if value.kind == "list" else tuple(items)
-    if isinstance(value, Named):
-        known: dict[str, Any] = {**_DTYPES, **_FORMATS} if value.kind == "torch" else _LANGUAGE
-        return known[value.name]
-    raise ValueError(f"an argument of kind {type(value).__name__} cannot be passed on")
 
 
 def _raw(tensor: torch.Tensor) -> Any:

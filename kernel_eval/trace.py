@@ -85,12 +85,18 @@ class Operator(msgspec.Struct, frozen=True, tag="op", array_like=True):
 
 
 class Launch(msgspec.Struct, frozen=True, tag="launch", array_like=True):
-    """A kernel, its grid, and all of its arguments by name."""
+    """A kernel, its grid, all of its arguments by name, and the options of its launch (num_warps and the like)."""
 
     kernel: str
     line: int
     grid: tuple[int, ...]
     arguments: dict[str, Argument]
+    options: dict[str, Argument] = {}
+
+    @property
+    def name(self) -> str:
+        """As results name it: the kernel and the line where it starts."""
+        return f"{self.kernel}:{self.line}"
 
 
 class Trace(msgspec.Struct, frozen=True, array_like=True):

@@ -71,7 +71,6 @@ class Worker:
         """Until the judge closes the channel."""
         self._recorder.install()
         stub_driver.install(TARGETS[self._target])
-        autotune.install()
         _check_device_assertions()
         while True:
             try:
@@ -80,7 +79,7 @@ class Worker:
             except ChannelClosed:
                 return
             if isinstance(message, Load):
-                self._attempt("load", functools.partial(self._load, message.source))
+                self._attempt("load", functools.partial(self._load, message))
             elif isinstance(message, Init):
                 self._attempt("init", functools.partial(self._init, message, fds[0]))
             elif isinstance(message, Call):
@@ -103,9 +102,10 @@ class Worker:
         sys.stderr.flush()
         send(self._channel, reply)
 
-    def _load(self, source: str) -> Done | Failed:
+    def _load(self, load: Load) -> Done | Failed:
+        autotune.install(load.passed_over)
         with self._allocations:
-            self._entry = entry_point(load_candidate(source, self._folder))
+            self._entry = entry_point(load_candidate(load.source, self._folder))
         if self._entry is None:
             return Failed("entry_point", "AttributeError", "the candidate defines no class ModelNew", "")
         return Done()

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from weir.kernel_eval.native_source import NativeSource
-from weir.kernel_eval.trace import Trace
+from weir.kernel_eval.trace import Launch, Trace
 
 Phase = Literal["load", "entry_point", "init", "call", "compile", "replay"]
 
@@ -50,9 +50,10 @@ class ArenaSpec(msgspec.Struct, frozen=True):
 
 
 class Load(msgspec.Struct, frozen=True, tag=True):
-    """Judge: import this."""
+    """Judge: import this. Of autotuned kernels, as many configurations are passed over as no device would run."""
 
     source: str
+    passed_over: dict[str, int] = {}
 
 
 class Init(msgspec.Struct, frozen=True, tag=True):
@@ -166,8 +167,16 @@ class RefusedKernel(msgspec.Struct, frozen=True):
     message: str
 
 
+class Build(msgspec.Struct, frozen=True, tag=True):
+    """Judge to a builder, which has seen no candidate: compile these launches of these kernels."""
+
+    kernels: str
+    launches: tuple[Launch, ...]
+    target: str
+
+
 class Compiled(msgspec.Struct, frozen=True, tag=True):
-    """Compile worker: all that was launched. `stopped` names what ended the model's call early, if something did."""
+    """Compile worker, builder: all that was launched. `stopped` names what ended the call early, if anything."""
 
     built: tuple[BuiltKernel, ...]
     refused: tuple[RefusedKernel, ...]

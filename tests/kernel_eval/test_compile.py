@@ -69,24 +69,42 @@ if not triton.knobs.runtime.interpret:
     compile_worker = importlib.import_module("weir.kernel_eval.compile_worker")
     compile_worker.Builds.refused = property(lambda self: {}, lambda self, value: None)
     compile_worker.Builds.built = property(
-        lambda self: [BuiltKernel(name, "not even PTX", 0, 4, 3) for name in ("relu:6", "relu:12", "relu:13")],
+        lambda self: [BuiltKernel(name, ".version 8.7 .target sm_90a .address_size 64", 0, 4, 3) for name in ("relu:6",)],
         lambda self, value: None,
     )
 """
+UNBUILDABLE = [("256", "250"), ("BLOCK=256)", "BLOCK=256, num_warps=64)"), (OPERATION, "tl.dot(x, x)")]
 
 
-def test_a_forged_compilation_needs_text_that_the_assembler_takes(server: Any, read_example: Read) -> None:
-    reply = server.evaluate(read_example("relu_candidate") + FORGE)
-    assert not reply["correct"]
-    assert reply["raw_reward"] <= 0.1
+@pytest.mark.parametrize(("old", "new"), UNBUILDABLE, ids=[new for _, new in UNBUILDABLE])
+def test_a_candidate_that_lies_to_the_compiler_earns_nothing(
+    old: str, new: str, server: Any, read_example: Read
+) -> None:
+    source = read_example("relu_candidate").replace(old, new)
+    honest = server.evaluate(source)
+    lying = server.evaluate(source + FORGE, relax_rules=["asks_where_it_runs"])
+    assert not lying["correct"]
+    assert lying["raw_reward"] <= honest["raw_reward"] == 0.1
 
 
-def test_a_compilation_that_never_ends_is_a_timeout(start_server: Any, read_example: Read) -> None:
+def test_the_build_is_of_the_launches_that_gave_the_answer(server: Any, read_example: Read) -> None:
+    source = read_example("relu_candidate").replace("BLOCK=256)", "BLOCK=256, num_warps=8, num_stages=1)")
+    (kernel,) = server.evaluate(source)["details"]["compile"]["kernels"]
+    assert (kernel["num_warps"], kernel["num_stages"]) == (8, 1)
+
+
+def test_what_a_candidate_does_where_it_is_compiled_has_no_say(server: Any, read_example: Read) -> None:
     source = read_example("relu_candidate") + "\nif not triton.knobs.runtime.interpret:\n    while True: pass\n"
-    with start_server(compile_timeout_s=2.0) as impatient:
-        reply = impatient.evaluate(source, relax_rules=["asks_where_it_runs"])
+    assert server.evaluate(source, relax_rules=["asks_where_it_runs"])["correct"]
+
+
+def test_a_compilation_that_takes_too_long_is_a_timeout(start_server: Any, read_example: Read) -> None:
+    unrolled = "for _ in tl.static_range(10000):\n        x = tl.where(x > 0.0, x, 0.0)\n    tl.store("
+    source = read_example("relu_candidate").replace("tl.store(", unrolled)
+    with start_server(compile_timeout_s=2.0, call_timeout_s=60.0, output_bytes=1 << 26) as impatient:
+        reply = impatient.evaluate(source)
         after = impatient.evaluate(read_example("relu_candidate"))
-    assert (reply["fault"], reply["raw_reward"]) == ("timeout", 0.1), reply
+    assert (reply["fault"], reply["details"]["phase"], reply["raw_reward"]) == ("timeout", "compile", 0.1), reply
     assert after["correct"]
 
 
@@ -98,16 +116,27 @@ def second(x_ptr, n, BLOCK: tl.constexpr):
 """
 
 
-def test_kernels_that_cannot_be_reached_without_results_are_unsupported(server: Any, read_example: Read) -> None:
+def test_kernels_that_are_reached_only_with_results_of_others_are_built(server: Any, read_example: Read) -> None:
     launched = (
         "        if float(out.max()) == float(x.max()):\n            second[(1,)](out, 1, BLOCK=16)\n        return out"
     )
-    source = read_example("relu_candidate").replace("        return out", launched) + SECOND
-    reply = server.evaluate(source, relaxed_rules=["computed_by_torch"])
-    assert (reply["fault"], reply["raw_reward"]) == ("unsupported", None), reply
+    reply = server.evaluate(read_example("relu_candidate").replace("        return out", launched) + SECOND)
+    assert reply["correct"], reply
+    assert [kernel["kernel"].split(":")[0] for kernel in reply["details"]["compile"]["kernels"]] == ["relu", "second"]
 
 
-def test_texts_are_assembled_by_the_program_and_for_the_architecture_that_triton_takes() -> None:
-    for target in TARGETS.values():
-        assert assembler.program_for(target) == get_ptxas(target.arch).path
-        assert assembler.architecture(target) == sm_arch_from_capability(target.arch)
+TUNED = """
+@triton.autotune(configs=[triton.Config({"BLOCK": 64}, num_warps=64), triton.Config({"BLOCK": 128})], key=["n"])
+@triton.jit"""
+
+
+def test_a_configuration_that_no_device_takes_is_passed_over(server: Any, read_example: Read) -> None:
+    source = read_example("relu_candidate").replace("\n@triton.jit", TUNED)
+    source = source.replace(LAUNCH, "relu[lambda m: (triton.cdiv(x.numel(), m['BLOCK']),)]").replace(
+        ", BLOCK=256)", ")"
+    )
+    reply = server.evaluate(source)
+    assert reply["correct"], reply
+    assert [kernel["num_warps"] for kernel in reply["details"]["compile"]["kernels"]] == [4]
+    refused = server.evaluate(source.replace('triton.Config({"BLOCK": 128})', 'triton.Config({"BLOCK": 100})'))
+    assert (refused["fault"], refused["raw_reward"]) == ("triton_compile_error", 0.1), refused

@@ -1,0 +1,54 @@
+"""What the assembler says of a kernel that was compiled, and what the compiler says of one that was refused."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+from weir.kernel_eval.contained_program import run_program
+from weir.kernel_eval.forkserver import ASSEMBLER
+from weir.kernel_eval.judgement import Found
+from weir.kernel_eval.limits import Limits
+from weir.kernel_eval.protocol import Fault
+from weir.kernel_eval.ptxas_report import Usage, parse_usage
+from weir.kernel_eval.reward import Stage
+from weir.kernel_eval.worker_messages import Assemble, BuiltKernel, RefusedKernel
+
+_FAULTS = {
+    "compile": Fault.TRITON_COMPILE_ERROR,
+    "arch": Fault.UNSUPPORTED_ARCH,
+    "shared_memory": Fault.SHARED_MEM_EXCEEDED,
+    "launch": Fault.LAUNCH_FAILURE,
+}
+
+
+def describe(lease: socket.socket, limits: Limits, built: BuiltKernel) -> dict[str, Any]:
+    """What a kernel needs, as results report it. Raises `Found` where the assembler does not take it."""
+    usage = _assemble(lease, limits, built)
+    return {
+        "kernel": built.kernel,
+        "shared_bytes": built.shared_bytes + usage.static_shared_bytes,
+        "num_warps": built.num_warps,
+        "num_stages": built.num_stages,
+        "registers": usage.registers,
+        "stack_bytes": usage.stack_bytes,
+        "spill_bytes": usage.spill_store_bytes + usage.spill_load_bytes,
+    }
+
+
+def refused_for(refused: RefusedKernel, target: str, printed: str) -> Found:
+    """A kernel that the compiler does not take for a target, with what was printed meanwhile."""
+    reason = refused.message.strip().rpartition("\n")[2]  # Triton quotes the source first
+    message = f"{reason} ({refused.kernel} for {target})\n{refused.message}"
+    details = {"compiler_output": printed} if printed else {}
+    return Found(Stage.LOADED, _FAULTS[refused.reason], message, phase="compile", kernel=refused.kernel, **details)
+
+
+def _assemble(lease: socket.socket, limits: Limits, built: BuiltKernel) -> Usage:
+    message = Assemble(built.assembly, limits.target)
+    printed, exit_code = run_program(lease, limits, ASSEMBLER, message, limits.compile_timeout_s)
+    usage = parse_usage(printed) if exit_code == 0 else None
+    if usage is None:
+        text = f"ptxas ended with {exit_code} for {built.kernel}: {printed[-2000:]}"
+        raise Found(Stage.LOADED, Fault.TRITON_COMPILE_ERROR, text, phase="compile")
+    return usage

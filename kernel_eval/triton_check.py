@@ -1,0 +1,155 @@
+"""The judgement of a Triton candidate: its source, its trials, the proof without it, and the build for the target."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+from weir.kernel_eval import compilation, policy, proof, rules
+from weir.kernel_eval.answers import difference
+from weir.kernel_eval.arena import Arena, tensors_among
+from weir.kernel_eval.build import PER_CONFIGURATION, Building
+from weir.kernel_eval.judgement import Found, Job, broken
+from weir.kernel_eval.leases import Leases
+from weir.kernel_eval.protocol import Fault
+from weir.kernel_eval.reference import Reference
+from weir.kernel_eval.reward import Stage
+from weir.kernel_eval.seeds import derive_seed
+from weir.kernel_eval.trace import Trace
+from weir.kernel_eval.trials import Trials
+from weir.kernel_eval.variants import PLAIN, Variant
+from weir.kernel_eval.worker_channel import WorkerChannel
+from weir.kernel_eval.worker_messages import Compile
+
+# what a candidate is told of the compiler's refusal instead of: the interpreter runs on where no GPU would
+_EXPLAINED = frozenset(
+    {
+        *(Fault.RUNTIME_ERROR, Fault.OUTPUT_MISMATCH, Fault.NON_FINITE),
+        *(Fault.SHAPE_MISMATCH, Fault.DTYPE_MISMATCH, Fault.MEMORY_FAULT, Fault.SEGFAULT, Fault.UNSUPPORTED),
+    }
+)
+_MAX_ATTEMPTS = 16  # with other configurations of autotuned kernels
+
+
+class TritonCheck:
+    """One candidate. `close` must be called."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._limits = job.limits
+        self._relaxed = frozenset(job.relaxed_rules)
+        self._kernels = ""
+        self._building: Building | None = None
+        self.trials = 0
+        self.details: dict[str, Any] = {}
+
+    def run(self, leases: Leases, reference: Reference) -> None:
+        """Return if the candidate is correct. Raises `Found` and the errors of the reference."""
+        tree = self._check_source()
+        passed_over: dict[str, int] = {}
+        before: Trace | None = None
+        for _ in range(_MAX_ATTEMPTS):
+            trials = Trials(self._job, reference, passed_over)
+            try:
+                return self._judge(tree, leases, trials)
+            except Found as found:
+                kernel = _refused_configuration(tree, found)
+                if kernel is None or trials.first == before:
+                    self._explain(found, leases, reference)
+                    raise
+                passed_over[kernel] = passed_over.get(kernel, 0) + 1
+                before, last = trials.first, found
+        raise last
+
+    def close(self) -> None:
+        """End what is still being built."""
+        if self._building is not None:
+            self._building.close()
+            self._building = None
+
+    def _check_source(self) -> ast.Module:
+        tree = policy.parsed(self._job.candidate_src)
+        unsupported = policy.find_unsupported(tree)
+        if unsupported:
+            raise Found(Stage.NOTHING, Fault.UNSUPPORTED, f"the interpreter cannot judge {unsupported}")
+        seen = rules.broken_by_source(tree, self._relaxed)
+        if seen is not None:
+            raise broken(*seen)
+        return tree
+
+    def _judge(self, tree: ast.Module, leases: Leases, trials: Trials) -> None:
+        try:
+            trials.run(leases.worker, functools.partial(self._start_building, tree, leases))
+            if self._building is None:
+                self.details["compile"] = self._report(leases, trials)
+            else:
+                self._prove(trials, leases)
+                self.details["compile"] = self._building.finish()
+        finally:
+            self.trials = trials.num_answered
+            self.details |= trials.details
+            trials.close()
+            self.close()
+
+    def _start_building(self, tree: ast.Module, leases: Leases, first: Trace) -> None:
+        """Beside the trials that follow. Raises `Found` where a kernel is not Triton."""
+        if proof.is_asked_for(first, self._relaxed):
+            self._kernels = proof.kernels_of(tree, first)
+            self._building = Building(leases, self._limits, self._kernels, first)
+
+    def _prove(self, trials: Trials, leases: Leases) -> None:
+        """The launches of the first call must answer inputs that the candidate has never seen."""
+        assert trials.first is not None
+        secret, reference = self._job.secret, trials.reference
+        variant = PLAIN if self._is_asked_once(trials) else Variant(scale=-1.0)
+        inputs, expected = reference.question(trials.model, derive_seed(secret, "proof"), variant)
+        arena = Arena([tensors_among(inputs), trials.state], expected.outputs, self._limits.guard_bytes)
+        worker = WorkerChannel(leases.worker, self._limits)
+        try:
+            timeout_s = self._limits.call_timeout_s
+            outputs = proof.replay(worker, self._kernels, trials.first, arena, timeout_s, self._relaxed)
+        finally:
+            worker.end()
+            worker.close()
+            arena.close()
+        wrong = difference(reference, trials.model, inputs, expected, outputs)
+        if wrong is not None:
+            raise broken("replay_differs", f"other inputs, without the candidate: {wrong.message}")
+
+    def _is_asked_once(self, trials: Trials) -> bool:
+        return trials.num_answered < 2 or "varied_inputs" in self._relaxed
+
+    def _explain(self, found: Found, leases: Leases, reference: Reference) -> None:
+        """Raises `Found` where the compiler has a better reason."""
+        if found.fault in _EXPLAINED or found.details.get("rule") == "kernel_is_not_triton":
+            with self._question(reference) as (question, fds):
+                compilation.explain(leases, self._limits, question, fds)
+
+    def _report(self, leases: Leases, trials: Trials) -> dict[str, Any]:
+        """For a task without a proof: what the candidate's own process had compiled."""
+        with self._question(trials.reference) as (question, fds):
+            return compilation.report(leases, self._limits, question, fds, frozenset(trials.launched))
+
+    @contextlib.contextmanager
+    def _question(self, reference: Reference) -> Iterator[tuple[Compile, tuple[int, ...]]]:
+        """With inputs of its own, which no trial has."""
+        secret, guard_bytes = self._job.secret, self._limits.guard_bytes
+        with contextlib.ExitStack() as held:
+            init = held.enter_context(
+                contextlib.closing(Arena(reference.init_arguments(derive_seed(secret, "init")), [], guard_bytes))
+            )
+            call = held.enter_context(
+                contextlib.closing(Arena(reference.inputs(derive_seed(secret, "inputs", "compile")), [], guard_bytes))
+            )
+            seed = derive_seed(secret, "weights")
+            question = Compile(self._job.candidate_src, self._limits.target, init.spec, call.spec, seed)
+            yield question, (init.fd, call.fd)
+
+
+def _refused_configuration(tree: ast.Module, found: Found) -> str | None:
+    """The autotuned kernel that the target does not take with the configuration that was chosen for it."""
+    kernel = str(found.details.get("kernel", "")).rpartition(":")[0]
+    return kernel if kernel and found.fault in PER_CONFIGURATION and policy.mentions(tree, "autotune") else None
