@@ -69,7 +69,7 @@ if not triton.knobs.runtime.interpret:
     compile_worker = importlib.import_module("weir.kernel_eval.compile_worker")
     compile_worker.Builds.refused = property(lambda self: {}, lambda self, value: None)
     compile_worker.Builds.built = property(
-        lambda self: [BuiltKernel(name, ".version 8.7 .target sm_90a .address_size 64", 0, 4, 3) for name in ("relu:6",)],
+        lambda self: [BuiltKernel("relu:6", ".version 8.7 .target sm_90a .address_size 64", 0, 4, 3)],
         lambda self, value: None,
     )
 """
@@ -140,3 +140,9 @@ def test_a_configuration_that_no_device_takes_is_passed_over(server: Any, read_e
     assert [kernel["num_warps"] for kernel in reply["details"]["compile"]["kernels"]] == [4]
     refused = server.evaluate(source.replace('triton.Config({"BLOCK": 128})', 'triton.Config({"BLOCK": 100})'))
     assert (refused["fault"], refused["raw_reward"]) == ("triton_compile_error", 0.1), refused
+
+
+def test_texts_are_assembled_by_the_program_and_for_the_architecture_that_triton_takes() -> None:
+    for target in TARGETS.values():
+        assert assembler.program_for(target) == get_ptxas(target.arch).path
+        assert assembler.architecture(target) == sm_arch_from_capability(target.arch)
