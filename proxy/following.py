@@ -22,8 +22,9 @@ from weir.store.catalog import Catalog
 from weir.store.config import StoreConfig
 from weir.store.errors import StoreError
 from weir.store.records import CallRecord, FinishReason
+from weir.store.sharing import fetch_log
 from weir.store.stored_call import StoredCalls
-from weir.store.tail import CallSketch, LogTail, Place, request_hash
+from weir.store.tail import CallSketch, Found, LogTail, Place, request_hash
 
 ANSWERED = (FinishReason.STOP, FinishReason.LENGTH)
 _PLACES = 65_536  # calls whose place in the log is kept
@@ -37,10 +38,12 @@ class Following:
     """Reads on in the store for one process."""
 
     def __init__(self, store: StoreConfig, catalog: Catalog, memory: StitchMemory, metrics: Metrics) -> None:
+        self._store = store
+        self._catalog = catalog
         self._memory = memory
         self._metrics = metrics
         self._tail = LogTail(store.log_dir, memory.limit_bytes)
-        self._stored = StoredCalls(store.folder, catalog)
+        self._stored = StoredCalls(store, catalog)
         self._one = asyncio.Lock()
         self._places: OrderedDict[str, tuple[CallSketch, Place]] = OrderedDict()
 
@@ -116,7 +119,7 @@ class Following:
 
     async def _read_on(self, found: Callable[[CallSketch], bool]) -> bool:
         """Take in what the logs gained, and older calls until one is found. Whether one was."""
-        news = await self._ask(lambda: self._tail.read(found)) or []
+        news = await self._ask(lambda: self._read_tail(found)) or []
         any_found = False
         for number, (sketch, place) in enumerate(news, 1):
             self._places[sketch.call_id] = (replace(sketch, prompt_ids=b"", output_ids=b""), place)
@@ -128,6 +131,10 @@ class Following:
         while len(self._places) > _PLACES:
             self._places.popitem(last=False)
         return any_found
+
+    def _read_tail(self, found: Callable[[CallSketch], bool]) -> list[Found]:
+        fetch_log(self._store, self._catalog)
+        return self._tail.read(found)
 
     async def _ask(self, work: Callable[[], _T]) -> _T | None:
         """Do work that reads files or the catalog in a thread; None where it fails."""

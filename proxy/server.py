@@ -61,6 +61,7 @@ from weir.proxy.upstream import Upstream
 from weir.store.catalog import Catalog
 from weir.store.config import StoreConfig
 from weir.store.log import LogWriter
+from weir.store.log_sharing import LogSharing
 
 logger = logging.getLogger("weir.proxy.server")
 
@@ -90,6 +91,7 @@ class Proxy:
         self.control_key = control_key(config.control_key, store.folder)
         self.catalog = Catalog.open(store)
         self.peers = Peers(self.catalog, store.folder, self.control_key)
+        self.log_sharing = LogSharing(store, self.catalog, self.peers.writer)
         self.log = LogWriter(store.folder, self.peers.writer, store)
         self.metrics = Metrics()
         self.upstream = Upstream(served.upstream_url, config)
@@ -266,6 +268,7 @@ class Proxy:
             await self.relayed.close()
         await self.budgets.close()
         await asyncio.to_thread(self.log.close)
+        await asyncio.to_thread(self.log_sharing.close)
         self.catalog.close()
 
     def _wake_engines(self) -> None:

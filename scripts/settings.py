@@ -26,7 +26,9 @@ from weir.trainer.config import TrainerConfig
 
 DEFAULT_FILE = Path("weir.toml")
 ConfigOption = Annotated[Path | None, typer.Option(help="The run's weir.toml; ./weir.toml where there is one.")]
-RootOption = Annotated[str | None, typer.Option(help="The store's folder; default: store.root of weir.toml.")]
+RootOption = Annotated[
+    str | None, typer.Option(help="The store: a folder, or s3://…; default: store.root of weir.toml.")
+]
 Section = TypeVar("Section", bound=BaseModel)
 
 
@@ -92,7 +94,8 @@ def load_settings(path: Path | None = None) -> Settings:
 def existing_store(root: str | None, config: Path | None) -> StoreConfig:
     """The store that a command is about; commands that only read do not make one where there is none."""
     store = load_settings(config).store.at(root)
-    if not store.folder.is_dir() or not (store.catalog_url or _is_store(store.folder)):
+    is_shared = store.folder != store.root
+    if not (is_shared or store.folder.is_dir()) or not (store.catalog_url or _is_store(store.folder)):
         raise UsageError(f"there is no store in {store.root}: name its folder by --root, or its weir.toml by --config")
     return store
 

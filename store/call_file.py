@@ -17,6 +17,7 @@ from weir.store.config import StoreConfig
 from weir.store.disk import Disk, whole_file
 from weir.store.parquet_files import CallFileWriter
 from weir.store.records import SCHEMA_VERSION
+from weir.store.sharing import share_file
 
 SUFFIX = ".parquet"
 
@@ -44,7 +45,7 @@ def write_call_file(
         num_bytes = writer.finish()
     row = FileRow(
         file_id=file_id,
-        path=str(path.relative_to(config.root)),
+        path=str(share_file(config, path).relative_to(config.folder)),
         schema_version=SCHEMA_VERSION,
         num_calls=sum(group.num_calls for group in groups),
         num_bytes=num_bytes,

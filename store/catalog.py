@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DatabaseError, IntegrityError
 
 from weir.store import catalog_schema as t
-from weir.store.catalog_engine import insert_if_absent, make_engine, now_us, only_one
+from weir.store.catalog_engine import database_now_us, insert_if_absent, make_engine, now_us, only_one
 from weir.store.catalog_leases import Lease, check_lease
 from weir.store.catalog_rows import (
     NO_BUDGET,
@@ -141,7 +141,7 @@ class Catalog:
         with self._writers.begin() as connection:
             found = session_or_raise(connection, session_id, "finish")
             if found.status is None:
-                values = {"status": status, "info": info, "finished_us": now_us()}
+                values = {"status": status, "info": info, "finished_us": database_now_us(connection)}
                 connection.execute(t.sessions.update().where(t.sessions.c.session_id == session_id).values(values))
             elif found.status != status:
                 raise SessionConflict(f"cannot finish session {session_id} as {status}: it ended as {found.status}")

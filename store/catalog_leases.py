@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from weir.store.catalog import Catalog
 
 ROUNDS = "rounds"  # the lease under which rounds are claimed and committed
+COMPACTION = "compaction"
 
 logger = logging.getLogger("weir.store.catalog_leases")
 _L = t.leases.c

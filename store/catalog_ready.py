@@ -1,6 +1,7 @@
 """Which groups a round may take: those whose sessions have all ended, or that waited long enough for the rest.
 
-Invariant: a group that any round has claimed is never ready again. Groups come oldest first, page by page, each page
+Invariants: a group that any round has claimed is never ready again; a group is not ready while calls of it may lie in a
+log that only another machine can read. Groups come oldest first, page by page, each page
 one transaction, so that a reader may stop when it has enough. Not here: claiming (catalog.py), or what makes a group
 worth training on.
 """
@@ -18,6 +19,7 @@ from weir.store.catalog_rows import GroupRow
 from weir.store.catalog_sessions import finished_of
 
 PAGE = 64
+LOST_S = 600.0  # a log writer that was silent for so long serves no new groups
 
 
 def ready_groups(
@@ -53,8 +55,15 @@ def _query(timeout_s: float | None, min_size_ratio: float) -> sa.Select[tuple[ob
         size = sa.func.coalesce(t.groups.c.group_size, m.c.registered)
         quiet = m.c.changed_us <= now_us() - int(timeout_s * 1e6)
         ready = ready | (quiet & (m.c.finished >= 1) & (m.c.finished >= min_size_ratio * size))
+    ready = ready & ~_unshared(m.c.changed_us)
     joined = sa.select(t.groups).join(m, m.c.group_id == t.groups.c.group_id)
     return joined.where(ready).order_by(t.groups.c.created_us, t.groups.c.group_id).limit(PAGE)
+
+
+def _unshared(changed_us: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
+    """Whether a log on another machine may hold calls of the group that cannot be read here yet."""
+    w = t.log_writers.c
+    return sa.exists().where(w.shared_us <= changed_us, t.groups.c.created_us < w.seen_us + int(LOST_S * 1e6))
 
 
 def _page(catalog: Catalog, query: sa.Select[tuple[object, ...]], after: tuple[int, str] | None) -> list[GroupRow]:

@@ -227,6 +227,24 @@ leases = Table(
     Column("expires_us", BigInteger, nullable=False),
 )
 
+# Segments in object storage, until they are in a file and old enough to be deleted.
+shared_segments = Table(
+    "shared_segments",
+    metadata,
+    Column("segment_id", String, primary_key=True),
+    Column("num_bytes", BigInteger, nullable=False),
+    Column("shared_us", BigInteger, nullable=False),
+)
+
+# Writers whose calls other machines cannot read yet, but for those acknowledged before `shared_us`.
+log_writers = Table(
+    "log_writers",
+    metadata,
+    Column("writer", String, primary_key=True),
+    Column("shared_us", BigInteger, nullable=False),
+    Column("seen_us", BigInteger, nullable=False),
+)
+
 versions = Table(
     "versions",
     metadata,

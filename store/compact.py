@@ -13,6 +13,7 @@ import contextlib
 import gc
 import itertools
 import os
+import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,21 +26,25 @@ from weir.store.catalog import Catalog
 from weir.store.catalog_engine import now_us
 from weir.store.catalog_files import FileChange, Publication, file_set, files_with_groups, publish
 from weir.store.catalog_garbage import deletable, note_deleted
+from weir.store.catalog_leases import COMPACTION, held_lease
 from weir.store.catalog_rows import CompactedSegment
 from weir.store.config import StoreConfig
 from weir.store.disk import SYSTEM_DISK, Disk
-from weir.store.errors import CompactionRunning
-from weir.store.log import lock_file
+from weir.store.errors import CompactionRunning, LeaseHeld
+from weir.store.log import lock_file, seal_left_open
+from weir.store.log_sharing import share_left_behind
 from weir.store.parquet_calls import call_table
 from weir.store.parquet_files import ROW_GROUP_CALLS
 from weir.store.placing import Placement, place
 from weir.store.records import CallRecord
 from weir.store.segment_file import SEAL_REQUEST
-from weir.store.segments import SEALED_SUFFIX, Segment, SegmentContents, list_segments
+from weir.store.segments import Segment, SegmentContents, list_segments
+from weir.store.sharing import delete_old_log, fetch_files, fetch_log
 from weir.store.tree import Link
 
 FILE_BYTES = 256 * 2**20  # of log that go into one file: what compaction holds in memory at once
 SEAL_WAIT_S = 5.0
+LEASE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +67,12 @@ def compact(config: StoreConfig, seal_open: bool = False, disk: Disk = SYSTEM_DI
     report = CompactReport(segments=0, calls=0, bytes_in=0, bytes_out=0)
     catalog = Catalog.open(config)
     try:
-        with _only_compactor(config.folder):
-            _seal_left_open(config.log_dir, disk)
+        with _only_compactor(config, catalog):
+            seal_left_open(config.log_dir, disk)
+            share_left_behind(config, catalog)
             if seal_open:
                 _ask_to_seal(config.log_dir)
+            fetch_log(config, catalog)
             for chosen in _batches(_waiting(catalog, config.log_dir)):
                 report = _add(report, _compact_segments(catalog, config, disk, chosen))
             _delete_old_segments(catalog, config, disk)
@@ -75,15 +82,18 @@ def compact(config: StoreConfig, seal_open: bool = False, disk: Disk = SYSTEM_DI
 
 
 @contextlib.contextmanager
-def _only_compactor(root: Path) -> Iterator[None]:
-    try:
-        fd = lock_file(root / "compact.lock")
-    except BlockingIOError as error:
-        raise CompactionRunning(f"cannot compact {root}: another process is doing it; wait for it to end") from error
-    try:
+def _only_compactor(config: StoreConfig, catalog: Catalog) -> Iterator[None]:
+    """The lock of this machine, and the lease among all. It spares work; that no segment is in two files is a key."""
+    holder = f"{socket.gethostname()}:{config.folder.absolute()}"
+    with contextlib.ExitStack() as turn:
+        try:
+            turn.callback(os.close, lock_file(config.folder / "compact.lock"))
+            turn.enter_context(held_lease(catalog, COMPACTION, holder, LEASE_S))
+        except (BlockingIOError, LeaseHeld) as error:
+            raise CompactionRunning(
+                f"cannot compact {config.root}: another process is doing it; wait for it to end"
+            ) from error
         yield
-    finally:
-        os.close(fd)
 
 
 def _add(total: CompactReport, part: CompactReport) -> CompactReport:
@@ -94,20 +104,6 @@ def _add(total: CompactReport, part: CompactReport) -> CompactReport:
         bytes_out=total.bytes_out + part.bytes_out,
         bytes_dropped=total.bytes_dropped + part.bytes_dropped,
     )
-
-
-def _seal_left_open(log_dir: Path, disk: Disk) -> None:
-    """Rename the open segments of writers that are gone; what is torn at their ends stays torn."""
-    for segment in list_segments(log_dir):
-        if segment.sealed:
-            continue
-        with contextlib.suppress(BlockingIOError):
-            fd = lock_file(segment.folder / "lock")
-            try:
-                with contextlib.suppress(FileNotFoundError):  # sealed since it was listed
-                    disk.rename(segment.path, segment.path.with_suffix(SEALED_SUFFIX))
-            finally:
-                os.close(fd)
 
 
 def _ask_to_seal(log_dir: Path) -> None:
@@ -153,6 +149,7 @@ def _compact_segments(catalog: Catalog, config: StoreConfig, disk: Disk, segment
         with catalog.reading().begin() as connection:
             known = file_set(connection)
             files = files_with_groups(connection, {record.group_id for record in records.values()})
+        fetch_files(config, [file.path for file in files])
         paths = [config.folder / file.path for file in files]
         placements = _placements(list(records.values()), paths, known.relinks)
         change = _write_file(config, disk, sources, placements)
@@ -229,6 +226,7 @@ def _tables(placements: Iterable[Placement], change: Publication) -> Iterator[pa
 
 
 def _delete_old_segments(catalog: Catalog, config: StoreConfig, disk: Disk) -> None:
+    delete_old_log(config, catalog, now_us() - int(config.segment_grace_s * 1e6))
     deleted = []
     here = {segment.segment_id: segment for segment in list_segments(config.log_dir)}
     for segment_id in deletable(catalog, config.segment_grace_s).segment_ids:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+S3Url = Annotated[str, StringConstraints(pattern=r"^s3://[^/]+(/[^/]+)*/?$")]
 
 
 class StoreConfig(BaseModel):
@@ -13,7 +15,20 @@ class StoreConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    root: Path = Field(default=Path("weir-data"), description="Folder of the store; it is made when it is missing.")
+    root: S3Url | Path = Field(
+        default=Path("weir-data"),
+        union_mode="left_to_right",
+        description="Folder of the store, made when it is missing; or s3://bucket/prefix, where machines share one.",
+    )
+    local_folder: Path = Field(
+        default=Path("weir-data"),
+        description="What this machine keeps for itself when root is in S3: its log, sockets, and copies of files.",
+    )
+    s3_endpoint: str | None = Field(
+        default=None,
+        description="URL of an S3-compatible server; none means Amazon's. Keys and region come from AWS_ACCESS_KEY_ID, "
+        "AWS_SECRET_ACCESS_KEY and AWS_REGION in the environment.",
+    )
     durability: Literal["os", "fsync"] = Field(
         default="os",
         description="When a call counts as recorded: handed to the operating system (survives kill -9), "
@@ -46,8 +61,8 @@ class StoreConfig(BaseModel):
 
     @property
     def folder(self) -> Path:
-        """What the store has on this machine."""
-        return self.root
+        """What the store has on this machine: all of it, or its own part where the root is in S3."""
+        return self.root if isinstance(self.root, Path) else self.local_folder
 
     @property
     def log_dir(self) -> Path:

@@ -2,6 +2,7 @@
 
 StoreError
 ├── StoreUnavailable   the disk refused a write: full, read-only, failing
+├── ObjectConflict     object storage has another object of that name
 ├── LogFull            records arrive faster than the disk takes them
 ├── LogClosed          an append after close
 ├── LogLocked          another process writes under the same writer name
@@ -34,6 +35,10 @@ class StoreError(Exception):
 
 class StoreUnavailable(StoreError):
     """The disk refused: nothing of this record is promised, and the next append tries afresh."""
+
+
+class ObjectConflict(StoreError):
+    """An object never changes, and one of this name is there with another content."""
 
 
 class LogFull(StoreError):

@@ -8,6 +8,7 @@ Not here: the file that is being written (segment_file.py), reading (segments.py
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import logging
@@ -23,7 +24,7 @@ from weir.store.disk import SYSTEM_DISK, Disk
 from weir.store.errors import LogClosed, LogFull, LogLocked, StoreError, StoreUnavailable
 from weir.store.records import CallRecord, encode_record
 from weir.store.segment_file import LOCK, WAKE_S, SegmentFile
-from weir.store.segments import SegmentContents, frame_bytes, read_segment
+from weir.store.segments import SEALED_SUFFIX, SegmentContents, frame_bytes, list_segments, read_segment
 
 __all__ = ["LogStats", "LogWriter", "SegmentContents", "read_segment"]
 
@@ -170,6 +171,20 @@ def writer_is_alive(folder: Path) -> bool:
     except BlockingIOError:
         return True
     return False
+
+
+def seal_left_open(log_dir: Path, disk: Disk) -> None:
+    """Rename the open segments of writers that are gone; what is torn at their ends stays torn."""
+    for segment in list_segments(log_dir):
+        if segment.sealed:
+            continue
+        with contextlib.suppress(BlockingIOError):
+            fd = lock_file(segment.folder / LOCK)
+            try:
+                with contextlib.suppress(FileNotFoundError):  # sealed since it was listed
+                    disk.rename(segment.path, segment.path.with_suffix(SEALED_SUFFIX))
+            finally:
+                os.close(fd)
 
 
 def _lock_folder(folder: Path, disk: Disk) -> int:

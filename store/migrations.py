@@ -253,10 +253,26 @@ def _generations(op: Operations) -> None:
     )
 
 
+def _sharing(op: Operations) -> None:
+    op.create_table(
+        "shared_segments",
+        sa.Column("segment_id", sa.String, primary_key=True),
+        sa.Column("num_bytes", sa.BigInteger, nullable=False),
+        sa.Column("shared_us", sa.BigInteger, nullable=False),
+    )
+    op.create_table(
+        "log_writers",
+        sa.Column("writer", sa.String, primary_key=True),
+        sa.Column("shared_us", sa.BigInteger, nullable=False),
+        sa.Column("seen_us", sa.BigInteger, nullable=False),
+    )
+
+
 REVISIONS = (
     Revision("0001_first", _first),
     Revision("0002_limits", _limits),
     Revision("0003_call_ends", _call_ends),
     Revision("0004_leases", _leases),
     Revision("0005_generations", _generations),
+    Revision("0006_sharing", _sharing),
 )

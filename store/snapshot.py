@@ -19,6 +19,7 @@ from weir.store.config import StoreConfig
 from weir.store.errors import StoreUnavailable
 from weir.store.records import CallRecord
 from weir.store.segments import Segment, list_segments
+from weir.store.sharing import fetch_files, fetch_log
 
 ATTEMPTS = 3  # a segment may be deleted while a slow snapshot is taken; then it is taken again
 
@@ -53,6 +54,7 @@ def take_snapshot(config: StoreConfig, tables: Sequence[sa.Table] = ()) -> Snaps
     catalog = Catalog.open(config)
     try:
         for _ in range(ATTEMPTS):
+            fetch_log(config, catalog)
             segments = list_segments(config.log_dir)
             with catalog.reading().begin() as connection:
                 fileset = file_set(connection)
@@ -61,6 +63,7 @@ def take_snapshot(config: StoreConfig, tables: Sequence[sa.Table] = ()) -> Snaps
                 }
             try:
                 hot = read_records(segment for segment in segments if segment.segment_id not in fileset.compacted)
+                fetch_files(config, [file.path for file in fileset.files])
             except FileNotFoundError:
                 continue
             return Snapshot(root=config.folder, fileset=fileset, hot=hot, tables=rows)

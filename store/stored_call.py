@@ -17,11 +17,13 @@ import sqlalchemy as sa
 
 from weir.store import catalog_schema as t
 from weir.store.catalog import SQL_VARIABLES, Catalog
+from weir.store.config import StoreConfig
 from weir.store.errors import StoreCorrupt, StoreUnavailable
 from weir.store.parquet_calls import SCHEMA, TOKEN_COLUMNS
 from weir.store.parquet_files import read_calls
 from weir.store.rebuilding import rebuild
 from weir.store.records import CallRecord, VersionSpan, pack_ids, pack_logprobs
+from weir.store.sharing import fetch_files
 
 _AS_JSON = ("finish_matched", "sampling", "agent_ids")
 
@@ -29,28 +31,28 @@ _AS_JSON = ("finish_matched", "sampling", "agent_ids")
 class StoredCalls:
     """The compacted calls of a store."""
 
-    def __init__(self, root: Path, catalog: Catalog) -> None:
-        self._root = root
+    def __init__(self, config: StoreConfig, catalog: Catalog) -> None:
+        self._config = config
         self._catalog = catalog
 
     def ending(self, digests: Sequence[bytes]) -> list[CallRecord]:
         """The calls that end the last of these histories which any call ends."""
-        with _reading(self._root):
+        with _reading(self._config):
             return self._ending(digests)
 
     def read(self, call_id: str) -> CallRecord | None:
         """One call, whole. Raises StoreCorrupt where its prompt cannot be built up again."""
-        with _reading(self._root):
+        with _reading(self._config):
             return self._read(call_id)
 
     def first_tries(self, dialect: str, body: bytes, since_us: int, session_id: str | None) -> list[CallRecord]:
         """Calls of late that were asked for by the very same body, in one session or (None) in any."""
-        with _reading(self._root):
+        with _reading(self._config):
             return self._first_tries(dialect, body, since_us, session_id)
 
     def group_of(self, session_id: str) -> str | None:
         """The group of a session, from its latest compacted call."""
-        with _reading(self._root):
+        with _reading(self._config):
             found = read_calls(self._files_since(0), {"session_id": [session_id]}, ["group_id", "started_us"])
         calls = sorted(found.to_pylist(), key=lambda row: int(row["started_us"]))
         return str(calls[-1]["group_id"]) if calls else None
@@ -87,12 +89,16 @@ class StoredCalls:
         of_call = query.join(t.call_ends, t.call_ends.c.file_id == t.files.c.file_id)
         with self._catalog.reading().begin() as connection:
             found = connection.scalars(of_call.where(t.call_ends.c.call_id == call_id)).all() if call_id else []
-            return [self._root / path for path in found or connection.scalars(query)]
+            return self._fetched(found or connection.scalars(query).all())
 
     def _files_since(self, since_us: int) -> list[Path]:
         query = sa.select(t.files.c.path).where(t.files.c.created_us >= since_us)
         with self._catalog.reading().begin() as connection:
-            return [self._root / path for path in connection.scalars(query)]
+            return self._fetched(connection.scalars(query).all())
+
+    def _fetched(self, paths: Sequence[str]) -> list[Path]:
+        fetch_files(self._config, paths)
+        return [self._config.folder / path for path in paths]
 
     def _prompt(self, call: pa.Table) -> bytes:
         """The whole prompt of a call: its own suffix behind the calls that it builds on."""
@@ -115,11 +121,11 @@ class StoredCalls:
 
 
 @contextlib.contextmanager
-def _reading(root: Path) -> Iterator[None]:
+def _reading(config: StoreConfig) -> Iterator[None]:
     try:
         yield
     except (sa.exc.SQLAlchemyError, pa.ArrowException, OSError) as error:
-        raise StoreUnavailable(f"cannot read a compacted call of {root}: {error}") from error
+        raise StoreUnavailable(f"cannot read a compacted call of {config.root}: {error}") from error
 
 
 def _record(row: dict[str, Any], prompt: bytes) -> CallRecord:

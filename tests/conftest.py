@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from support_model import make_tiny_model
 from support_postgres import Postgres, running_postgres
+from support_s3 import ENVIRONMENT, S3Server, running_s3
 from support_servers import EngineFactory, ServerProcess, find_free_port, start_engine
 
 
@@ -32,6 +33,21 @@ def postgres_url(postgres: Postgres) -> Iterator[str]:
     postgres.execute(f"CREATE DATABASE {name} STRATEGY file_copy")
     yield postgres.url(name)
     postgres.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    """An S3 server of our own."""
+    with running_s3() as server:
+        yield server
+
+
+@pytest.fixture
+def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
+    """The S3 server, with the credentials for it in the environment."""
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    return s3_server
 
 
 @pytest.fixture

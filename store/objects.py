@@ -1,0 +1,133 @@
+"""Object storage: the bucket and prefix that machines share, for a store whose root is an s3:// URL.
+
+Invariants: an object never changes. It is put under the condition that none of its name is there (If-None-Match), so
+that of two writers one wins and the other is told; only what is too large for one request is put without it, after a
+look, and has a name that follows from its content. What is fetched appears in its folder whole, by a rename. A key is
+the path in the store's folder, there as here. Not here: which files are shared, and when (sharing.py, log_sharing.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import uuid
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.store import S3Store
+
+from weir.store.config import StoreConfig
+from weir.store.errors import ObjectConflict, StoreUnavailable
+
+ONE_REQUEST_BYTES = 256 * 2**20
+CONNECT_TIMEOUT_S = 5
+TIMEOUT_S = 600  # of one request, with its body
+RETRY_S = 60
+
+
+class Objects:
+    """The objects under a root. Safe from several threads."""
+
+    def __init__(self, root: str, endpoint: str | None) -> None:
+        self.root = root.rstrip("/")
+        plain = endpoint is not None and endpoint.startswith("http://")
+        self._store = S3Store.from_url(
+            self.root,
+            config={} if endpoint is None else {"endpoint": endpoint},
+            client_options={
+                "allow_http": plain,
+                "connect_timeout": timedelta(seconds=CONNECT_TIMEOUT_S),
+                "timeout": timedelta(seconds=TIMEOUT_S),
+            },
+            retry_config={"max_retries": 5, "retry_timeout": timedelta(seconds=RETRY_S)},
+        )
+
+    def put(self, key: str, source: Path | bytes) -> None:
+        """Make an object. The same bytes again change nothing; raises ObjectConflict where it has others."""
+        size = len(source) if isinstance(source, bytes) else source.stat().st_size
+        with self._asked("put", key):
+            try:
+                if size <= ONE_REQUEST_BYTES:
+                    obstore.put(self._store, key, source, mode="create")
+                    return
+                if not self._is_there(key):
+                    obstore.put(self._store, key, source)
+                    return
+            except AlreadyExistsError:
+                pass
+            if self._digest(key) != _digest_of(source):
+                raise ObjectConflict(
+                    f"cannot put {self.root}/{key}: an object of that name is there with another content, "
+                    "which another writer put first"
+                )
+
+    def fetch(self, key: str, path: Path) -> None:
+        """Copy an object into a file, which appears whole. Raises FileNotFoundError where there is none."""
+        aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}.fetched")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with self._asked("fetch", key), aside.open("wb") as file:
+                for chunk in obstore.get(self._store, key).stream():
+                    file.write(chunk)
+                file.flush()
+                os.fsync(file.fileno())  # a power cut must not leave a file of that name without its content
+            aside.chmod(0o444)
+            aside.rename(path)
+        finally:
+            aside.unlink(missing_ok=True)
+
+    def read(self, key: str) -> bytes | None:
+        """A small object, if it is there."""
+        with self._asked("read", key), contextlib.suppress(FileNotFoundError):
+            return bytes(obstore.get(self._store, key).bytes())
+        return None
+
+    def names(self, folder: str) -> list[str]:
+        """The keys under a folder, sorted."""
+        with self._asked("list", folder):
+            return sorted(found["path"] for page in obstore.list(self._store, folder) for found in page)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Delete objects, which may be gone already."""
+        if keys:
+            with self._asked("delete", keys[0]):
+                obstore.delete(self._store, list(keys))
+
+    def _is_there(self, key: str) -> bool:
+        with contextlib.suppress(FileNotFoundError):
+            obstore.head(self._store, key)
+            return True
+        return False
+
+    def _digest(self, key: str) -> bytes:
+        digest = hashlib.sha256()
+        for chunk in obstore.get(self._store, key).stream():
+            digest.update(chunk)
+        return digest.digest()
+
+    @contextlib.contextmanager
+    def _asked(self, verb: str, key: str) -> Iterator[None]:
+        try:
+            yield
+        except BaseError as error:
+            reason = str(error).partition("\n")[0]
+            raise StoreUnavailable(
+                f"cannot {verb} {self.root}/{key}: {reason}; look at store.root, store.s3_endpoint, "
+                "and the AWS_… variables of the environment"
+            ) from error
+
+
+def objects_of(config: StoreConfig) -> Objects | None:
+    """The object storage of a store; none where its root is a folder."""
+    return Objects(config.root, config.s3_endpoint) if isinstance(config.root, str) else None
+
+
+def _digest_of(source: Path | bytes) -> bytes:
+    if isinstance(source, bytes):
+        return hashlib.sha256(source).digest()
+    with source.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()
