@@ -15,6 +15,7 @@ from weir.scripts import (
     demo_command,
     doctor_command,
     engine_command,
+    exchange_commands,
     kernel_eval_command,
     key_command,
     proxy_command,
@@ -55,6 +56,8 @@ app.command("publish")(trainer_commands.publish)
 app.command("rollback")(trainer_commands.rollback)
 app.command("versions")(trainer_commands.versions)
 app.command("sql")(sql_command.sql)
+app.command("export")(exchange_commands.export)
+app.command("import")(exchange_commands.import_)
 app.command("sessions")(store_commands.sessions)
 app.command("show")(store_commands.show)
 app.command("report")(report_command.report)

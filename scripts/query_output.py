@@ -8,7 +8,6 @@ import decimal
 import itertools
 import json
 import math
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -41,15 +40,13 @@ def write_parquet(batches: pa.RecordBatchReader, path: Path) -> int:
     """Write an answer as it is computed; the file appears when it is whole. Returns the number of rows."""
     import pyarrow.parquet as pq
 
-    aside, rows = path.with_name(f".{path.name}.{os.getpid()}"), 0
-    try:
-        with pq.ParquetWriter(aside, batches.schema, compression="zstd") as writer:
-            for batch in batches:
-                writer.write_batch(batch)
-                rows += batch.num_rows
-        aside.rename(path)
-    finally:
-        aside.unlink(missing_ok=True)
+    from weir.store.appearing import appearing
+
+    rows = 0
+    with appearing(path) as aside, pq.ParquetWriter(aside, batches.schema, compression="zstd") as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+            rows += batch.num_rows
     return rows
 
 

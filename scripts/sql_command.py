@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from weir.store.query import Parameters
 
 
+ParamOption = Annotated[
+    list[str] | None, typer.Option("--param", "-p", metavar="NAME=VALUE", help="A value for $NAME in the query.")
+]
+
+
 class Format(enum.StrEnum):
     """How an answer is given."""
 
@@ -30,9 +35,7 @@ class Format(enum.StrEnum):
 
 def sql(
     query: Annotated[str | None, typer.Argument(help="One SELECT; '-' or none: from stdin.")] = None,
-    param: Annotated[
-        list[str] | None, typer.Option("--param", "-p", metavar="NAME=VALUE", help="A value for $NAME in the query.")
-    ] = None,
+    param: ParamOption = None,
     format: Annotated[Format, typer.Option("--format", "-f", help="How the answer is given.")] = Format.TABLE,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file for the answer; else stdout.")] = None,
     timeout_s: Annotated[
@@ -91,6 +94,7 @@ def _answer(
     connection: duckdb.DuckDBPyConnection, query: str, parameters: Parameters, form: Format, output: Path | None
 ) -> None:
     from weir.scripts.query_output import print_answer, write_parquet
+    from weir.store.appearing import appearing
     from weir.store.query import answer_batches, answer_rows
 
     if form is Format.PARQUET:
@@ -101,5 +105,5 @@ def _answer(
         print_answer(answer_rows(connection, query, parameters), form.value, sys.stdout)
     else:
         answer = answer_rows(connection, query, parameters)
-        with open(output, "w", newline="") as file:
+        with appearing(output) as aside, open(aside, "w", newline="") as file:
             print_answer(answer, form.value, file)

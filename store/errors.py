@@ -21,7 +21,8 @@ StoreError
 ├── VersionConflict    the weight version is there already, and is different
 ├── VersionUnknown     a weight version that is not there, or that is not an integer
 ├── QueryRefused       a query that is wrong, or that is not a question
-└── QueryStopped       a query that ran into its limit of time or memory
+├── QueryStopped       a query that ran into its limit of time or memory
+└── ImportRefused      a file to import that is not what it should be
 """
 
 from __future__ import annotations
@@ -131,3 +132,9 @@ class QueryRefused(StoreError):
 
 class QueryStopped(StoreError):
     """The query ran into a limit, or was interrupted."""
+
+
+class ImportRefused(StoreError):
+    """A line of the file cannot be kept, so nothing of it was."""
+
+    exit_code = 2

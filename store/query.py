@@ -66,7 +66,7 @@ def asking(connection: duckdb.DuckDBPyConnection, timeout_s: float) -> Iterator[
 
 def answer_rows(connection: duckdb.DuckDBPyConnection, query: str, parameters: Parameters) -> Answer:
     """The answer in Python's values; times with a zone are given in UTC without it, as all times of the views are."""
-    _check(connection, query)
+    check_question(connection, query)
     result = connection.execute(query, dict(parameters))
     if any(str(kind) == _WITH_ZONE for _, kind, *_ in result.description):
         connection.abort()
@@ -80,18 +80,19 @@ def answer_rows(connection: duckdb.DuckDBPyConnection, query: str, parameters: P
 
 def answer_batches(connection: duckdb.DuckDBPyConnection, query: str, parameters: Parameters) -> pa.RecordBatchReader:
     """The answer as Arrow batches, computed as they are read."""
-    _check(connection, query)
+    check_question(connection, query)
     return connection.sql(query, params=dict(parameters)).to_arrow_reader(FETCH_ROWS)
 
 
-def _check(connection: duckdb.DuckDBPyConnection, query: str) -> None:
+def check_question(connection: duckdb.DuckDBPyConnection, query: str) -> None:
+    """Raise QueryRefused unless this is one SELECT, or EXPLAIN of one."""
     statements = connection.extract_statements(query)
     if len(statements) == 1:
         kind, text = statements[0].type, statements[0].query.strip()
         if kind == duckdb.StatementType.SELECT:
             return
         if kind == duckdb.StatementType.EXPLAIN:
-            return _check(connection, _explained(text))
+            return check_question(connection, _explained(text))
     raise QueryRefused(f"cannot run this: give one SELECT; the store is read-only ({_HINT})")
 
 

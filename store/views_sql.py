@@ -8,6 +8,7 @@ from weir.store.evaluations_sql import EVALUATIONS, FAST_P, PASS_AT_K, SOLUTIONS
 from weir.store.labels_sql import LABELS
 from weir.store.messages_sql import MESSAGES
 from weir.store.sessions_sql import GROUPS, REWARDS, SESSIONS
+from weir.store.trajectories_sql import TRAJECTORIES
 
 _ROUNDS = """
 WITH members AS (
@@ -47,6 +48,7 @@ VIEWS: dict[str, str] = {
     "branches": BRANCHES,
     "sessions": SESSIONS,
     "groups": GROUPS,
+    "trajectories": TRAJECTORIES,
     "rounds": _ROUNDS,
     "versions": _VERSIONS,
 }

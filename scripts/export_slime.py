@@ -1,0 +1,24 @@
+"""Trajectories as slime's debug dump: what `--load-debug-rollout-data` of slime reads back as Samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from weir.store.appearing import appearing
+from weir.store.export_files import PROVENANCE, Provenance
+from weir.store.export_rows import slime_row
+from weir.store.trajectories import Trajectory
+
+
+def write_slime(trajectories: Iterable[Trajectory], path: Path, provenance: Provenance) -> None:
+    """One torch file with all samples; groups are numbered in their order."""
+    import torch
+
+    groups: dict[str, int] = {}
+    samples = [
+        slime_row(one, index, groups.setdefault(one.facts["group_id"], len(groups)))
+        for index, one in enumerate(trajectories)
+    ]
+    with appearing(path) as aside:
+        torch.save({"rollout_id": 0, "samples": samples, PROVENANCE: provenance}, aside)
