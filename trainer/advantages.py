@@ -1,13 +1,12 @@
 """Advantages by name: the returns of one group, compared with each other.
 
 Invariant: a group is a group by its id, never by position in a batch, and groups may be of any size. A group without
-spread (a single value, or all alike) has no signal: its advantages are exactly zero. Nothing crosses groups, except
-where that is the algorithm: `reinforce_plus_plus` has no groups, its baseline is the round's.
+spread (a single value, or all alike) has no signal: its advantages are exactly zero. Nothing crosses groups. Advantages
+of single tokens, which have no groups, are `token_credit.py`.
 """
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
@@ -16,7 +15,6 @@ from weir.trainer.credit import CREDITS
 from weir.trainer.hooks import Group
 
 EPS = 1e-6
-WHITEN_EPS = 1e-8
 SPREAD_BOUND = 1e-9
 
 Advantage = Callable[[Sequence[float], Sequence[float]], list[float]]
@@ -91,17 +89,3 @@ def group_advantages(group: Group, *, credit: str, advantage: str, gamma: float)
         return None
     values = ADVANTAGES[advantage](list(returns.values()), baseline)
     return dict(zip(returns, values, strict=True))
-
-
-def whitened(returns: Mapping[str, float], num_tokens: Mapping[str, int]) -> dict[str, float]:
-    """REINFORCE++ (arXiv 2501.03262): returns whitened over all tokens of the round; empty without any spread.
-
-    (R - mean) / sqrt(var + eps), mean and unbiased variance over tokens, each of which has its call's return.
-    """
-    if not has_spread(list(returns.values())):
-        return {}
-    count = sum(num_tokens[call_id] for call_id in returns)
-    mean = sum(num_tokens[call_id] * value for call_id, value in returns.items()) / count
-    squares = sum(num_tokens[call_id] * (value - mean) ** 2 for call_id, value in returns.items())
-    deviation = math.sqrt(squares / (count - 1) + WHITEN_EPS)
-    return {call_id: (value - mean) / deviation for call_id, value in returns.items()}

@@ -11,7 +11,9 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-AlgorithmName = Literal["grpo", "dr_grpo", "dapo", "gspo", "cispo", "rloo", "reinforce_plus_plus", "sapo", "gmpo"]
+AlgorithmName = Literal[
+    "grpo", "dr_grpo", "dapo", "gspo", "cispo", "rloo", "reinforce_plus_plus", "ppo", "sapo", "gmpo"
+]
 
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "grpo": {"advantage": "grpo", "policy_loss": "clipped", "loss_mean": "sequence", "clip_high": 0.2},
@@ -32,6 +34,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
         "loss_mean": "token",
         "clip_high": 0.2,
     },
+    "ppo": {"advantage": "gae", "policy_loss": "clipped", "loss_mean": "token", "clip_high": 0.2},
     "sapo": {"advantage": "grpo", "policy_loss": "sapo", "loss_mean": "sequence"},
     "gmpo": {
         "advantage": "grpo",
@@ -52,11 +55,22 @@ class AlgorithmConfig(BaseModel):
         default="dapo",
         description="Sets the advantage, the policy loss, its bounds and its mean, where they are unset.",
     )
-    advantage: Literal["grpo", "dr_grpo", "rloo", "turn_rloo", "reinforce_plus_plus"] = Field(
+    advantage: Literal["grpo", "dr_grpo", "rloo", "turn_rloo", "reinforce_plus_plus", "gae"] = Field(
         default="grpo",
         description="How returns become advantages. grpo: less the group's mean, over its deviation; dr_grpo: less the "
         "mean; rloo: less the mean of the others; turn_rloo: the same among the calls of the same turn; "
-        "reinforce_plus_plus: whitened over all tokens of the round.",
+        "reinforce_plus_plus: whitened over all tokens of the round; gae: by a critic, token by token, then whitened.",
+    )
+    gae_gamma: float = Field(default=1.0, gt=0, le=1, description="gae: discount from token to token.")
+    gae_lambda: float = Field(
+        default=0.95, ge=0, le=1, description="gae: how far rewards reach past the critic's values; 1: all the way."
+    )
+    critic_path: str | None = Field(
+        default=None, description="gae: folder of the critic's first weights; unset: the policy's."
+    )
+    critic_lr: float | None = Field(default=None, gt=0, description="gae: the critic's learning rate; unset: lr.")
+    value_clip: float | None = Field(
+        default=0.5, gt=0, description="gae: a value moves at most this far in a round before its loss is clipped."
     )
     policy_loss: Literal["clipped", "gspo", "cispo", "reinforce", "sapo", "gmpo"] = Field(
         default="clipped", description="The policy loss."
@@ -110,9 +124,14 @@ class AlgorithmConfig(BaseModel):
     )
 
     kl: Literal["none", "k1", "k2", "k3"] = Field(
-        default="none", description="Estimate of the divergence from a reference model that is added to the loss."
+        default="none", description="Estimate of the divergence from a reference model."
     )
     kl_coef: float = Field(default=0.0, ge=0, description="What the divergence is multiplied by.")
+    kl_in: Literal["loss", "reward"] = Field(
+        default="loss",
+        description="Where the divergence counts: in the loss, or taken off the reward of each token, which needs "
+        "advantages of tokens (gae, reinforce_plus_plus).",
+    )
     kl_ratio: bool = Field(
         default=False,
         description="Multiply the divergence by the probability ratio: its gradient is unbiased then (DeepSeek-V3.2).",
@@ -143,7 +162,25 @@ class AlgorithmConfig(BaseModel):
 
     def _contradictions(self) -> list[tuple[bool, str]]:
         corrected = self.correction != "none"
+        in_reward, of_tokens = self.kl_in == "reward", self.advantage in ("gae", "reinforce_plus_plus")
         return [
+            (
+                in_reward and (self.kl == "none" or self.kl_ratio),
+                "kl_in = reward takes the divergence off rewards: set kl and kl_coef, and not kl_ratio",
+            ),
+            (
+                in_reward and not of_tokens,
+                f"kl_in = reward needs advantages of tokens, and advantage = {self.advantage} compares whole calls: "
+                "set kl_in = loss",
+            ),
+            (
+                self.advantage != "gae" and (self.critic_path is not None or self.critic_lr is not None),
+                f"critic_path and critic_lr belong to advantage = gae, not to {self.advantage}",
+            ),
+            (
+                self.policy_loss == "gmpo" and of_tokens,
+                f"policy_loss = gmpo has one advantage for a sequence, and {self.advantage} one for each token",
+            ),
             (
                 self.loss_mean == "constant" and self.loss_constant is None,
                 "loss_mean = constant divides by loss_constant: set it to the longest answer that agents may ask for",

@@ -11,12 +11,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from weir.trainer.batching import lay_out, micro_batches
 from weir.trainer.config import TrainerConfig
+from weir.trainer.critic import Critic
+from weir.trainer.divergence import DIVERGENCES
 from weir.trainer.errors import NotFinite, VersionError
 from weir.trainer.loss_means import LOSS_MEANS
 from weir.trainer.model import STATE_FILE, choose_device, load_model, save_model
@@ -25,6 +28,7 @@ from weir.trainer.samples import Sample
 from weir.trainer.scoring import Scores, score, score_by
 from weir.trainer.sequences import Sequences
 from weir.trainer.step_stats import StepStats, TokenStats
+from weir.trainer.token_credit import TokenCredit, token_credit
 
 
 class Learner:
@@ -37,6 +41,8 @@ class Learner:
         self.reference = reference or folder
         self._recomputed: Scores | None = None
         self._referred: Scores | None = None
+        self._values: Scores | None = None
+        self._credit: dict[str, TokenCredit] = {}
         self.device = choose_device(config.device)
         self.model = load_model(folder, self.device)
         self.layout = self.model.layout(share_prefixes=config.share_prefixes)
@@ -48,6 +54,7 @@ class Learner:
         )
         if (folder / STATE_FILE).exists():
             self._load_state(folder / STATE_FILE)
+        self.critic = Critic(folder, config, self.model, self.device) if config.advantage == "gae" else None
 
     def train(
         self,
@@ -76,37 +83,77 @@ class Learner:
             self._recomputed = score(self.model, samples, config, self.device)
         if config.kl != "none":
             self._referred = score_by(self.reference, samples, config, self.device)
+        if self.critic is not None:
+            self._values = self.critic.values(samples)
+        penalties = self._penalties(samples) if config.kl_in == "reward" else None
+        self._credit = token_credit(samples, config, values=self._values, penalties=penalties)
 
     def accumulate(
         self, samples: Sequence[Sample], fresh_version: int, on_tokens: Callable[[int], None] = lambda _: None
     ) -> TokenStats:
-        """Add the gradient of a step's loss over all its samples to the parameters, micro-batch by micro-batch."""
-        weigh = LOSS_MEANS[self.config.loss_mean]
-        lengths = [len(sample.output_ids) for sample in samples]
-        weights = weigh(lengths, [sample.group_id for sample in samples], float(self.config.loss_constant or 1))
-        weight_of = {sample.call_id: weight for sample, weight in zip(samples, weights, strict=True)}
+        """Add the gradient of a step's loss over all its samples to the parameters, micro-batch by micro-batch.
+
+        The samples have been scored (`score`).
+        """
+        weight_of = self._weights(samples, self.config.loss_mean)
         stats = TokenStats()
         for part in micro_batches(samples, self.config.token_budget, self.layout):
             stats.add(self._backward(part, [weight_of[sample.call_id] for sample in part], fresh_version))
             on_tokens(sum(len(sample.output_ids) for sample in part))
         return stats
 
+    def _weights(self, samples: Sequence[Sample], mean: str) -> dict[str, float]:
+        """What each token of a sample weighs in the step, by call id."""
+        lengths = [len(sample.output_ids) for sample in samples]
+        groups = [sample.group_id for sample in samples]
+        weights = LOSS_MEANS[mean](lengths, groups, float(self.config.loss_constant or 1))
+        return {sample.call_id: weight for sample, weight in zip(samples, weights, strict=True)}
+
+    def _penalties(self, samples: Sequence[Sample]) -> Scores:
+        """What each token pays for its distance from the reference model (kl_in = reward)."""
+        assert self._referred is not None
+        known = self._recomputed or {sample.call_id: sample.old_logprobs for sample in samples}
+        penalties: Scores = {}
+        for call_id, logprobs in known.items():
+            reference = torch.from_numpy(self._referred[call_id])
+            divergence = DIVERGENCES[self.config.kl](torch.from_numpy(logprobs), reference)
+            penalties[call_id] = (self.config.kl_coef * divergence).numpy()
+        return penalties
+
     def save(self, folder: Path) -> None:
-        """Write weights, configuration, tokenizer and optimiser state into an existing folder."""
+        """Write weights, configuration, tokenizer and optimiser states into an existing folder."""
         save_model(self.model, folder, tokenizer_from=self.folder)
         torch.save({"optimizer": self.optimizer.state_dict()}, folder / STATE_FILE)
+        if self.critic is not None:
+            self.critic.save(folder)
 
     def _step(self, samples: Sequence[Sample], fresh_version: int, on_tokens: Callable[[int], None]) -> StepStats:
-        self.optimizer.zero_grad(set_to_none=True)
+        optimizers = [self.optimizer, *([self.critic.optimizer] if self.critic is not None else [])]
+        for optimizer in optimizers:
+            optimizer.zero_grad(set_to_none=True)
         stats = self.accumulate(samples, fresh_version, on_tokens)
-        norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.grad_clip))
-        if not (math.isfinite(norm) and math.isfinite(stats.loss)):
+        value_loss = self._accumulate_critic(samples)
+        norm, *of_critic = [self._clipped_norm(optimizer) for optimizer in optimizers]
+        figures = {"loss": stats.loss, "gradient norm": norm, "value loss": value_loss or 0.0}
+        if not all(math.isfinite(figure) for figure in (*figures.values(), *of_critic)):
             raise NotFinite(
-                f"the step was not taken: loss {stats.loss}, gradient norm {norm} over {len(samples)} samples; "
-                "lower trainer.lr, or go back to an earlier version"
+                "the step was not taken: "
+                + ", ".join(f"{name} {figure}" for name, figure in figures.items())
+                + f" over {len(samples)} samples; lower trainer.lr, or go back to an earlier version"
             )
-        self.optimizer.step()
-        return stats.finished(grad_norm=norm, num_samples=len(samples))
+        for optimizer in optimizers:
+            optimizer.step()
+        return stats.finished(grad_norm=norm, num_samples=len(samples), value_loss=value_loss)
+
+    def _accumulate_critic(self, samples: Sequence[Sample]) -> float | None:
+        if self.critic is None:
+            return None
+        assert self._values is not None
+        return self.critic.accumulate(samples, self._weights(samples, "token"), self._credit, self._values)
+
+    def _clipped_norm(self, optimizer: torch.optim.Optimizer) -> float:
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        return float(torch.nn.utils.clip_grad_norm_(parameters, self.config.grad_clip))
 
     def _backward(self, samples: Sequence[Sample], weights: Sequence[float], fresh_version: int) -> TokenStats:
         batch, lengths = lay_out(samples, self.layout, self.device), [len(sample.output_ids) for sample in samples]
@@ -118,7 +165,7 @@ class Learner:
             recorded=self._flat([sample.old_logprobs for sample in samples]),
             recomputed=self._scored(self._recomputed, samples),
             reference=self._scored(self._referred, samples),
-            advantages=self._repeated([sample.advantage for sample in samples], lengths),
+            advantages=self._flat([self._credit[sample.call_id].advantages for sample in samples]),
             staleness=fresh_version - versions.long(),
             sequences=Sequences.of(lengths, self.device),
         )
@@ -140,7 +187,7 @@ class Learner:
         """Each sample's value at each of its targets, shape (N,)."""
         return self._flat([np.full(n, value, dtype=np.float32) for value, n in zip(values, lengths, strict=True)])
 
-    def _flat(self, arrays: Sequence[np.ndarray[tuple[int], np.dtype[np.float32]]]) -> torch.Tensor:
+    def _flat(self, arrays: Sequence[np.ndarray[tuple[int], np.dtype[Any]]]) -> torch.Tensor:
         return torch.from_numpy(np.concatenate(arrays).astype(np.float32, copy=False)).to(self.device)
 
     def _load_state(self, file: Path) -> None:

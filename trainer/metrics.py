@@ -73,6 +73,11 @@ def step_metrics(steps: Sequence[StepStats]) -> Metrics:
     return {
         "optimizer_steps": len(steps),
         **means,
+        **(
+            {}
+            if first.value_loss is None
+            else {"value_loss": statistics.fmean(step.value_loss or 0.0 for step in steps)}
+        ),
         "ratio_min": min(step.ratio_min for step in steps),
         "ratio_max": max(step.ratio_max for step in steps),
         "logprob_diff_mean": first.logprob_diff_mean,

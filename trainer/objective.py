@@ -60,7 +60,8 @@ def objective(tokens: SampledTokens, config: TrainerConfig) -> Objective:
         assert tokens.reference is not None
         divergence = DIVERGENCES[config.kl](tokens.logprobs, tokens.reference)
         ratio = bounded_ratio(tokens.logprobs, old) if config.kl_ratio else 1.0
-        loss = loss + config.kl_coef * ratio * divergence
+        if config.kl_in == "loss":
+            loss = loss + config.kl_coef * ratio * divergence
     if config.entropy_coef > 0:
         loss = loss - config.entropy_coef * tokens.entropy
     return Objective(losses=replace(losses, loss=loss), dropped=dropped, divergence=divergence)

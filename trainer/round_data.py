@@ -15,7 +15,7 @@ from rich.console import Console
 from weir.store.catalog import Catalog
 from weir.store.config import StoreConfig
 from weir.store.reader import StoredCall
-from weir.trainer.advantages import credited_returns, group_advantages, whitened
+from weir.trainer.advantages import credited_returns, group_advantages, has_spread
 from weir.trainer.answers import Answer
 from weir.trainer.branches import on_kept_branches
 from weir.trainer.claims import ClaimedRound, pinned_calls
@@ -41,6 +41,7 @@ class Weighed:
     """The advantage of each call that has one, and why others have none."""
 
     advantages: dict[str, float]
+    rewards: dict[str, float]  # at the last token of each call, where tokens are credited one by one
     reasons: dict[str, Skip]
     groups_without_spread: int
 
@@ -61,11 +62,19 @@ def prepare(
     groups = judged_groups(claimed, kept, judged, config)
     hooked = apply_hooks(groups, load_hooks(config.hooks))
     every_call = [call for group_calls in calls.values() for call in group_calls]
-    weighed = weigh(hooked, config, {call.call_id: len(call.output_ids) for call in every_call})
+    weighed = weigh(hooked, config)
     trained = {call.call_id for of_group in kept.values() for call in of_group}
     others = [call.call_id for call in every_call if call.call_id not in trained]
     reasons = weighed.reasons | judged.without | dict.fromkeys(others, Skip.OTHER_BRANCH)
-    samples, skipped = make_samples(every_call, weighed.advantages, reasons, claimed.parent, config.max_staleness)
+    samples, skipped = make_samples(
+        every_call,
+        weighed.advantages,
+        reasons,
+        claimed.parent,
+        config.max_staleness,
+        rewards=weighed.rewards,
+        credit=config.credit,
+    )
     metrics = {
         "round": claimed.round,
         "version": claimed.version,
@@ -151,10 +160,12 @@ def _with_turns(calls: Sequence[StoredCall]) -> Iterator[tuple[StoredCall, int]]
             turns[call.session_id] += 1
 
 
-def weigh(hooked: HookedGroups, config: TrainerConfig, num_tokens: Mapping[str, int]) -> Weighed:
-    """Credit and advantages: group by group, or over the whole round where the algorithm has no groups."""
+def weigh(hooked: HookedGroups, config: TrainerConfig) -> Weighed:
+    """Credit and advantages, group by group; where the algorithm has no groups, the rewards that tokens come by."""
     if config.advantage == "reinforce_plus_plus":
-        return _weigh_round(hooked, config, num_tokens)
+        return _returns_of_calls(hooked, config)
+    if config.advantage == "gae":
+        return _rewards_of_calls(hooked, config)
     advantages: dict[str, float] = {}
     reasons: dict[str, Skip] = {}
     without_spread = 0
@@ -168,18 +179,25 @@ def weigh(hooked: HookedGroups, config: TrainerConfig, num_tokens: Mapping[str, 
             reasons.update((item.call_id, Skip.NO_SPREAD) for item in group.items)
         else:
             advantages.update(found)
-    return Weighed(advantages=advantages, reasons=reasons, groups_without_spread=without_spread)
+    return Weighed(advantages=advantages, rewards={}, reasons=reasons, groups_without_spread=without_spread)
 
 
-def _weigh_round(hooked: HookedGroups, config: TrainerConfig, num_tokens: Mapping[str, int]) -> Weighed:
+def _returns_of_calls(hooked: HookedGroups, config: TrainerConfig) -> Weighed:
     returns: dict[str, float] = {}
     for group in hooked.groups:
         returns |= credited_returns(group, credit=config.credit, gamma=config.gamma)[0]
-    advantages = whitened({name: value for name, value in returns.items() if num_tokens[name] > 0}, num_tokens)
-    if not advantages and config.keep_without_spread:
-        advantages = dict.fromkeys(returns, 0.0)
-    reasons = {} if advantages else dict.fromkeys(returns, Skip.NO_SPREAD)
-    return Weighed(advantages=advantages, reasons=reasons, groups_without_spread=0)
+    if not has_spread(list(returns.values())) and not config.keep_without_spread:
+        reasons = dict.fromkeys(returns, Skip.NO_SPREAD)
+        return Weighed(advantages={}, rewards={}, reasons=reasons, groups_without_spread=0)
+    return Weighed(advantages=dict.fromkeys(returns, 0.0), rewards=returns, reasons={}, groups_without_spread=0)
+
+
+def _rewards_of_calls(hooked: HookedGroups, config: TrainerConfig) -> Weighed:
+    """Each call's own reward; for whole trajectories, that of the last call of a branch."""
+    items = [item for group in hooked.groups for item in group.items]
+    inner = {item.parent_call for item in items} if config.credit == "trajectory" else set()
+    rewards = {item.call_id: 0.0 if item.call_id in inner else item.reward for item in items}
+    return Weighed(advantages=dict.fromkeys(rewards, 0.0), rewards=rewards, reasons={}, groups_without_spread=0)
 
 
 def overlong_penalty(length: int, config: TrainerConfig) -> float:

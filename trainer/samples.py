@@ -10,6 +10,7 @@ import enum
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,9 @@ class Sample:
     old_logprobs: Logprobs  # (N,), as recorded
     versions: npt.NDArray[np.int32]  # (N,), the weight version of each token
     temperature: float
-    advantage: float
+    advantage: float  # of each of its tokens; 0 where they are credited one by one (token_credit.py)
+    reward: float = 0.0  # at its last token, where they are
+    follows: str | None = None  # the sample whose call comes before it, where they are
 
     def __post_init__(self) -> None:
         if not len(self.output_ids) == len(self.old_logprobs) == len(self.versions):
@@ -134,23 +137,56 @@ def make_samples(
     reasons: Mapping[str, Skip],
     parent_version: int,
     max_staleness: int,
+    *,
+    rewards: Mapping[str, float] = MappingProxyType({}),
+    credit: str = "turn",
 ) -> tuple[list[Sample], Counter[Skip]]:
     """Samples of the calls that can be trained on and have an advantage, in the order of `calls`; the others counted.
 
-    `reasons` says why a call has no advantage; a call in neither was dropped by a hook.
+    `reasons` says why a call has no advantage; a call in neither was dropped by a hook. `rewards` come at the last
+    token of calls whose tokens are credited one by one.
     """
-    samples: list[Sample] = []
+    calls = list(calls)
     skipped: Counter[Skip] = Counter()
+    trained: dict[str, StoredCall] = {}
     for call in calls:
         reason = why_untrainable(call, parent_version, max_staleness)
         if reason is None and call.call_id in advantages:
-            samples.append(_sample(call, advantages[call.call_id]))
+            trained[call.call_id] = call
         else:
             skipped[reason or reasons.get(call.call_id, Skip.FILTERED)] += 1
+    follows = _of_session(trained) if credit == "turn" else _of_branch(calls, trained)
+    samples = [
+        _sample(call, advantages[call_id], rewards.get(call_id, 0.0), follows[call_id])
+        for call_id, call in trained.items()
+    ]
     return samples, skipped
 
 
-def _sample(call: StoredCall, advantage: float) -> Sample:
+def _of_session(trained: Mapping[str, StoredCall]) -> dict[str, str | None]:
+    """The call before each in its session, also across a rewritten history."""
+    last: dict[str, str] = {}
+    follows: dict[str, str | None] = {}
+    for call_id, call in trained.items():
+        follows[call_id] = last.get(call.session_id)
+        last[call.session_id] = call_id
+    return follows
+
+
+def _of_branch(calls: Iterable[StoredCall], trained: Mapping[str, StoredCall]) -> dict[str, str | None]:
+    """The nearest call on the way to the root that is trained on."""
+    parents = {call.call_id: call.parent_call for call in calls}
+
+    def above(call_id: str) -> str | None:
+        parent = parents[call_id]
+        while parent is not None and parent not in trained:
+            parent = parents.get(parent)
+        return parent
+
+    return {call_id: above(call_id) for call_id in trained}
+
+
+def _sample(call: StoredCall, advantage: float, reward: float, follows: str | None) -> Sample:
     return Sample(
         call_id=call.call_id,
         group_id=call.group_id,
@@ -160,4 +196,6 @@ def _sample(call: StoredCall, advantage: float) -> Sample:
         versions=call.versions,
         temperature=sampling_temperature(call.sampling),
         advantage=advantage,
+        reward=reward,
+        follows=follows,
     )

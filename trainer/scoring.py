@@ -6,14 +6,14 @@ used for (`objective.py`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from weir.store.records import Logprobs
-from weir.trainer.batching import lay_out, micro_batches
+from weir.trainer.batching import Layout, lay_out, micro_batches
 from weir.trainer.config import TrainerConfig
 from weir.trainer.model import TokenModel, load_model
 from weir.trainer.samples import Sample
@@ -21,18 +21,33 @@ from weir.trainer.samples import Sample
 Scores = dict[str, Logprobs]  # by call id, shape (N,)
 
 
+def by_sample(
+    samples: Sequence[Sample],
+    config: TrainerConfig,
+    layout: Layout,
+    compute: Callable[[Sequence[Sample]], torch.Tensor],
+) -> Scores:
+    """What `compute` says of all targets of a micro-batch, sample by sample."""
+    scores: Scores = {}
+    for part in micro_batches(samples, config.token_budget, layout):
+        lengths = [len(sample.output_ids) for sample in part]
+        for sample, found in zip(part, torch.split(compute(part).cpu(), lengths), strict=True):
+            scores[sample.call_id] = found.numpy()
+    return scores
+
+
 @torch.no_grad()
 def score(model: TokenModel, samples: Sequence[Sample], config: TrainerConfig, device: torch.device) -> Scores:
     """The logprobs of each sample's targets."""
-    scores: Scores = {}
     layout = model.layout(share_prefixes=config.share_prefixes)
-    for part in micro_batches(samples, config.token_budget, layout):
-        lengths = [len(sample.output_ids) for sample in part]
-        temperatures = torch.tensor(np.repeat([sample.temperature for sample in part], lengths), dtype=torch.float32)
-        logprobs = model(lay_out(part, layout, device), temperatures.to(device)).logprobs.cpu()
-        for sample, found in zip(part, torch.split(logprobs, lengths), strict=True):
-            scores[sample.call_id] = found.numpy()
-    return scores
+
+    def logprobs(part: Sequence[Sample]) -> torch.Tensor:
+        temperatures = np.concatenate([np.full(len(sample.output_ids), sample.temperature) for sample in part])
+        batch = lay_out(part, layout, device)
+        told: torch.Tensor = model(batch, torch.from_numpy(temperatures.astype(np.float32)).to(device)).logprobs
+        return told
+
+    return by_sample(samples, config, layout, logprobs)
 
 
 def score_by(folder: Path, samples: Sequence[Sample], config: TrainerConfig, device: torch.device) -> Scores:

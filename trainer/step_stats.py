@@ -39,6 +39,7 @@ class StepStats:
     fresh_tokens: int  # sampled by the weights that the round started from
     fresh_logprob_diff_mean: float
     fresh_logprob_diff_max: float
+    value_loss: float | None  # of the critic, where there is one
 
 
 @dataclass(slots=True)
@@ -109,7 +110,7 @@ class TokenStats:
             merge = min if name.endswith("_min") else max if name.endswith("_max") else _plus
             setattr(self, name, merge(getattr(self, name), getattr(other, name)))
 
-    def finished(self, *, grad_norm: float, num_samples: int) -> StepStats:
+    def finished(self, *, grad_norm: float, num_samples: int, value_loss: float | None = None) -> StepStats:
         """Averages over the step's tokens."""
         return StepStats(
             num_samples=num_samples,
@@ -132,6 +133,7 @@ class TokenStats:
             fresh_tokens=self.fresh_tokens,
             fresh_logprob_diff_mean=self.fresh_diff_sum / max(self.fresh_tokens, 1),
             fresh_logprob_diff_max=self.fresh_diff_max,
+            value_loss=value_loss,
         )
 
 

@@ -84,6 +84,10 @@ def test_the_interpolated_policy_is_the_trained_one_for_fresh_tokens_and_the_eng
         ({"kl_coef": 0.1}, "set both, or neither"),
         ({"correction_low": 3.0}, "is not below correction_high"),
         ({"overlong_limit": 5, "overlong_buffer": 5}, "is not below overlong_limit"),
+        ({"kl_in": "reward", "algorithm": "ppo"}, "set kl and kl_coef"),
+        ({"kl_in": "reward", "kl": "k1", "kl_coef": 0.1}, "compares whole calls"),
+        ({"critic_lr": 1e-3}, "belong to advantage = gae"),
+        ({"policy_loss": "gmpo", "advantage": "gae"}, "one for each token"),
         ({"algorithm": "a2c"}, "Input should be"),
     ],
 )

@@ -11,15 +11,19 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from weir.trainer.advantages import ADVANTAGES, whitened
+from weir.trainer.advantages import ADVANTAGES
 from weir.trainer.config import TrainerConfig
+from weir.trainer.critic import value_loss
 from weir.trainer.divergence import DIVERGENCES
 from weir.trainer.loss_means import LOSS_MEANS
 from weir.trainer.objective import SampledTokens, objective
+from weir.trainer.samples import Sample
 from weir.trainer.sequences import Sequences
+from weir.trainer.token_credit import token_credit
 
 VECTORS = json.loads((Path(__file__).parent / "golden" / "vectors.json").read_text())
 INPUTS = VECTORS["inputs"]
@@ -47,15 +51,80 @@ def test_advantages_are_those_of_verl(name: str) -> None:
 
 
 def test_returns_whitened_over_the_round_are_those_of_verl() -> None:
-    calls = [f"c{i}" for i in range(len(INPUTS["rewards"]))]
-    found = whitened(dict(zip(calls, INPUTS["rewards"], strict=True)), dict(zip(calls, INPUTS["lengths"], strict=True)))
-    assert list(found.values()) == pytest.approx(VECTORS["advantages"]["reinforce_plus_plus"], rel=1e-6, abs=1e-6)
+    credit = token_credit(samples(), TrainerConfig(algorithm="reinforce_plus_plus"), values=None, penalties=None)
+    found = [float(tokens.advantages[0]) for tokens in credit.values()]
+    assert found == pytest.approx(VECTORS["advantages"]["reinforce_plus_plus"], rel=1e-6, abs=1e-6)
+
+
+def test_returns_less_the_divergence_whitened_over_the_round_are_those_of_verl() -> None:
+    config = TrainerConfig(
+        algorithm="reinforce_plus_plus", old_logprobs="recomputed", kl="k1", kl_coef=0.1, kl_in="reward"
+    )
+    credit = token_credit(samples(), config, values=None, penalties=penalties("k1", 0.1))
+    found = np.concatenate([tokens.advantages for tokens in credit.values()])
+    assert found.tolist() == pytest.approx(VECTORS["token_advantages"]["reinforce_plus_plus_kl"], rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize("vector", VECTORS["gae"], ids=lambda vector: f"gamma {vector['gamma']} lambda {vector['lam']}")
+def test_generalised_advantages_are_those_of_verl(vector: dict[str, Any]) -> None:
+    """The first two sequences are one branch for verl, with an observation between them."""
+    config = TrainerConfig(
+        algorithm="ppo", credit="trajectory", gae_gamma=vector["gamma"], gae_lambda=vector["lam"], kl="k1", kl_coef=0.1
+    )
+    found = token_credit(samples(), config, values=by_call("values"), penalties=penalties("k1", 0.1))
+    advantages = np.concatenate([tokens.advantages for tokens in found.values()])
+    returns = np.concatenate([tokens.returns for tokens in found.values() if tokens.returns is not None])
+    assert advantages.tolist() == pytest.approx(vector["advantages"], rel=1e-5, abs=1e-5)
+    assert returns.tolist() == pytest.approx(vector["returns"], rel=1e-5, abs=1e-5)
+
+
+def test_the_value_loss_and_its_gradient_are_those_of_verl() -> None:
+    vector = VECTORS["value_loss"]
+    values = tensor("reference").requires_grad_()
+    losses = value_loss(values, tensor("values"), tensor("logprobs"), vector["clip"])
+    loss = losses.mean()
+    (gradient,) = torch.autograd.grad(loss, values)
+    assert float(loss.detach()) == pytest.approx(vector["loss"], rel=1e-6)
+    assert gradient.tolist() == pytest.approx(vector["gradient"], rel=1e-6, abs=1e-7)
 
 
 @pytest.mark.parametrize("name", DIVERGENCES)
 def test_divergences_are_those_of_verl(name: str) -> None:
     found = DIVERGENCES[name](tensor("logprobs"), tensor("reference"))
     assert found.tolist() == pytest.approx(VECTORS["divergences"][name], rel=1e-6, abs=1e-6)
+
+
+def by_call(name: str) -> dict[str, Any]:
+    """A row of numbers, cut up by sequence."""
+    parts = np.split(np.asarray(INPUTS[name], dtype=np.float32), np.cumsum(INPUTS["lengths"])[:-1])
+    return {f"c{i}": part for i, part in enumerate(parts)}
+
+
+def penalties(kind: str, coef: float) -> dict[str, Any]:
+    divergence = DIVERGENCES[kind](tensor("recorded"), tensor("reference")) * coef
+    parts = torch.split(divergence, INPUTS["lengths"])
+    return {f"c{i}": part.numpy() for i, part in enumerate(parts)}
+
+
+def samples() -> list[Sample]:
+    """The sequences as samples with their rewards; the second goes on after the first."""
+    return [
+        Sample(
+            call_id=f"c{i}",
+            group_id=group,
+            prompt_ids=np.zeros(1, np.int32),
+            output_ids=np.zeros(length, np.int32),
+            old_logprobs=np.zeros(length, np.float32),
+            versions=np.zeros(length, np.int32),
+            temperature=1.0,
+            advantage=0.0,
+            reward=reward,
+            follows="c0" if i == 1 else None,
+        )
+        for i, (group, length, reward) in enumerate(
+            zip(INPUTS["groups"], INPUTS["lengths"], INPUTS["rewards"], strict=True)
+        )
+    ]
 
 
 def loss_and_gradient(config: TrainerConfig) -> tuple[float, list[float]]:

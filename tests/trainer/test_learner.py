@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,8 @@ SETTINGS: list[dict[str, Any]] = [
     {"algorithm": "cispo", "old_logprobs": "recomputed", "correction": "tis"},
     {"algorithm": "sapo", "old_logprobs": "recomputed", "correction": "mis", "correction_level": "geometric"},
     {"algorithm": "gmpo", "old_logprobs": "interpolated", "correction": "decoupled"},
+    {"algorithm": "ppo", "kl": "k1", "kl_coef": 0.1, "kl_in": "reward"},
+    {"algorithm": "reinforce_plus_plus", "kl": "k2", "kl_coef": 0.1, "kl_in": "reward"},
 ]
 
 
@@ -127,6 +130,7 @@ def test_the_gradient_is_that_of_the_formula(tiny_model_dir: Path) -> None:
     """Against a plain loop: one row at a time, full logits, ratio 1."""
     samples = make_samples(tiny_model_dir, [(3, 4), (5, 2)], noise=0.0)
     learner = Learner(tiny_model_dir, TrainerConfig(device="cpu"))
+    learner.score(samples)
     learner.accumulate(samples, fresh_version=0)
     found = [None if p.grad is None else p.grad.clone() for p in learner.model.parameters()]
     learner.optimizer.zero_grad(set_to_none=True)
@@ -154,9 +158,12 @@ def test_before_the_first_step_the_models_own_logprobs_are_found_again(tiny_mode
     assert step.entropy > 0
 
 
-def test_going_on_in_memory_and_loading_from_disk_give_the_same_bits(tiny_model_dir: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("algorithm", ["dapo", "ppo"])
+def test_going_on_in_memory_and_loading_from_disk_give_the_same_bits(
+    tiny_model_dir: Path, tmp_path: Path, algorithm: str
+) -> None:
     first, second = make_samples(tiny_model_dir, [(3, 9), (8, 5)]), make_samples(tiny_model_dir, [(4, 6)], seed=1)
-    config = TrainerConfig(device="cpu", optimizer_steps=2)
+    config = TrainerConfig(algorithm=algorithm, device="cpu", optimizer_steps=2)  # type: ignore[arg-type]
     in_memory = Learner(tiny_model_dir, config)
     in_memory.train(first, fresh_version=0, seed=1)
     in_memory.save(tmp_path)
@@ -177,6 +184,19 @@ def test_a_gradient_that_is_not_finite_leaves_the_weights_alone(tiny_model_dir: 
         learner.train(samples, fresh_version=0, seed=0)
     for parameter, old in list(zip(learner.model.parameters(), before, strict=True))[1:]:
         assert torch.equal(parameter, old)
+
+
+def test_the_critic_learns_what_rewards_are_worth(tiny_model_dir: Path) -> None:
+    """One reward for all: the values of the states before it come near, and the value loss falls."""
+    samples = [replace(sample, reward=0.7) for sample in make_samples(tiny_model_dir, [(3, 5), (6, 4), (4, 7)])]
+    config = TrainerConfig(algorithm="ppo", device="cpu", critic_lr=3e-3, value_clip=None, gae_lambda=1.0)
+    learner = Learner(tiny_model_dir, config)
+    assert learner.critic is not None
+    assert all((values == 0).all() for values in learner.critic.values(samples).values())
+    losses = [learner.train(samples, fresh_version=0, seed=seed)[0].value_loss for seed in range(40)]
+    assert losses[0] == pytest.approx(0.7**2 / 2)
+    values = np.concatenate(list(learner.critic.values(samples).values()))
+    assert np.abs(values - 0.7).max() < 0.2
 
 
 def test_several_optimiser_steps_share_the_samples_out(tiny_model_dir: Path) -> None:

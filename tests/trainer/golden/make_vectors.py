@@ -207,6 +207,46 @@ def advantages() -> dict[str, list[float]]:
     return {name: values[:, 0].tolist() for name, values in of_tokens.items()}
 
 
+def penalised(mask: torch.Tensor) -> torch.Tensor:
+    """Rewards at the last tokens, less 0.1 k1 from the reference at each token."""
+    last = -0.1 * core_algos.kl_penalty_forward(RECORDED, REFERENCE, "k1") * mask
+    last[torch.arange(len(LENGTHS)), torch.tensor(LENGTHS) - 1] += REWARDS
+    return last
+
+
+def token_advantages() -> dict[str, list[float]]:
+    config = SimpleNamespace(gamma=1.0)
+    found = core_algos.compute_reinforce_plus_plus_outcome_advantage(penalised(MASK), MASK, config)[0]
+    return {"reinforce_plus_plus_kl": flat(found)}
+
+
+def joined(rows: torch.Tensor, observation: float) -> torch.Tensor:
+    """The first two rows as one, with an observation of three tokens between them."""
+    first = torch.cat([rows[0, : LENGTHS[0]], torch.full((3,), observation), rows[1, : LENGTHS[1]]])
+    others = torch.nn.functional.pad(rows[2:], (0, len(first) - rows.shape[1]))
+    return torch.cat([first[None], others])
+
+
+def gae_cases() -> list[dict[str, Any]]:
+    mask = joined(MASK, 0.0)
+    found = []
+    for gamma, lam in ((1.0, 1.0), (1.0, 0.95), (0.99, 0.9)):
+        rewards, values = joined(penalised(MASK), 0.0), joined(VALUES, 7.0)
+        advantages, returns = core_algos.compute_gae_advantage_return(rewards, values, mask, gamma, lam)
+        keep = mask.bool()
+        found.append(
+            {"gamma": gamma, "lam": lam, "advantages": advantages[keep].tolist(), "returns": returns[keep].tolist()}
+        )
+    return found
+
+
+def value_loss() -> dict[str, Any]:
+    values = REFERENCE.clone().requires_grad_()
+    loss, _ = core_algos.compute_value_loss(values, LOGPROBS, VALUES, MASK, 0.5, "token-mean")
+    (gradient,) = torch.autograd.grad(loss, values)
+    return {"clip": 0.5, "loss": float(loss.detach()), "gradient": flat(gradient)}
+
+
 def divergences() -> dict[str, list[float]]:
     return {name: flat(core_algos.kl_penalty_forward(LOGPROBS, REFERENCE, name)) for name in ("k1", "k2", "k3")}
 
@@ -220,6 +260,7 @@ if __name__ == "__main__":
         "recomputed": flat(RECOMPUTED),
         "reference": flat(REFERENCE),
         "advantages": ADVANTAGES.tolist(),
+        "values": flat(VALUES),
         "rewards": REWARDS.tolist(),
     }
     vectors = {
@@ -227,6 +268,9 @@ if __name__ == "__main__":
         "inputs": inputs,
         "losses": verl_cases() + trl_cases(),
         "advantages": advantages(),
+        "token_advantages": token_advantages(),
+        "gae": gae_cases(),
+        "value_loss": value_loss(),
         "divergences": divergences(),
     }
     Path(__file__).with_name("vectors.json").write_text(json.dumps(vectors, indent=1) + "\n")
