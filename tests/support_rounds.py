@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import re
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -37,7 +38,7 @@ from weir.store.records import (
     pack_logprobs,
 )
 from weir.trainer.config import TrainerConfig
-from weir.trainer.round import RoundReport, Trainer
+from weir.trainer.round import Trainer
 
 PROMPT_TOKENS = 6
 _processes = multiprocessing.get_context("forkserver")
@@ -210,23 +211,53 @@ def trainer_config(judge: Judge, **more: Any) -> TrainerConfig:
 
 
 def run_in_process(
-    config: TrainerConfig, store: StoreConfig, model_dir: Path, *, kill_at: str | None = None, rounds: int = 1
+    config: TrainerConfig,
+    store: StoreConfig,
+    model_dir: Path,
+    *,
+    kill_at: str | int | None = None,
+    rounds: int | None = 1,
+    count_into: Path | None = None,
 ) -> int | None:
-    """Run rounds in a process of their own, which is killed with SIGKILL at the named step; its exit code."""
-    process = _processes.Process(target=_rounds, args=(config, store, model_dir, kill_at, rounds))
+    """Run rounds in a process of its own, None: as long as there are groups; its exit code.
+
+    It is killed with SIGKILL at the named step, or when its main thread has called so many functions, Python's and C's;
+    `count_into` is a file for the number of calls that it made.
+    """
+    process = _processes.Process(target=_rounds, args=(config, store, model_dir, kill_at, rounds, count_into))
     process.start()
-    process.join(timeout=120)
-    assert not process.is_alive(), "the round did not end"
+    process.join()
     return process.exitcode
 
 
-def _rounds(config: TrainerConfig, store: StoreConfig, model_dir: Path, kill_at: str | None, rounds: int) -> None:
+def _rounds(
+    config: TrainerConfig,
+    store: StoreConfig,
+    model_dir: Path,
+    kill_at: str | int | None,
+    rounds: int | None,
+    count_into: Path | None,
+) -> None:
     def on_step(name: str) -> None:
         if name == kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
+    calls = 0
+
+    def on_call(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+        if calls == kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    if count_into is not None or isinstance(kill_at, int):
+        sys.setprofile(on_call)
     trainer = Trainer(config, store, model_path=model_dir, on_step=on_step)
-    for _ in range(rounds):
-        report: RoundReport | None = trainer.run_round(wait=True)
-        assert report is not None
+    done = 0
+    while done != rounds and trainer.run_round(wait=True) is not None:
+        done += 1
+    assert rounds in (None, done)
     trainer.close()
+    sys.setprofile(None)
+    if count_into is not None:
+        count_into.write_text(str(calls))
