@@ -3,7 +3,8 @@
 Layout: guard, argument, guard, argument, …, guard, output, guard, … Everything that is not an argument is filled with
 0xFF, which reads as NaN in every floating-point type and as -1 in integers: what a kernel reads beyond its input
 spoils its answer, what it writes there is seen. Invariant: only the judge's own copy decides what changed. The memory
-cannot be shrunk, so a worker cannot make the judge fault. Sizes are bytes.
+cannot be shrunk, so a worker cannot make the judge fault. It is the host's, or a GPU's (`gpu_memory.py`). Sizes are
+bytes.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -29,6 +30,34 @@ DTYPES = {
 }
 
 
+class Memory(Protocol):
+    """Memory that is mapped here."""
+
+    device: torch.device
+
+    def flat(self, dtype: torch.dtype, count: int, offset: int) -> torch.Tensor:
+        """The elements from an offset on, as a storage of their own; shape (count,)."""
+
+    def close(self) -> None:
+        """Give it back as soon as no tensor lies in it."""
+
+
+class HostMemory:
+    """Shared memory of the host."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, fd: int, size_bytes: int) -> None:
+        self._mapping = mmap.mmap(fd, size_bytes)
+
+    def flat(self, dtype: torch.dtype, count: int, offset: int) -> torch.Tensor:
+        """As in `Memory`."""
+        return torch.frombuffer(self._mapping, dtype=dtype, count=count, offset=offset)
+
+    def close(self) -> None:
+        """The mapping goes with the last tensor."""
+
+
 class UnsupportedValue(Exception):
     """An argument of a kind that cannot be put into an arena."""
 
@@ -36,7 +65,9 @@ class UnsupportedValue(Exception):
 class Arena:
     """The judge's side: made for one call, filled with its arguments."""
 
-    def __init__(self, arguments: list[Any], outputs: list[torch.Tensor], guard_bytes: int) -> None:
+    def __init__(
+        self, arguments: list[Any], outputs: list[torch.Tensor], guard_bytes: int, *, on_gpu: bool = False
+    ) -> None:
         self._guard_bytes = guard_bytes
         self._end = guard_bytes
         self._tensors: list[tuple[TensorSpec, torch.Tensor]] = []
@@ -44,16 +75,14 @@ class Arena:
         self._outputs_start = self._end
         output_specs = tuple(self._place(torch.empty_like(o, memory_format=torch.contiguous_format)) for o in outputs)
         num_inputs = len(self._tensors) - len(output_specs)
-        self.spec = ArenaSpec(self._end, spec, output_specs)
-        self.fd = os.memfd_create("weir-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(self.fd, self._end)
-        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
-        self._memory = mmap.mmap(self.fd, self._end)
-        torch.frombuffer(self._memory, dtype=torch.uint8).fill_(FILL)
+        self._memory, self.fd, size_bytes = _on_gpu(self._end) if on_gpu else _on_host(self._end)
+        self.spec = ArenaSpec(size_bytes, spec, output_specs, on_gpu)
+        self._memory.flat(torch.uint8, self._end, 0).fill_(FILL)
         self._tensors = self._tensors[:num_inputs]
         for tensor_spec, tensor in self._tensors:
             flat_view(self._memory, tensor_spec).copy_(_flat(tensor))
-        self._pristine = self._memory[: self._outputs_start]
+        self._watched = self._memory.flat(torch.uint8, self._outputs_start, 0)
+        self._pristine = self._watched.clone()
 
     def _place_items(self, values: list[Any] | tuple[Any, ...]) -> Items:
         placed = tuple(self._place_value(value) for value in values)
@@ -81,16 +110,14 @@ class Arena:
 
     def damage(self) -> tuple[bool, bool]:
         """(a guard zone before or after an input was written to, an input was changed)."""
-        now = self._memory[: self._outputs_start]
-        if now == self._pristine:
+        if torch.equal(self._watched, self._pristine):
             return False, False
-        changed = False
-        now_outside, then_outside = bytearray(now), bytearray(self._pristine)
+        changed, outside = False, self._watched != self._pristine
         for spec, _ in self._tensors:
-            end = spec.offset + num_bytes(spec)
-            changed = changed or now[spec.offset : end] != self._pristine[spec.offset : end]
-            now_outside[spec.offset : end] = then_outside[spec.offset : end] = bytes(end - spec.offset)
-        return now_outside != then_outside, changed
+            inside = outside[spec.offset : spec.offset + num_bytes(spec)]
+            changed = changed or bool(inside.any())
+            inside.fill_(False)
+        return bool(outside.any()), changed
 
     def take_outputs(self) -> list[torch.Tensor]:
         """Copies of what the worker wrote; the memory is poisoned again."""
@@ -103,19 +130,39 @@ class Arena:
         return taken
 
     def close(self) -> None:
-        """Give back the descriptor; the mapping goes with the last view of it."""
+        """Give back the descriptor and, on a GPU, the memory: no tensor of it may be used afterwards."""
         os.close(self.fd)
+        self._memory.close()
 
 
-def attach(spec: ArenaSpec, fd: int) -> mmap.mmap:
+def attach(spec: ArenaSpec, fd: int) -> Memory:
     """The worker's side: map the memory and close the descriptor."""
+    if spec.on_gpu:
+        from weir.kernel_eval import gpu_memory
+
+        return gpu_memory.attach(fd, spec.size_bytes)
     try:
-        return mmap.mmap(fd, spec.size_bytes)
+        return HostMemory(fd, spec.size_bytes)
     finally:
         os.close(fd)
 
 
-def read_value(memory: mmap.mmap, value: Value) -> Any:
+def _on_host(size_bytes: int) -> tuple[Memory, int, int]:
+    fd = os.memfd_create("weir-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, size_bytes)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+    return HostMemory(fd, size_bytes), fd, size_bytes
+
+
+def _on_gpu(size_bytes: int) -> tuple[Memory, int, int]:
+    from weir.kernel_eval import gpu_memory
+
+    memory = gpu_memory.allocate(size_bytes)
+    assert memory.fd is not None
+    return memory, memory.fd, memory.size_bytes
+
+
+def read_value(memory: Memory, value: Value) -> Any:
     """An argument as the candidate gets it: tensors are views of the arena, each a storage of its own."""
     if isinstance(value, TensorSpec):
         flat = flat_view(memory, value)
@@ -126,13 +173,13 @@ def read_value(memory: mmap.mmap, value: Value) -> Any:
     return value.value
 
 
-def flat_view(memory: mmap.mmap, spec: TensorSpec) -> torch.Tensor:
+def flat_view(memory: Memory, spec: TensorSpec) -> torch.Tensor:
     """The elements from the first to the last of a tensor, as they lie in memory; shape (span,)."""
     dtype = DTYPES[spec.dtype]
     span = _span(spec)
     if span == 0:
-        return torch.empty(0, dtype=dtype)
-    return torch.frombuffer(memory, dtype=dtype, count=span, offset=spec.offset)
+        return torch.empty(0, dtype=dtype, device=memory.device)
+    return memory.flat(dtype, span, spec.offset)
 
 
 def tensors_among(arguments: Any) -> list[torch.Tensor]:

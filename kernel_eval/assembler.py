@@ -13,9 +13,9 @@ import os
 import socket
 from pathlib import Path
 
-from weir.kernel_eval.frames import receive
-from weir.kernel_eval.targets import TARGETS, Target
-from weir.kernel_eval.worker_messages import Assemble
+from weir.kernel_eval.frames import receive, send
+from weir.kernel_eval.targets import Target, named
+from weir.kernel_eval.worker_messages import Assemble, Opened
 
 
 def run(channel: socket.socket, folder: str) -> None:
@@ -24,9 +24,13 @@ def run(channel: socket.socket, folder: str) -> None:
     path = f"{folder}/kernel.ptx"
     with open(path, "w", encoding="utf-8") as file:
         file.write(message.assembly)
-    target = TARGETS[message.target]
+    output = f"{folder}/kernel.cubin"
+    fd = os.open(output, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)  # ptxas writes into the file that is there
+    send(channel, Opened(), (fd,))
+    target = named(message.target)
     program, name = program_for(target), f"--gpu-name={architecture(target)}"
-    os.execv(program, [program, "-v", "--regAllocOptLevel=2", name, path, "-o", f"{folder}/kernel.cubin"])
+    fused = [] if message.fuses else ["--fmad=false"]
+    os.execv(program, [program, "-v", *fused, "--regAllocOptLevel=2", name, path, "-o", output])
 
 
 @functools.cache

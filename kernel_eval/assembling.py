@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 from typing import Any
 
+import msgspec
+
 from weir.kernel_eval.contained_program import run_program
 from weir.kernel_eval.forkserver import ASSEMBLER
 from weir.kernel_eval.judgement import Found
@@ -12,8 +14,9 @@ from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.ptxas_report import Usage, parse_usage
 from weir.kernel_eval.reward import Stage
-from weir.kernel_eval.worker_messages import Assemble, BuiltKernel, RefusedKernel
+from weir.kernel_eval.worker_messages import Assemble, Assembled, BuiltKernel, RefusedKernel
 
+_PRINTED_CHARS = 16_000
 _FAULTS = {
     "compile": Fault.TRITON_COMPILE_ERROR,
     "arch": Fault.UNSUPPORTED_ARCH,
@@ -44,9 +47,16 @@ def refused_for(refused: RefusedKernel, target: str, printed: str) -> Found:
     return Found(Stage.LOADED, _FAULTS[refused.reason], message, phase="compile", kernel=refused.kernel, **details)
 
 
+def machine_code(lease: socket.socket, limits: Limits, message: Assemble) -> Assembled:
+    """For a worker that asks: its text as the device's own code, for the device that this evaluation is on."""
+    ours = msgspec.structs.replace(message, target=limits.target)
+    ended = run_program(lease, limits, ASSEMBLER, ours, limits.compile_timeout_s, writes=True)
+    return Assembled(ended.written if ended.exit_code == 0 else None, ended.printed[-_PRINTED_CHARS:])
+
+
 def _assemble(lease: socket.socket, limits: Limits, built: BuiltKernel) -> Usage:
     message = Assemble(built.assembly, limits.target)
-    printed, exit_code = run_program(lease, limits, ASSEMBLER, message, limits.compile_timeout_s)
+    printed, exit_code, _ = run_program(lease, limits, ASSEMBLER, message, limits.compile_timeout_s, writes=True)
     usage = parse_usage(printed) if exit_code == 0 else None
     if usage is None:
         text = f"ptxas ended with {exit_code} for {built.kernel}: {printed[-2000:]}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+from typing import NamedTuple
 
 import msgspec
 
@@ -15,26 +16,52 @@ from weir.kernel_eval.forkserver import End, Exited, Spawn
 from weir.kernel_eval.frames import ChannelClosed, receive, send
 from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.worker_channel import ZygoteLost
+from weir.kernel_eval.worker_messages import Opened
 
 _MAX_PRINTED_BYTES = 256 << 10
+_MAX_WRITTEN_BYTES = 16 << 20
+
+
+class Ended(NamedTuple):
+    """What a program printed, its exit code (None where a signal or the time limit ended it), what it wrote."""
+
+    printed: str
+    exit_code: int | None
+    written: bytes = b""
 
 
 def run_program(
-    lease: socket.socket, limits: Limits, role: str, message: msgspec.Struct, timeout_s: float
-) -> tuple[str, int | None]:
-    """What it printed, and its exit code; None where a signal or the time limit ended it. Raises `ZygoteLost`."""
+    lease: socket.socket, limits: Limits, role: str, message: msgspec.Struct, timeout_s: float, *, writes: bool = False
+) -> Ended:
+    """Start one, and wait for its end. `writes`: its child hands over a file for it. Raises `ZygoteLost`."""
     output_fd = os.memfd_create("weir-program", os.MFD_CLOEXEC)
     channel, child_end = socket.socketpair()
+    file_fd = None
     try:
-        with channel, child_end:
-            send(lease, Spawn(limits=limits, role=role), (child_end.fileno(), output_fd))
+        with channel:
+            with child_end:
+                send(lease, Spawn(limits=limits, role=role), (child_end.fileno(), output_fd))
             send(channel, message)
+            file_fd = _file_of(channel, timeout_s) if writes else None
             exited = _await_exit(lease, timeout_s)
-        return os.pread(output_fd, _MAX_PRINTED_BYTES, 0).decode(errors="replace"), exited.exit_code
+        printed = os.pread(output_fd, _MAX_PRINTED_BYTES, 0).decode(errors="replace")
+        written = b"" if file_fd is None else os.pread(file_fd, _MAX_WRITTEN_BYTES, 0)
+        return Ended(printed, exited.exit_code, written)
     except ChannelClosed as error:
         raise ZygoteLost from error
     finally:
         os.close(output_fd)
+        if file_fd is not None:
+            os.close(file_fd)
+
+
+def _file_of(channel: socket.socket, timeout_s: float) -> int | None:
+    """The descriptor of what the program will write, from a child that hands one over before it becomes it."""
+    try:
+        _, fds = receive(channel, Opened, timeout_s)
+    except (ChannelClosed, TimeoutError):
+        return None  # its exit says more
+    return fds[0]
 
 
 def _await_exit(lease: socket.socket, timeout_s: float) -> Exited:

@@ -16,6 +16,7 @@ _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION_FLAG = 1
 _PATH_BENEATH = 1
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 2, 4, 8
+_IOCTL_DEVICE = 1 << 15
 _ALL_FILES = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1, 5: (1 << 16) - 1}
 _TCP_BIND_AND_CONNECT = 3
 _ABSTRACT_SOCKETS_AND_SIGNALS = 3
@@ -70,7 +71,7 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
         return
     try:
         if not os.path.isdir(path):  # noqa: PTH112 - a Path costs more than the check, once for each worker
-            rights &= _EXECUTE | _WRITE_FILE | _READ_FILE
+            rights &= _EXECUTE | _WRITE_FILE | _READ_FILE | _IOCTL_DEVICE
         rule = _PathBeneath(allowed=rights, parent_fd=fd)
         linux.syscall(
             _ADD_RULE, ctypes.c_int(ruleset), ctypes.c_int(_PATH_BENEATH), ctypes.byref(rule), ctypes.c_uint32(0)

@@ -80,6 +80,12 @@ def mount_tmpfs(path: str, size_bytes: int) -> None:
     _mount_tmpfs(path, _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, f"size={size_bytes},mode=700")
 
 
+def mount_proc() -> None:
+    """The processes of this PID namespace, in place of those that /proc showed."""
+    flags = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
+    check(_libc.mount(b"proc", b"/proc", b"proc", flags, None), "mount proc on /proc")
+
+
 def hide(path: str) -> None:
     """Put an empty folder that nobody may enter over a folder."""
     _mount_tmpfs(path, _MS_NOSUID | _MS_NODEV | _MS_NOEXEC | _MS_RDONLY, "size=4096,mode=000")

@@ -114,7 +114,7 @@ class NativeCheck:
         command = toolchain.command(source, self._limits.target)
         message = CompileNative(source.complete_text, source.file_name, command)
         timeout_s = max(left_s, 0.001)
-        printed, exit_code = run_program(leases.program, _roomy(self._limits), COMPILER, message, timeout_s)
+        printed, exit_code, _ = run_program(leases.program, _roomy(self._limits), COMPILER, message, timeout_s)
         if exit_code is None:
             text = f"{source.name}: the compiler used up its {self._limits.native_timeout_s:g} s, or its memory"
             raise Found(Stage.NOTHING, Fault.TIMEOUT, text, phase="compile")

@@ -8,7 +8,6 @@ this process but checked kernels, so what it reports is its own.
 
 from __future__ import annotations
 
-from mmap import mmap
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ _MARKS = (0x00, 0x41)  # two contents for what kernels stored; whatever follows 
 class Replayer:
     """One trace, one set of inputs."""
 
-    def __init__(self, replay: Replay, memory: mmap, folder: str) -> None:
+    def __init__(self, replay: Replay, memory: arena.Memory, folder: str) -> None:
         self._trace: Trace = replay.trace
         self._spec: ArenaSpec = replay.arena
         self._memory = memory

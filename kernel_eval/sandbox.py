@@ -2,8 +2,8 @@
 
 bubblewrap  the zygote has its own network, mounts, IPC and user namespace and sees only Python, its packages and the
             system's libraries, read-only. Each worker gets, on top of that, its own PID namespace (when it ends, all
-            that it started ends), no /proc, no /dev/shm and a fresh tmpfs as /tmp (as /scratch where the installation
-            itself lies below /tmp); it holds no capability.
+            that it started ends), no /proc (on a GPU: its own, and its own network), no /dev/shm and a fresh tmpfs as
+            /tmp (as /scratch where the installation itself lies below /tmp); it holds no capability.
 landlock    the kernel refuses files outside the same folders and one temporary folder of the worker's own, TCP, and
             signals to others; network and IPC are namespaces of the zygote's own where the machine allows it
             (`own_network` in /health). Orphans become children of the zygote, which ends them.
@@ -52,7 +52,9 @@ _SYSTEM_FOLDERS = (
 )
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 _TMP_BYTES = 32 << 20  # of what probes a level
-_OPEN_FILES = 64
+_OPEN_FILES, _OPEN_FILES_ON_GPU = 64, 1024
+_DRIVER_BYTES = 8 << 30  # of the host's memory, that a GPU's driver and runtime write to
+_GPU_DEVICES = ("nvidia[0-9]*", "nvidiactl", "nvidia-uvm*", "nvidia-modeset")
 _SHARED_FOLDERS = ("/dev/shm", "/tmp", "/var/tmp")
 _FIRST_UID, _NUM_UIDS = 200_000, 60_000
 _BUBBLEWRAP = (
@@ -95,12 +97,20 @@ def environment() -> dict[str, str]:
     }
 
 
-def command(level: SandboxLevel, arguments: tuple[str, ...]) -> list[str]:
+def gpu_devices() -> tuple[str, ...]:
+    """The files through which a GPU's driver is spoken to; none where there is no GPU."""
+    return tuple(sorted(str(path) for pattern in _GPU_DEVICES for path in Path("/dev").glob(pattern)))
+
+
+def command(level: SandboxLevel, arguments: tuple[str, ...], *, on_gpu: bool = False) -> list[str]:
     """The command line that starts Python with `arguments` so that workers of `level` can be forked from it."""
     python = [sys.executable, "-B", "-P", *arguments]
     if level is not SandboxLevel.BUBBLEWRAP:
         return python
     binds = [word for folder in readable_folders() for word in ("--ro-bind", folder, folder)]
+    if on_gpu:
+        binds += [word for device in gpu_devices() for word in ("--dev-bind", device, device)]
+        binds += ["--ro-bind", "/sys", "/sys"]  # how memory and processors are laid out, which the driver asks
     tmp = worker_tmp()
     own_tmp = ["--remount-ro", "/tmp", "--tmpfs", tmp] if tmp != "/tmp" else []
     return ["bwrap", *_BUBBLEWRAP, *binds, *own_tmp, "--chdir", tmp, "--remount-ro", "/", "--", *python]
@@ -227,26 +237,35 @@ def contain(level: SandboxLevel, limits: Limits, tmp: str, seccomp_load: Callabl
     kept = 0 if level is SandboxLevel.BUBBLEWRAP else become_own_user(tmp)
     linux.forbid_inspection()
     if level is SandboxLevel.BUBBLEWRAP:
-        _enter_namespaces(limits.tmp_bytes)
+        _enter_namespaces(limits.tmp_bytes, on_gpu=limits.gpu is not None)
     elif level is SandboxLevel.LANDLOCK:
-        landlock.restrict(readable_folders(), (tmp, *_DEVICES))
-    _limit(resource.RLIMIT_AS, base_bytes + limits.memory_bytes)
+        devices = () if limits.gpu is None else gpu_devices()
+        folders = () if limits.gpu is None else ("/proc", "/sys")
+        landlock.restrict((*readable_folders(), *folders), (tmp, *_DEVICES, *devices))
+    if limits.gpu is None:
+        _limit(resource.RLIMIT_AS, base_bytes + limits.memory_bytes)
+    else:  # a GPU's driver reserves addresses beyond any limit; what is written to counts as data
+        _limit(resource.RLIMIT_DATA, base_bytes + limits.memory_bytes + _DRIVER_BYTES)
     _limit(resource.RLIMIT_CPU, limits.cpu_s)
     _limit(resource.RLIMIT_FSIZE, limits.output_bytes)
     _limit(resource.RLIMIT_CORE, 0)
-    _limit(resource.RLIMIT_NOFILE, _OPEN_FILES)
+    _limit(resource.RLIMIT_NOFILE, _OPEN_FILES if limits.gpu is None else _OPEN_FILES_ON_GPU)
     linux.forbid_new_privileges()
     linux.keep_capabilities(kept)
     if seccomp_load is not None:
         seccomp_load()
 
 
-def _enter_namespaces(tmp_bytes: int) -> None:
-    linux.unshare(linux.CLONE_NEWNS | linux.CLONE_NEWIPC)
+def _enter_namespaces(tmp_bytes: int, *, on_gpu: bool = False) -> None:
+    """A GPU's driver reads /proc, and speaks to itself through sockets: on one, both are the worker's own."""
+    linux.unshare(linux.CLONE_NEWNS | linux.CLONE_NEWIPC | (linux.CLONE_NEWNET if on_gpu else 0))
     tmp = worker_tmp()
     linux.mount_tmpfs(tmp, tmp_bytes)
     linux.hide("/dev/shm")
-    linux.hide("/proc")
+    if on_gpu:
+        linux.mount_proc()
+    else:
+        linux.hide("/proc")
     os.chdir(tmp)
 
 

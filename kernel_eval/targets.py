@@ -49,6 +49,13 @@ TARGETS = {
     )
 }
 DEFAULT_TARGET = "sm_90"
+
+
+def named(name: str) -> Target:
+    """The target of that name; of an architecture that is not listed, only the name is known."""
+    return TARGETS.get(name) or msgspec.structs.replace(TARGETS[DEFAULT_TARGET], name=name, device_name=name)
+
+
 # What any CUDA device accepts: a launch beyond these fails there, though an interpreter would run it.
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_THREADS_PER_BLOCK = 1024

@@ -15,7 +15,6 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable
-from mmap import mmap
 from typing import Any
 
 import torch
@@ -65,7 +64,7 @@ class Worker:
         self._state: list[torch.UntypedStorage] = []
         self._entry: Any = None
         self._model: Any = None
-        self._answers: list[tuple[mmap, ArenaSpec, list[torch.Tensor]]] = []
+        self._answers: list[tuple[arena.Memory, ArenaSpec, list[torch.Tensor]]] = []
 
     def serve(self) -> None:
         """Until the judge closes the channel."""
@@ -145,7 +144,7 @@ class Worker:
             self._allocations.take_overrun(),
         )
 
-    def _write(self, memory: mmap, spec: ArenaSpec, outputs: list[torch.Tensor]) -> None:
+    def _write(self, memory: arena.Memory, spec: ArenaSpec, outputs: list[torch.Tensor]) -> None:
         for output, place in zip(outputs, spec.outputs, strict=False):
             if isinstance(output, torch.Tensor) and tuple(output.shape) == place.shape and output.numel():
                 arena.flat_view(memory, place).view(place.shape).copy_(output)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import socket
+import time
+from collections.abc import Callable
 from typing import TypeVar
 
 import msgspec
@@ -18,7 +20,7 @@ from weir.kernel_eval.frames import ChannelClosed, FrameError, receive, send
 from weir.kernel_eval.judgement import Found
 from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.protocol import Fault
-from weir.kernel_eval.worker_messages import Failed, FromWorker, Phase
+from weir.kernel_eval.worker_messages import Assemble, Assembled, Failed, FromWorker, Phase
 
 _TAIL_BYTES = 2000
 _MAX_REPLY_BYTES = 4 << 20  # a trace of thousands of launches
@@ -35,8 +37,15 @@ class ZygoteLost(Exception):
 class WorkerChannel:
     """One worker, from its fork to its end. `end` must be called."""
 
-    def __init__(self, lease: socket.socket, limits: Limits, role: str = "") -> None:
+    def __init__(
+        self,
+        lease: socket.socket,
+        limits: Limits,
+        role: str = "",
+        assemble: Callable[[Assemble], Assembled] | None = None,
+    ) -> None:
         self._lease = lease
+        self._assemble = assemble
         self._limits = limits
         self._exited: Exited | None = None
         self._output_fd = os.memfd_create("weir-output", os.MFD_CLOEXEC)
@@ -67,10 +76,7 @@ class WorkerChannel:
     def hear(self, kind: type[Reply], phase: Phase, timeout_s: float, max_bytes: int = _MAX_REPLY_BYTES) -> Reply:
         """The answer to one question. Raises as `ask` does."""
         try:
-            reply: FromWorker
-            reply, fds = receive(self._channel, FromWorker, timeout_s, max_bytes)  # type: ignore[arg-type]
-            for stray in fds:
-                os.close(stray)
+            reply = self._receive(time.monotonic() + timeout_s, max_bytes)
         except TimeoutError:
             raise verdict.from_timeout(phase, timeout_s) from None
         except FrameError as error:
@@ -87,6 +93,19 @@ class WorkerChannel:
                 phase=phase,
             )
         return reply
+
+    def _receive(self, deadline: float, max_bytes: int) -> FromWorker:
+        """The next message that is no request for the assembler; such requests are answered on the way."""
+        while True:
+            reply: FromWorker
+            left_s = max(deadline - time.monotonic(), 0.0)
+            reply, fds = receive(self._channel, FromWorker, left_s, max_bytes)  # type: ignore[arg-type]
+            for stray in fds:
+                os.close(stray)
+            if self._assemble is None or not isinstance(reply, Assemble):
+                return reply
+            self._channel.settimeout(max(deadline - time.monotonic(), 0.001))
+            send(self._channel, self._assemble(reply))
 
     def end(self, grace_s: float = 0.0) -> Exited:
         """Have the worker ended, and wait until it is. May be called again."""

@@ -47,6 +47,7 @@ class ArenaSpec(msgspec.Struct, frozen=True):
     size_bytes: int
     arguments: Items
     outputs: tuple[TensorSpec, ...]
+    on_gpu: bool = False
 
 
 class Load(msgspec.Struct, frozen=True, tag=True):
@@ -208,11 +209,26 @@ class CompileNative(msgspec.Struct, frozen=True, tag=True):
 
 
 class Assemble(msgspec.Struct, frozen=True, tag=True):
-    """Judge to an assembler: this text, for this architecture; what ptxas prints is the answer."""
+    """Judge to an assembler: this text, for this architecture; what ptxas prints is the answer.
+
+    Worker on a GPU to its judge: the same, as a worker starts no program.
+    """
 
     assembly: str
     target: str
+    fuses: bool = True  # multiplications with additions
+
+
+class Opened(msgspec.Struct, frozen=True, tag=True):
+    """Assembler to judge: what I am about to become writes to the file whose descriptor is with this."""
+
+
+class Assembled(msgspec.Struct, frozen=True, tag=True):
+    """Judge to a worker: the machine code; None where the assembler refused the text, with what it printed."""
+
+    code: bytes | None
+    printed: str
 
 
 FromJudge = Load | Init | SendState | Call | WriteAgain | Replay
-FromWorker = Done | Constructed | Answered | Replayed | Failed | Compiled | Collected
+FromWorker = Done | Constructed | Answered | Replayed | Failed | Compiled | Collected | Assemble
