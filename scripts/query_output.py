@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 CELL_CHARACTERS = 80
 FILE_WIDTH = 1000  # of lines that no terminal has to show
+FORMS = ("table", "json", "csv")
 LIST_ITEMS = 8  # of a list in a table; programs get all of them
 TABLE_ROWS = 1000  # of a table, which is for people; programs get all of them
 

@@ -1,4 +1,4 @@
-"""`weir sql`: one question to the store, or a shell where there is none. Answers go to stdout, remarks to stderr."""
+"""`weir sql`: one question to the store, or, at a terminal, a shell. Answers go to stdout, remarks to stderr."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ class Format(enum.StrEnum):
 
 
 def sql(
-    query: Annotated[str | None, typer.Argument(help="One SELECT; '-' or none: from stdin.")] = None,
+    query: Annotated[
+        str | None, typer.Argument(help="One SELECT; '-': from stdin. None: a shell, at a terminal.")
+    ] = None,
     param: ParamOption = None,
     format: Annotated[Format, typer.Option("--format", "-f", help="How the answer is given.")] = Format.TABLE,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file for the answer; else stdout.")] = None,
@@ -62,11 +64,12 @@ def sql(
     limits = {"query_timeout_s": timeout_s, "query_memory_mb": memory_mb}
     store = store.model_copy(update={name: value for name, value in limits.items() if value is not None})
     parameters = read_parameters(param or [])
-    if query is None or query == "-":
-        if sys.stdin.isatty():
-            raise UsageError('there is no query: weir sql "SELECT count(*) FROM calls", or one on stdin')
-        query = sys.stdin.read()
     folder = tokenizer or load_settings(config).model.path
+    if query is None and sys.stdin.isatty():
+        from weir.scripts.sql_shell import run_shell
+
+        return run_shell(store, folder)
+    query = sys.stdin.read() if query is None or query == "-" else query
     with connect(store, folder) as connection, asking(connection, store.query_timeout_s):
         _answer(connection, query, parameters, format, output)
 

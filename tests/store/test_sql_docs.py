@@ -1,7 +1,8 @@
-"""docs/sql.md: every query runs and answers, and the columns it lists are the columns that there are."""
+"""docs/sql.md lists the columns that there are; every query of docs/cookbook.md runs and answers."""
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,11 @@ from weir.store.config import StoreConfig
 from weir.store.reader import connect
 from weir.store.views_sql import VIEWS
 
-PAGE = (Path(__file__).parents[2] / "docs" / "sql.md").read_text()
-BLOCKS = 1  # of SQL that are no questions
-QUERIES = re.findall(r"^([^\n`]*[?:])\n\n```sql\n(.*?)```", PAGE, re.DOTALL | re.MULTILINE)
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "sql.md").read_text()
+COOKBOOK = (DOCS / "cookbook.md").read_text()
+QUERIES = re.findall(r"^### ([^\n]*[?])\n\n```sql\n(.*?)```", COOKBOOK, re.DOTALL | re.MULTILINE)
+TOOL_CALL = json.dumps({"role": "assistant", "tool_calls": [{"function": {"name": "bash"}}]}).encode()
 
 
 @pytest.fixture
@@ -57,24 +60,24 @@ def sample(config: StoreConfig, record: Any, make_call: Any) -> StoreConfig:
     more = [
         make_call("b", [1, 2, 3, 4], [5], session_id="g0", at=20_000, versions=[(1, "2")]),
         make_call("c", [1, 2, 3, 4], [6], session_id="g0", at=40_000, versions=[(1, "2")]),
-        make_call("d", [1], [7], session_id="g1", at=60_000, versions=[(1, "2")]),
+        make_call("d", [1], [7], session_id="g1", at=60_000, versions=[(1, "2")], answer=TOOL_CALL),
     ]
     record(more, writer="second", seal=False)
     return config
 
 
-def test_the_page_has_its_queries() -> None:
-    assert len(QUERIES) + BLOCKS == PAGE.count("```sql") >= 10
+def test_every_query_of_the_cookbook_has_its_question() -> None:
+    assert len(QUERIES) == COOKBOOK.count("```sql") >= 20
 
 
 @pytest.mark.parametrize(("question", "query"), QUERIES, ids=[question[:60] for question, _ in QUERIES])
-def test_every_query_of_the_page_has_an_answer(sample: StoreConfig, question: str, query: str) -> None:
+def test_every_query_of_the_cookbook_has_an_answer(sample: StoreConfig, question: str, query: str) -> None:
     with connect(sample) as db:
         rows = db.sql(query).fetchall()
     assert rows and any(value is not None for value in rows[0])
 
 
-def test_the_first_answer_of_the_page_is_right(sample: StoreConfig) -> None:
+def test_the_first_answer_of_the_cookbook_is_right(sample: StoreConfig) -> None:
     with connect(sample) as db:
         assert db.sql(QUERIES[0][1]).fetchall() == [(2, 3, pytest.approx(1.4 / 3), pytest.approx(1 / 3))]
 
