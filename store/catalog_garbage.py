@@ -25,7 +25,6 @@ class ReplacedFile:
 
     file_id: str
     path: str
-    num_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +38,8 @@ class Deletable:
 
 
 def pin_generation(connection: sa.Connection, snapshot_id: str, holder: str) -> None:
-    """Inside a writer's transaction: this reader reads what the store consists of now."""
+    """Inside a writer's transaction: this reader reads what the store consists of now, and nothing older."""
+    connection.execute(t.snapshots.delete().where(t.snapshots.c.snapshot_id == snapshot_id))
     row = {"generation": generation_now(connection), "holder": holder, "seen_us": database_now_us(connection)}
     connection.execute(t.snapshots.insert().values(snapshot_id=snapshot_id, **row))
 
@@ -71,16 +71,19 @@ def deletable(catalog: Catalog, grace_s: float) -> Deletable:
         unread = sa.func.coalesce(t.segments.c.generation, 0) <= oldest
         segment_ids = list(connection.scalars(sa.select(t.segments.c.segment_id).where(old, unread)))
         replaced = connection.execute(sa.select(t.replaced_files).where(t.replaced_files.c.replaced_us <= before_us))
-        files = [
-            (row.generation, ReplacedFile(file_id=row.file_id, path=row.path, num_bytes=row.num_bytes))
-            for row in replaced
-        ]
+        files = [(row.generation, ReplacedFile(file_id=row.file_id, path=row.path)) for row in replaced]
     return Deletable(
         segment_ids=segment_ids,
         files=[file for generation, file in files if generation <= oldest],
         waiting=sum(generation > oldest for generation, _ in files),
         readers=[reader.holder for reader in readers if reader.generation == oldest],
     )
+
+
+def replaced_paths(catalog: Catalog) -> set[str]:
+    """The files that wait for their deletion, relative to the store's root."""
+    with catalog.reading().begin() as connection:
+        return set(connection.scalars(sa.select(t.replaced_files.c.path)))
 
 
 def note_deleted(catalog: Catalog, segment_ids: Sequence[str], file_ids: Sequence[str]) -> None:

@@ -1,10 +1,10 @@
-"""Compaction: sealed log segments become one sorted Parquet file each time it runs.
+"""Compaction: sealed log segments become one sorted Parquet file each time it runs, and small files larger ones.
 
 Invariants: a segment's calls are in the log or in one file, after a crash at any moment too; a file is complete and
 synced before the catalog names it; a segment is deleted only when the catalog names its file, and after a grace for
 readers with an older snapshot. Running it again after a crash does what was left to do: the file's name follows from
 its segments, so that a file that was never named is written over. Parents that arrive late change the places of calls
-stored before them, not their bytes. Not here: merging of files.
+stored before them, not their bytes. Not here: how files are merged (merge.py) and deleted (garbage.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import os
 import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,21 +25,22 @@ from weir.store.call_file import file_id_of, write_call_file
 from weir.store.catalog import Catalog
 from weir.store.catalog_engine import now_us
 from weir.store.catalog_files import FileChange, Publication, file_set, files_with_groups, publish
-from weir.store.catalog_garbage import deletable, note_deleted
 from weir.store.catalog_leases import COMPACTION, held_lease
 from weir.store.catalog_rows import CompactedSegment
 from weir.store.config import StoreConfig
 from weir.store.disk import SYSTEM_DISK, Disk
 from weir.store.errors import CompactionRunning, LeaseHeld
+from weir.store.garbage import delete_unneeded
 from weir.store.log import lock_file, seal_left_open
 from weir.store.log_sharing import share_left_behind
+from weir.store.merge import merge_files
 from weir.store.parquet_calls import call_table
 from weir.store.parquet_files import ROW_GROUP_CALLS
 from weir.store.placing import Placement, place
 from weir.store.records import CallRecord
 from weir.store.segment_file import SEAL_REQUEST
 from weir.store.segments import Segment, SegmentContents, list_segments
-from weir.store.sharing import delete_old_log, fetch_files, fetch_log
+from weir.store.sharing import fetch_files, fetch_log
 from weir.store.tree import Link
 
 FILE_BYTES = 256 * 2**20  # of log that go into one file: what compaction holds in memory at once
@@ -56,6 +57,7 @@ class CompactReport:
     bytes_in: int
     bytes_out: int
     bytes_dropped: int = 0
+    files_merged: int = 0
 
 
 def compact(config: StoreConfig, seal_open: bool = False, disk: Disk = SYSTEM_DISK) -> CompactReport:
@@ -67,7 +69,7 @@ def compact(config: StoreConfig, seal_open: bool = False, disk: Disk = SYSTEM_DI
     report = CompactReport(segments=0, calls=0, bytes_in=0, bytes_out=0)
     catalog = Catalog.open(config)
     try:
-        with _only_compactor(config, catalog):
+        with only_compactor(config, catalog):
             seal_left_open(config.log_dir, disk)
             share_left_behind(config, catalog)
             if seal_open:
@@ -75,15 +77,19 @@ def compact(config: StoreConfig, seal_open: bool = False, disk: Disk = SYSTEM_DI
             fetch_log(config, catalog)
             for chosen in _batches(_waiting(catalog, config.log_dir)):
                 report = _add(report, _compact_segments(catalog, config, disk, chosen))
-            _delete_old_segments(catalog, config, disk)
+            merged = merge_files(catalog, config, disk)
+            delete_unneeded(catalog, config, disk)
     finally:
         catalog.close()
-    return report
+    return replace(report, files_merged=merged)
 
 
 @contextlib.contextmanager
-def _only_compactor(config: StoreConfig, catalog: Catalog) -> Iterator[None]:
-    """The lock of this machine, and the lease among all. It spares work; that no segment is in two files is a key."""
+def only_compactor(config: StoreConfig, catalog: Catalog) -> Iterator[None]:
+    """The lock of this machine, and the lease among all. It spares work; that no segment is in two files is a key.
+
+    Raises CompactionRunning where another process has them.
+    """
     holder = f"{socket.gethostname()}:{config.folder.absolute()}"
     with contextlib.ExitStack() as turn:
         try:
@@ -223,18 +229,3 @@ def _tables(placements: Iterable[Placement], change: Publication) -> Iterator[pa
         change.moved.update(placed.moved)
         change.changes[0].digests.update({record.call_id: record.digest for record in placed.fresh if record.digest})
         yield call_table(placed.fresh, placed.places, placed.end_hashes)
-
-
-def _delete_old_segments(catalog: Catalog, config: StoreConfig, disk: Disk) -> None:
-    delete_old_log(config, catalog, now_us() - int(config.segment_grace_s * 1e6))
-    deleted = []
-    here = {segment.segment_id: segment for segment in list_segments(config.log_dir)}
-    for segment_id in deletable(catalog, config.segment_grace_s).segment_ids:
-        if (config.log_dir / segment_id).parent.is_dir():  # else it lies on the machine of its writer
-            if segment_id in here:  # else it went just before a crash
-                disk.unlink(here[segment_id].path)
-            deleted.append(segment_id)
-    if deleted:
-        for folder in {here[segment_id].folder for segment_id in deleted if segment_id in here}:
-            disk.sync_folder(folder)  # a power cut must not bring back what nobody would delete again
-        note_deleted(catalog, deleted, [])

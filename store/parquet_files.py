@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from weir.store.errors import StoreCorrupt
 from weir.store.parquet_calls import SCHEMA, TOKEN_COLUMNS
 
 ROW_GROUP_CALLS = 2048
@@ -99,3 +100,24 @@ def _dataset(files: Sequence[Path]) -> ds.Dataset:
     if not files:
         return ds.dataset(SCHEMA.empty_table())
     return ds.dataset([str(path) for path in files], schema=SCHEMA, format="parquet")
+
+
+def read_row_groups(path: Path) -> Iterator[pa.Table]:
+    """All calls of a file, a row group at a time, with all columns of today's schema; checksums of pages are checked.
+
+    Raises StoreCorrupt where the file cannot be read: gone, cut off, or with a damaged page.
+    """
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            for i in range(file.num_row_groups):
+                yield _of_today(file.read_row_group(i))
+    except (OSError, pa.ArrowException) as error:
+        raise StoreCorrupt(f"cannot read {path}: {error}; weir store verify says what else is damaged") from error
+
+
+def _of_today(table: pa.Table) -> pa.Table:
+    columns = [
+        table[field.name].cast(field.type) if field.name in table.column_names else pa.nulls(table.num_rows, field.type)
+        for field in SCHEMA
+    ]
+    return pa.table(columns, schema=SCHEMA)

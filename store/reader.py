@@ -20,7 +20,7 @@ from weir.store.parquet_calls import TOKEN_COLUMNS, call_tokens
 from weir.store.parquet_files import groups_of_sessions, read_groups
 from weir.store.rebuilding import list_slices, rebuild
 from weir.store.records import CallRecord, CaptureLevel, Logprobs, TokenIds, VersionSpan, unpack_logprobs
-from weir.store.snapshot import take_snapshot
+from weir.store.snapshot import Snapshot, take_snapshot
 from weir.store.tree import CallTokens, link
 
 if TYPE_CHECKING:
@@ -67,8 +67,15 @@ def load_calls(config: StoreConfig, session_ids: Sequence[str]) -> dict[str, lis
     Parents are looked for in the whole group of a session. Raises StoreCorrupt where stored bytes do not match their
     hash, and VersionUnknown where an engine named its weights by something else than an integer.
     """
-    wanted = set(session_ids)
     snapshot = take_snapshot(config)
+    try:
+        return _load_calls(snapshot, session_ids)
+    finally:
+        snapshot.pin.release()
+
+
+def _load_calls(snapshot: Snapshot, session_ids: Sequence[str]) -> dict[str, list[StoredCall]]:
+    wanted = set(session_ids)
     groups = groups_of_sessions(snapshot.paths, session_ids)
     groups |= {record.group_id for record in snapshot.hot if record.session_id in wanted}
     table = read_groups(snapshot.paths, sorted(groups), (*TOKEN_COLUMNS, *_BODY_COLUMNS))

@@ -20,6 +20,7 @@ from weir.store.errors import StoreUnavailable
 from weir.store.records import CallRecord
 from weir.store.segments import Segment, list_segments
 from weir.store.sharing import fetch_files, fetch_log
+from weir.store.snapshot_pin import SnapshotPin
 
 ATTEMPTS = 3  # a segment may be deleted while a slow snapshot is taken; then it is taken again
 
@@ -34,6 +35,7 @@ class Snapshot:
     fileset: FileSet
     hot: list[CallRecord]  # in the log and in no file
     tables: Mapping[str, Rows]  # the catalog tables that were asked for, at the same moment
+    pin: SnapshotPin  # its files are kept until this is released
 
     @property
     def paths(self) -> list[Path]:
@@ -50,29 +52,33 @@ class Snapshot:
 
 
 def take_snapshot(config: StoreConfig, tables: Sequence[sa.Table] = ()) -> Snapshot:
-    """Read the log and the catalog. Raises SchemaTooNew and StoreUnavailable."""
+    """Read the log and the catalog; the caller releases it. Raises SchemaTooNew and StoreUnavailable."""
     catalog = Catalog.open(config)
+    pin = SnapshotPin(catalog)
     try:
         for _ in range(ATTEMPTS):
             fetch_log(config, catalog)
             segments = list_segments(config.log_dir)
-            with catalog.reading().begin() as connection:
+            with catalog.writing().begin() as connection:
                 fileset = file_set(connection)
                 rows: dict[str, Rows] = {
                     table.name: [tuple(row) for row in connection.execute(sa.select(table))] for table in tables
                 }
+                pin.pin(connection)
             try:
                 hot = read_records(segment for segment in segments if segment.segment_id not in fileset.compacted)
                 fetch_files(config, [file.path for file in fileset.files])
             except FileNotFoundError:
                 continue
-            return Snapshot(root=config.folder, fileset=fileset, hot=hot, tables=rows)
-    finally:
-        catalog.close()
-    raise StoreUnavailable(
-        f"cannot read the log of {config.root}: its segments were deleted {ATTEMPTS} times while they were being read; "
-        "raise store.segment_grace_s"
-    )
+            pin.hold()
+            return Snapshot(root=config.folder, fileset=fileset, hot=hot, tables=rows, pin=pin)
+        raise StoreUnavailable(
+            f"cannot read the log of {config.root}: its segments were deleted {ATTEMPTS} times while they were being "
+            "read; raise store.segment_grace_s"
+        )
+    except BaseException:
+        pin.release()
+        raise
 
 
 def read_records(segments: Iterable[Segment]) -> list[CallRecord]:

@@ -8,6 +8,7 @@ test holds the two against each other. Not here: which statements a user may sen
 from __future__ import annotations
 
 import json
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,11 +33,12 @@ SECRET_COLUMN = "key_hash"  # of the agents' keys: nothing that a question is ab
 
 def open_views(config: StoreConfig, tokenizer: Path | None = None) -> duckdb.DuckDBPyConnection:
     """A DuckDB connection with all views, over the store as it is now."""
+    connection = duckdb.connect()
     snapshot = take_snapshot(config, CATALOG_TABLES)
+    weakref.finalize(connection, snapshot.pin.release)
     placed = Placement()
     if snapshot.hot:
         placed = place(snapshot.hot, snapshot.paths, snapshot.fileset.relinks)
-    connection = duckdb.connect()
     # Nothing is spilled to a disk: a query that needs more memory is stopped.
     connection.execute(f"SET memory_limit = '{config.query_memory_mb}MiB'; SET temp_directory = ''")
     connection.execute("SET TimeZone = 'UTC'; CREATE SCHEMA stored")

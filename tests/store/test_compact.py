@@ -136,13 +136,13 @@ BOUNDARIES = {
     "before the catalog knows the file": "kill_before(compact, 'publish')",
     "inside the catalog's transaction": "kill_on_commit()",
     "before old segments are deleted": "kill_after(compact, 'publish')",
-    "before the deletion is noted": "kill_before(compact, 'note_deleted')",
+    "before the deletion is noted": "kill_before(garbage, 'note_deleted')",
 }
 KILLER = """
 import os, sys
 from pathlib import Path
 import sqlalchemy
-from weir.store import catalog_files, compact, parquet_files
+from weir.store import catalog_files, compact, garbage, parquet_files
 from weir.store.config import StoreConfig
 die = lambda *a, **k: os.kill(os.getpid(), 9)
 def kill_before(module, name):

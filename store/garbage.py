@@ -1,0 +1,127 @@
+"""What no reader needs any more is deleted: compacted segments, replaced files, and what crashes left behind.
+
+Invariants: nothing is deleted that a living snapshot reads, or that was part of the store within the grace; a Parquet
+file that the catalog does not name goes only when each of its calls is stored elsewhere, byte for byte of its tokens.
+Deleting again after a crash does what was left to do. Not here: retention (retention.py), which takes calls out of the
+store.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from weir.store.call_file import SUFFIX
+from weir.store.catalog import Catalog
+from weir.store.catalog_engine import now_us
+from weir.store.catalog_files import FileSet, file_set
+from weir.store.catalog_garbage import ReplacedFile, deletable, note_deleted, replaced_paths
+from weir.store.config import StoreConfig
+from weir.store.disk import Disk
+from weir.store.errors import StoreCorrupt
+from weir.store.objects import objects_of
+from weir.store.parquet_files import read_calls, read_row_groups
+from weir.store.segments import list_segments
+from weir.store.sharing import delete_old_log
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Garbage:
+    """What was deleted, and what waits for readers with an older snapshot."""
+
+    segments: int
+    files: int
+    leftovers: int = 0  # of crashes: half-written files, and files that were never named
+    bytes: int = 0
+    waiting: int = 0
+    readers: tuple[str, ...] = ()
+
+
+def delete_unneeded(catalog: Catalog, config: StoreConfig, disk: Disk) -> Garbage:
+    """Delete what the catalog says no reader needs. The caller holds the compactor's lock."""
+    delete_old_log(config, catalog, now_us() - int(config.segment_grace_s * 1e6))
+    found = deletable(catalog, config.segment_grace_s)
+    segments, segment_bytes = _delete_segments(config, disk, found.segment_ids)
+    files, file_bytes = _delete_files(config, disk, found.files)
+    if segments or files:
+        note_deleted(catalog, segments, files)
+    return Garbage(
+        segments=len(segments),
+        files=len(files),
+        bytes=segment_bytes + file_bytes,
+        waiting=found.waiting,
+        readers=tuple(found.readers),
+    )
+
+
+def _delete_segments(config: StoreConfig, disk: Disk, segment_ids: list[str]) -> tuple[list[str], int]:
+    here = {segment.segment_id: segment for segment in list_segments(config.log_dir)}
+    deleted, num_bytes, folders = [], 0, set()
+    for segment_id in segment_ids:
+        if not (config.log_dir / segment_id).parent.is_dir():
+            continue  # it lies on the machine of its writer
+        if segment_id in here:  # else it went just before a crash
+            num_bytes += here[segment_id].path.stat().st_size
+            disk.unlink(here[segment_id].path)
+            folders.add(here[segment_id].folder)
+        deleted.append(segment_id)
+    for folder in folders:
+        disk.sync_folder(folder)  # a power cut must not bring back what nobody would delete again
+    return deleted, num_bytes
+
+
+def _delete_files(config: StoreConfig, disk: Disk, files: list[ReplacedFile]) -> tuple[list[str], int]:
+    num_bytes = 0
+    for file in files:
+        path = config.folder / file.path
+        if path.exists():
+            num_bytes += path.stat().st_size
+        disk.unlink(path)
+    if files:
+        disk.make_folder(config.data_dir)
+        disk.sync_folder(config.data_dir)
+    objects = objects_of(config)
+    if objects is not None:
+        objects.delete([file.path for file in files])
+    return [file.file_id for file in files], num_bytes
+
+
+def delete_leftovers(catalog: Catalog, config: StoreConfig, disk: Disk) -> tuple[int, int]:
+    """Delete what crashes left in the folder of files. Returns how many, and their bytes. The caller holds the lock."""
+    before = time.time() - config.segment_grace_s
+    with catalog.reading().begin() as connection:
+        known = file_set(connection)
+    count = num_bytes = 0
+    for path in unnamed_files(catalog, config, known):
+        size, changed = path.stat().st_size, path.stat().st_mtime
+        if changed <= before and (path.suffix != SUFFIX or is_stored_elsewhere(config, path, known)):
+            disk.unlink(path)
+            count, num_bytes = count + 1, num_bytes + size
+    if count:
+        disk.sync_folder(config.data_dir)
+    return count, num_bytes
+
+
+def unnamed_files(catalog: Catalog, config: StoreConfig, known: FileSet) -> Iterator[Path]:
+    """What lies in the folder of files and is neither part of the store nor waits for its deletion."""
+    named = {file.path for file in known.files} | replaced_paths(catalog)
+    for path in sorted(config.data_dir.iterdir()) if config.data_dir.is_dir() else []:
+        if path.is_file() and str(path.relative_to(config.folder)) not in named:
+            yield path
+
+
+def is_stored_elsewhere(config: StoreConfig, path: Path, known: FileSet) -> bool:
+    """Whether every call of a file is in a file of the store, with the same tokens. False where it cannot be read."""
+    paths = [config.folder / file.path for file in known.files]
+    try:
+        for table in read_row_groups(path):
+            ends = dict(zip(table["call_id"].to_pylist(), table["end_hash"].to_pylist(), strict=True))
+            stored = read_calls(paths, {"call_id": list(ends)}, ["call_id", "end_hash"])
+            found = dict(zip(stored["call_id"].to_pylist(), stored["end_hash"].to_pylist(), strict=True))
+            if any(found.get(call_id) != end for call_id, end in ends.items()):
+                return False
+    except StoreCorrupt:
+        return False
+    return True

@@ -1,0 +1,57 @@
+"""A reader's word that it reads a generation of the store: what that consists of is not deleted meanwhile.
+
+Invariant: the word holds until it is released or the process is gone for as long as the lease; a thread renews it, so
+that a notebook may stay open for days. Not here: what the snapshot is of (snapshot.py), and deleting (garbage.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import threading
+from uuid import uuid4
+
+import sqlalchemy as sa
+
+from weir.store.catalog import Catalog
+from weir.store.catalog_garbage import SNAPSHOT_LEASE_S, pin_generation, release_snapshot, renew_snapshot
+from weir.store.errors import StoreUnavailable
+
+logger = logging.getLogger("weir.store.snapshot_pin")
+
+
+class SnapshotPin:
+    """One reader's snapshot; owns the catalog that it is given, from `hold` on."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._id = uuid4().hex
+        self._ended = threading.Event()
+
+    def pin(self, connection: sa.Connection) -> None:
+        """Inside a writer's transaction: what the store consists of in it is kept."""
+        pin_generation(connection, self._id, f"{socket.gethostname()}:{os.getpid()}")
+
+    def hold(self) -> None:
+        """Renew it from now on."""
+        threading.Thread(target=self._renew, name="weir-snapshot", daemon=True).start()
+
+    def release(self) -> None:
+        """The reader is done. May be called twice."""
+        if self._ended.is_set():
+            return
+        self._ended.set()
+        with contextlib.suppress(StoreUnavailable):  # it expires by itself
+            release_snapshot(self._catalog, self._id)
+        self._catalog.close()
+
+    def _renew(self) -> None:
+        while not self._ended.wait(SNAPSHOT_LEASE_S / 3):
+            try:
+                if not renew_snapshot(self._catalog, self._id) and not self._ended.is_set():
+                    logger.warning("this process stood still for too long: files that its snapshot reads may be gone")
+                    return
+            except StoreUnavailable as error:
+                logger.warning("a snapshot could not be renewed, which is tried again: %s", error)
