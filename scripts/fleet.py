@@ -12,6 +12,7 @@ from pathlib import Path
 from weir.scripts.errors import UsageError
 from weir.scripts.servers import Server
 from weir.scripts.settings import RouterConfig, Settings
+from weir.trainer.shared_versions import fetch_newest
 from weir.trainer.versions import current_version
 
 
@@ -52,6 +53,7 @@ def served_model(settings: Settings) -> Path:
 
 def found_model(settings: Settings) -> Path | None:
     """The newest published version, else `[model] path`; None where there is neither."""
+    fetch_newest(settings.store)
     version = current_version(settings.store.folder)
     return version.path if version else settings.model.path
 

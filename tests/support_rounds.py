@@ -179,7 +179,7 @@ def add_sessions(
 ) -> None:
     """Register a group's sessions, record their calls and finish them."""
     catalog = Catalog.open(store)
-    log = LogWriter(store.root, f"writer-{group_id}", store)
+    log = LogWriter(store.folder, f"writer-{group_id}", store)
     for calls in sessions:
         session_id = calls[0].session_id
         catalog.register_session(
@@ -224,7 +224,9 @@ def run_in_process(
     It is killed with SIGKILL at the named step, or when its main thread has called so many functions, Python's and C's;
     `count_into` is a file for the number of calls that it made.
     """
-    process = _processes.Process(target=_rounds, args=(config, store, model_dir, kill_at, rounds, count_into))
+    process = _processes.Process(
+        target=_rounds, args=(config, store, model_dir, kill_at, rounds, count_into, dict(os.environ))
+    )
     process.start()
     process.join()
     return process.exitcode
@@ -237,7 +239,10 @@ def _rounds(
     kill_at: str | int | None,
     rounds: int | None,
     count_into: Path | None,
+    environment: dict[str, str],
 ) -> None:
+    os.environ.update(environment)  # the fork server has that of its start
+
     def on_step(name: str) -> None:
         if name == kill_at:
             os.kill(os.getpid(), signal.SIGKILL)

@@ -16,6 +16,7 @@ from weir.store.config import StoreConfig
 from weir.trainer.errors import RoundError, TrainerUsageError
 from weir.trainer.metrics import METRICS_FILE
 from weir.trainer.serving import enter_version
+from weir.trainer.shared_versions import fetch_version, share_version
 from weir.trainer.versions import (
     MANIFEST,
     Version,
@@ -53,6 +54,8 @@ def roll_back(catalog: Catalog, store: StoreConfig, number: int) -> Version:
         seed=source.seed,
         groups=[],
     )
+    if share_version(store, version).manifest != version.manifest:
+        raise RoundError(f"another machine made version {max(taken) + 1} meanwhile; look at it, then go back again")
     set_current(store.folder, version.manifest.version)
     enter_version(catalog, version.path, version.manifest)
     return version
@@ -63,6 +66,8 @@ def _source(store: StoreConfig, number: int) -> Path:
     if newest is not None and newest.manifest.version == number:
         raise TrainerUsageError(f"version {number} is the newest already; `weir publish {newest.path}` brings it again")
     folder = version_path(store.folder, number)
+    if not folder.exists():
+        fetch_version(store, number)
     if not folder.exists():
         there = ", ".join(str(version.manifest.version) for version in list_versions(store.folder)) or "none"
         raise TrainerUsageError(f"version {number} has no folder any more or never had one; there are: {there}")

@@ -30,6 +30,7 @@ from weir.trainer.replay import keep_manifest
 from weir.trainer.rollback import roll_back
 from weir.trainer.round_data import RoundData, prepare
 from weir.trainer.serving import delete_old_versions, enter_version, is_published, serve
+from weir.trainer.shared_versions import fetch_newest, share_version
 from weir.trainer.versions import (
     MANIFEST,
     Version,
@@ -87,6 +88,7 @@ class Trainer:
         `PublishFailed` when no engine took the version; calling again continues where it stopped.
         """
         with round_turn(self.catalog, self.store, wait=wait, lease_s=self.config.lease_s) as lease:
+            fetch_newest(self.store)
             self._finish_interrupted(lease)
             claimed = continue_round(self.catalog, self.store.folder) or self._claim(lease)
             return None if claimed is None else self._run(claimed, lease)
@@ -118,11 +120,11 @@ class Trainer:
         with self._timed("train", seconds):
             metrics = self._train(claimed, data, config)
         with self._timed("checkpoint", seconds):
-            version = self._checkpoint(claimed, config, metrics | {"seconds": dict(seconds)}, lease)
+            version = self._shared(self._checkpoint(claimed, config, metrics | {"seconds": dict(seconds)}, lease))
         return self._finish(version, seconds, lease)
 
     def _train(self, claimed: ClaimedRound, data: RoundData, config: TrainerConfig) -> Metrics:
-        learner = self._learner_at(Path(claimed.parent_path), config)
+        learner = self._learner_at(self._parent_folder(claimed), config)
         started = time.monotonic()
         steps = learner.train(data.samples, fresh_version=claimed.parent, seed=claimed.seed + claimed.round)
         self.on_step("trained")
@@ -131,7 +133,7 @@ class Trainer:
         return data.metrics | step_metrics(steps) | {"tokens_per_s": tokens_per_s}
 
     def _checkpoint(self, claimed: ClaimedRound, config: TrainerConfig, metrics: Metrics, lease: Lease) -> Version:
-        learner = self._learner_at(Path(claimed.parent_path), config)
+        learner = self._learner_at(self._parent_folder(claimed), config)
 
         def write_files(folder: Path) -> None:
             learner.save(folder)
@@ -155,8 +157,11 @@ class Trainer:
 
     def _finish_interrupted(self, lease: Lease) -> None:
         """A version folder of a round is there: everything after its rename is done again, as far as it is missing."""
-        version = current_version(self.store.folder)
-        if version is None or version.manifest.parent is None:
+        newest = current_version(self.store.folder)
+        if newest is None:
+            return
+        version = self._shared(newest)
+        if version.manifest.parent is None:
             return
         unpublished = bool(self.config.engine_urls) and not is_published(self.catalog, version.manifest.version)
         if version.manifest.round is None:  # an earlier one that was gone back to
@@ -184,6 +189,14 @@ class Trainer:
             round=metrics["round"], version=metrics["version"], path=version.path, metrics=metrics, published=report
         )
 
+    def _shared(self, version: Version) -> Version:
+        """The version as all machines see it: this one, or that of a trainer which came first with the same round."""
+        shared = share_version(self.store, version)
+        if shared.manifest != version.manifest:
+            self._learner = None  # its weights are those of the folder that is gone
+        self.on_step("shared")
+        return shared
+
     def _commit(self, version: Version, metrics: Metrics, lease: Lease) -> None:
         manifest = version.manifest
         assert manifest.round is not None
@@ -210,6 +223,7 @@ class Trainer:
         A publish that failed is repeated by the next round, as any.
         """
         with round_turn(self.catalog, self.store, wait=False, lease_s=self.config.lease_s):
+            fetch_newest(self.store)
             version = roll_back(self.catalog, self.store, number)
             return version, self.publish(version.path)
 
@@ -220,6 +234,14 @@ class Trainer:
             return version.manifest.version, version.path
         first = read_manifest(self.model_path).version if (self.model_path / MANIFEST).exists() else 0
         return first, self.model_path
+
+    def _parent_folder(self, claimed: ClaimedRound) -> Path:
+        """The parent's weights on this machine, which need not be the one that claimed the round."""
+        folder = version_path(self.store.folder, claimed.parent).absolute()
+        if (folder / MANIFEST).exists():
+            return folder
+        claimed_at = Path(claimed.parent_path)
+        return claimed_at if claimed_at.exists() else self.model_path.absolute()
 
     def _learner_at(self, folder: Path, config: TrainerConfig) -> Learner:
         """The learner in memory where it stands at this folder, else one loaded from it."""

@@ -16,6 +16,7 @@ from weir.store.catalog import Catalog
 from weir.store.config import StoreConfig
 from weir.trainer.config import TrainerConfig
 from weir.trainer.publishing import PublishReport, publish
+from weir.trainer.shared_versions import delete_old_shared_versions
 from weir.trainer.versions import MANIFEST, VersionManifest, prune, read_manifest
 
 
@@ -56,6 +57,7 @@ def delete_old_versions(catalog: Catalog, store: StoreConfig, config: TrainerCon
             if url in acknowledged:
                 acknowledged[url] = max(acknowledged[url], row.version)
     oldest = min(acknowledged.values(), default=None)
+    delete_old_shared_versions(store, config.keep_versions, below=oldest)
     deleted, wanted = prune(store.folder, config.keep_versions, below=oldest)
     if wanted:
         behind = ", ".join(sorted(url for url, version in acknowledged.items() if version == oldest))

@@ -151,14 +151,19 @@ def write_version(
             tensors=_tensor_entries(aside),
         )
         (aside / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
-        for file in aside.iterdir():
-            _fsync(file)
-        _fsync(aside)
+        sync_version(aside)
         aside.rename(folder)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     _fsync(folder.parent)
     return Version(path=folder, manifest=manifest)
+
+
+def sync_version(folder: Path) -> None:
+    """Have every file of a folder survive a power cut, before the folder gets its name."""
+    for file in folder.iterdir():
+        _fsync(file)
+    _fsync(folder)
 
 
 def check_new(folder: Path) -> None:
