@@ -91,7 +91,7 @@ def round_(
         elif replay is not None:
             _replay(trainer, replay)
         elif loop:
-            _run_rounds(trainer, max_rounds, poll_s=settings.trainer.loop_poll_s)
+            _run_rounds(trainer, max_rounds)
         else:
             _run_one_round(trainer, wait=wait)
     finally:
@@ -195,25 +195,30 @@ def _run_one_round(trainer: Trainer, *, wait: bool) -> None:
         typer.echo(str(busy))
 
 
-def _run_rounds(trainer: Trainer, max_rounds: int | None, *, poll_s: float) -> None:
-    """Rounds as groups come. A server that is away is waited for: the round stays open meanwhile."""
+def _run_rounds(trainer: Trainer, max_rounds: int | None) -> None:
+    """Rounds as the settings' trigger says. A server that is away is waited for: the round stays open meanwhile."""
     from weir.trainer.errors import JudgeUnavailable, PublishFailed
 
-    done = 0
-    said = ""
+    config = trainer.config
+    every_s = 0.0 if config.loop_trigger == "groups" else config.loop_every_s
+    if config.loop_trigger == "time":
+        trainer.config = config.model_copy(update={"min_groups": 1})
+    done, said, due = 0, "", time.monotonic()
     while max_rounds is None or done < max_rounds:
+        time.sleep(max(due - time.monotonic(), 0.0))
+        started = time.monotonic()
         try:
             report = trainer.run_round(wait=True)
             why = "waiting for groups"
         except (JudgeUnavailable, PublishFailed) as error:
             report, why = None, str(error)
         if report is not None:
-            done, said = done + 1, ""
+            done, said, due = done + 1, "", started + every_s
             continue
         if why != said:
             typer.echo(why)
             said = why
-        time.sleep(poll_s)
+        due = time.monotonic() + config.loop_poll_s
 
 
 def _trainer(settings: Settings, model: Path | None) -> Trainer:

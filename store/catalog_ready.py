@@ -41,6 +41,13 @@ def ready_groups(
         after = (page[-1].created_us, page[-1].group_id)
 
 
+def count_ready(catalog: Catalog, *, timeout_s: float | None = None, min_size_ratio: float = 1.0) -> int:
+    """How many groups are ready in all."""
+    every = _query(timeout_s, min_size_ratio).limit(None).order_by(None).subquery()
+    with catalog.reading().begin() as connection:
+        return int(connection.scalar(sa.select(sa.func.count()).select_from(every)) or 0)
+
+
 def _query(timeout_s: float | None, min_size_ratio: float) -> sa.Select[tuple[object, ...]]:
     taken = sa.exists().where(t.round_groups.c.group_id == t.sessions.c.group_id)
     of_free_groups = sa.select(

@@ -24,6 +24,15 @@ SELECT
 FROM stored.rounds r LEFT JOIN members m USING (round_id)
 """
 
+_ROUND_METRICS = """
+SELECT
+    r.round_id, r.weight_version,
+    replace(substr(m.fullkey, 3), '"', '') AS name,
+    CAST(m.atom AS DOUBLE) AS value
+FROM stored.rounds r, json_tree(r.metrics) m
+WHERE m.type IN ('DOUBLE', 'BIGINT', 'UBIGINT')
+"""
+
 _VERSIONS = """
 SELECT
     version, parent, round_id, path, manifest_sha256,
@@ -50,5 +59,6 @@ VIEWS: dict[str, str] = {
     "groups": GROUPS,
     "trajectories": TRAJECTORIES,
     "rounds": _ROUNDS,
+    "round_metrics": _ROUND_METRICS,
     "versions": _VERSIONS,
 }

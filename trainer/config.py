@@ -38,6 +38,9 @@ _NOT_PINNED = frozenset(
         "group_timeout_s",
         "min_timeout_group_size_ratio",
         "groups_where",
+        "peak_tflops",
+        "loop_trigger",
+        "loop_every_s",
         "tensorboard",
         "loop_poll_s",
         "lease_s",
@@ -138,12 +141,24 @@ class TrainerConfig(AlgorithmConfig):
     control_key: str | None = Field(default=None, description="Key of the proxies' control routes.")
     publish_timeout_s: float = Field(default=300.0, gt=0, description="Limit for one engine to load a version.")
     keep_versions: int = Field(default=4, ge=2, description="Version folders kept; older ones go after a publish.")
+    peak_tflops: float | None = Field(
+        default=None,
+        gt=0,
+        description="What the device can do at best, in 10^12 operations a second; set: rounds tell their "
+        "share of it (mfu).",
+    )
     tensorboard: bool = Field(default=True, description="Write TensorBoard events under the store's root.")
     lease_s: float = Field(
         default=60.0,
         gt=0,
         description="How long another machine waits for a trainer that went silent before it goes on with its round.",
     )
+    loop_trigger: Literal["groups", "time", "both"] = Field(
+        default="groups",
+        description="When `weir round --loop` starts a round. groups: min_groups are ready; time: every loop_every_s, "
+        "if any is ready; both: min_groups are ready and loop_every_s have passed.",
+    )
+    loop_every_s: float = Field(default=600.0, gt=0, description="From the start of one round to that of the next.")
     loop_poll_s: float = Field(default=2.0, gt=0, description="Pause of `weir round --loop` when no group is ready.")
 
     @model_validator(mode="after")

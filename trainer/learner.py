@@ -56,6 +56,11 @@ class Learner:
             self._load_state(folder / STATE_FILE)
         self.critic = Critic(folder, config, self.model, self.device) if config.advantage == "gae" else None
 
+    @property
+    def num_parameters(self) -> int:
+        """Of the model, all of them."""
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
     def train(
         self,
         samples: Sequence[Sample],

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -19,6 +18,7 @@ from rich.table import Table
 
 from weir.store.catalog_rows import EvaluationRow
 from weir.trainer.hooks import GroupItem
+from weir.trainer.kernel_metrics import kernel_metrics
 from weir.trainer.samples import Sample, Skip
 
 if TYPE_CHECKING:  # torch comes in with the first samples, so that a start without groups costs little
@@ -37,16 +37,14 @@ Metrics = dict[str, Any]
 def reward_metrics(items: Sequence[GroupItem], terms: Iterable[str], evaluations: Sequence[EvaluationRow]) -> Metrics:
     """What was said of all calls of the round, before hooks; kernel evaluation's share of it where there was one."""
     rewards = [item.raw_reward for item in items]
-    faults = Counter(row.fault for row in evaluations if row.fault is not None)
     return {
         "judged_calls": len(rewards),
         "reward_mean": _mean(rewards),
         "reward_std": statistics.stdev(rewards) if len(rewards) > 1 else 0.0,
         "rewards": {name: _mean([item.rewards[name] for item in items]) for name in terms},
-        "compiled": _share(row.compiled for row in evaluations),
-        "correct": _share(row.correct for row in evaluations),
-        "faults": dict(sorted(faults.items())),
         "raw_reward_histogram": _histogram(rewards),
+        "faults": {},
+        **kernel_metrics(evaluations),
     }
 
 
@@ -68,7 +66,7 @@ def step_metrics(steps: Sequence[StepStats]) -> Metrics:
     if not steps:
         return {"optimizer_steps": 0}
     first = steps[0]
-    figures = [asdict(step) for step in steps]
+    figures = [{name: value for name, value in asdict(step).items() if value is not None} for step in steps]
     means = {name: statistics.fmean(figure[name] for figure in figures) for name in (*_OF_LOSS, *_OF_RATIOS)}
     return {
         "optimizer_steps": len(steps),
@@ -85,7 +83,19 @@ def step_metrics(steps: Sequence[StepStats]) -> Metrics:
         "fresh_tokens": first.fresh_tokens,
         "fresh_logprob_diff_mean": first.fresh_logprob_diff_mean,
         "fresh_logprob_diff_max": first.fresh_logprob_diff_max,
+        "steps": figures,
     }
+
+
+def speed_metrics(num_tokens: int, seconds: float, num_parameters: int, peak_tflops: float | None) -> Metrics:
+    """Tokens a second, and what share of the device's arithmetic that is: 6 operations a parameter and token.
+
+    The estimate leaves out attention and the sharing of prefixes (Kaplan et al., 2020, section 2.1).
+    """
+    tokens_per_s = num_tokens / max(seconds, 1e-9)
+    if peak_tflops is None:
+        return {"tokens_per_s": tokens_per_s}
+    return {"tokens_per_s": tokens_per_s, "mfu": 6 * num_parameters * tokens_per_s / (peak_tflops * 1e12)}
 
 
 def write_metrics(root: Path, metrics: Metrics, *, tensorboard: bool) -> None:
@@ -116,6 +126,8 @@ def print_table(console: Console, metrics: Metrics) -> None:
         _add_row(table, name, metrics.get(name))
     for name in ("grad_norm", "entropy", "kl_k3", "clip_high", "fresh_logprob_diff_max", "staleness_mean"):
         _add_row(table, name, metrics.get(name))
+    for name in ("tokens_per_s", "mfu", "groups_waiting"):
+        _add_row(table, name, metrics.get(name))
     for title in ("skipped", "faults"):
         for name, count in metrics[title].items():
             _add_row(table, f"{title}: {name}", count)
@@ -131,10 +143,6 @@ def _add_row(table: Table, name: str, value: float | None) -> None:
 
 def _mean(values: Sequence[float]) -> float:
     return statistics.fmean(values) if values else 0.0
-
-
-def _share(flags: Iterable[bool]) -> float:
-    return _mean([float(flag) for flag in flags])
 
 
 def _histogram(rewards: Sequence[float]) -> dict[str, int]:
@@ -159,6 +167,10 @@ def _write_tensorboard(folder: Path, metrics: Metrics) -> None:
     with SummaryWriter(str(folder)) as writer:
         for name, value in _scalars(metrics):
             writer.add_scalar(name, value, metrics["round"])
+        steps = metrics.get("steps", [])
+        for i, step in enumerate(steps):
+            for name, value in step.items():
+                writer.add_scalar(f"step/{name}", value, (metrics["round"] - 1) * len(steps) + i + 1)
 
 
 def _scalars(metrics: Mapping[str, Any], prefix: str = "") -> list[tuple[str, float]]:

@@ -20,11 +20,20 @@ from rich.console import Console
 
 from weir.store.catalog import Catalog
 from weir.store.catalog_leases import Lease, renew_lease
+from weir.store.catalog_ready import count_ready
 from weir.store.config import StoreConfig
 from weir.trainer.claims import ClaimedRound, claim, continue_round, plan_round, round_turn
 from weir.trainer.config import TrainerConfig
 from weir.trainer.hooks import check_imports
-from weir.trainer.metrics import METRICS_FILE, Metrics, is_reported, print_table, step_metrics, write_metrics
+from weir.trainer.metrics import (
+    METRICS_FILE,
+    Metrics,
+    is_reported,
+    print_table,
+    speed_metrics,
+    step_metrics,
+    write_metrics,
+)
 from weir.trainer.publishing import PublishReport
 from weir.trainer.replay import keep_manifest
 from weir.trainer.rollback import roll_back
@@ -128,9 +137,13 @@ class Trainer:
         started = time.monotonic()
         steps = learner.train(data.samples, fresh_version=claimed.parent, seed=claimed.seed + claimed.round)
         self.on_step("trained")
-        trained_s = max(time.monotonic() - started, 1e-9)
-        tokens_per_s = data.metrics["tokens"] / trained_s
-        return data.metrics | step_metrics(steps) | {"tokens_per_s": tokens_per_s}
+        speed = speed_metrics(
+            data.metrics["tokens"], time.monotonic() - started, learner.num_parameters, self.config.peak_tflops
+        )
+        waiting = count_ready(
+            self.catalog, timeout_s=config.group_timeout_s, min_size_ratio=config.min_timeout_group_size_ratio
+        )
+        return data.metrics | step_metrics(steps) | speed | {"groups_waiting": waiting}
 
     def _checkpoint(self, claimed: ClaimedRound, config: TrainerConfig, metrics: Metrics, lease: Lease) -> Version:
         learner = self._learner_at(self._parent_folder(claimed), config)

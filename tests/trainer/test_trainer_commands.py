@@ -11,6 +11,7 @@ from support_rounds import Judge, add_group
 from support_servers import EngineFactory
 
 from weir.store.config import StoreConfig
+from weir.store.reader import connect
 
 _COMMAND = """
 import sys, typer
@@ -82,3 +83,21 @@ def test_a_folder_that_is_no_version_is_refused(config: Path, tmp_path: Path) ->
     done = weir("publish", str(tmp_path), "--config", str(config))
     assert done.returncode == 1
     assert "is not a version folder" in done.stderr
+
+
+def test_a_loop_starts_rounds_by_groups_by_time_or_by_both(
+    config: Path, store: StoreConfig, tiny_model_dir: Path
+) -> None:
+    settings = config.read_text()
+    for group_id in ("g1", "g2", "g3"):
+        add_group(store, tiny_model_dir, group_id, [0.0, 1.0])
+    both = 'groups_per_round = 1\nmin_groups = 1\nloop_trigger = "both"\nloop_every_s = 2.0\ntensorboard = false\n'
+    config.write_text(settings + both)
+    done = weir("round", "--loop", "--max-rounds", "2", "--config", str(config))
+    assert done.returncode == 0, done.stderr
+    with connect(store) as sql:
+        first, second = (at for (at,) in sql.sql("SELECT claimed_at FROM rounds ORDER BY round_id").fetchall())
+    assert (second - first).total_seconds() >= 2.0 - 1.0  # a claim comes a little after the start of its round
+    config.write_text(settings + 'min_groups = 5\nloop_trigger = "time"\ntensorboard = false\n')
+    timed = weir("round", "--loop", "--max-rounds", "1", "--config", str(config))
+    assert "round 3 → version 3" in timed.stdout, "one group is enough when the time has come"
