@@ -24,7 +24,7 @@ from weir.store.errors import StoreCorrupt
 from weir.store.objects import objects_of
 from weir.store.parquet_files import read_calls, read_row_groups
 from weir.store.segments import list_segments
-from weir.store.sharing import delete_old_log
+from weir.store.sharing import delete_old_log, fetch_files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +114,7 @@ def unnamed_files(catalog: Catalog, config: StoreConfig, known: FileSet) -> Iter
 
 def is_stored_elsewhere(config: StoreConfig, path: Path, known: FileSet) -> bool:
     """Whether every call of a file is in a file of the store, with the same tokens. False where it cannot be read."""
+    fetch_files(config, [file.path for file in known.files])
     paths = [config.folder / file.path for file in known.files]
     try:
         for table in read_row_groups(path):
