@@ -24,7 +24,7 @@ from weir.store.disk import SYSTEM_DISK, Disk
 from weir.store.errors import LogClosed, LogFull, LogLocked, StoreError, StoreUnavailable
 from weir.store.records import CallRecord, encode_record
 from weir.store.segment_file import LOCK, WAKE_S, SegmentFile
-from weir.store.segments import SEALED_SUFFIX, SegmentContents, frame_bytes, list_segments, read_segment
+from weir.store.segments import SEALED_SUFFIX, SegmentContents, list_segments, read_segment
 
 __all__ = ["LogStats", "LogWriter", "SegmentContents", "read_segment"]
 
@@ -125,16 +125,16 @@ class LogWriter:
         return batch, False
 
     def _write_batch(self, batch: list[_Entry]) -> None:
-        frames: list[bytes] = []
+        payloads: list[bytes] = []
         written: list[Future[None]] = []
         for record, future in batch:
             try:
-                frames.append(frame_bytes(encode_record(record)))
+                payloads.append(encode_record(record))
                 written.append(future)
             except (TypeError, ValueError, OverflowError) as error:
                 self._fail([future], ValueError(f"call {record.call_id} cannot be encoded as msgpack: {error}"))
         try:
-            num_bytes = self._segments.write(frames)
+            num_bytes = self._segments.write(payloads)
         except OSError as error:
             self._fail(written, _unavailable(self.folder, error))
         except Exception as error:  # the edge of this thread: no waiter may be left without an answer

@@ -1,19 +1,24 @@
-"""The segment that a log writer is writing: reserved whole, filled by whole frames, sealed by a rename.
+"""The segment that a log writer is writing: reserved whole, filled by whole frames in whole blocks, sealed by a rename.
 
 Invariants: after an error none of the frames given is in front of a later one; a number names one segment for ever.
+With `durability = "fsync"` it is written past the page cache (O_DIRECT) where the file system can: looking for a page
+for every block of a new file costs as much as the disk does. docs/store.md has the figures.
 Not here: batches, threads and waiters (log.py), or the form of a segment (segments.py).
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
+from weir.store.block_buffer import BLOCK, BlockBuffer, whole_blocks
 from weir.store.config import StoreConfig
 from weir.store.disk import Disk, write_all
-from weir.store.segments import HEADER, OPEN_SUFFIX, SEALED_SUFFIX, header_bytes, list_segments
+from weir.store.segments import FRAME, HEADER, OPEN_SUFFIX, SEALED_SUFFIX, frame_head, header_bytes, list_segments
 
 LOCK = "lock"  # held by the process that writes here; it holds the last number used
 SEAL_REQUEST = "seal"  # a file of this name in the writer's folder asks it to seal
@@ -29,6 +34,8 @@ class SegmentFile:
         self._disk = disk
         known = [s.seq for s in list_segments(folder.parent) if s.writer == folder.name]
         self._next_seq = max([int((folder / LOCK).read_bytes() or 0), *known]) + 1
+        self._direct = os.O_DIRECT if config.durability == "fsync" else 0
+        self._blocks = BlockBuffer()
         self._fd = -1
         self._path = folder
         self._size = 0
@@ -36,24 +43,26 @@ class SegmentFile:
         self._seal_at = 0.0
         self._look_at = 0.0
 
-    def write(self, frames: list[bytes]) -> int:
-        """Write whole frames, in as few writes as fit. Raises OSError, and then none of them is in a segment."""
-        data = b"".join(frames)
-        if not data:
+    def write(self, payloads: Sequence[bytes]) -> int:
+        """Write records as frames and return their bytes. Raises OSError, and then none of them counts as written."""
+        if not payloads:
             return 0
-        if self._fd >= 0 and self._end + len(data) > self._size:
+        num_bytes = sum(map(len, payloads)) + FRAME.size * len(payloads)
+        if self._fd >= 0 and self._end + num_bytes > self._size:
             self._seal()
         if self._fd < 0:
-            self._open(len(data))
+            self._open(num_bytes)
+        blocks = self._blocks.put([part for payload in payloads for part in (frame_head(payload), payload)])
         try:
-            write_all(self._disk, self._fd, data, self._end)
+            write_all(self._disk, self._fd, blocks, self._end - self._end % BLOCK)
             if self._config.durability == "fsync":
                 self._disk.sync(self._fd)
         except OSError:
             self._abandon()
             raise
-        self._end += len(data)
-        return len(data)
+        self._blocks.advance()
+        self._end += num_bytes
+        return num_bytes
 
     def seal_when_due(self, last: bool) -> None:
         """Seal by age, on request, or because the writer closes."""
@@ -72,25 +81,38 @@ class SegmentFile:
             self._disk.unlink(self._folder / SEAL_REQUEST)
 
     def _open(self, num_bytes: int) -> None:
-        """Make a segment with its whole size reserved, so that a full disk shows here and not halfway."""
-        size = max(self._config.segment_bytes, HEADER.size + num_bytes)
+        """Make a segment with room for its whole size, so that a full disk shows here and not halfway."""
+        size = whole_blocks(max(self._config.segment_bytes, HEADER.size + num_bytes))
         path = self._folder / f"{self._next_seq:08d}{OPEN_SUFFIX}"
         self._note_number()
-        fd = self._disk.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
-            self._disk.reserve(fd, size)
-            write_all(self._disk, fd, header_bytes(time.time_ns() // 1000), 0)
-            if self._config.durability == "fsync":
-                self._disk.sync(fd)
-                self._disk.sync_folder(self._folder)
-        except OSError:
-            self._disk.close(fd)
-            with contextlib.suppress(OSError):
-                self._disk.unlink(path)
-            raise
+            fd = self._make(path, size)
+        except OSError as error:
+            if not self._direct or error.errno != errno.EINVAL:
+                raise
+            self._direct = 0  # this file system takes no direct writes
+            fd = self._make(path, size)
+        self._blocks.advance()
         self._next_seq += 1
         self._fd, self._path, self._size, self._end = fd, path, size, HEADER.size
         self._seal_at = time.monotonic() + self._config.seal_age_s
+
+    def _make(self, path: Path, size: int) -> int:
+        """The new file, with its header; its bytes are synced with the first records. After an error there is none."""
+        fd = -1
+        try:
+            fd = self._disk.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | self._direct)
+            self._disk.reserve(fd, size)
+            write_all(self._disk, fd, self._blocks.begin(header_bytes(time.time_ns() // 1000)), 0)
+            if self._config.durability == "fsync":
+                self._disk.sync_folder(self._folder)
+        except OSError:
+            if fd >= 0:
+                self._disk.close(fd)
+            with contextlib.suppress(OSError):
+                self._disk.unlink(path)
+            raise
+        return fd
 
     def _note_number(self) -> None:
         """A number is used once, also when the segments before it are deleted: the catalog knows segments by it.
@@ -105,14 +127,14 @@ class SegmentFile:
             self._disk.close(fd)
 
     def _seal(self) -> None:
-        """Cut the zeros off and rename. The descriptor is given up even when the disk refuses the rest."""
+        """Cut the zeros off and rename. The descriptor is given up even when the disk refuses.
+
+        Nothing is synced: what counts was, and a power cut that undoes this leaves an open segment of a dead writer.
+        """
         fd, self._fd = self._fd, -1
         try:
             self._disk.truncate(fd, self._end)
             self._disk.rename(self._path, self._path.with_suffix(SEALED_SUFFIX))
-            if self._config.durability == "fsync":
-                self._disk.sync(fd)
-                self._disk.sync_folder(self._folder)
         finally:
             self._disk.close(fd)
 

@@ -105,10 +105,10 @@ def segment_schema(head: bytes) -> int:
     return int(HEADER.unpack(head)[1]) if len(head) == HEADER.size else SCHEMA_VERSION
 
 
-def frame_bytes(payload: bytes) -> bytes:
-    """One framed payload."""
+def frame_head(payload: bytes) -> bytes:
+    """What stands before a payload in its frame."""
     length = struct.pack("<I", len(payload))
-    return length + struct.pack("<I", zlib.crc32(payload, zlib.crc32(length))) + payload
+    return length + struct.pack("<I", zlib.crc32(payload, zlib.crc32(length)))
 
 
 def read_segment(path: Path) -> SegmentContents:

@@ -23,6 +23,7 @@ from pathlib import Path
 import sqlalchemy as sa
 from support_disk import WatchedDisk
 
+from weir.store.block_buffer import BLOCK
 from weir.store.compact import compact
 from weir.store.config import StoreConfig
 from weir.store.log import LogWriter, writer_is_alive
@@ -60,7 +61,8 @@ class KillingDisk(WatchedDisk):
 
     def write(self, fd: int, data: memoryview, offset: int) -> int:
         if self._is_due("write"):
-            os.pwrite(fd, data[: self._rng.randrange(len(data) + 1)], offset)
+            torn = self._rng.randrange(len(data) + 1)
+            os.pwrite(fd, data[: torn - torn % BLOCK], offset)
             self._die("write")
         return os.pwrite(fd, data, offset)
 

@@ -121,7 +121,7 @@ class FaultyDisk(WatchedDisk):
 
     def open(self, path: Path, flags: int) -> int:
         known = self._inode(path)
-        fd = super().open(path, flags)
+        fd = super().open(path, flags & ~os.O_DIRECT)  # half blocks must pass here
         if known is None:
             known = Inode()
             self._name(Naming(path, known))

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 from weir.store.catalog import Catalog
 from weir.store.catalog_files import file_set
 from weir.store.config import StoreConfig
-from weir.store.segments import list_segments
+from weir.store.segments import frame_head, list_segments
 
 
 def stored_names(config: StoreConfig) -> list[str]:
@@ -19,3 +19,8 @@ def stored_names(config: StoreConfig) -> list[str]:
     names = [name for file in files.files for name in pq.read_table(config.root / file.path)["call_id"].to_pylist()]
     hot = [segment for segment in list_segments(config.log_dir) if segment.segment_id not in files.compacted]
     return names + [record.call_id for segment in hot for record in segment.read().records]
+
+
+def frame_bytes(payload: bytes) -> bytes:
+    """One framed payload, as it lies in a segment."""
+    return frame_head(payload) + payload

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support_stores import frame_bytes
 
 from weir.store.compact import compact
 from weir.store.config import StoreConfig
@@ -22,7 +23,7 @@ from weir.store.log import LogWriter, lock_file
 from weir.store.parquet_calls import call_tokens
 from weir.store.reader import connect, load_calls
 from weir.store.records import SCHEMA_VERSION, CallRecord, encode_record, unpack_ids
-from weir.store.segments import frame_bytes, header_bytes, list_segments
+from weir.store.segments import header_bytes, list_segments
 from weir.store.tree import link
 
 

@@ -17,12 +17,14 @@ from typing import Any
 
 import pytest
 from support_disk import WatchedDisk
+from support_stores import frame_bytes
 
+from weir.store.block_buffer import BLOCK
 from weir.store.config import StoreConfig
 from weir.store.errors import LogClosed, LogFull, LogLocked, SchemaTooNew, StoreUnavailable
 from weir.store.log import LogWriter, read_segment
 from weir.store.records import SCHEMA_VERSION, CallRecord, encode_record
-from weir.store.segments import HEADER, frame_bytes, header_bytes, list_segments
+from weir.store.segments import HEADER, header_bytes, list_segments
 
 FORK = multiprocessing.get_context("fork")
 WAIT_S = 20.0
@@ -253,7 +255,7 @@ def test_a_newer_schema_is_refused_in_header_and_record(tmp_path: Path, make_cal
 
 
 class Refusing(WatchedDisk):
-    """A disk that refuses one kind of operation while `number` is set; of a write, half arrives before."""
+    """A disk that refuses one kind of operation while `number` is set; of a write, two blocks arrive before."""
 
     def __init__(self, operation: str) -> None:
         self.operation = operation
@@ -264,8 +266,8 @@ class Refusing(WatchedDisk):
             raise OSError(self.number, os.strerror(self.number))
 
     def write(self, fd: int, data: memoryview, offset: int) -> int:
-        if self.operation == "write" and self.number is not None and len(data) > 150:
-            return os.pwrite(fd, data[: len(data) // 2], offset)
+        if self.operation == "write" and self.number is not None and len(data) > 2 * BLOCK:
+            return os.pwrite(fd, data[: 2 * BLOCK], offset)
         return super().write(fd, data, offset)
 
 
@@ -279,7 +281,7 @@ def test_what_fails_halfway_is_cut_back_and_the_next_one_is_readable(
     log.append(make_call("before", [1], [2])).result(WAIT_S)
     disk.number = errno.ENOSPC
     with pytest.raises(StoreUnavailable, match=r"No space left on device \(ENOSPC\); free space"):
-        log.append(make_call("torn", range(50), [2])).result(WAIT_S)
+        log.append(make_call("torn", range(5000), [2])).result(WAIT_S)
     disk.number = None
     log.append(make_call("after", [1], [2])).result(WAIT_S)
     log.close()
