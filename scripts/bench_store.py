@@ -1,15 +1,13 @@
 """`weir bench store`: how fast calls are recorded, compacted and asked, on this machine.
 
-Conversations of ten turns, about 4,000 prompt and 256 output tokens a call at the end, over 8 weight versions. Appends
-come in groups of 64 that wait for each other, with fsync, beside the disk's own limit for the same bytes.
+Conversations of ten turns, about 4,000 prompt and 256 output tokens a call at the end, over 8 weight versions.
+Appends are measured by themselves (bench_log.py).
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +17,7 @@ from typing import Any
 import numpy as np
 import typer
 
+from weir.scripts.bench_log import measure_log
 from weir.store.compact import compact
 from weir.store.config import StoreConfig
 from weir.store.log import LogWriter
@@ -29,7 +28,6 @@ from weir.store.records import (
     FinishReason,
     SessionSource,
     VersionSpan,
-    encode_record,
     pack_ids,
     pack_logprobs,
 )
@@ -91,58 +89,13 @@ def main(num_calls: int = 8000, folder: Path | None = None) -> None:
     root = Path(tempfile.mkdtemp(prefix="weir-bench-", dir=folder))
     try:
         calls = list(make_calls(num_calls))
-        figures = measure_appends(root / "appends", calls[:2048])
-        figures |= measure_handoff(root / "handoff", calls[:2048])
+        figures = measure_log(root / "log")
         figures |= measure_reading(root / "store", calls)
     finally:
         shutil.rmtree(root)
     for name, value in figures.items():
         typer.echo(f"{name:24} {value:,.4g}")
     typer.echo(json.dumps(figures))
-
-
-def measure_appends(root: Path, calls: list[CallRecord]) -> dict[str, float]:
-    """Calls a second in groups of 64 with fsync, and the same bytes written and synced by nothing but system calls."""
-    config = StoreConfig(root=root, durability="fsync")
-    log = LogWriter(root, "bench", config)
-    log.append(calls[0]).result()
-    started = time.perf_counter()
-    for start in range(0, len(calls), BATCH):
-        for future in [log.append(call) for call in calls[start : start + BATCH]]:
-            future.result()
-    per_s = len(calls) / (time.perf_counter() - started)
-    log.close()
-    limit = _disk_limit(root / "limit", calls)
-    return {"append_per_s": per_s, "disk_limit_per_s": limit, "append_over_disk_limit": per_s / limit}
-
-
-def _disk_limit(path: Path, calls: list[CallRecord]) -> float:
-    batches = [b"".join(map(encode_record, calls[i : i + BATCH])) for i in range(0, len(calls), BATCH)]
-    fd = os.open(path, os.O_RDWR | os.O_CREAT)
-    os.posix_fallocate(fd, 0, sum(map(len, batches)))
-    os.fsync(fd)
-    started, offset = time.perf_counter(), 0
-    for batch in batches:
-        offset += os.pwrite(fd, batch, offset)
-        os.fdatasync(fd)
-    elapsed = time.perf_counter() - started
-    os.close(fd)
-    return len(calls) / elapsed
-
-
-def measure_handoff(root: Path, calls: list[CallRecord]) -> dict[str, float]:
-    """Microseconds that `append` takes from its caller, at 500 calls a second."""
-    log = LogWriter(root, "bench", StoreConfig(root=root))
-    taken = []
-    for call in calls:
-        started = time.perf_counter()
-        future = log.append(call)
-        taken.append((time.perf_counter() - started) * 1e6)
-        future.result()
-        time.sleep(0.0005)
-    log.close()
-    quantiles = statistics.quantiles(taken, n=100)
-    return {"handoff_p50_us": quantiles[49], "handoff_p99_us": quantiles[98]}
 
 
 def measure_reading(root: Path, calls: list[CallRecord]) -> dict[str, float]:

@@ -7,7 +7,6 @@ only with the bytes that it had and more of them, so that a torn write cannot ha
 from __future__ import annotations
 
 import mmap
-from collections.abc import Sequence
 
 BLOCK = 4096
 
@@ -25,27 +24,39 @@ class BlockBuffer:
         self._kept = 0  # bytes at the start that the file's last block holds already
         self._end = 0
 
-    def begin(self, head: bytes) -> memoryview:
-        """The blocks of a new file that starts with these bytes."""
-        self._kept = 0
-        return self.put([head])
+    @property
+    def num_added(self) -> int:
+        """Bytes that wait to be written."""
+        return self._end - self._kept
 
-    def put(self, parts: Sequence[bytes]) -> memoryview:
-        """The blocks to be written when these parts are to follow; zeros follow them. Valid until the next call."""
-        size = whole_blocks(self._kept + sum(map(len, parts)))
-        if size > len(self._memory):
-            kept, self._memory = self._memory[: self._kept], mmap.mmap(-1, 2 * size)
-            self._memory[: self._kept] = kept
-        end = self._kept
-        for part in parts:
-            self._memory[end : end + len(part)] = part
-            end += len(part)
-        self._memory[end:size] = bytes(size - end)
-        self._end = end
+    def add(self, part: bytes) -> None:
+        """Lay a part behind what was added before."""
+        start, self._end = self._end, self._end + len(part)
+        if whole_blocks(self._end) > len(self._memory):
+            before, self._memory = self._memory[:start], mmap.mmap(-1, 2 * whole_blocks(self._end))
+            self._memory[:start] = before
+        self._memory[start : self._end] = part
+
+    def blocks(self) -> memoryview:
+        """The blocks to be written: what is kept, what was added, and zeros. Valid until the next change."""
+        size = whole_blocks(self._end)
+        self._memory[self._end : size] = bytes(size - self._end)
         return memoryview(self._memory)[:size]
 
     def advance(self) -> None:
-        """What was put is in the file: the next blocks begin with the one in which it ended."""
+        """The blocks were written: the next ones begin with the one in which they ended."""
         start = self._end - self._end % BLOCK
-        self._kept = self._end - start
-        self._memory[: self._kept] = self._memory[start : self._end]
+        self._memory[: self._end - start] = self._memory[start : self._end]
+        self._kept = self._end = self._end - start
+
+    def drop(self) -> None:
+        """Forget what was added."""
+        self._end = self._kept
+
+    def begin(self, head: bytes) -> None:
+        """What was added goes to a new file, behind these bytes."""
+        added = self._memory[self._kept : self._end]
+        self._kept = self._end = 0
+        self.add(head)
+        self.add(added)
+        self._kept = len(head)

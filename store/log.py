@@ -125,25 +125,26 @@ class LogWriter:
         return batch, False
 
     def _write_batch(self, batch: list[_Entry]) -> None:
-        payloads: list[bytes] = []
-        written: list[Future[None]] = []
+        added: list[Future[None]] = []
         for record, future in batch:
             try:
-                payloads.append(encode_record(record))
-                written.append(future)
+                payload = encode_record(record)
             except (TypeError, ValueError, OverflowError) as error:
                 self._fail([future], ValueError(f"call {record.call_id} cannot be encoded as msgpack: {error}"))
+            else:
+                self._segments.add(payload)  # at once, while it lies in the processor's cache
+                added.append(future)
         try:
-            num_bytes = self._segments.write(payloads)
+            num_bytes = self._segments.write()
         except OSError as error:
-            self._fail(written, _unavailable(self.folder, error))
+            self._fail(added, _unavailable(self.folder, error))
         except Exception as error:  # the edge of this thread: no waiter may be left without an answer
             _logger.exception("the log writer of %s failed", self.folder)
-            self._fail(written, StoreUnavailable(f"the log {self.folder} failed: {error!r}; see the server's log"))
+            self._fail(added, StoreUnavailable(f"the log {self.folder} failed: {error!r}; see the server's log"))
         else:
-            self._records += len(written)
+            self._records += len(added)
             self._bytes += num_bytes
-            for future in written:
+            for future in added:
                 future.set_result(None)
 
     def _fail(self, futures: list[Future[None]], error: Exception) -> None:

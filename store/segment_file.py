@@ -12,13 +12,12 @@ import contextlib
 import errno
 import os
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 from weir.store.block_buffer import BLOCK, BlockBuffer, whole_blocks
 from weir.store.config import StoreConfig
 from weir.store.disk import Disk, write_all
-from weir.store.segments import FRAME, HEADER, OPEN_SUFFIX, SEALED_SUFFIX, frame_head, header_bytes, list_segments
+from weir.store.segments import HEADER, OPEN_SUFFIX, SEALED_SUFFIX, frame_head, header_bytes, list_segments
 
 LOCK = "lock"  # held by the process that writes here; it holds the last number used
 SEAL_REQUEST = "seal"  # a file of this name in the writer's folder asks it to seal
@@ -43,26 +42,35 @@ class SegmentFile:
         self._seal_at = 0.0
         self._look_at = 0.0
 
-    def write(self, payloads: Sequence[bytes]) -> int:
-        """Write records as frames and return their bytes. Raises OSError, and then none of them counts as written."""
-        if not payloads:
-            return 0
-        num_bytes = sum(map(len, payloads)) + FRAME.size * len(payloads)
+    def add(self, payload: bytes) -> None:
+        """A record that the next `write` is to write."""
+        self._blocks.add(frame_head(payload))
+        self._blocks.add(payload)
+
+    def write(self) -> int:
+        """Write what was added, and return its bytes. Raises OSError, and then none of it counts as written."""
+        try:
+            num_bytes = self._blocks.num_added
+            if num_bytes:
+                self._write(num_bytes)
+            return num_bytes
+        finally:
+            self._blocks.drop()
+
+    def _write(self, num_bytes: int) -> None:
         if self._fd >= 0 and self._end + num_bytes > self._size:
             self._seal()
         if self._fd < 0:
             self._open(num_bytes)
-        blocks = self._blocks.put([part for payload in payloads for part in (frame_head(payload), payload)])
         try:
-            write_all(self._disk, self._fd, blocks, self._end - self._end % BLOCK)
+            write_all(self._disk, self._fd, self._blocks.blocks(), self._end - self._end % BLOCK)
             if self._config.durability == "fsync":
                 self._disk.sync(self._fd)
-        except OSError:
-            self._abandon()
+        except OSError as error:
+            self._abandon(error)
             raise
         self._blocks.advance()
         self._end += num_bytes
-        return num_bytes
 
     def seal_when_due(self, last: bool) -> None:
         """Seal by age, on request, or because the writer closes."""
@@ -81,38 +89,38 @@ class SegmentFile:
             self._disk.unlink(self._folder / SEAL_REQUEST)
 
     def _open(self, num_bytes: int) -> None:
-        """Make a segment with room for its whole size, so that a full disk shows here and not halfway."""
+        """Make a segment with room for its whole size, so that a full disk shows here and not halfway.
+
+        Its header is written and synced with the first records.
+        """
         size = whole_blocks(max(self._config.segment_bytes, HEADER.size + num_bytes))
         path = self._folder / f"{self._next_seq:08d}{OPEN_SUFFIX}"
         self._note_number()
+        fd = self._create(path)
         try:
-            fd = self._make(path, size)
-        except OSError as error:
-            if not self._direct or error.errno != errno.EINVAL:
-                raise
-            self._direct = 0  # this file system takes no direct writes
-            fd = self._make(path, size)
-        self._blocks.advance()
+            self._disk.reserve(fd, size)
+            if self._config.durability == "fsync":
+                self._disk.sync_folder(self._folder)
+        except OSError:
+            self._disk.close(fd)
+            with contextlib.suppress(OSError):
+                self._disk.unlink(path)
+            raise
+        self._blocks.begin(header_bytes(time.time_ns() // 1000))
         self._next_seq += 1
         self._fd, self._path, self._size, self._end = fd, path, size, HEADER.size
         self._seal_at = time.monotonic() + self._config.seal_age_s
 
-    def _make(self, path: Path, size: int) -> int:
-        """The new file, with its header; its bytes are synced with the first records. After an error there is none."""
-        fd = -1
+    def _create(self, path: Path) -> int:
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
         try:
-            fd = self._disk.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | self._direct)
-            self._disk.reserve(fd, size)
-            write_all(self._disk, fd, self._blocks.begin(header_bytes(time.time_ns() // 1000)), 0)
-            if self._config.durability == "fsync":
-                self._disk.sync_folder(self._folder)
-        except OSError:
-            if fd >= 0:
-                self._disk.close(fd)
-            with contextlib.suppress(OSError):
-                self._disk.unlink(path)
-            raise
-        return fd
+            return self._disk.open(path, flags | self._direct)
+        except OSError as error:
+            if not self._direct or error.errno != errno.EINVAL:
+                raise
+        self._direct = 0  # this file system takes no direct writes
+        self._disk.unlink(path)  # it may have made the file all the same
+        return self._disk.open(path, flags)
 
     def _note_number(self) -> None:
         """A number is used once, also when the segments before it are deleted: the catalog knows segments by it.
@@ -138,8 +146,10 @@ class SegmentFile:
         finally:
             self._disk.close(fd)
 
-    def _abandon(self) -> None:
+    def _abandon(self, error: OSError) -> None:
         """After a failed write: cut back to the last whole frame, and never write behind it again."""
+        if error.errno == errno.EINVAL:
+            self._direct = 0  # blocks of another size, perhaps: the next segment goes through the page cache
         if self._end == HEADER.size:
             fd, self._fd = self._fd, -1
             self._disk.close(fd)
