@@ -83,6 +83,7 @@ class Arena:
             flat_view(self._memory, tensor_spec).copy_(_flat(tensor))
         self._watched = self._memory.flat(torch.uint8, self._outputs_start, 0)
         self._pristine = self._watched.clone()
+        self._settle()
 
     def _place_items(self, values: list[Any] | tuple[Any, ...]) -> Items:
         placed = tuple(self._place_value(value) for value in values)
@@ -127,7 +128,13 @@ class Arena:
             taken.append(region.clone().view(spec.shape))
             if taken[-1].numel():
                 region.view(torch.uint8).fill_(FILL)
+        self._settle()
         return taken
+
+    def _settle(self) -> None:
+        """Wait for what was written: another process reads it next."""
+        if self.spec.on_gpu:
+            torch.cuda.synchronize()
 
     def close(self) -> None:
         """Give back the descriptor and, on a GPU, the memory: no tensor of it may be used afterwards."""

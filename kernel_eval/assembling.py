@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from typing import Any
 
@@ -16,6 +17,7 @@ from weir.kernel_eval.ptxas_report import Usage, parse_usage
 from weir.kernel_eval.reward import Stage
 from weir.kernel_eval.worker_messages import Assemble, Assembled, BuiltKernel, RefusedKernel
 
+_ENTRY = re.compile(r"\.entry\s+(\w+)")
 _PRINTED_CHARS = 16_000
 _FAULTS = {
     "compile": Fault.TRITON_COMPILE_ERROR,
@@ -29,14 +31,28 @@ def describe(lease: socket.socket, limits: Limits, built: BuiltKernel) -> dict[s
     """What a kernel needs, as results report it. Raises `Found` where the assembler does not take it."""
     usage = _assemble(lease, limits, built)
     return {
-        "kernel": built.kernel,
+        **described(built.kernel, usage),
         "shared_bytes": built.shared_bytes + usage.static_shared_bytes,
         "num_warps": built.num_warps,
         "num_stages": built.num_stages,
+    }
+
+
+def described(kernel: str, usage: Usage) -> dict[str, Any]:
+    """What the assembler alone can say."""
+    return {
+        "kernel": kernel,
+        "shared_bytes": usage.static_shared_bytes,
         "registers": usage.registers,
         "stack_bytes": usage.stack_bytes,
         "spill_bytes": usage.spill_store_bytes + usage.spill_load_bytes,
     }
+
+
+def entry_of(assembly: str) -> str:
+    """The name of the kernel in a text."""
+    found = _ENTRY.search(assembly)
+    return found[1] if found else ""
 
 
 def refused_for(refused: RefusedKernel, target: str, printed: str) -> Found:

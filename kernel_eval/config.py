@@ -46,6 +46,12 @@ class KernelEvalConfig(BaseModel):
     perf_trials: int = Field(
         default=5, ge=0, description="Calls added for measure_performance in the interpreter, at most."
     )
+    gpus: list[int] | None = Field(
+        default=None, description="GPUs to judge on, by number; default: all that torch can use. []: interpret."
+    )
+    baselines: str | None = Field(
+        default=None, description="File that keeps how long references take on a GPU; default: while the server runs."
+    )
     max_body_bytes: int = Field(default=8 << 20, ge=1024, description="Largest request body.")
     max_batch: int = Field(default=1024, ge=1, description="Items of one POST /eval/batch.")
     max_batch_bytes: int = Field(default=64 << 20, ge=1024, description="Largest body of POST /eval/batch.")
@@ -109,5 +115,6 @@ class KernelEvalConfig(BaseModel):
             compile_timeout_s=self.compile_timeout_s,
             native_timeout_s=self.native_timeout_s,
             task_call_s=self.task_call_s,
+            perf_trials=self.perf_trials,
             target=self.target,
         )

@@ -154,7 +154,8 @@ class Evaluating:
             candidate_src=wanted.custom_model_src,
             secret=hashlib.blake2b(str(wanted.seed_num).encode(), key=self._secret).digest(),
             num_correct_trials=wanted.num_correct_trials,
-            num_perf_trials=min(wanted.num_perf_trials, self._config.perf_trials) if measures else 0,
+            num_perf_trials=wanted.num_perf_trials if measures else 0,
+            preferred_gpu=_number(wanted.preferred_device),
             limits=self._config.limits,
             relaxed_rules=wanted.relax_rules,
             backend=wanted.backend,
@@ -169,9 +170,11 @@ class Evaluating:
             correct=judgement.fault is None,
             fault=judgement.fault,
             fault_message=judgement.message,
-            raw_reward=raw_reward(Outcome(judgement.stage, judgement.speedup), judgement.fault, self._reward),
+            raw_reward=raw_reward(
+                Outcome(judgement.stage, judgement.speedup, judgement.timed), judgement.fault, self._reward
+            ),
             sandbox=judged.sandbox,
-            mode="interpreter",
+            mode=judged.mode,
             trials=judgement.trials,
             seconds=judgement.seconds,
             speedup=judgement.speedup,
@@ -187,6 +190,12 @@ def _is_to_be_repeated(work: asyncio.Task[EvalReply]) -> bool:
         return True
     fault = work.result().fault
     return fault is not None and fault.retryable
+
+
+def _number(device: int | str | None) -> int | None:
+    """Of a device as clients name it: 1, "1" or "cuda:1"; any other name is none in particular."""
+    last = str(device).rpartition(":")[2]
+    return int(last) if last.isdigit() else None
 
 
 def _decoded(name: str, text: str) -> str:

@@ -19,6 +19,8 @@ from typing import Any
 
 import torch
 
+from weir.kernel_eval import speed
+
 MIN_FLUSH_BYTES = 256 << 20
 _IDLE_US = 50.0  # a synchronisation of an idle device, with room to spare
 
@@ -58,6 +60,17 @@ class GpuClock:
 
     def _event(self) -> Any:
         return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+
+def least_us(inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> float:
+    """The roofline floor of a call on this device: every input is read once, and of the outputs what no cache holds."""
+    properties: Any = torch.cuda.get_device_properties(0)
+    read = sum(tensor.numel() * tensor.itemsize for tensor in inputs)
+    written = sum(tensor.numel() * tensor.itemsize for tensor in outputs)
+    clock_khz, bus_bits = (getattr(properties, name, None) for name in ("memory_clock_rate", "memory_bus_width"))
+    bytes_per_s = float("inf") if clock_khz is None or bus_bits is None else 2 * clock_khz * 1e3 * bus_bits / 8
+    num_bytes = read + max(0, written - properties.L2_cache_size)
+    return speed.floor_us(num_bytes, 0, speed.Device(bytes_per_s, float("inf")))
 
 
 def fresh_calls(

@@ -55,13 +55,13 @@ class GuardedAllocations(CpuForCuda):
             type(tensor) is not torch.Tensor
             or tensor.numel() == 0
             or tensor.requires_grad
-            or tensor.device.type != "cpu"
+            or tensor.device.type not in ("cpu", "cuda")
         ):
             return tensor
         span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
         data_bytes = span * tensor.itemsize
         padded_bytes = (data_bytes + 63) // 64 * 64
-        buffer = torch.full((padded_bytes + 2 * self._guard_bytes,), _GUARD, dtype=torch.uint8)
+        buffer = torch.full((padded_bytes + 2 * self._guard_bytes,), _GUARD, dtype=torch.uint8, device=tensor.device)
         body = buffer[self._guard_bytes : self._guard_bytes + data_bytes]
         if not keep and tensor.dtype is not torch.bool:
             body.fill_(_POISON)
@@ -82,3 +82,12 @@ class GuardedAllocations(CpuForCuda):
                 self._overrun = f"a tensor {what} that the candidate allocated was written to outside its bounds"
         self._held.clear()
         self._held_bytes = 0
+
+
+class GuardedGpuAllocations(GuardedAllocations):
+    """The same on a GPU, where "cuda" means what it says."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return self.call(func, args, kwargs or {})

@@ -25,7 +25,7 @@ def judge(job: Job, leases: Leases) -> Judgement:
     started = time.monotonic()
     evaluation = TritonCheck(job) if job.backend == "triton" else NativeCheck(job, job.backend)
     try:
-        evaluation.run(leases, _reference(job.reference_src, job.limits.reference_timeout_s))
+        evaluation.run(leases, _reference(job.reference_src, job.limits.reference_timeout_s, job.limits.gpu))
         stage, fault, message = Stage.CORRECT, None, ""
     except Found as found:
         stage, fault, message = found.stage, found.fault, found.message
@@ -45,10 +45,12 @@ def judge(job: Job, leases: Leases) -> Judgement:
         message=message,
         trials=evaluation.trials,
         seconds=time.monotonic() - started,
+        speedup=evaluation.speedup,
+        timed=evaluation.timed,
         details=evaluation.details,
     )
 
 
 @functools.lru_cache(maxsize=256)
-def _reference(source: str, timeout_s: float) -> Reference:
-    return Reference(source, timeout_s)
+def _reference(source: str, timeout_s: float, gpu: str | None) -> Reference:
+    return Reference(source, timeout_s, on_gpu=gpu is not None)

@@ -40,6 +40,8 @@ def main(fd: int, level: SandboxLevel) -> None:
 
 def serve_jobs(spawn: Spawn, channel: socket.socket, folder: str) -> None:
     """In a judge: one job after the other, until the server closes the channel."""
+    import torch
+
     from weir.kernel_eval.judge import judge
     from weir.kernel_eval.task_check import check_task
 
@@ -49,10 +51,14 @@ def serve_jobs(spawn: Spawn, channel: socket.socket, folder: str) -> None:
             job, fds = receive(channel, Job)
         except ChannelClosed:
             return
+        if job.limits.gpu is not None:  # a judge has one GPU for all its life, and has not spoken to it yet
+            os.environ.setdefault("CUDA_VISIBLE_DEVICES", job.limits.gpu)
         try:
             leases = Leases(*(socket.socket(fileno=fd) for fd in fds))
             with contextlib.closing(leases):
                 judgement = check_task(job) if job.checks_task else judge(job, leases)
+        except torch.AcceleratorError as error:
+            judgement = Judgement(stage=Stage.NOTHING, fault=Fault.GPU_UNHEALTHY, message=f"the GPU failed: {error}")
         except Exception as error:  # the process's edge: it is reported, with its traceback
             judgement = Judgement(
                 stage=Stage.NOTHING,
@@ -61,6 +67,8 @@ def serve_jobs(spawn: Spawn, channel: socket.socket, folder: str) -> None:
                 details={"traceback": traceback.format_exc()},
             )
         send(channel, judgement)
+        if judgement.fault is Fault.GPU_UNHEALTHY:
+            return  # what this process holds of the GPU is of no use any more
 
 
 if __name__ == "__main__":

@@ -25,6 +25,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     backend: Literal["triton", "cuda", "hip"] = "triton"
     checks_task: bool = False  # the reference alone; there is no candidate
     reward_compiled: bool = False  # of CUDA C++ that nothing here can run
+    preferred_gpu: int | None = None
+    baseline_us: float | None = None  # how long the reference takes on this GPU, where that is known
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +38,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     trials: int = 0  # answered and compared
     seconds: float = 0.0
     speedup: float | None = None  # measured on a device, and confirmed
+    timed: bool = False  # on a device; without a speedup, what was measured does not count
     details: dict[str, Any] = {}
 
 
@@ -44,6 +47,7 @@ class Judged(msgspec.Struct, frozen=True):
 
     judgement: Judgement
     sandbox: SandboxLevel
+    mode: Literal["interpreter", "gpu"] = "interpreter"
 
 
 class Found(Exception):

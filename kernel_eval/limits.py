@@ -19,6 +19,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     compile_timeout_s: float
     native_timeout_s: float
     task_call_s: float  # a task whose reference takes longer for a call is rejected when it is checked
+    perf_trials: int  # timed calls in the interpreter, at most
     tmp_bytes: int = 32 << 20  # of the temporary folder, where it is a file system of its own
     gpu: str | None = None  # the UUID of the one that a worker may use; None: it has none, and interprets
     target: str  # a name in `targets.TARGETS`: what kernels are compiled for

@@ -67,10 +67,10 @@ class Machines(Protocol):
 class Machine:
     """This machine."""
 
-    def __init__(self, config: KernelEvalConfig, level: SandboxLevel) -> None:
+    def __init__(self, config: KernelEvalConfig, level: SandboxLevel, pool: Pool | None = None) -> None:
         self._config = config
         self._level = level
-        self._pool = Pool(config, level)
+        self._pool = pool or Pool(config, level)
 
     @property
     def num_slots(self) -> int:

@@ -43,6 +43,8 @@ class NativeCheck:
         self._language = language
         self._arenas: list[Arena] = []
         self.trials = 0
+        self.speedup: float | None = None
+        self.timed = False
         self.details: dict[str, Any] = {}
 
     def run(self, leases: Leases, reference: Reference) -> None:

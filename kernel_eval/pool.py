@@ -37,7 +37,8 @@ _ATTEMPTS = 2
 class ForkserverProcess:
     """One forkserver, started again whenever it dies."""
 
-    def __init__(self, module: str, level: SandboxLevel, *arguments: str) -> None:
+    def __init__(self, module: str, level: SandboxLevel, *arguments: str, on_gpu: bool = False) -> None:
+        self._on_gpu = on_gpu
         self._module = module
         self._arguments = arguments
         self._level = level
@@ -100,7 +101,7 @@ class ForkserverProcess:
                 own["TMPDIR"] = self._folder.name
             # blocking for the milliseconds of an exec, and only at starts: the child must not be one of another thread
             self._process = subprocess.Popen(  # noqa: ASYNC220
-                sandbox.command(self._level, arguments),
+                sandbox.command(self._level, arguments, on_gpu=self._on_gpu),
                 env={**sandbox.environment(), **own},
                 stdin=subprocess.DEVNULL,
                 stdout=sys.stderr,
@@ -149,14 +150,17 @@ class JudgeSlot:
 class Pool:
     """Evaluates jobs, `num_slots` at a time, in order of arrival."""
 
-    def __init__(self, config: KernelEvalConfig, level: SandboxLevel) -> None:
+    def __init__(self, config: KernelEvalConfig, level: SandboxLevel, gpu_target: str | None = None) -> None:
         self._config = config
+        on_gpu = gpu_target is not None
         self.zygote = ForkserverProcess("weir.kernel_eval.zygote", level)
+        if gpu_target is not None:
+            self.zygote = ForkserverProcess("weir.kernel_eval.gpu_zygote", level, gpu_target, on_gpu=True)
         self.compilers = ForkserverProcess("weir.kernel_eval.compile_zygote", level, config.target)
         self.programs = ForkserverProcess("weir.kernel_eval.program_zygote", level)
-        self.judges = ForkserverProcess("weir.kernel_eval.judge_process", level)
+        self.judges = ForkserverProcess("weir.kernel_eval.judge_process", level, on_gpu=on_gpu)
         self._slots = asyncio.Semaphore(config.num_slots)
-        self._idle: list[JudgeSlot] = []
+        self._idle: list[tuple[str | None, JudgeSlot]] = []  # with the GPU that each judge holds
         self._tasks: list[asyncio.Task[None]] = []
         self.waiting = 0
         self.running = 0
@@ -196,7 +200,7 @@ class Pool:
             self._slots.release()
 
     async def _attempt(self, job: Job) -> Judgement:
-        slot = await self._take_slot()
+        slot = await self._take_slot(job.limits.gpu)
         try:
             leases = await self._take_leases()
             try:
@@ -215,7 +219,10 @@ class Pool:
         except BaseException:
             slot.close()  # cancelled in the middle of a job: its judge cannot be used again
             raise
-        self._idle.append(slot)
+        if judgement.fault is Fault.GPU_UNHEALTHY:
+            slot.close()
+        else:
+            self._idle.append((job.limits.gpu, slot))
         return judgement
 
     async def _take_leases(self) -> Leases:
@@ -226,12 +233,20 @@ class Pool:
         """End the judges that have nothing to do, which frees their memory; returns how many."""
         ended = len(self._idle)
         while self._idle:
-            self._idle.pop().close()
+            self._idle.pop()[1].close()
         return ended
 
-    async def _take_slot(self) -> JudgeSlot:
-        if self._idle:
-            return self._idle.pop()
+    def end_judges_of(self, gpu: str) -> None:
+        """End the idle judges that hold a GPU, which nobody could reset otherwise."""
+        for held in [held for held in self._idle if held[0] == gpu]:
+            self._idle.remove(held)
+            held[1].close()
+
+    async def _take_slot(self, gpu: str | None) -> JudgeSlot:
+        for held in self._idle:
+            if held[0] == gpu:
+                self._idle.remove(held)
+                return held[1]
         lease = await self.judges.lease()
         channel, theirs = socket.socketpair()
         lease.setblocking(False)

@@ -16,8 +16,8 @@ import msgspec
 
 from weir.kernel_eval import frames, sandbox
 from weir.kernel_eval.config import KernelEvalConfig
+from weir.kernel_eval.gpu_machine import machine_for
 from weir.kernel_eval.judgement import Job
-from weir.kernel_eval.machine import Machine
 
 _JOBS_KEPT = 256
 _encode = msgspec.msgpack.Encoder().encode
@@ -28,7 +28,7 @@ class DeviceActor:
 
     def __init__(self, config_json: str) -> None:
         config = KernelEvalConfig.model_validate_json(config_json)
-        self._machine = Machine(config, sandbox.choose_level(config.sandbox, config.min_sandbox))
+        self._machine = machine_for(config, sandbox.choose_level(config.sandbox, config.min_sandbox))
         self._jobs: OrderedDict[str, asyncio.Task[bytes]] = OrderedDict()
 
     async def start(self) -> tuple[str, str]:

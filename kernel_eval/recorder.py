@@ -16,10 +16,13 @@ import torch
 import triton.language as tl
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
+from triton.runtime.autotuner import Autotuner
 from triton.runtime.interpreter import InterpretedFunction
+from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from weir.kernel_eval.trace import (
+    DEVICE,
     Argument,
     Descriptor,
     Launch,
@@ -35,6 +38,7 @@ from weir.kernel_eval.trace import (
 )
 
 _weak: Callable[[torch.UntypedStorage], Any] = StorageWeakRef  # does not keep memory, only its address, from reuse
+_DEVICES = ("cpu", "cuda")
 _MAX_INT = 2**63
 _TORCH_NAMES = (torch.dtype, torch.memory_format, torch.layout)
 
@@ -57,8 +61,22 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._recording = False
 
     def install(self) -> None:
-        """Every launch in the interpreter, autotuned ones included, goes through `InterpretedFunction.run`."""
-        run = InterpretedFunction.run
+        """Every launch, autotuned ones included, goes through `run` of Triton's class: of the interpreter, of a GPU."""
+        for kind in (InterpretedFunction, JITFunction):
+            self._install(kind)
+        bench = Autotuner._bench
+
+        def unrecorded(*args: Any, **kwargs: Any) -> Any:
+            before, self._recording = self._recording, False
+            try:
+                return bench(*args, **kwargs)
+            finally:
+                self._recording = before
+
+        Autotuner._bench = unrecorded
+
+    def _install(self, kind: Any) -> None:
+        run = kind.run
 
         def recorded(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
             if warmup or not self._recording:
@@ -85,13 +103,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._steps.append(Launch(name, line, seen[0], described, options))
             return result
 
-        InterpretedFunction.run = recorded
+        kind.run = recorded
 
     def take_state(self) -> list[torch.UntypedStorage]:
         """All storages that live after construction; what a call finds of them is named by position in this list."""
         storages: dict[int, torch.UntypedStorage] = {}
         for thing in gc.get_objects():
-            if issubclass(type(thing), torch.Tensor) and thing.device.type == "cpu":
+            if issubclass(type(thing), torch.Tensor) and thing.device.type in _DEVICES:
                 storage = torch.Tensor.untyped_storage(thing)
                 storages[storage._cdata] = storage
         found = list(storages.values())
@@ -168,7 +186,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if isinstance(value, tl.dtype):
             return Named("triton", str(value))
         if isinstance(value, torch.device):
-            return Plain(None)  # there is but one
+            return Plain(None) if value.type == "cpu" else DEVICE
         return self._describe_for_kernel(value)
 
     def _describe_for_kernel(self, value: Any) -> Argument:

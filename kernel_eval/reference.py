@@ -42,8 +42,9 @@ class Expected(NamedTuple):
 class Reference:
     """The compiled module of one task. Holds no state between evaluations."""
 
-    def __init__(self, source: str, timeout_s: float) -> None:
+    def __init__(self, source: str, timeout_s: float, *, on_gpu: bool = False) -> None:
         self._timeout_s = timeout_s
+        self._on_gpu = on_gpu
         module = types.ModuleType("reference")
         with self._step("import"):
             exec(compile(source, "reference.py", "exec"), module.__dict__)
@@ -65,6 +66,8 @@ class Reference:
         with self._step("Model()"):
             seed_everything(weight_seed)
             model = self._model(*copy.deepcopy(arguments))
+            if self._on_gpu and isinstance(model, torch.nn.Module):
+                model = model.cuda()
         if isinstance(model, torch.nn.Module):
             _check_supported([*model.parameters(), *model.buffers()])
         return model
@@ -73,7 +76,7 @@ class Reference:
         """The arguments of one call."""
         with self._step("get_inputs"):
             seed_everything(seed)
-            inputs = list(self._get_inputs())
+            inputs = [self._placed(value) for value in self._get_inputs()]
         _check_supported(inputs)
         return inputs
 
@@ -89,6 +92,14 @@ class Reference:
                 pass
         inputs = self.inputs(seed)
         return inputs, self.expected(model, inputs)
+
+    def _placed(self, value: Any) -> Any:
+        """Where the evaluation takes place; tasks make their inputs on the host."""
+        if isinstance(value, torch.Tensor):
+            return value.cuda() if self._on_gpu else value
+        if isinstance(value, list | tuple):
+            return type(value)(self._placed(item) for item in value)
+        return value
 
     def _varied(self, seed: int, variant: Variant) -> list[Any]:
         size = self._size if variant.smaller else None
@@ -131,8 +142,13 @@ class Reference:
     def _step(self, name: str) -> Iterator[None]:
         """One step of the task's code: on the CPU, without gradients, within its time."""
         try:
-            with _time_limit(self._timeout_s), torch.no_grad(), CpuForCuda():
+            place = contextlib.nullcontext() if self._on_gpu else CpuForCuda()
+            with _time_limit(self._timeout_s), torch.no_grad(), place:
                 yield
+                if self._on_gpu:
+                    torch.cuda.synchronize()
+        except torch.AcceleratorError:
+            raise  # the device is at fault, or whoever used it before
         except Exception as error:
             raise InvalidReference(f"{name} of the task raised {type(error).__name__}: {error}") from error
 
@@ -151,7 +167,9 @@ def free_size(source: str, names: dict[str, Any]) -> str | None:
 
 def _scaled(value: Any, scale: float) -> Any:
     if isinstance(value, torch.Tensor) and value.is_floating_point():
-        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype).copy_(value * scale)
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device).copy_(
+            value * scale
+        )
     return value
 
 

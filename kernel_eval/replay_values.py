@@ -15,7 +15,7 @@ import torch
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from weir.kernel_eval.trace import Argument, Descriptor, Many, Named, Place, Plain
+from weir.kernel_eval.trace import DEVICE, Argument, Descriptor, Many, Named, Place, Plain
 
 _DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
 _FORMATS = {
@@ -66,6 +66,8 @@ def value_of(value: Argument, storages: Storages, kernels: types.ModuleType | No
     if isinstance(value, Many):
         items = [value_of(item, storages, kernels) for item in value.items]
         return items if value.kind == "list" else tuple(items)
+    if isinstance(value, Named) and value == DEVICE:
+        return torch.get_default_device()
     if isinstance(value, Named) and value.kind != "kernel":
         known: dict[str, Any] = {**_DTYPES, **_FORMATS} if value.kind == "torch" else _LANGUAGE
         return known[value.name]

@@ -38,7 +38,7 @@ class Replayer:
         """Write the outputs to the arena, and say which part of them kernels stored."""
         self._bounded.install()
         stored: dict[int, list[Any]] = {}
-        storages = self._fresh_storages()
+        storages = fresh_storages(self._trace, self._memory, self._spec)
         for position, step in enumerate(self._trace.steps):
             if isinstance(step, Launch):
                 stored[position] = self._launch(step, storages)
@@ -49,20 +49,6 @@ class Replayer:
             if 0 not in place.shape:
                 arena.flat_view(self._memory, place).view(place.shape).copy_(tensor_at(output, storages))
         return Replayed(self._coverage(stored))
-
-    def _fresh_storages(self) -> list[torch.Tensor]:
-        """One tensor of bytes for each storage of the trace; inputs and state with their contents, copied."""
-        inputs = _specs(self._spec.arguments.items[0])
-        state = _specs(self._spec.arguments.items[1])
-        storages = []
-        for storage in self._trace.storages:
-            content = torch.full((storage.size_bytes,), _FILL, dtype=torch.uint8)
-            source = {"input": inputs, "state": state}.get(storage.kind)
-            if source is not None:
-                flat = arena.flat_view(self._memory, source[storage.index])
-                content = flat.clone().view(torch.uint8) if flat.numel() else content
-            storages.append(content)
-        return storages
 
     def _launch(self, launch: Launch, storages: list[torch.Tensor]) -> list[Any]:
         touched = sorted({place.storage for place in places(list(launch.arguments.values()))})
@@ -86,7 +72,7 @@ class Replayer:
         return tuple(shares)
 
     def _marked(self, stored: dict[int, list[Any]], mark: int) -> list[torch.Tensor]:
-        storages = self._fresh_storages()
+        storages = fresh_storages(self._trace, self._memory, self._spec)
         for position, step in enumerate(self._trace.steps):
             if isinstance(step, Operator):
                 _operate(step, storages)
@@ -94,6 +80,19 @@ class Replayer:
                 for storage, bytes_stored in stored[position]:
                     storages[storage].numpy()[bytes_stored] = mark
         return storages
+
+
+def fresh_storages(trace: Trace, memory: arena.Memory, spec: ArenaSpec) -> list[torch.Tensor]:
+    """One tensor of bytes for each storage of a trace; inputs and state with their contents, copied."""
+    given = {"input": _specs(spec.arguments.items[0]), "state": _specs(spec.arguments.items[1])}
+    storages = []
+    for storage in trace.storages:
+        content = torch.full((storage.size_bytes,), _FILL, dtype=torch.uint8, device=memory.device)
+        if storage.kind in given:
+            flat = arena.flat_view(memory, given[storage.kind][storage.index])
+            content = flat.clone().view(torch.uint8) if flat.numel() else content
+        storages.append(content)
+    return storages
 
 
 def _specs(value: Any) -> list[TensorSpec]:
@@ -104,7 +103,7 @@ def _specs(value: Any) -> list[TensorSpec]:
 
 def _operate(step: Operator, storages: list[torch.Tensor]) -> None:
     """One operator: in place where it is of that kind, else its results are put where they lay."""
-    function = _operator(step.name)
+    function = operator_named(step.name)
     arguments = [value_of(value, storages) for value in step.arguments]
     keywords = {name: value_of(value, storages) for name, value in step.keywords.items()}
     result = function(*arguments, **keywords)
@@ -115,7 +114,8 @@ def _operate(step: Operator, storages: list[torch.Tensor]) -> None:
         tensor_at(place, storages).copy_(made)
 
 
-def _operator(name: str) -> Any:
+def operator_named(name: str) -> Any:
+    """An operator of torch by its full name. Raises ValueError for one of anybody else."""
     namespace, operator, overload = name.split(".")
     if namespace != "aten":
         raise ValueError(f"{name} is no operator of torch's own")

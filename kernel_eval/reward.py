@@ -26,10 +26,14 @@ class Stage(enum.IntEnum):
 
 
 class Outcome(NamedTuple):
-    """What a reward is made of. `speedup`: the reference's time over the candidate's; None where not measured."""
+    """What a reward is made of. `speedup`: the reference's time over the candidate's; None where it is not known.
+
+    `timed`: it was measured on a device; what was measured and does not count is no better than no speedup.
+    """
 
     stage: Stage
     speedup: float | None = None
+    timed: bool = False
 
 
 Reward = Callable[[Outcome], float]
@@ -53,7 +57,7 @@ def speedup(outcome: Outcome) -> float:
 
 def default(outcome: Outcome) -> float:
     """`speedup` where a speed was measured, `by_stage` elsewhere."""
-    return by_stage(outcome) if outcome.speedup is None else speedup(outcome)
+    return speedup(outcome) if outcome.timed or outcome.speedup is not None else by_stage(outcome)
 
 
 REWARDS: dict[str, Reward] = {"default": default, "by_stage": by_stage, "speedup": speedup}

@@ -26,7 +26,8 @@ from weir.kernel_eval.config import KernelEvalConfig
 from weir.kernel_eval.counts import Counts
 from weir.kernel_eval.errors import InsecureBinding, NoSuchGpu
 from weir.kernel_eval.evaluating import Evaluating, Refused
-from weir.kernel_eval.machine import Machine, Machines
+from weir.kernel_eval.gpu_machine import machine_for
+from weir.kernel_eval.machine import Machines
 
 
 class EvalServer:
@@ -160,7 +161,7 @@ def _machines(config: KernelEvalConfig) -> tuple[Machines, str]:
 
         return RayMachines(config, config.ray), f"ray={config.ray}"
     level = sandbox.choose_level(config.sandbox, config.min_sandbox)
-    return Machine(config, level), f"sandbox={level}"
+    return machine_for(config, level), f"sandbox={level}"
 
 
 async def _error(request: Request, error: Exception) -> Response:

@@ -49,6 +49,9 @@ class Named(msgspec.Struct, frozen=True, tag="n", array_like=True):
     name: str
 
 
+DEVICE = Named("torch", "device")  # whichever the evaluation is on
+
+
 class Many(msgspec.Struct, frozen=True, tag="m", array_like=True):
     """A list or tuple of arguments."""
 

@@ -23,7 +23,7 @@ from weir.kernel_eval.reward import Stage
 from weir.kernel_eval.seeds import derive_seed
 from weir.kernel_eval.trace import Trace
 from weir.kernel_eval.variants import plan
-from weir.kernel_eval.worker_channel import WorkerChannel
+from weir.kernel_eval.worker_channel import Assembler, WorkerChannel
 from weir.kernel_eval.worker_messages import (
     Answered,
     Call,
@@ -48,6 +48,7 @@ class Trials:
         self._arenas: list[Arena] = []
         self._answers: list[list[torch.Tensor]] = []
         self._call_us: list[float] = []
+        self._on_gpu = job.limits.gpu is not None
         self.launched: set[str] = set()
         self.state: list[torch.Tensor] = []  # bytes of each storage that the constructed model holds
         self.first: Trace | None = None
@@ -55,12 +56,12 @@ class Trials:
         self.num_answered = 0
         self.details: dict[str, Any] = {}
 
-    def run(self, lease: socket.socket, at_first: Callable[[Trace], None]) -> None:
+    def run(self, lease: socket.socket, assemble: Assembler, at_first: Callable[[Trace], None]) -> None:
         """Return if every answer is right. `at_first` hears of the first call as soon as its answer was found right.
 
         Raises `Found` and the errors of the reference.
         """
-        worker = WorkerChannel(lease, self._limits)
+        worker = WorkerChannel(lease, self._limits, assemble=assemble)
         try:
             self._ask_all(worker, at_first)
         finally:
@@ -83,7 +84,9 @@ class Trials:
         constructed = worker.ask(Init(arena.spec, weight_seed), Constructed, "init", limits.init_timeout_s, arena.fd)
         self._take_state(worker, constructed)
         self.model = reference.build(init_arguments, weight_seed)
-        num_trials = self._job.num_correct_trials + self._job.num_perf_trials
+        # on a GPU it is the replay that is timed
+        num_timed = 0 if self._on_gpu else min(self._job.num_perf_trials, self._limits.perf_trials)
+        num_trials = self._job.num_correct_trials + num_timed
         for trial, variant in enumerate(plan(num_trials, self._relaxed, derive_seed(secret, "variants"))):
             inputs, expected = reference.question(self.model, derive_seed(secret, "inputs", trial), variant)
             self._trial(worker, inputs, expected)
@@ -91,7 +94,7 @@ class Trials:
             if trial == 0 and self.first is not None:
                 at_first(self.first)
         self._look_again(worker)
-        if self._job.num_perf_trials:
+        if num_timed:
             self.details["timing"] = {"timing_kind": "interpreter", **timing.summarize(self._call_us).in_ms()}
 
     def _take_state(self, worker: WorkerChannel, constructed: Constructed) -> None:
@@ -100,7 +103,9 @@ class Trials:
             return
         if min(sizes) < 0 or sum(sizes) > self._limits.memory_bytes:
             raise Found(Stage.LOADED, Fault.OUT_OF_MEMORY, f"the model holds {sum(sizes)} bytes", phase="init")
-        arena = Arena([], [torch.empty(size, dtype=torch.uint8) for size in sizes], self._limits.guard_bytes)
+        arena = Arena(
+            [], [torch.empty(size, dtype=torch.uint8) for size in sizes], self._limits.guard_bytes, on_gpu=self._on_gpu
+        )
         try:
             worker.ask(SendState(arena.spec), Done, "init", self._limits.init_timeout_s, arena.fd)
             self.state = arena.take_outputs()
@@ -108,14 +113,15 @@ class Trials:
             arena.close()
 
     def _arena(self, arguments: list[Any], outputs: list[torch.Tensor]) -> Arena:
-        arena = Arena(arguments, outputs, self._limits.guard_bytes)
+        arena = Arena(arguments, outputs, self._limits.guard_bytes, on_gpu=self._on_gpu)
         self._arenas.append(arena)
         return arena
 
     def _trial(self, worker: WorkerChannel, inputs: list[Any], expected: Expected) -> None:
         arena = self._arena(inputs, expected.outputs)
         started = time.perf_counter()
-        answer = worker.ask(Call(arena.spec), Answered, "call", self._limits.call_timeout_s, arena.fd)
+        compiles_s = self._limits.compile_timeout_s if self._on_gpu and not self.num_answered else 0.0
+        answer = worker.ask(Call(arena.spec), Answered, "call", self._limits.call_timeout_s + compiles_s, arena.fd)
         self._call_us.append((time.perf_counter() - started) * 1e6)
         self.launched.update(launch.name for launch in answer.trace.launches)
         self.first = self.first or answer.trace
@@ -172,7 +178,8 @@ class Trials:
         exited = worker.end()
         self.details["cpu_s"] = round(exited.cpu_s, 4)
         self.details["max_rss_bytes"] = exited.max_rss_bytes
-        if exited.num_threads > 1 and exited.exit_code is None:
+        # a GPU's driver has threads of its own; there, what a thread computes is no part of what is proven and timed
+        if not self._on_gpu and exited.num_threads > 1 and exited.exit_code is None:
             self._hack("background_thread", f"{exited.num_threads - 1} threads were left running")
         if exited.files_left:
             message = f"{exited.files_left} files were left where other evaluations would find them"

@@ -11,18 +11,21 @@ from typing import Any
 from weir.kernel_eval import compilation, policy, proof, rules
 from weir.kernel_eval.answers import difference
 from weir.kernel_eval.arena import Arena, tensors_among
+from weir.kernel_eval.assembling import described, entry_of, machine_code
 from weir.kernel_eval.build import PER_CONFIGURATION, Building
 from weir.kernel_eval.judgement import Found, Job, broken
 from weir.kernel_eval.leases import Leases
 from weir.kernel_eval.protocol import Fault
+from weir.kernel_eval.ptxas_report import parse_usage
 from weir.kernel_eval.reference import Reference
 from weir.kernel_eval.reward import Stage
 from weir.kernel_eval.seeds import derive_seed
+from weir.kernel_eval.speed_check import SpeedCheck
 from weir.kernel_eval.trace import Trace
 from weir.kernel_eval.trials import Trials
 from weir.kernel_eval.variants import PLAIN, Variant
 from weir.kernel_eval.worker_channel import WorkerChannel
-from weir.kernel_eval.worker_messages import Compile
+from weir.kernel_eval.worker_messages import Assemble, Assembled, Compile
 
 # what a candidate is told of the compiler's refusal instead of: the interpreter runs on where no GPU would
 _EXPLAINED = frozenset(
@@ -41,7 +44,11 @@ class TritonCheck:
         self._job = job
         self._limits = job.limits
         self._relaxed = frozenset(job.relaxed_rules)
+        self._on_gpu = job.limits.gpu is not None
         self._kernels = ""
+        self._assembled: list[dict[str, Any]] = []
+        self.speedup: float | None = None
+        self.timed = False
         self._building: Building | None = None
         self.trials = 0
         self.details: dict[str, Any] = {}
@@ -72,7 +79,7 @@ class TritonCheck:
 
     def _check_source(self) -> ast.Module:
         tree = policy.parsed(self._job.candidate_src)
-        unsupported = policy.find_unsupported(tree)
+        unsupported = None if self._on_gpu else policy.find_unsupported(tree)
         if unsupported:
             raise Found(Stage.NOTHING, Fault.UNSUPPORTED, f"the interpreter cannot judge {unsupported}")
         seen = rules.broken_by_source(tree, self._relaxed)
@@ -82,12 +89,11 @@ class TritonCheck:
 
     def _judge(self, tree: ast.Module, leases: Leases, trials: Trials) -> None:
         try:
-            trials.run(leases.worker, functools.partial(self._start_building, tree, leases))
-            if self._building is None:
-                self.details["compile"] = self._report(leases, trials)
-            else:
+            assemble = functools.partial(machine_code, leases.program, self._limits)
+            trials.run(leases.worker, assemble, functools.partial(self._start_building, tree, leases))
+            if self._kernels:
                 self._prove(trials, leases)
-                self.details["compile"] = self._building.finish()
+            self.details["compile"] = self._built(leases, trials)
         finally:
             self.trials = trials.num_answered
             self.details |= trials.details
@@ -98,7 +104,14 @@ class TritonCheck:
         """Beside the trials that follow. Raises `Found` where a kernel is not Triton."""
         if proof.is_asked_for(first, self._relaxed):
             self._kernels = proof.kernels_of(tree, first)
-            self._building = Building(leases, self._limits, self._kernels, first)
+            if not self._on_gpu:
+                self._building = Building(leases, self._limits, self._kernels, first)
+
+    def _built(self, leases: Leases, trials: Trials) -> dict[str, Any]:
+        """What was compiled for the proof; for a task without one, what the candidate's own process had compiled."""
+        if self._on_gpu:
+            return {"target": self._limits.target, "kernels": self._assembled}
+        return self._report(leases, trials) if self._building is None else self._building.finish()
 
     def _prove(self, trials: Trials, leases: Leases) -> None:
         """The launches of the first call must answer inputs that the candidate has never seen."""
@@ -106,24 +119,44 @@ class TritonCheck:
         secret, reference = self._job.secret, trials.reference
         variant = PLAIN if self._is_asked_once(trials) else Variant(scale=-1.0)
         inputs, expected = reference.question(trials.model, derive_seed(secret, "proof"), variant)
-        arena = Arena([tensors_among(inputs), trials.state], expected.outputs, self._limits.guard_bytes)
-        worker = WorkerChannel(leases.worker, self._limits)
+        given = [tensors_among(inputs), trials.state]
+        arena = Arena(given, expected.outputs, self._limits.guard_bytes, on_gpu=self._on_gpu)
+        worker = WorkerChannel(leases.worker, self._limits, assemble=functools.partial(self._assemble, leases))
         try:
-            timeout_s = self._limits.call_timeout_s
+            timeout_s = self._limits.call_timeout_s + (self._limits.compile_timeout_s if self._on_gpu else 0.0)
             outputs = proof.replay(worker, self._kernels, trials.first, arena, timeout_s, self._relaxed)
+            wrong = difference(reference, trials.model, inputs, expected, outputs)
+            if wrong is not None:
+                raise broken("replay_differs", f"other inputs, without the candidate: {wrong.message}")
+            if self._on_gpu and self._job.num_perf_trials:
+                self._time(trials, worker)
         finally:
             worker.end()
             worker.close()
             arena.close()
-        wrong = difference(reference, trials.model, inputs, expected, outputs)
-        if wrong is not None:
-            raise broken("replay_differs", f"other inputs, without the candidate: {wrong.message}")
+
+    def _time(self, trials: Trials, worker: WorkerChannel) -> None:
+        assert trials.first is not None
+        check = SpeedCheck(self._job, trials.reference, trials.model, trials.state, worker)
+        found = check.run(len(trials.first.steps))
+        self.speedup, self.timed = found.speedup, True
+        self.details["timing"] = found.report()
+
+    def _assemble(self, leases: Leases, message: Assemble) -> Assembled:
+        """For the process of the proof: what its kernels need is what is reported."""
+        assembled = machine_code(leases.program, self._limits, message)
+        usage = parse_usage(assembled.printed)
+        if assembled.code is not None and usage is not None:
+            self._assembled.append(described(entry_of(message.assembly), usage))
+        return assembled
 
     def _is_asked_once(self, trials: Trials) -> bool:
         return trials.num_answered < 2 or "varied_inputs" in self._relaxed
 
     def _explain(self, found: Found, leases: Leases, reference: Reference) -> None:
         """Raises `Found` where the compiler has a better reason."""
+        if self._on_gpu:
+            return  # the kernels were compiled for this very device
         if found.fault in _EXPLAINED or found.details.get("rule") == "kernel_is_not_triton":
             with self._question(reference) as (question, fds):
                 compilation.explain(leases, self._limits, question, fds)

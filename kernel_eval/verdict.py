@@ -27,6 +27,11 @@ _BY_SIGNAL = {
     signal.SIGXFSZ: Fault.OUTPUT_FLOOD,
     signal.SIGSYS: Fault.SANDBOX_VIOLATION,
 }
+_BY_REFUSAL = {
+    "compiler": Fault.TRITON_COMPILE_ERROR,
+    "shared_memory": Fault.SHARED_MEM_EXCEEDED,
+    "threads": Fault.LAUNCH_FAILURE,
+}
 _CPU_SLACK_S = 0.5
 
 
@@ -56,6 +61,8 @@ def _fault_of_exception(failed: Failed) -> Fault:
         return Fault.OUTPUT_FLOOD
     if failed.out_of_memory:
         return Fault.OUT_OF_MEMORY
+    if failed.refused_by is not None:
+        return _BY_REFUSAL[failed.refused_by]
     by_code = None if failed.cuda_error is None else cuda_errors.fault_of(failed.cuda_error)
     if by_code is not None:
         return by_code

@@ -15,16 +15,20 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 import torch
+from triton.compiler.errors import CompilationError
 from triton.runtime import interpreter
-from triton.runtime.errors import InterpreterError
+from triton.runtime.errors import InterpreterError, OutOfResources, PTXASError
 
-from weir.kernel_eval import arena, autotune, stub_driver
+from weir.kernel_eval import arena, autotune, remote_assembler, stub_driver
 from weir.kernel_eval.candidate import entry_point, load_candidate
 from weir.kernel_eval.frames import ChannelClosed, receive, send
-from weir.kernel_eval.guarded import GuardedAllocations
+from weir.kernel_eval.gpu_memory import GpuMemoryError
+from weir.kernel_eval.gpu_replayer import GpuReplayer
+from weir.kernel_eval.guarded import GuardedAllocations, GuardedGpuAllocations
 from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.recorder import Recorder
 from weir.kernel_eval.replayer import Replayer
@@ -46,6 +50,8 @@ from weir.kernel_eval.worker_messages import (
     Replay,
     Replayed,
     SendState,
+    Timed,
+    TimeReplay,
 )
 
 _TEXT_CHARS = 2000
@@ -59,7 +65,9 @@ class Worker:
         self._channel = channel
         self._target = limits.target
         self._folder = folder
-        self._allocations = GuardedAllocations(limits.guard_bytes)
+        self._on_gpu = limits.gpu is not None
+        self._allocations = (GuardedGpuAllocations if self._on_gpu else GuardedAllocations)(limits.guard_bytes)
+        self._replayer: GpuReplayer | None = None
         self._recorder = Recorder()
         self._state: list[torch.UntypedStorage] = []
         self._entry: Any = None
@@ -69,8 +77,11 @@ class Worker:
     def serve(self) -> None:
         """Until the judge closes the channel."""
         self._recorder.install()
-        stub_driver.install(TARGETS[self._target])
-        _check_device_assertions()
+        if self._on_gpu:
+            remote_assembler.install(self._channel, self._target)
+        else:
+            stub_driver.install(TARGETS[self._target])
+            _check_device_assertions()
         while True:
             try:
                 message: FromJudge
@@ -85,6 +96,8 @@ class Worker:
                 self._attempt("call", functools.partial(self._call, message, fds[0]))
             elif isinstance(message, SendState):
                 self._attempt("init", functools.partial(self._send_state, message, fds[0]))
+            elif isinstance(message, TimeReplay):
+                self._attempt("replay", functools.partial(self._time, message, fds[0]))
             elif isinstance(message, Replay):
                 self._attempt("replay", functools.partial(self._replay, message, fds[0]))
             else:
@@ -95,14 +108,19 @@ class Worker:
         try:
             with torch.no_grad():
                 reply = step()
+            if self._on_gpu:
+                torch.cuda.synchronize()  # what a kernel did wrong shows here, and the judge reads what it wrote
         except BaseException as error:  # a candidate may raise anything, SystemExit too
             reply = describe(error, phase)
+            if self._on_gpu and reply.cuda_error is None:
+                reply = msgspec.structs.replace(reply, cuda_error=_error_of_device())
         sys.stdout.flush()
         sys.stderr.flush()
         send(self._channel, reply)
 
     def _load(self, load: Load) -> Done | Failed:
-        autotune.install(load.passed_over)
+        if not self._on_gpu:
+            autotune.install(load.passed_over)
         with self._allocations:
             self._entry = entry_point(load_candidate(load.source, self._folder))
         if self._entry is None:
@@ -114,6 +132,8 @@ class Worker:
         seed_everything(init.weight_seed)
         with self._allocations:
             self._model = self._entry(*arguments)
+            if self._on_gpu and isinstance(self._model, torch.nn.Module):
+                self._model = self._model.cuda()
         self._state = self._recorder.take_state()
         return Constructed(tuple(storage.nbytes() for storage in self._state))
 
@@ -121,12 +141,25 @@ class Worker:
         memory = arena.attach(message.arena, fd)
         for storage, place in zip(self._state, message.arena.outputs, strict=True):
             if storage.nbytes():
-                arena.flat_view(memory, place).copy_(torch.tensor([], dtype=torch.uint8).set_(storage))
+                arena.flat_view(memory, place).copy_(_bytes_of(storage))
         self._state = []
         return Done()
 
     def _replay(self, replay: Replay, fd: int) -> Replayed:
-        return Replayer(replay, arena.attach(replay.arena, fd), self._folder).run()
+        memory = arena.attach(replay.arena, fd)
+        if not self._on_gpu:
+            return Replayer(replay, memory, self._folder).run()
+        torch.set_default_device("cuda")
+        self._replayer = GpuReplayer(replay.kernels, replay.trace, self._folder)
+        return self._replayer.run(memory, replay.arena)
+
+    def _time(self, message: TimeReplay, fd: int) -> Timed:
+        memory = arena.attach(message.arena, fd)
+        try:
+            assert self._replayer is not None
+            return self._replayer.time(memory, message.arena, message.repeats)
+        finally:
+            memory.close()
 
     def _call(self, call: Call, fd: int) -> Answered:
         memory = arena.attach(call.arena, fd)
@@ -161,6 +194,9 @@ def run(limits: Limits, channel: socket.socket, folder: str) -> None:
     os.environ["TMPDIR"] = os.environ["HOME"] = folder
     os.environ["TRITON_CACHE_DIR"] = f"{folder}/triton"
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{folder}/inductor"
+    if limits.gpu is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = limits.gpu
+        os.environ["CUDA_CACHE_DISABLE"] = "1"
     gc.enable()
     Worker(channel, limits, folder).serve()
 
@@ -179,10 +215,37 @@ def describe(error: BaseException, phase: Phase) -> Failed:
         traceback="".join(traceback.format_exception(cause, limit=-8))[-_TRACEBACK_CHARS:],
         in_kernel=in_kernel,
         os_errno=cause.errno if isinstance(cause, OSError) else None,
+        refused_by=_refused_by(cause),
         # torch's CPU allocator raises a plain RuntimeError, so that its text is all there is to go by
-        cuda_error=getattr(cause, "error_code", None) if isinstance(cause, torch.AcceleratorError) else None,
+        cuda_error=_code_of(cause),
         out_of_memory=isinstance(cause, MemoryError) or "DefaultCPUAllocator: can't allocate memory" in text,
     )
+
+
+def _code_of(error: BaseException) -> int | None:
+    is_of_device = isinstance(error, torch.AcceleratorError | GpuMemoryError)
+    return getattr(error, "error_code", None) if is_of_device else None
+
+
+def _error_of_device() -> int | None:
+    """The error that the device is left with, where Triton raised one that has no code."""
+    try:
+        torch.cuda.synchronize()
+    except Exception as error:
+        return _code_of(error)
+    return None
+
+
+def _refused_by(error: BaseException) -> Literal["compiler", "shared_memory", "threads"] | None:
+    if isinstance(error, CompilationError | PTXASError):
+        return "compiler"
+    if isinstance(error, OutOfResources):
+        return "threads" if error.name == "threads" else "shared_memory"
+    return None
+
+
+def _bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
+    return torch.tensor([], dtype=torch.uint8, device=storage.device).set_(storage)
 
 
 def _check_device_assertions() -> None:

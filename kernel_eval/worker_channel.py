@@ -27,6 +27,7 @@ _MAX_REPLY_BYTES = 4 << 20  # a trace of thousands of launches
 _GRACE_S = 0.25
 _END_TIMEOUT_S = 20.0
 
+Assembler = Callable[[Assemble], Assembled]
 Reply = TypeVar("Reply", bound=msgspec.Struct)
 
 
@@ -42,7 +43,7 @@ class WorkerChannel:
         lease: socket.socket,
         limits: Limits,
         role: str = "",
-        assemble: Callable[[Assemble], Assembled] | None = None,
+        assemble: Assembler | None = None,
     ) -> None:
         self._lease = lease
         self._assemble = assemble

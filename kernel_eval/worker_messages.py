@@ -91,6 +91,19 @@ class Replay(msgspec.Struct, frozen=True, tag=True):
     arena: ArenaSpec
 
 
+class TimeReplay(msgspec.Struct, frozen=True, tag=True):
+    """Judge, after a `Replay`: run the trace again on this arena's inputs, timed; or so many times, not timed."""
+
+    arena: ArenaSpec
+    repeats: int = 0
+
+
+class Timed(msgspec.Struct, frozen=True, tag=True):
+    """Worker: microseconds of the launches and operators, by the device's events."""
+
+    us: float
+
+
 class Constructed(msgspec.Struct, frozen=True, tag=True):
     """Worker: ModelNew is there, and these are the sizes of all memory that tensors hold now."""
 
@@ -135,6 +148,7 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     os_errno: int | None = None
     out_of_memory: bool = False
     cuda_error: int | None = None  # a code of CUDA's runtime, where torch raised one
+    refused_by: Literal["compiler", "shared_memory", "threads"] | None = None  # Triton, on a GPU, before a launch
 
 
 class Compile(msgspec.Struct, frozen=True, tag=True):
@@ -230,5 +244,5 @@ class Assembled(msgspec.Struct, frozen=True, tag=True):
     printed: str
 
 
-FromJudge = Load | Init | SendState | Call | WriteAgain | Replay
-FromWorker = Done | Constructed | Answered | Replayed | Failed | Compiled | Collected | Assemble
+FromJudge = Load | Init | SendState | Call | WriteAgain | Replay | TimeReplay
+FromWorker = Done | Constructed | Answered | Replayed | Timed | Failed | Compiled | Collected | Assemble

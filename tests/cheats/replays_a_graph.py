@@ -5,7 +5,8 @@ import triton
 import triton.language as tl
 
 CLASSES = (31,)
-EXPECTED = "output_mismatch"
+EXPECTED = "reward_hack"
+RULE = "no_kernel_launched"
 NEEDS_GPU = True
 
 

@@ -12,12 +12,19 @@ from typing import Any
 
 import httpx
 import pytest
+import torch
 
 from weir.kernel_eval import sandbox
 from weir.kernel_eval.sandbox_level import SandboxLevel
 
 _HERE = Path(__file__).parent
-_LIMITS = {"port": 0, "call_timeout_s": 4.0, "load_timeout_s": 10.0, "memory_bytes": 1 << 29}
+_LIMITS: dict[str, Any] = {
+    "port": 0,
+    "gpus": [],
+    "call_timeout_s": 4.0,
+    "load_timeout_s": 10.0,
+    "memory_bytes": 1 << 29,
+}
 
 
 def example(name: str) -> str:
@@ -86,3 +93,12 @@ def contained_server(request: pytest.FixtureRequest) -> Iterator[Server]:
 @pytest.fixture(scope="session", params=list(SandboxLevel))
 def server_of_every_level(request: pytest.FixtureRequest) -> Iterator[Server]:
     yield from _contained(request.param)
+
+
+@pytest.fixture(scope="session")
+def gpu_server() -> Iterator[Server]:
+    """One that judges on the GPUs of this machine."""
+    if not torch.cuda.is_available():
+        pytest.skip("needs a GPU")
+    with running_server(gpus=None, memory_bytes=1 << 34, call_timeout_s=30.0) as started:
+        yield started

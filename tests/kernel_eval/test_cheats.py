@@ -2,8 +2,8 @@
 
 EXPECTED is the fault and RULE the rule that was broken; CLASSES are numbers of the known kinds of cheats, in the table
 of docs/kernel_eval.md; TASK (relu, if not given), TRIALS and PERF_TRIALS say what it is asked. NEEDS_GPU: it is a
-cheat on a GPU only. WRITES_FILES: at the weakest level it harms this machine, unless the server is root and its workers
-are not.
+cheat on a GPU only; HARMLESS_ON_GPU: it is none there, where a replay without the candidate is timed. WRITES_FILES: at
+the weakest level it harms this machine, unless the server is root and its workers are not.
 """
 
 from __future__ import annotations
@@ -27,17 +27,10 @@ def constants(source: str) -> dict[str, Any]:
     return {name: ast.literal_eval(value) for name, value in named.items() if name.isupper()}
 
 
-@pytest.mark.parametrize("path", CHEATS, ids=lambda path: path.stem)
-def test_a_cheat_is_found_out(path: Path, server_of_every_level: Any, read_example: Any) -> None:
-    source = path.read_text()
+def assert_found_out(source: str, server: Any, read_example: Any) -> None:
     stated = constants(source)
-    if stated.get("NEEDS_GPU") and server_of_every_level.http.get("/health").json()["mode"] != "gpu":
-        pytest.skip("a cheat on a GPU only, and this server has none")
-    level = server_of_every_level.http.get("/health").json()["sandbox"]
-    if stated.get("WRITES_FILES") and level == SandboxLevel.RLIMITS and os.geteuid() != 0:
-        pytest.skip("limits alone keep no user from writing his own files")
     num_perf_trials = stated.get("PERF_TRIALS", 0)
-    reply = server_of_every_level.evaluate(
+    reply = server.evaluate(
         source,
         read_example(f"{stated.get('TASK', 'relu')}_task"),
         num_correct_trials=stated.get("TRIALS", 2),
@@ -47,6 +40,29 @@ def test_a_cheat_is_found_out(path: Path, server_of_every_level: Any, read_examp
     assert (reply["fault"], reply["details"].get("rule")) == (stated["EXPECTED"], stated.get("RULE")), reply
     assert not reply["correct"]
     assert reply["raw_reward"] <= 0.3
+
+
+@pytest.mark.parametrize("path", CHEATS, ids=lambda path: path.stem)
+def test_a_cheat_is_found_out(path: Path, server_of_every_level: Any, read_example: Any) -> None:
+    source = path.read_text()
+    stated = constants(source)
+    if stated.get("NEEDS_GPU"):
+        pytest.skip("a cheat on a GPU only")
+    level = server_of_every_level.http.get("/health").json()["sandbox"]
+    if stated.get("WRITES_FILES") and level == SandboxLevel.RLIMITS and os.geteuid() != 0:
+        pytest.skip("limits alone keep no user from writing his own files")
+    assert_found_out(source, server_of_every_level, read_example)
+
+
+@pytest.mark.parametrize("path", CHEATS, ids=lambda path: path.stem)
+def test_a_cheat_is_never_correct_on_a_gpu(path: Path, gpu_server: Any, read_example: Any) -> None:
+    source = path.read_text()
+    stated = constants(source)
+    if stated.get("NEEDS_GPU"):
+        assert_found_out(source, gpu_server, read_example)
+    elif not stated.get("HARMLESS_ON_GPU"):
+        reply = gpu_server.evaluate(source, read_example(f"{stated.get('TASK', 'relu')}_task"))
+        assert not reply["correct"], reply
 
 
 def test_every_known_class_of_cheats_has_a_file() -> None:

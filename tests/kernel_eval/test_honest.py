@@ -35,3 +35,10 @@ def test_an_honest_kernel_is_right(path: Path, server: Any) -> None:
     kernels = reply["details"]["compile"]["kernels"]
     assert kernels
     assert all(kernel["registers"] > 0 for kernel in kernels)
+
+
+@pytest.mark.parametrize("path", HONEST, ids=lambda path: path.stem)
+def test_an_honest_kernel_is_not_refused_on_a_gpu(path: Path, gpu_server: Any) -> None:
+    task, candidate = parts(path.read_text())
+    reply = gpu_server.evaluate(candidate, task)
+    assert reply["fault"] not in ("reward_hack", "server_error", "unsupported"), reply
