@@ -135,8 +135,12 @@ def machine_for(config: KernelEvalConfig, level: SandboxLevel) -> Machine:
         raise gpu_status.GpuStatusError(
             f"kernel_eval.gpus is {wanted}, and of these only {found} compute: see nvidia-smi"
         )
+    if not gpus:
+        raise gpu_status.GpuStatusError(
+            "nvidia-smi lists GPUs, and none computes what it should; see the lines above, or set kernel_eval.gpus = []"
+        )
     alike = [gpu for gpu in gpus if gpu.target == gpus[0].target]
-    return GpuMachine(config, level, alike) if alike else Machine(config, level)
+    return GpuMachine(config, level, alike)
 
 
 def _torch_has_cuda() -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import sys
 from typing import Any
@@ -17,6 +18,7 @@ import msgspec
 from weir.kernel_eval import gpu_reset, gpu_status
 from weir.kernel_eval.gpu_fleet import Gpu
 
+_log = logging.getLogger(__name__)
 _TIMEOUT_S = 60.0
 _NUMBERS = 1 << 24
 
@@ -92,6 +94,9 @@ async def find_all(wanted: list[int] | None) -> list[Gpu]:
     statuses = await asyncio.to_thread(gpu_status.read)
     asked = [s for s in statuses if (wanted is None or s.index in wanted) and _is_visible(s.index, s.uuid)]
     probed = await asyncio.gather(*(run(status.uuid) for status in asked))
+    for status, found in zip(asked, probed, strict=True):
+        if not found.well:
+            _log.error("GPU %d (%s) is not used: %s", status.index, status.uuid, found.why)
     return [
         Gpu(status.index, status.uuid, status.name, status.driver, found.target)
         for status, found in zip(asked, probed, strict=True)

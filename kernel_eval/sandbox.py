@@ -53,6 +53,7 @@ _SYSTEM_FOLDERS = (
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 _TMP_BYTES = 32 << 20  # of what probes a level
 _OPEN_FILES, _OPEN_FILES_ON_GPU = 64, 1024
+_FILE_BYTES = 64 << 20  # of machine code, and of what a GPU's driver makes
 _DRIVER_BYTES = 8 << 30  # of the host's memory, that a GPU's driver and runtime write to
 _GPU_DEVICES = ("nvidia[0-9]*", "nvidiactl", "nvidia-uvm*", "nvidia-modeset")
 _SHARED_FOLDERS = ("/dev/shm", "/tmp", "/var/tmp")
@@ -247,7 +248,7 @@ def contain(level: SandboxLevel, limits: Limits, tmp: str, seccomp_load: Callabl
     else:  # a GPU's driver reserves addresses beyond any limit; what is written to counts as data
         _limit(resource.RLIMIT_DATA, base_bytes + limits.memory_bytes + _DRIVER_BYTES)
     _limit(resource.RLIMIT_CPU, limits.cpu_s)
-    _limit(resource.RLIMIT_FSIZE, limits.output_bytes)
+    _limit(resource.RLIMIT_FSIZE, limits.output_bytes if limits.gpu is None else max(limits.output_bytes, _FILE_BYTES))
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_NOFILE, _OPEN_FILES if limits.gpu is None else _OPEN_FILES_ON_GPU)
     linux.forbid_new_privileges()

@@ -56,7 +56,7 @@ def check_task(job: Job) -> Judgement:
 
 
 def _check(job: Job, details: dict[str, Any]) -> None:
-    reference = Reference(job.reference_src, job.limits.reference_timeout_s)
+    reference = Reference(job.reference_src, job.limits.reference_timeout_s, on_gpu=job.limits.gpu is not None)
     arguments = reference.init_arguments(derive_seed(job.secret, "init"))
     model = reference.build(arguments, derive_seed(job.secret, "weights"))
     answers = []

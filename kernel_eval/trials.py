@@ -78,6 +78,8 @@ class Trials:
     def _ask_all(self, worker: WorkerChannel, at_first: Callable[[Trace], None]) -> None:
         secret, limits, reference = self._job.secret, self._limits, self.reference
         weight_seed = derive_seed(secret, "weights")
+        if self._on_gpu:
+            worker.prepare(limits.load_timeout_s)
         worker.ask(Load(self._job.candidate_src, self._passed_over), Done, "load", limits.load_timeout_s)
         init_arguments = reference.init_arguments(derive_seed(secret, "init"))
         arena = self._arena(init_arguments, [])
@@ -120,7 +122,7 @@ class Trials:
     def _trial(self, worker: WorkerChannel, inputs: list[Any], expected: Expected) -> None:
         arena = self._arena(inputs, expected.outputs)
         started = time.perf_counter()
-        compiles_s = self._limits.compile_timeout_s if self._on_gpu and not self.num_answered else 0.0
+        compiles_s = self._limits.compile_timeout_s if self._on_gpu else 0.0
         answer = worker.ask(Call(arena.spec), Answered, "call", self._limits.call_timeout_s + compiles_s, arena.fd)
         self._call_us.append((time.perf_counter() - started) * 1e6)
         self.launched.update(launch.name for launch in answer.trace.launches)

@@ -123,6 +123,8 @@ class TritonCheck:
         arena = Arena(given, expected.outputs, self._limits.guard_bytes, on_gpu=self._on_gpu)
         worker = WorkerChannel(leases.worker, self._limits, assemble=functools.partial(self._assemble, leases))
         try:
+            if self._on_gpu:
+                worker.prepare(self._limits.load_timeout_s)
             timeout_s = self._limits.call_timeout_s + (self._limits.compile_timeout_s if self._on_gpu else 0.0)
             outputs = proof.replay(worker, self._kernels, trials.first, arena, timeout_s, self._relaxed)
             wrong = difference(reference, trials.model, inputs, expected, outputs)

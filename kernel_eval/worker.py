@@ -47,6 +47,7 @@ from weir.kernel_eval.worker_messages import (
     Load,
     Output,
     Phase,
+    Prepare,
     Replay,
     Replayed,
     SendState,
@@ -88,7 +89,9 @@ class Worker:
                 message, fds = receive(self._channel, FromJudge)  # type: ignore[arg-type]
             except ChannelClosed:
                 return
-            if isinstance(message, Load):
+            if isinstance(message, Prepare):
+                self._attempt("load", Done)  # which waits for the device
+            elif isinstance(message, Load):
                 self._attempt("load", functools.partial(self._load, message))
             elif isinstance(message, Init):
                 self._attempt("init", functools.partial(self._init, message, fds[0]))

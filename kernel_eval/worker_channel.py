@@ -20,7 +20,8 @@ from weir.kernel_eval.frames import ChannelClosed, FrameError, receive, send
 from weir.kernel_eval.judgement import Found
 from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.protocol import Fault
-from weir.kernel_eval.worker_messages import Assemble, Assembled, Failed, FromWorker, Phase
+from weir.kernel_eval.reward import Stage
+from weir.kernel_eval.worker_messages import Assemble, Assembled, Done, Failed, FromWorker, Phase, Prepare
 
 _TAIL_BYTES = 2000
 _MAX_REPLY_BYTES = 4 << 20  # a trace of thousands of launches
@@ -69,6 +70,14 @@ class WorkerChannel:
         except ChannelClosed:
             raise verdict.from_exit(self.end(_GRACE_S), phase, self._limits) from None
         return self.hear(kind, phase, timeout_s)
+
+    def prepare(self, timeout_s: float) -> None:
+        """Have a worker reach its GPU before it sees a candidate. Raises `Found`, with a fault of ours."""
+        try:
+            self.ask(Prepare(), Done, "load", timeout_s)
+        except Found as found:
+            message = f"a worker cannot use the GPU: {found.message}"
+            raise Found(Stage.NOTHING, Fault.GPU_UNHEALTHY, message, **found.details) from None
 
     def tell(self, message: msgspec.Struct, fds: tuple[int, ...]) -> None:
         """One question; `hear` has its answer."""

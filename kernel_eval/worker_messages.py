@@ -50,6 +50,10 @@ class ArenaSpec(msgspec.Struct, frozen=True):
     on_gpu: bool = False
 
 
+class Prepare(msgspec.Struct, frozen=True, tag=True):
+    """Judge, before anything else on a GPU: reach it, so that what fails here is not the fault of a candidate."""
+
+
 class Load(msgspec.Struct, frozen=True, tag=True):
     """Judge: import this. Of autotuned kernels, as many configurations are passed over as no device would run."""
 
@@ -244,5 +248,5 @@ class Assembled(msgspec.Struct, frozen=True, tag=True):
     printed: str
 
 
-FromJudge = Load | Init | SendState | Call | WriteAgain | Replay | TimeReplay
+FromJudge = Prepare | Load | Init | SendState | Call | WriteAgain | Replay | TimeReplay
 FromWorker = Done | Constructed | Answered | Replayed | Timed | Failed | Compiled | Collected | Assemble

@@ -7,7 +7,7 @@ import re
 import shutil
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -22,7 +22,6 @@ from weir.kernel_eval.frames import receive, send
 from weir.kernel_eval.judgement import Found
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.worker_channel import WorkerChannel
-from weir.kernel_eval.worker_messages import Done, Load
 
 LIMITS = msgspec.structs.replace(KernelEvalConfig().limits, gpu="GPU-0a")
 
@@ -61,15 +60,15 @@ def lease(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[socket.soc
         zygote.kill()
 
 
-def test_a_worker_is_forked_contained_and_stops_where_it_needs_a_device(
-    lease: socket.socket, read_example: Callable[[str], str]
+def test_a_worker_is_forked_and_contained_and_that_it_reaches_no_gpu_is_no_fault_of_a_candidate(
+    lease: socket.socket,
 ) -> None:
     worker = WorkerChannel(lease, LIMITS)
     try:
         with pytest.raises(Found) as raised:
-            worker.ask(Load(read_example("relu_candidate")), Done, "load", LIMITS.load_timeout_s)
+            worker.prepare(LIMITS.load_timeout_s)
     finally:
         worker.end()
         worker.close()
-    assert raised.value.fault is Fault.IMPORT_ERROR
+    assert raised.value.fault is Fault.GPU_UNHEALTHY
     assert "CUDA" in raised.value.message, raised.value.details
