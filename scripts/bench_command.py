@@ -57,15 +57,19 @@ def engine() -> None:
 
 
 def store(
-    num_calls: Annotated[int, typer.Option(min=640, help="Calls to append, compact and query.")] = 8000,
+    num_calls: Annotated[int, typer.Option(min=640, help="Calls to append and compact.")] = 8000,
+    queried: Annotated[int, typer.Option(min=640, help="Calls of the store that is asked in SQL.")] = 40_000,
+    grow: Annotated[
+        bool, typer.Option("--grow", help="The same questions at 4,000, 40,000 and 400,000 calls.")
+    ] = False,
 ) -> None:
     """Appends, compaction and queries, against the bare disk.
 
-    And the bytes that a token takes.
+    Also the bytes that a token takes, and queries while a proxy writes.
     """
     from weir.scripts.bench_store import main
 
-    main(num_calls)
+    main(num_calls, queried, grow)
 
 
 def trainer(

@@ -18,10 +18,11 @@ import numpy as np
 import typer
 
 from weir.scripts.bench_log import measure_log
+from weir.scripts.bench_store_queries import measure_growth, measure_queries
 from weir.store.compact import compact
 from weir.store.config import StoreConfig
 from weir.store.log import LogWriter
-from weir.store.reader import connect, load_calls
+from weir.store.reader import load_calls
 from weir.store.records import (
     CallRecord,
     CaptureLevel,
@@ -84,22 +85,25 @@ def _call(session: int, turn: int, prompt: Any, output: Any, rng: np.random.Gene
     )
 
 
-def main(num_calls: int = 8000, folder: Path | None = None) -> None:
+def main(num_calls: int = 8000, num_queried: int = 40_000, grow: bool = False, folder: Path | None = None) -> None:
     """Measure, print lines for people, and one JSON object on the last line."""
     root = Path(tempfile.mkdtemp(prefix="weir-bench-", dir=folder))
     try:
         calls = list(make_calls(num_calls))
         figures = measure_log(root / "log")
         figures |= measure_reading(root / "store", calls)
+        figures |= measure_queries(root / "queries", make_calls(num_queried))
+        if grow:
+            figures |= measure_growth(root / "growth")
     finally:
         shutil.rmtree(root)
     for name, value in figures.items():
-        typer.echo(f"{name:24} {value:,.4g}")
+        typer.echo(f"{name:28} {value:,.4g}")
     typer.echo(json.dumps(figures))
 
 
 def measure_reading(root: Path, calls: list[CallRecord]) -> dict[str, float]:
-    """Compaction, sizes and queries over all calls."""
+    """Compaction, sizes, and how long a group takes to be read whole."""
     config = StoreConfig(root=root, segment_grace_s=0)
     log = LogWriter(root, "bench", config)
     for start in range(0, len(calls), BATCH):
@@ -111,10 +115,6 @@ def measure_reading(root: Path, calls: list[CallRecord]) -> dict[str, float]:
     figures = {"calls": float(len(calls)), "compact_per_s": report.calls / (time.perf_counter() - started)}
     figures["smaller_than_json"] = sum(map(_json_bytes, calls)) / report.bytes_out
     figures |= _column_sizes(root)
-    started = time.perf_counter()
-    with connect(config) as db:
-        figures["connect_ms"] = (time.perf_counter() - started) * 1e3
-        figures |= _query_times(db, len(calls))
     session_ids = [f"session_{i:08d}" for i in range(SESSIONS_PER_GROUP)]
     figures["rebuild_group_ms"] = _best_ms(lambda: load_calls(config, session_ids))
     return figures
@@ -146,23 +146,6 @@ def _column_sizes(root: Path) -> dict[str, float]:
         "bytes_per_id": size["prompt_suffix"] / count["prompt_suffix"],
         "bytes_per_logprob": size["output_logprobs"] / count["output_logprobs"],
     }
-
-
-def _query_times(db: Any, num_calls: int) -> dict[str, float]:
-    queries = {
-        "reward_by_version_ms": "SELECT version_max, count(*), avg(num_output_tokens) FROM calls GROUP BY 1",
-        "turns_join_ms": "SELECT avg(c.held_ms + p.held_ms) FROM calls c JOIN calls p ON p.call_id = c.parent_call",
-        "sessions_ms": "SELECT count(*), avg(num_turns) FROM sessions",
-        "branches_ms": "SELECT count(*), avg(num_tokens) FROM branches",
-    }
-    figures = {name: _query_ms(db, query) for name, query in queries.items()}
-    scan_ms = _query_ms(db, "SELECT version, avg(logprob) FROM tokens GROUP BY 1")
-    figures["token_scan_mtok_s"] = num_calls * OUTPUT_TOKENS / scan_ms / 1e3
-    return figures
-
-
-def _query_ms(db: Any, query: str) -> float:
-    return _best_ms(lambda: db.execute(query).fetchall())
 
 
 def _best_ms(work: Callable[[], object], times: int = 5) -> float:
