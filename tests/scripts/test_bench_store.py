@@ -23,5 +23,7 @@ def test_growing_stores_have_trees_of_ten_turns(tmp_path: Path) -> None:
     figures = measure_growth(tmp_path, {"small": 20, "large": 40})
     assert set(figures) == {f"{query}_{size}" for query in QUERIES for size in ("small", "large")}
     with connect(StoreConfig(root=tmp_path / "large")) as db:
-        assert db.sql("SELECT count(*), max(num_turns), round(avg(reward), 2) FROM sessions").fetchall() == [(4, 10, 0.15)]
+        assert db.sql("SELECT count(*), max(num_turns), round(avg(reward), 2) FROM sessions").fetchall() == [
+            (4, 10, 0.15)
+        ]
     assert len(list(short_calls(5))) == 5
