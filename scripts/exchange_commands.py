@@ -65,7 +65,7 @@ def export(
 
     store = existing_store(root, config)
     parameters = read_parameters(param or [])
-    with connect(store) as connection, asking(connection, store.query_timeout_s):
+    with connect(store) as connection, asking(connection):
         choice = choose(connection, where, parameters, Policy(policy), with_reward=format in NEEDS_REWARD)
         told = {"format": format.value, "where": where, "parameters": dict(parameters), "policy": policy.value}
         _writer(format)(read_chosen(connection), output, _provenance(store, told, choice))

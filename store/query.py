@@ -38,17 +38,21 @@ class Answer:
 
 
 @contextlib.contextmanager
-def asking(connection: duckdb.DuckDBPyConnection, timeout_s: float) -> Iterator[None]:
-    """Ask, and read the answer, within this: raises QueryStopped and QueryRefused in place of DuckDB's errors."""
+def asking(connection: duckdb.DuckDBPyConnection, timeout_s: float | None = None) -> Iterator[None]:
+    """Ask, and read the answer, within this: raises QueryStopped and QueryRefused in place of DuckDB's errors.
+
+    Without a time there is no limit to it: an export takes as long as it takes.
+    """
     is_late = threading.Event()
 
     def stop() -> None:
         is_late.set()
         connection.interrupt()
 
-    timer = threading.Timer(timeout_s, stop)
+    timer = threading.Timer(timeout_s or 0, stop)
     timer.daemon = True
-    timer.start()
+    if timeout_s is not None:
+        timer.start()
     try:
         yield
     except duckdb.InterruptException as error:
