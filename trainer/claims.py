@@ -31,6 +31,7 @@ from weir.trainer.errors import RoundBusy, RoundError
 from weir.trainer.group_choice import ChosenGroup, choose_groups
 from weir.trainer.stored_rewards import StoredRewards, joined_rewards
 from weir.trainer.versions import MANIFEST, list_versions, round_folder, write_aside
+from weir.trainer.vocabulary import check_vocabulary
 
 SCHEMA = 1
 LEASE_POLL_S = 1.0
@@ -117,6 +118,8 @@ def plan_round(
     choice = choose_groups(catalog, store, config, parent=parent)
     if len(choice.groups) < config.min_groups:
         return None
+    chosen = (call for group in choice.groups for calls in group.calls.values() for call in calls)
+    check_vocabulary(chosen, parent_path)
     pinned = config.pinned()
     versions = [row.version for row in catalog.versions()] + [v.manifest.version for v in list_versions(store.folder)]
     return ClaimedRound(

@@ -65,7 +65,5 @@ def _speed(members: Sequence[Sequence[EvaluationRow]]) -> dict[str, Any]:
 
 def _speedup(row: EvaluationRow) -> float | None:
     """How much faster than the reference, where that was timed."""
-    details = row.result.get("details")
-    timing = details.get("timing") if isinstance(details, dict) else None
-    value = timing.get("speedup") if isinstance(timing, dict) else None
+    value = row.result.get("speedup")
     return float(value) if isinstance(value, int | float) and value > 0 else None

@@ -76,6 +76,7 @@ class Learner:
         """
         if not samples:
             return []
+        torch.set_num_threads(self.config.torch_threads)  # it holds for the thread that says it
         self.score(samples)
         order = np.random.default_rng(seed).permutation(len(samples))
         parts = [part for part in np.array_split(order, self.config.optimizer_steps) if len(part)]

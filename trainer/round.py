@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +44,7 @@ from weir.trainer.shared_versions import fetch_newest, share_version
 from weir.trainer.versions import (
     MANIFEST,
     Version,
+    check_complete,
     current_version,
     read_manifest,
     set_current,
@@ -124,8 +126,11 @@ class Trainer:
         config = self.config.continuing(claimed.config)
         seconds: dict[str, float] = {}
         self.on_step("claimed")
-        with self._timed("judge", seconds):
-            data = prepare(claimed, self.catalog, self.store, config, self.console, self.on_step)
+        with ThreadPoolExecutor(max_workers=1) as loader:  # the weights come while the judge works
+            loading = loader.submit(self._learner_at, self._parent_folder(claimed), config)
+            with self._timed("judge", seconds):
+                data = prepare(claimed, self.catalog, self.store, config, self.console, self.on_step)
+            loading.result()
         with self._timed("train", seconds):
             metrics = self._train(claimed, data, config)
         with self._timed("checkpoint", seconds):
@@ -244,6 +249,7 @@ class Trainer:
         """The newest version, or the first weights with the version that their folder names."""
         version = current_version(self.store.folder)
         if version is not None:
+            check_complete(version)
             return version.manifest.version, version.path
         first = read_manifest(self.model_path).version if (self.model_path / MANIFEST).exists() else 0
         return first, self.model_path

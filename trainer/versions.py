@@ -98,7 +98,8 @@ def read_manifest(folder: Path) -> VersionManifest:
         return msgspec.json.decode((folder / MANIFEST).read_bytes(), type=VersionManifest)
     except FileNotFoundError:
         raise VersionError(
-            f"{folder} is not a version folder: no {MANIFEST} in it; name one of `weir versions`"
+            f"{folder} is not a version folder: no {MANIFEST} in it; name one of `weir versions`, and move away "
+            "what was copied halfway"
         ) from None
     except (OSError, msgspec.DecodeError) as error:
         raise VersionError(f"cannot read {folder / MANIFEST}: {error}") from error
@@ -109,6 +110,19 @@ def list_versions(root: Path) -> list[Version]:
     folder = versions_folder(root)
     names = sorted(p.name for p in folder.iterdir() if _FOLDER.fullmatch(p.name)) if folder.is_dir() else []
     return [Version(path=folder / name, manifest=read_manifest(folder / name)) for name in names]
+
+
+def check_complete(version: Version) -> None:
+    """Raise `VersionError` where a file of a version is missing or was cut short. Content is `verify`'s."""
+    for name, entry in version.manifest.files.items():
+        file = version.path / name
+        size = file.stat().st_size if file.is_file() else None
+        if size != entry.size_bytes:
+            seen = "is missing" if size is None else f"has {size} bytes instead of {entry.size_bytes}"
+            raise VersionError(
+                f"version {version.manifest.version} is only half there: {file} {seen}; copy the folder again, or move "
+                "it away to go on from the version before"
+            )
 
 
 def current_version(root: Path) -> Version | None:

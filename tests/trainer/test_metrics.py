@@ -27,7 +27,7 @@ def evaluation(group_id: str, number: int, *, correct: bool, speedup: float | No
         correct=correct,
         fault=None if correct else "output_mismatch",
         raw_reward=float(correct),
-        result={} if speedup is None else {"details": {"timing": {"speedup": speedup}}},
+        result={"speedup": speedup},
         created_us=0,
     )
 
