@@ -84,6 +84,14 @@ class GpuFleet:
                     raise NoGpuLeft("every GPU is left out: none computes what it should; see GET /gpu_status")
                 await self._changed.wait()
 
+    async def withdraw(self, gpu: Gpu) -> bool:
+        """Take this one, for something else than an evaluation, if it is free; whether it was. It is given back too."""
+        async with self._changed:
+            if self.states[gpu] is not State.FREE:
+                return False
+            self.states[gpu] = State.BUSY
+            return True
+
     async def give_back(self, gpu: Gpu, fault: Fault | None) -> bool:
         """The evaluation on it ended with this fault. Whether the GPU is well: else the fault may not be a kernel's."""
         if fault not in SUSPICIOUS:

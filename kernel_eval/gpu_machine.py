@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from weir.kernel_eval import baselines, gpu_probe, gpu_status
+from weir.kernel_eval import baselines, gpu_probe, gpu_reset, gpu_status
 from weir.kernel_eval.config import KernelEvalConfig
 from weir.kernel_eval.gpu_fleet import Gpu, GpuFleet, NoGpuLeft, State
 from weir.kernel_eval.gpu_lock import gpu_lock
@@ -94,6 +94,20 @@ class GpuMachine(Machine):
         if measured is not None:
             self._baselines.note(name, 1e3 * measured)
         return judgement
+
+    async def reset_gpu(self, index: int) -> None:
+        """Reset one that no evaluation and nobody else uses; it is examined before it is used again."""
+        gpu = next((gpu for gpu in self._fleet.gpus if gpu.index == index), None)
+        if gpu is None:
+            return await super().reset_gpu(index)
+        if not await self._fleet.withdraw(gpu):
+            raise gpu_reset.GpuBusy(f"GPU {index} is {self._fleet.states[gpu]}; wait until its evaluation has ended")
+        try:
+            self._pool.end_judges_of(gpu.uuid)
+            await super().reset_gpu(index)
+        finally:
+            await self._fleet.give_back(gpu, Fault.GPU_UNHEALTHY)
+        return None
 
     async def _reset(self, gpu: Gpu) -> bool:
         self._pool.end_judges_of(gpu.uuid)

@@ -139,7 +139,7 @@ class Machine:
         told: dict[str, list[Any]] = {"reset": [], "busy": [], "failed": []}
         for gpu in await asyncio.to_thread(gpu_status.read):
             try:
-                await asyncio.to_thread(gpu_reset.reset, gpu)
+                await self.reset_gpu(gpu.index)
                 told["reset"].append(gpu.index)
             except gpu_reset.GpuBusy:
                 told["busy"].append(gpu.index)

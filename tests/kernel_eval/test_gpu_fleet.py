@@ -116,6 +116,19 @@ def test_where_all_gpus_are_left_out_evaluations_are_told_so(tmp_path: Path) -> 
     run(check)
 
 
+def test_only_a_free_gpu_is_withdrawn_and_nobody_gets_it_meanwhile(tmp_path: Path) -> None:
+    async def check() -> None:
+        rack = Rack(tmp_path)
+        busy, free = await rack.fleet.take(0), GPUS[1]
+        assert not await rack.fleet.withdraw(busy)
+        assert await rack.fleet.withdraw(free)
+        waiting = asyncio.create_task(rack.fleet.take())
+        assert await rack.fleet.give_back(free, Fault.GPU_UNHEALTHY)
+        assert await waiting == free
+
+    run(check)
+
+
 def test_a_probe_that_dies_or_says_nothing_is_of_a_gpu_that_is_unwell(tmp_path: Path) -> None:
     async def check() -> None:
         (tmp_path / "dies.py").write_text(DIES)
