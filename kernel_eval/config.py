@@ -59,6 +59,9 @@ class KernelEvalConfig(BaseModel):
     memory_bytes: int = Field(
         default=1 << 30, ge=1 << 26, description="Address space a candidate may add to the worker's own."
     )
+    task_memory_bytes: int = Field(
+        default=8 << 30, ge=1 << 28, description="Address space a task's own code may add to its judge's own."
+    )
     cpu_s: int = Field(default=60, ge=1, description="Processor seconds of one worker.")
     output_bytes: int = Field(
         default=1 << 20, ge=4096, description="What a candidate may print, and the size of any file."
@@ -105,6 +108,7 @@ class KernelEvalConfig(BaseModel):
         """What a judge is told for one evaluation."""
         return Limits(
             memory_bytes=self.memory_bytes,
+            task_memory_bytes=self.task_memory_bytes,
             cpu_s=self.cpu_s,
             output_bytes=self.output_bytes,
             load_timeout_s=self.load_timeout_s,

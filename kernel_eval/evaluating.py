@@ -94,10 +94,10 @@ class Evaluating:
         judgement = (await self._machines.evaluate(self._job(request, checks_task=True))).judgement
         if judgement.fault is not None and judgement.fault is not Fault.INVALID_REFERENCE:
             raise Refused(503, f"the task was not checked: {judgement.fault}: {judgement.message}", retry_after_s=1)
-        problem = judgement.details.get("problem")
+        judgeable = judgement.fault is None
         return TaskCheck(
-            judgeable=problem is None,
-            problem=None if problem is None else Problem(problem),
+            judgeable=judgeable,
+            problem=None if judgeable else Problem(judgement.details.get("problem", Problem.DOES_NOT_RUN)),
             message=judgement.message,
             call_s=judgement.details.get("call_s"),
             outputs=judgement.details.get("outputs", []),

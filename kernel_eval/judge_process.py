@@ -1,20 +1,24 @@
 """`python -m weir.kernel_eval.judge_process FD LEVEL`: the forkserver of judges, each of which takes job after job.
 
-Judges run in the same kind of bubblewrap as workers (no network, nothing of the user's to read), because tasks bring
-code too; beyond that they are trusted, and not limited.
+Judges are contained as workers are (no network, no processes, a small tmpfs, bounded memory), because tasks bring code
+too; they may hold more memory and more files, and use the processor until their evaluation's time is over. Invariant:
+the jobs of one judge are of one task, so that what a task's code does to its process reaches no other (`pool.py`).
+Not so on a GPU, where making a context costs seconds: there a judge takes the jobs of all tasks, and is not limited.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import os
 import socket
 import sys
 import traceback
+from collections.abc import Callable
 
-from weir.kernel_eval import linux
-from weir.kernel_eval.forkserver import Forkserver, Ready, Spawn
+from weir.kernel_eval import huge_pages, linux, sandbox, seccomp
+from weir.kernel_eval.forkserver import ON_GPU, Forkserver, Ready, Spawn
 from weir.kernel_eval.frames import ChannelClosed, receive, send
 from weir.kernel_eval.judgement import Job, Judgement
 from weir.kernel_eval.leases import Leases
@@ -31,21 +35,29 @@ def main(fd: int, level: SandboxLevel) -> None:
     from weir.kernel_eval import judge, task_check  # noqa: F401 - imported here, once, for every judge
 
     torch.set_num_threads(1)
+    torch.ones(2, 2) @ torch.ones(2, 2)  # reads /proc/cpuinfo, which a judge cannot
     gc.collect()
     gc.freeze()
+    num_huge = huge_pages.gather()
     control = socket.socket(fileno=fd)
-    send(control, Ready(pid=os.getpid(), seccomp=False))
-    Forkserver(control, level, serve_jobs).serve()
+    seccomp_load = seccomp.build(allowed=("memfd_create", "socketpair"))  # arenas, channels
+    send(control, Ready(pid=os.getpid(), seccomp=seccomp_load is not None, num_huge_pages=num_huge))
+    Forkserver(control, level, functools.partial(serve_jobs, level, seccomp_load)).serve()
 
 
-def serve_jobs(spawn: Spawn, channel: socket.socket, folder: str) -> None:
+def serve_jobs(
+    level: SandboxLevel, seccomp_load: Callable[[], None] | None, spawn: Spawn, channel: socket.socket, folder: str
+) -> None:
     """In a judge: one job after the other, until the server closes the channel."""
     import torch
 
     from weir.kernel_eval.judge import judge
     from weir.kernel_eval.task_check import check_task
 
-    linux.forbid_inspection()
+    if spawn.role == ON_GPU:
+        linux.forbid_inspection()
+    else:
+        sandbox.contain_judge(level, spawn.limits, folder, seccomp_load)
     while True:
         try:
             job, fds = receive(channel, Job)

@@ -9,6 +9,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds on one worker, and on each phase of its work."""
 
     memory_bytes: int  # address space beyond what the worker has at its start
+    task_memory_bytes: int  # the same for a judge, in which the task's own code runs
     cpu_s: int
     output_bytes: int  # of stdout and stderr together, and of any file
     load_timeout_s: float

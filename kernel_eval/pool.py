@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from typing import Any
 from weir.kernel_eval import sandbox
 from weir.kernel_eval.cleanup import make_folder
 from weir.kernel_eval.config import KernelEvalConfig
-from weir.kernel_eval.forkserver import Lease, Ready, Spawn
+from weir.kernel_eval.forkserver import ON_GPU, Exited, Lease, Ready, Spawn
 from weir.kernel_eval.frames import ChannelClosed, FrameError, read_frame, write_frame
 from weir.kernel_eval.judgement import Job, Judgement
 from weir.kernel_eval.leases import Leases
@@ -32,6 +33,7 @@ from weir.kernel_eval.sandbox_level import SandboxLevel
 _log = logging.getLogger(__name__)
 _RESTART_PAUSE_S = 0.5
 _ATTEMPTS = 2
+_CRASHES = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL})  # SIGBUS: memory that is full
 
 
 class ForkserverProcess:
@@ -135,11 +137,22 @@ class ForkserverProcess:
 
 
 class JudgeSlot:
-    """One judge process, and the means to end it."""
+    """One judge process, the task that it was made for (without a GPU: its only one), and the means to end it."""
 
-    def __init__(self, channel: socket.socket, lease: socket.socket) -> None:
+    def __init__(self, channel: socket.socket, lease: socket.socket, reference_src: str) -> None:
         self.channel = channel
+        self.reference_src = reference_src
         self._lease = lease
+
+    async def ended_by_task(self) -> str | None:
+        """How the judge ended, where only code of its task can have ended it so. For a judge that is gone."""
+        try:
+            exited = await read_frame(self._lease, Exited)
+        except (ChannelClosed, FrameError, OSError):
+            return None
+        if exited.signal in _CRASHES:
+            return f"was ended by signal {exited.signal}"
+        return None if exited.exit_code in (None, 1) else f"left with exit code {exited.exit_code}"
 
     def close(self) -> None:
         """End the judge, and with it the worker that it holds."""
@@ -200,7 +213,7 @@ class Pool:
             self._slots.release()
 
     async def _attempt(self, job: Job) -> Judgement:
-        slot = await self._take_slot(job.limits.gpu)
+        slot = await self._take_slot(job.limits.gpu, job.reference_src)
         try:
             leases = await self._take_leases()
             try:
@@ -210,7 +223,11 @@ class Pool:
             async with asyncio.timeout(self._config.evaluation_timeout_s):
                 judgement = await read_frame(slot.channel, Judgement)
         except (ChannelClosed, FrameError, OSError) as error:
+            end = await slot.ended_by_task() if job.limits.gpu is None else None
             slot.close()
+            if end is not None:
+                message = f"the process in which the task's own code runs {end}"
+                return Judgement(stage=Stage.NOTHING, fault=Fault.INVALID_REFERENCE, message=message)
             self.end_idle_judges()  # what took this one may have taken the others
             return _lost(f"the judge is gone ({type(error).__name__})")
         except TimeoutError:
@@ -242,18 +259,22 @@ class Pool:
             self._idle.remove(held)
             held[1].close()
 
-    async def _take_slot(self, gpu: str | None) -> JudgeSlot:
+    async def _take_slot(self, gpu: str | None, reference_src: str) -> JudgeSlot:
+        """A judge of this task; on a GPU one of any task, as its context takes seconds to make."""
         for held in self._idle:
-            if held[0] == gpu:
+            if held[0] == gpu and (gpu is not None or held[1].reference_src == reference_src):
                 self._idle.remove(held)
                 return held[1]
+        if gpu is None and self._idle:
+            self._idle.pop(0)[1].close()  # of another task, whose code may have changed anything in the process
         lease = await self.judges.lease()
         channel, theirs = socket.socketpair()
         lease.setblocking(False)
         channel.setblocking(False)
         with theirs, contextlib.suppress(ChannelClosed):
-            await write_frame(lease, Spawn(limits=self._config.limits), (theirs.fileno(), sys.stderr.fileno()))
-        return JudgeSlot(channel, lease)
+            spawn = Spawn(limits=self._config.limits, role="" if gpu is None else ON_GPU)
+            await write_frame(lease, spawn, (theirs.fileno(), sys.stderr.fileno()))
+        return JudgeSlot(channel, lease, reference_src)
 
 
 def _lost(message: str) -> Judgement:

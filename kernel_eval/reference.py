@@ -21,6 +21,8 @@ from weir.kernel_eval.seeds import seed_everything
 from weir.kernel_eval.variants import PLAIN, Variant
 
 _UNJUDGEABLE = (torch.float8_e4m3fn, torch.float8_e5m2)
+_MESSAGE_CHARS = 4000
+_MOST_BYTES = 4 << 30  # of one tensor, as it is compared: one that is expanded takes none until then
 
 
 class InvalidReference(Exception):
@@ -149,8 +151,8 @@ class Reference:
                     torch.cuda.synchronize()
         except torch.AcceleratorError:
             raise  # the device is at fault, or whoever used it before
-        except Exception as error:
-            raise InvalidReference(f"{name} of the task raised {type(error).__name__}: {error}") from error
+        except BaseException as error:  # SystemExit too: the judge lives on
+            raise InvalidReference(f"{name} of the task raised {_described(error)}") from error
 
 
 def free_size(source: str, names: dict[str, Any]) -> str | None:
@@ -180,14 +182,32 @@ def _callable(module: types.ModuleType, name: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
+def _described(error: BaseException) -> str:
+    """The error as text that can be sent."""
+    try:
+        text = f"{type(error).__name__}: {error}"
+    except Exception:  # an error of the task's own, whose text is its own code
+        text = type(error).__name__
+    return text[:_MESSAGE_CHARS].encode(errors="replace").decode()
+
+
 def _check_supported(values: list[Any]) -> None:
     for value in values:
         if isinstance(value, list | tuple):
             _check_supported(list(value))
-        elif isinstance(value, torch.Tensor) and value.dtype in _UNJUDGEABLE:
-            raise UnsupportedReference(
-                f"the task uses {value.dtype}, which tasks may not take or give; kernels may use it within"
-            )
+        elif isinstance(value, torch.Tensor):
+            _check_tensor(value)
+
+
+def _check_tensor(tensor: torch.Tensor) -> None:
+    if tensor.dtype in _UNJUDGEABLE:
+        raise UnsupportedReference(
+            f"the task uses {tensor.dtype}, which tasks may not take or give; kernels may use it within"
+        )
+    if tensor.layout is not torch.strided or tensor.is_meta:
+        raise InvalidReference(f"the task takes or gives a {tensor.layout} tensor on {tensor.device}, not a dense one")
+    if tensor.numel() * tensor.element_size() > _MOST_BYTES:
+        raise InvalidReference(f"the task takes or gives a tensor of {list(tensor.shape)}: make its sizes smaller")
 
 
 def _to_float64(value: Any) -> Any:

@@ -234,7 +234,20 @@ def _owner(entry: os.DirEntry[str]) -> int | None:
 
 def contain(level: SandboxLevel, limits: Limits, tmp: str, seccomp_load: Callable[[], None] | None) -> None:
     """What a fresh worker does to itself before it reads anything of a candidate. Raises OSError: then it ends."""
-    base_bytes = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    _limit_memory(limits.memory_bytes, on_gpu=limits.gpu is not None)
+    _limit(resource.RLIMIT_CPU, limits.cpu_s)
+    _limit(resource.RLIMIT_FSIZE, limits.output_bytes if limits.gpu is None else max(limits.output_bytes, _FILE_BYTES))
+    _limit(resource.RLIMIT_NOFILE, _OPEN_FILES if limits.gpu is None else _OPEN_FILES_ON_GPU)
+    _enclose(level, limits, tmp, seccomp_load)
+
+
+def contain_judge(level: SandboxLevel, limits: Limits, tmp: str, seccomp_load: Callable[[], None] | None) -> None:
+    """The same for a judge, which holds more files and memory and lives longer. Raises OSError: then it ends."""
+    _limit_memory(limits.task_memory_bytes, on_gpu=limits.gpu is not None)
+    _enclose(level, limits, tmp, seccomp_load)
+
+
+def _enclose(level: SandboxLevel, limits: Limits, tmp: str, seccomp_load: Callable[[], None] | None) -> None:
     kept = 0 if level is SandboxLevel.BUBBLEWRAP else become_own_user(tmp)
     linux.forbid_inspection()
     if level is SandboxLevel.BUBBLEWRAP:
@@ -243,18 +256,19 @@ def contain(level: SandboxLevel, limits: Limits, tmp: str, seccomp_load: Callabl
         devices = () if limits.gpu is None else gpu_devices()
         folders = () if limits.gpu is None else ("/proc", "/sys")
         landlock.restrict((*readable_folders(), *folders), (tmp, *_DEVICES, *devices))
-    if limits.gpu is None:
-        _limit(resource.RLIMIT_AS, base_bytes + limits.memory_bytes)
-    else:  # a GPU's driver reserves addresses beyond any limit; what is written to counts as data
-        _limit(resource.RLIMIT_DATA, base_bytes + limits.memory_bytes + _DRIVER_BYTES)
-    _limit(resource.RLIMIT_CPU, limits.cpu_s)
-    _limit(resource.RLIMIT_FSIZE, limits.output_bytes if limits.gpu is None else max(limits.output_bytes, _FILE_BYTES))
     _limit(resource.RLIMIT_CORE, 0)
-    _limit(resource.RLIMIT_NOFILE, _OPEN_FILES if limits.gpu is None else _OPEN_FILES_ON_GPU)
     linux.forbid_new_privileges()
     linux.keep_capabilities(kept)
     if seccomp_load is not None:
         seccomp_load()
+
+
+def _limit_memory(more_bytes: int, *, on_gpu: bool) -> None:
+    base_bytes = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    if on_gpu:  # a GPU's driver reserves addresses beyond any limit; what is written to counts as data
+        _limit(resource.RLIMIT_DATA, base_bytes + more_bytes + _DRIVER_BYTES)
+    else:
+        _limit(resource.RLIMIT_AS, base_bytes + more_bytes)
 
 
 def _enter_namespaces(tmp_bytes: int, *, on_gpu: bool = False) -> None:
