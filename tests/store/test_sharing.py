@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,13 +11,15 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from support_s3 import S3Server
+from typer.testing import CliRunner
 
+from weir.scripts.cli import app
 from weir.store import catalog_schema as t
 from weir.store import log_sharing
 from weir.store.catalog import Catalog
 from weir.store.catalog_leases import COMPACTION, held_lease
 from weir.store.catalog_ready import ready_groups
-from weir.store.catalog_sharing import forget_log_writer, log_writers
+from weir.store.catalog_sharing import forget_log_writer, log_writers, set_shared_until
 from weir.store.compact import compact
 from weir.store.config import StoreConfig
 from weir.store.errors import CompactionRunning
@@ -195,6 +198,29 @@ def test_a_machine_that_never_comes_back_holds_only_the_groups_of_its_time(catal
     assert ready(catalog) == []
     forget_log_writer(catalog, "writer-gone")
     assert ready(catalog) == ["g"]
+
+
+def test_the_command_line_names_logs_that_are_waited_for_and_forgets_them(
+    catalog: Catalog, machine: Machine, recording: Callable[[str, str], Recording], make_call: MakeCall, tmp_path: Path
+) -> None:
+    store = machine("a").model_dump(mode="json", exclude_unset=True)
+    file = tmp_path / "weir.toml"
+    file.write_text("[store]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in store.items()))
+    writer = recording("b", "writer-b")
+    writer.record(make_call("c1", [1], [2]))
+    writer.close()
+
+    def weir(*words: str) -> str:
+        return CliRunner().invoke(app, ["store", *words, "--config", str(file)]).output
+
+    assert "1 sealed segments waiting" in weir("status")
+    assert "others can read it" not in weir("status")
+    set_shared_until(catalog, "writer-gone", 1)
+    assert "writer-gone: others can read it up to 1970-01-01 00:00:00 UTC, seen 2" in weir("status")
+    assert weir("forget", "writer-gone") == "writer-gone: forgotten\n"
+    assert "there is no log 'writer-gone'" in str(
+        CliRunner().invoke(app, ["store", "forget", "writer-gone", "--config", str(file)]).exception
+    )
 
 
 def test_a_storage_that_is_away_holds_groups_and_loses_nothing(
