@@ -108,7 +108,10 @@ def _add_health(app: FastAPI, control: Control) -> None:
     @app.get("/readyz")
     async def readyz() -> Response:
         ready = await control.is_ready()
-        return JSONResponse({"status": "ready" if ready else "draining, or no engine"}, 200 if ready else 503)
+        return JSONResponse(
+            {"status": "ready" if ready else "draining, no engine, or a log that takes no records: see /weir/state"},
+            200 if ready else 503,
+        )
 
     @app.get("/metrics")
     async def metrics() -> Response:

@@ -97,6 +97,7 @@ class Proxy:
         self.upstream = Upstream(served.upstream_url, config)
         self.gate = Gate(config.gate_limit_s, on_expired=self._wake_engines)
         self.draining = False
+        self._refuses_unrecorded = store.on_store_failure == "refuse"
         self._waking: asyncio.Task[None] | None = None
         self._nudging: asyncio.Task[None] | None = None
         self.memory = StitchMemory(config.stitch_memory_bytes)
@@ -163,6 +164,7 @@ class Proxy:
             "calls": self.recorder.num_calls,
             "records_lost": self.recorder.records_lost,
             "record_queue": self.log.stats.queue_depth,
+            "record_failure": self.log.stats.failure,
             "level": self.certified.level.value,
             "remarks": list(self.certified.remarks),
             "models": list(self._names),
@@ -173,7 +175,8 @@ class Proxy:
     async def is_ready(self) -> bool:
         """Whether new calls should come here."""
         is_there = self.upstream.has_workers if self.relayed is None else self.relayed.is_there
-        return not self.draining and await is_there()
+        would_refuse = self._refuses_unrecorded and self.log.stats.failure is not None
+        return not self.draining and not would_refuse and await is_there()
 
     def _render(self, folder: Path, sessions: SessionBook, *, answer_unrecorded: bool) -> None:
         """Level `tokens`: the proxy renders and parses."""
@@ -295,6 +298,8 @@ class Proxy:
             lambda: len(self.engines.out()) if self.engines.watches else 0,
         )
         watch("weir_record_queue", "Records that wait for the log.", lambda: self.log.stats.queue_depth)
+        watch("weir_record_failures", "Records that the log did not take.", lambda: self.log.stats.failed)
+        watch("weir_record_writing_seconds", "How long the log's write takes so far.", lambda: self.log.stats.writing_s)
         watch("weir_stitch_calls", "Calls remembered for stitching.", lambda: len(self.memory))
 
 

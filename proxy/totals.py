@@ -22,6 +22,7 @@ def total_state(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
         elif isinstance(first, int | float):
             total[name] = sum(values)
     total["gate"] = next((state["gate"] for state in states if state["gate"] != "open"), "open")
+    total["record_failure"] = next((state["record_failure"] for state in states if state.get("record_failure")), None)
     for name in ("weight_version", "announced_version"):
         versions = [str(state[name]) for state in states if state.get(name) is not None]
         total[name] = max(versions, key=_number) if versions else None

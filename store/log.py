@@ -2,7 +2,8 @@
 
 Invariants: a future that resolved means that kill -9 cannot lose the record (`durability = "os"`), nor a power cut
 (`"fsync"`); a future that failed leaves nothing half-written in front of later records; `append` never blocks.
-After a refusal of the disk the segment is cut back and left, and the next record opens a new one.
+After a refusal of the disk the segment is cut back and left, and the next record opens a new one; until one was
+written the disk is tried twice a second, so that `stats.failure` says what is true now.
 Not here: the file that is being written (segment_file.py), reading (segments.py), or knowing what records mean.
 """
 
@@ -15,6 +16,7 @@ import logging
 import os
 import queue
 import threading
+import time
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,12 +38,14 @@ _Entry = tuple[CallRecord, "Future[None]"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogStats:
-    """Counts since the writer was opened."""
+    """Counts since the writer was opened, and how it is now."""
 
     records: int
     bytes: int
     failed: int
     queue_depth: int
+    failure: str | None  # why the disk takes no records; None while it does
+    writing_s: float  # how long the write that goes on now has taken
 
 
 class LogWriter:
@@ -58,6 +62,8 @@ class LogWriter:
         self._gate = threading.Lock()  # makes `closed?` and `put` one step
         self._closed = False
         self._records = self._bytes = self._failed = 0
+        self._failure: str | None = None
+        self._writing_since: float | None = None
         self._thread = threading.Thread(target=self._run, name=f"weir-log-{writer}", daemon=True)
         self._thread.start()
 
@@ -85,7 +91,15 @@ class LogWriter:
     @property
     def stats(self) -> LogStats:
         """Counts of what was recorded, what was refused, and what waits."""
-        return LogStats(records=self._records, bytes=self._bytes, failed=self._failed, queue_depth=self._queue.qsize())
+        since = self._writing_since
+        return LogStats(
+            records=self._records,
+            bytes=self._bytes,
+            failed=self._failed,
+            queue_depth=self._queue.qsize(),
+            failure=self._failure,
+            writing_s=time.monotonic() - since if since is not None else 0.0,
+        )
 
     def close(self) -> None:
         """Write what waits, seal the segment, give the writer name back. May be called twice."""
@@ -104,11 +118,23 @@ class LogWriter:
         while open_for_more:
             batch, open_for_more = self._next_batch()
             if batch:
+                self._writing_since = time.monotonic()
                 self._write_batch(batch)
+                self._writing_since = None
+            elif self._failure is not None:
+                self._try_again()
             try:
                 self._segments.seal_when_due(last=not open_for_more)
             except OSError as error:
                 _logger.warning("cannot seal a segment in %s: %s; it stays readable as it is", self.folder, error)
+
+    def _try_again(self) -> None:
+        try:
+            self._segments.probe()
+        except OSError as error:
+            self._failure = str(_unavailable(self.folder, error))
+        else:
+            self._failure = None
 
     def _next_batch(self) -> tuple[list[_Entry], bool]:
         """Wait for records. False with it: the writer was closed, and these are the last."""
@@ -137,11 +163,14 @@ class LogWriter:
         try:
             num_bytes = self._segments.write()
         except OSError as error:
-            self._fail(added, _unavailable(self.folder, error))
+            refusal = _unavailable(self.folder, error)
+            self._failure = str(refusal)
+            self._fail(added, refusal)
         except Exception as error:  # the edge of this thread: no waiter may be left without an answer
             _logger.exception("the log writer of %s failed", self.folder)
             self._fail(added, StoreUnavailable(f"the log {self.folder} failed: {error!r}; see the server's log"))
         else:
+            self._failure = None
             self._records += len(added)
             self._bytes += num_bytes
             for future in added:

@@ -72,6 +72,12 @@ class SegmentFile:
         self._blocks.advance()
         self._end += num_bytes
 
+    def probe(self) -> None:
+        """Raise OSError unless the disk has room for a segment."""
+        if self._fd < 0:
+            self._open(0)
+            self._discard()
+
     def seal_when_due(self, last: bool) -> None:
         """Seal by age, on request, or because the writer closes."""
         now = time.monotonic()
@@ -151,10 +157,14 @@ class SegmentFile:
         if error.errno == errno.EINVAL:
             self._direct = 0  # blocks of another size, perhaps: the next segment goes through the page cache
         if self._end == HEADER.size:
-            fd, self._fd = self._fd, -1
-            self._disk.close(fd)
-            with contextlib.suppress(OSError):
-                self._disk.unlink(self._path)
+            self._discard()
             return
         with contextlib.suppress(OSError):  # the next reader stops at the torn frame all the same
             self._seal()
+
+    def _discard(self) -> None:
+        """Delete a segment that holds nothing."""
+        fd, self._fd = self._fd, -1
+        self._disk.close(fd)
+        with contextlib.suppress(OSError):
+            self._disk.unlink(self._path)

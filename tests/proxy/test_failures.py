@@ -178,7 +178,13 @@ def test_an_answer_that_cannot_be_recorded_is_not_given_and_the_next_one_is(
         error = answer.json()["error"]
     assert error["code"] == "not_recorded"
     assert "No space left on device" in error["message"]
+    assert "No space left on device" in way.proxy.control("GET", "/weir/state").json()["record_failure"]
+    assert "weir_record_failures 1.0" in httpx.get(way.proxy.url + "/metrics").text
+    assert httpx.get(way.proxy.url + "/readyz").status_code == 503
     full_disk.clear()
+    while httpx.get(way.proxy.url + "/readyz").status_code == 503:
+        threading.Event().wait(0.01)
+    assert way.proxy.control("GET", "/weir/state").json()["record_failure"] is None
     assert create(way).choices[0].message.content == ANSWER
     assert len(way.proxy.records()) == 2
 

@@ -297,7 +297,10 @@ def test_every_refusal_of_the_disk_names_itself(config: StoreConfig, make_call: 
     disk.number = number
     with pytest.raises(StoreUnavailable, match=errno.errorcode[number]):
         log.append(make_call("a", [1], [2])).result(WAIT_S)
+    assert errno.errorcode[number] in str(log.stats.failure)
     disk.number = None
+    wait_until(lambda: log.stats.failure is None)
+    assert list_segments(config.log_dir) == []
     log.append(make_call("b", [1], [2])).result(WAIT_S)
     log.close()
     assert names(config) == ["b"]
