@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
@@ -114,6 +114,8 @@ class EvalServer:
 
     async def _body(self, request: Request, most: int) -> bytes:
         body = bytearray()
+        if int(request.headers.get("content-length", 0)) > most:  # said before it is sent
+            raise HTTPException(413, f"the body is larger than {most} bytes")
         async for chunk in request.stream():
             body += chunk
             if len(body) > most:
@@ -143,6 +145,7 @@ def create_app(config: KernelEvalConfig) -> Starlette:
         ],
         exception_handlers={
             HTTPException: _error,
+            ClientDisconnect: _left,
             Refused: _refusal,
             gpu_reset.GpuBusy: _busy,
             gpu_status.GpuStatusError: _no_status,
@@ -167,6 +170,10 @@ def _machines(config: KernelEvalConfig) -> tuple[Machines, str]:
 async def _error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     return _failure(error.status_code, error.detail)
+
+
+async def _left(request: Request, error: Exception) -> Response:
+    return _failure(400, "the body ended before all of it was sent")  # nobody reads this
 
 
 async def _refusal(request: Request, error: Exception) -> Response:

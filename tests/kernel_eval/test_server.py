@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -227,3 +228,10 @@ def test_a_server_that_is_stopped_removes_its_folders(
 def test_neither_server_nor_client_imports_torch(module: str) -> None:
     code = f"import sys, weir.kernel_eval.{module}; sys.exit('torch' in sys.modules or 'triton' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_a_body_that_is_said_to_be_too_large_is_refused_before_it_is_sent(server: Any) -> None:
+    host, _, port = server.url.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port))) as client:
+        client.sendall(b"POST /eval HTTP/1.1\r\nHost: weir\r\nContent-Length: 99999999999\r\n\r\n{")
+        assert b" 413 " in client.recv(100)
