@@ -33,7 +33,7 @@ def main(model_path: str) -> None:
 
 
 def _step(learner: Learner, samples: list[Sample]) -> dict[str, float]:
-    learner.optimizer.zero_grad(set_to_none=True)
+    learner.stepper.clear()
     learner.score(samples)
     started = time.perf_counter()
     stats = learner.accumulate(samples, fresh_version=0)

@@ -114,7 +114,15 @@ class TrainerConfig(AlgorithmConfig):
     )
     gamma: float = Field(default=0.4, ge=0, le=1, description="Discount from one turn to the next (credit = turn).")
     optimizer_steps: int = Field(default=1, ge=1, description="Optimiser steps that a round's samples are split into.")
-    lr: float = Field(default=4e-4, gt=0, description="AdamW's learning rate, constant.")
+    lr: float = Field(default=4e-4, gt=0, description="AdamW's highest learning rate.")
+    lr_schedule: Literal["constant", "linear", "cosine"] = Field(
+        default="constant", description="How the rate falls over the optimiser steps of all rounds."
+    )
+    lr_warmup_steps: int = Field(default=0, ge=0, description="Steps of linear warm-up.")
+    lr_total_steps: int | None = Field(
+        default=None, ge=1, description="Steps after which the rate stays at lr_min_ratio (linear and cosine need it)."
+    )
+    lr_min_ratio: float = Field(default=0.0, ge=0, le=1, description="Where the rate ends, as a part of lr.")
     betas: tuple[float, float] = Field(default=(0.9, 0.95), description="AdamW's betas.")
     weight_decay: float = Field(default=0.0, ge=0, description="AdamW's weight decay.")
     grad_clip: float = Field(default=1.0, gt=0, description="Largest gradient norm.")
@@ -124,6 +132,19 @@ class TrainerConfig(AlgorithmConfig):
     share_prefixes: bool = Field(
         default=True,
         description="Compute a prefix that samples have in common once, where that pays; the gradient is the same.",
+    )
+    precision: Literal["float32", "bfloat16"] = Field(
+        default="float32",
+        description="What is computed with and published; the weights that are stepped are float32 in any case.",
+    )
+    gradient_checkpointing: bool = Field(
+        default=False, description="Compute activations again in the backward pass instead of keeping them."
+    )
+    offload_optimizer: bool = Field(
+        default=False, description="Keep the optimiser's moments in the CPU's memory between steps."
+    )
+    processes: int = Field(
+        default=1, ge=1, description="Processes that share a round's training on this machine, over FSDP2; one a GPU."
     )
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto: CUDA where there is one.")
     torch_threads: int = Field(default=1, ge=1, description="Threads of torch on a CPU; results depend on it.")
@@ -163,6 +184,8 @@ class TrainerConfig(AlgorithmConfig):
 
     @model_validator(mode="after")
     def _credit_makes_sense(self) -> Self:
+        if self.lr_schedule != "constant" and self.lr_total_steps is None:
+            raise ValueError(f"lr_schedule = {self.lr_schedule} falls over lr_total_steps: set them")
         if self.advantage == "turn_rloo" and self.credit != "turn":
             raise ValueError("advantage = turn_rloo compares turns with each other: set credit = turn")
         return self

@@ -1,9 +1,9 @@
-"""Model and optimiser in one process: samples in, stepped weights out, with the figures of the step.
+"""The torch backend: samples in, stepped weights out, with the figures of the step; alone or as one of several ranks.
 
 Invariant: the result depends on the samples, the settings and the seed only. Every optimiser step has one
-weight for each of its tokens, known before its first batch, so micro-batches change nothing but memory; a loss or
-gradient that is not finite stops before the weights are touched. Loading what `save` wrote gives the same bits as going
-on in memory.
+weight for each of its tokens, known before its first batch, so micro-batches and ranks change nothing but memory and
+time; a loss or gradient that is not finite stops all ranks before the weights are touched. Loading what `save` wrote
+gives the same bits as going on in memory.
 """
 
 from __future__ import annotations
@@ -24,19 +24,24 @@ from weir.trainer.errors import NotFinite, VersionError
 from weir.trainer.loss_means import LOSS_MEANS
 from weir.trainer.model import STATE_FILE, choose_device, load_model, save_model
 from weir.trainer.objective import SampledTokens, objective
+from weir.trainer.ranks import Ranks
 from weir.trainer.samples import Sample
 from weir.trainer.scoring import Scores, score, score_by
 from weir.trainer.sequences import Sequences
 from weir.trainer.step_stats import StepStats, TokenStats
+from weir.trainer.stepper import Stepper
 from weir.trainer.token_credit import TokenCredit, token_credit
 
 
 class Learner:
     """Weights, AdamW and the folder that they came from. `reference` is the folder of the model that they stay near."""
 
-    def __init__(self, folder: Path, config: TrainerConfig, *, reference: Path | None = None) -> None:
+    def __init__(
+        self, folder: Path, config: TrainerConfig, *, reference: Path | None = None, ranks: Ranks = Ranks()
+    ) -> None:
         torch.set_num_threads(config.torch_threads)
         self.config = config
+        self.ranks = ranks
         self.folder = folder
         self.reference = reference or folder
         self._recomputed: Scores | None = None
@@ -44,17 +49,15 @@ class Learner:
         self._values: Scores | None = None
         self._credit: dict[str, TokenCredit] = {}
         self.device = choose_device(config.device)
-        self.model = load_model(folder, self.device)
-        self.layout = self.model.layout(share_prefixes=config.share_prefixes)
-        self.optimizer = torch.optim.AdamW(
-            self.model.parameters(),
-            lr=config.lr,
-            betas=config.betas,
-            weight_decay=config.weight_decay,
+        self.model = load_model(
+            folder, self.device, precision=config.precision, checkpointing=config.gradient_checkpointing
         )
+        self.layout = self.model.layout(share_prefixes=config.share_prefixes)
+        self.critic = Critic(folder, config, self.model, self.device, ranks) if config.advantage == "gae" else None
+        ranks.shard(self.model, self.model.layers, self.model.compute)
+        self.stepper = Stepper(self.model, config, lr=config.lr, weight_decay=config.weight_decay)
         if (folder / STATE_FILE).exists():
             self._load_state(folder / STATE_FILE)
-        self.critic = Critic(folder, config, self.model, self.device) if config.advantage == "gae" else None
 
     @property
     def num_parameters(self) -> int:
@@ -77,6 +80,7 @@ class Learner:
         if not samples:
             return []
         torch.set_num_threads(self.config.torch_threads)  # it holds for the thread that says it
+        torch.manual_seed(seed)  # for models with dropout
         self.score(samples)
         order = np.random.default_rng(seed).permutation(len(samples))
         parts = [part for part in np.array_split(order, self.config.optimizer_steps) if len(part)]
@@ -86,9 +90,9 @@ class Learner:
         """Find out what the settings need to know of the samples before the first step."""
         config = self.config
         if config.old_logprobs == "recomputed":
-            self._recomputed = score(self.model, samples, config, self.device)
+            self._recomputed = score(self.model, samples, config, self.device, self.ranks)
         if config.kl != "none":
-            self._referred = score_by(self.reference, samples, config, self.device)
+            self._referred = score_by(self.reference, samples, config, self.device, self.ranks)
         if self.critic is not None:
             self._values = self.critic.values(samples)
         penalties = self._penalties(samples) if config.kl_in == "reward" else None
@@ -102,10 +106,16 @@ class Learner:
         The samples have been scored (`score`).
         """
         weight_of = self._weights(samples, self.config.loss_mean)
-        stats = TokenStats()
-        for part in micro_batches(samples, self.config.token_budget, self.layout):
-            stats.add(self._backward(part, [weight_of[sample.call_id] for sample in part], fresh_version))
+        own = TokenStats()
+        for part, counts in self.ranks.share(micro_batches(samples, self.config.token_budget, self.layout)):
+            weights = [weight_of[sample.call_id] if counts else 0.0 for sample in part]
+            found = self._backward(part, weights, fresh_version)
+            if counts:
+                own.add(found)
             on_tokens(sum(len(sample.output_ids) for sample in part))
+        stats = TokenStats()
+        for of_rank in self.ranks.gather(own):
+            stats.add(of_rank)
         return stats
 
     def _weights(self, samples: Sequence[Sample], mean: str) -> dict[str, float]:
@@ -127,19 +137,23 @@ class Learner:
         return penalties
 
     def save(self, folder: Path) -> None:
-        """Write weights, configuration, tokenizer and optimiser states into an existing folder."""
-        save_model(self.model, folder, tokenizer_from=self.folder)
-        torch.save({"optimizer": self.optimizer.state_dict()}, folder / STATE_FILE)
+        """Write weights, configuration, tokenizer and optimiser states into an existing folder; all ranks call it."""
+        weights, state = self.stepper.weights(), self.stepper.state()
+        if self.model.compute is not torch.float32:
+            state["weights"] = weights  # those that are stepped; the folder's are rounded
+        if self.ranks.rank == 0:
+            save_model(self.model, folder, tokenizer_from=self.folder, weights=weights)
+            torch.save(state, folder / STATE_FILE)
         if self.critic is not None:
             self.critic.save(folder)
 
     def _step(self, samples: Sequence[Sample], fresh_version: int, on_tokens: Callable[[int], None]) -> StepStats:
-        optimizers = [self.optimizer, *([self.critic.optimizer] if self.critic is not None else [])]
-        for optimizer in optimizers:
-            optimizer.zero_grad(set_to_none=True)
+        steppers = [self.stepper, *([self.critic.stepper] if self.critic is not None else [])]
+        for stepper in steppers:
+            stepper.clear()
         stats = self.accumulate(samples, fresh_version, on_tokens)
         value_loss = self._accumulate_critic(samples)
-        norm, *of_critic = [self._clipped_norm(optimizer) for optimizer in optimizers]
+        norm, *of_critic = [stepper.clip() for stepper in steppers]
         figures = {"loss": stats.loss, "gradient norm": norm, "value loss": value_loss or 0.0}
         if not all(math.isfinite(figure) for figure in (*figures.values(), *of_critic)):
             raise NotFinite(
@@ -147,8 +161,8 @@ class Learner:
                 + ", ".join(f"{name} {figure}" for name, figure in figures.items())
                 + f" over {len(samples)} samples; lower trainer.lr, or go back to an earlier version"
             )
-        for optimizer in optimizers:
-            optimizer.step()
+        for stepper in steppers:
+            stepper.step()
         return stats.finished(grad_norm=norm, num_samples=len(samples), value_loss=value_loss)
 
     def _accumulate_critic(self, samples: Sequence[Sample]) -> float | None:
@@ -156,10 +170,6 @@ class Learner:
             return None
         assert self._values is not None
         return self.critic.accumulate(samples, self._weights(samples, "token"), self._credit, self._values)
-
-    def _clipped_norm(self, optimizer: torch.optim.Optimizer) -> float:
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        return float(torch.nn.utils.clip_grad_norm_(parameters, self.config.grad_clip))
 
     def _backward(self, samples: Sequence[Sample], weights: Sequence[float], fresh_version: int) -> TokenStats:
         batch, lengths = lay_out(samples, self.layout, self.device), [len(sample.output_ids) for sample in samples]
@@ -198,9 +208,9 @@ class Learner:
 
     def _load_state(self, file: Path) -> None:
         try:
-            state = torch.load(file, map_location=self.device, weights_only=True)
-            self.optimizer.load_state_dict(state["optimizer"])
+            state = torch.load(file, map_location="cpu", weights_only=True)
+            if "weights" in state:
+                self.stepper.load_weights(state["weights"])
+            self.stepper.load(state)
         except (OSError, RuntimeError, KeyError, ValueError) as error:
             raise VersionError(f"cannot load the optimiser's state from {file}: {error}") from error
-        for group in self.optimizer.param_groups:  # the settings decide, the file holds the moments
-            group.update(lr=self.config.lr, betas=self.config.betas, weight_decay=self.config.weight_decay)

@@ -1,14 +1,14 @@
 """The model that is trained: loading a Hugging Face folder, logprobs of targets, writing the folder again.
 
 Invariant: weights are float32 in memory of their own, so that a model kept between rounds and one loaded from disk
-step to the same bits. Logits are computed for targets only: prompts cost attention, not vocabulary.
+step to the same bits; with precision bfloat16 they are what is stepped, and what is computed with and published is
+their rounding. Logits are computed for targets only: prompts cost attention, not vocabulary.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import torch
 from transformers import AutoModelForCausalLM
@@ -25,8 +25,10 @@ STATE_FILE = "trainer_state.pt"
 _LOGIT_SETTINGS = ("final_logit_softcapping", "logits_scaling", "logit_scale")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetLogprobs:
+Precision = Literal["float32", "bfloat16"]
+
+
+class TargetLogprobs(NamedTuple):  # a tuple, in which sharded weights' hooks find the tensors
     """What the model says of the N targets of a batch."""
 
     logprobs: torch.Tensor  # (N,) float32, with gradient
@@ -36,12 +38,18 @@ class TargetLogprobs:
 class TokenModel(torch.nn.Module):
     """A causal language model that is asked for the logprobs of targets."""
 
-    def __init__(self, network: Any) -> None:
+    def __init__(self, network: Any, precision: Precision = "float32") -> None:
         super().__init__()
         self.network = network
+        self.compute = getattr(torch, precision)
         self.packs = can_pack(network)
         if self.packs:
             network.set_attn_implementation(ATTENTION)
+
+    @property
+    def layers(self) -> list[torch.nn.Module]:
+        """The layers that weights are spread over ranks by."""
+        return list(self.network.base_model.layers)
 
     def layout(self, *, share_prefixes: bool = True) -> Layout:
         """How its batches are laid out."""
@@ -54,13 +62,19 @@ class TokenModel(torch.nn.Module):
 
         `temperatures` has shape (N,); None means 1.
         """
-        segments = {} if batch.segments is None else {"segments": batch.segments}
-        base = self.network.base_model
-        hidden = base(input_ids=batch.ids, position_ids=batch.positions, use_cache=False, **segments).last_hidden_state
-        predicting = hidden.flatten(0, 1)[batch.predictors]  # (N, H)
-        head = self.network.get_output_embeddings().weight
+        predicting = predicting_states(self.network.base_model, batch, self.compute)
+        head = self.network.get_output_embeddings().weight.to(self.compute)
         logprobs, entropy = token_logprobs(predicting, head, batch.targets, temperatures)
         return TargetLogprobs(logprobs=logprobs, entropy=entropy)
+
+
+def predicting_states(base: Any, batch: Batch, compute: torch.dtype) -> torch.Tensor:
+    """The hidden states before the batch's targets, (N, H), computed and given in a precision."""
+    segments = {} if batch.segments is None else {"segments": batch.segments}
+    with torch.autocast(batch.ids.device.type, compute, enabled=compute is not torch.float32):
+        hidden = base(input_ids=batch.ids, position_ids=batch.positions, use_cache=False, **segments).last_hidden_state
+    states: torch.Tensor = hidden.flatten(0, 1)[batch.predictors].to(compute)
+    return states
 
 
 def choose_device(name: str) -> torch.device:
@@ -70,8 +84,13 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def load_model(folder: Path, device: torch.device) -> TokenModel:
-    """A causal language model in float32. Raises `TrainerUsageError` when the folder does not hold one."""
+def load_model(
+    folder: Path, device: torch.device, *, precision: Precision = "float32", checkpointing: bool = False
+) -> TokenModel:
+    """A causal language model in float32. Raises `TrainerUsageError` when the folder does not hold one.
+
+    With `checkpointing` activations are computed again in the backward pass, layer by layer, instead of being kept.
+    """
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         network: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
@@ -80,7 +99,9 @@ def load_model(folder: Path, device: torch.device) -> TokenModel:
     _check_head(network, folder)
     for parameter in network.parameters():
         parameter.data = parameter.data.clone()  # memory-mapped weights are aligned otherwise, and round otherwise
-    return TokenModel(network.to(device).train())
+    if checkpointing:
+        network.activation_checkpointing_enable({"use_reentrant": False})
+    return TokenModel(network.to(device).train(), precision)
 
 
 def _check_head(network: Any, folder: Path) -> None:
@@ -95,7 +116,18 @@ def _check_head(network: Any, folder: Path) -> None:
         )
 
 
-def save_model(model: TokenModel, target: Path, *, tokenizer_from: Path) -> None:
-    """Write safetensors, configuration and the tokenizer's files into an existing folder."""
-    model.network.save_pretrained(target)
+def save_model(
+    model: TokenModel, target: Path, *, tokenizer_from: Path, weights: dict[str, torch.Tensor] | None = None
+) -> None:
+    """Write safetensors, configuration and the tokenizer's files into an existing folder, in the model's precision.
+
+    `weights` are the module's whole ones, where its own are spread over ranks.
+    """
+    whole = model.state_dict() if weights is None else weights
+    tied = {f"network.{name}" for name in model.network.all_tied_weights_keys}  # each is there under another name
+    rounded = {
+        name.removeprefix("network."): tensor.to(model.compute) for name, tensor in whole.items() if name not in tied
+    }
+    model.network.config.dtype = model.compute
+    model.network.save_pretrained(target, state_dict=rounded)
     copy_tokenizer(tokenizer_from, target)

@@ -53,7 +53,7 @@ from weir.trainer.versions import (
 )
 
 if TYPE_CHECKING:
-    from weir.trainer.learner import Learner
+    from weir.trainer.backend import Backend
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ class Trainer:
         self.console = console or Console(quiet=True)
         self.on_step = on_step
         self.catalog = Catalog.open(store)
-        self._learner: Learner | None = None
+        self._learner: Backend | None = None
 
     def close(self) -> None:
         """Give the catalog back. May be called twice."""
@@ -262,13 +262,13 @@ class Trainer:
         claimed_at = Path(claimed.parent_path)
         return claimed_at if claimed_at.exists() else self.model_path.absolute()
 
-    def _learner_at(self, folder: Path, config: TrainerConfig) -> Learner:
+    def _learner_at(self, folder: Path, config: TrainerConfig) -> Backend:
         """The learner in memory where it stands at this folder, else one loaded from it."""
-        from weir.trainer.learner import Learner
+        from weir.trainer.backend import open_backend
 
         if self._learner is None or self._learner.folder.absolute() != folder or self._learner.config != config:
             reference = Path(config.reference_path or self.model_path)
-            self._learner = Learner(folder, config, reference=reference)
+            self._learner = open_backend(folder, config, reference=reference)
         return self._learner
 
     @contextmanager

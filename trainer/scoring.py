@@ -16,6 +16,7 @@ from weir.store.records import Logprobs
 from weir.trainer.batching import Layout, lay_out, micro_batches
 from weir.trainer.config import TrainerConfig
 from weir.trainer.model import TokenModel, load_model
+from weir.trainer.ranks import Ranks
 from weir.trainer.samples import Sample
 
 Scores = dict[str, Logprobs]  # by call id, shape (N,)
@@ -25,19 +26,22 @@ def by_sample(
     samples: Sequence[Sample],
     config: TrainerConfig,
     layout: Layout,
+    ranks: Ranks,
     compute: Callable[[Sequence[Sample]], torch.Tensor],
 ) -> Scores:
-    """What `compute` says of all targets of a micro-batch, sample by sample."""
+    """What `compute` says of all targets of a micro-batch, sample by sample; on every rank, of all samples."""
     scores: Scores = {}
-    for part in micro_batches(samples, config.token_budget, layout):
+    for part, _ in ranks.share(micro_batches(samples, config.token_budget, layout)):
         lengths = [len(sample.output_ids) for sample in part]
         for sample, found in zip(part, torch.split(compute(part).cpu(), lengths), strict=True):
             scores[sample.call_id] = found.numpy()
-    return scores
+    return {call_id: found for of_rank in ranks.gather(scores) for call_id, found in of_rank.items()}
 
 
 @torch.no_grad()
-def score(model: TokenModel, samples: Sequence[Sample], config: TrainerConfig, device: torch.device) -> Scores:
+def score(
+    model: TokenModel, samples: Sequence[Sample], config: TrainerConfig, device: torch.device, ranks: Ranks
+) -> Scores:
     """The logprobs of each sample's targets."""
     layout = model.layout(share_prefixes=config.share_prefixes)
 
@@ -47,9 +51,13 @@ def score(model: TokenModel, samples: Sequence[Sample], config: TrainerConfig, d
         told: torch.Tensor = model(batch, torch.from_numpy(temperatures.astype(np.float32)).to(device)).logprobs
         return told
 
-    return by_sample(samples, config, layout, logprobs)
+    return by_sample(samples, config, layout, ranks, logprobs)
 
 
-def score_by(folder: Path, samples: Sequence[Sample], config: TrainerConfig, device: torch.device) -> Scores:
+def score_by(
+    folder: Path, samples: Sequence[Sample], config: TrainerConfig, device: torch.device, ranks: Ranks
+) -> Scores:
     """As `score`, by the model in a folder, which is in memory no longer than that."""
-    return score(load_model(folder, device), samples, config, device)
+    model = load_model(folder, device, precision=config.precision)
+    ranks.shard(model, model.layers, model.compute)
+    return score(model, samples, config, device, ranks)

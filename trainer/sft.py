@@ -23,6 +23,7 @@ from weir.trainer.config import SftConfig
 from weir.trainer.errors import NotFinite, TrainerUsageError
 from weir.trainer.model import TokenModel, choose_device, load_model, save_model
 from weir.trainer.progress import progress
+from weir.trainer.schedule import learning_rate
 from weir.trainer.versions import Version, check_new, write_version
 
 BUCKET_TOKENS = 4  # rows whose lengths differ by less are as good as equally long
@@ -93,7 +94,14 @@ def _train(network: TokenModel, rows: Sequence[ChatRow], config: SftConfig, cons
     with progress(console, "sft", len(batches)) as advance:
         for step, batch in enumerate(batches):
             for group in optimizer.param_groups:
-                group["lr"] = learning_rate(step, len(batches), config)
+                group["lr"] = learning_rate(
+                    step,
+                    config.lr,
+                    schedule="cosine",
+                    warmup_steps=config.warmup_steps,
+                    total_steps=len(batches),
+                    min_ratio=config.min_lr_ratio,
+                )
             losses.append(sft_step(network, optimizer, batch, config))
             advance(1, f"loss {losses[-1]:.3f}")
     return losses
@@ -123,15 +131,6 @@ def accumulate(network: TokenModel, rows: Sequence[ChatRow], token_budget: int) 
         loss.backward()
         total += float(loss.detach())
     return total
-
-
-def learning_rate(step: int, num_steps: int, config: SftConfig) -> float:
-    """Linear warm-up, then a cosine from lr to lr × min_lr_ratio."""
-    if step < config.warmup_steps:
-        return config.lr * (step + 1) / config.warmup_steps
-    done = (step - config.warmup_steps) / max(num_steps - config.warmup_steps, 1)
-    cosine = 0.5 * (1 + math.cos(math.pi * done))
-    return config.lr * (config.min_lr_ratio + (1 - config.min_lr_ratio) * cosine)
 
 
 def _batches(rows: Sequence[ChatRow], config: SftConfig) -> Iterator[list[ChatRow]]:

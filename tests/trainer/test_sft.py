@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from renderers import create_renderer
 from renderers.configs import Qwen3RendererConfig
 from support_model import make_tokenizer
@@ -17,7 +15,7 @@ from support_model import make_tokenizer
 from weir.trainer.chat_rows import ChatRow, Conversation, conversation_rows, read_conversations
 from weir.trainer.config import SftConfig
 from weir.trainer.errors import TrainerUsageError, VersionError
-from weir.trainer.sft import learning_rate, run_sft
+from weir.trainer.sft import run_sft
 from weir.trainer.versions import verify
 
 TOKENIZER = make_tokenizer(512)
@@ -87,18 +85,6 @@ def test_a_wrong_line_is_named(tmp_path: Path) -> None:
     file.write_text('{"messages": [{"role": "user", "content": "a"}]}\n')
     with pytest.raises(TrainerUsageError, match="no assistant message"):
         read_conversations(file)
-
-
-@settings(deadline=None)
-@given(st.integers(0, 200))
-def test_the_learning_rate_warms_up_and_ends_at_its_floor(step: int) -> None:
-    config = SftConfig(lr=1.0, warmup_steps=10, min_lr_ratio=0.1)
-    rate = learning_rate(step, 201, config)
-    assert 0 < rate <= 1.0
-    if step < 10:
-        assert rate == pytest.approx((step + 1) / 10)
-    if step == 200:
-        assert rate == pytest.approx(0.1, abs=1e-3)
 
 
 def write_data(folder: Path) -> Path:

@@ -1,0 +1,42 @@
+"""What a round asks of whatever trains: samples in, figures out, then the files of a version.
+
+Invariant: the result depends on the folder, the settings, the samples and the seed only, and the files that `save`
+leaves are what another backend of the same settings begins with. Not here: what is in those files but the weights in
+Hugging Face's form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from weir.trainer.config import TrainerConfig
+from weir.trainer.samples import Sample
+from weir.trainer.step_stats import StepStats
+
+
+class Backend(Protocol):
+    """Weights at one version folder, and how they are stepped."""
+
+    folder: Path  # the version that it stands at; the round sets it after a checkpoint
+    config: TrainerConfig
+
+    def train(self, samples: Sequence[Sample], *, fresh_version: int, seed: int) -> list[StepStats]:
+        """Take the round's optimiser steps over the samples; none where there are none. Raises `NotFinite`."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Write weights, configuration, tokenizer and whatever is needed to go on into an existing folder."""
+        ...
+
+
+def open_backend(folder: Path, config: TrainerConfig, *, reference: Path) -> Backend:
+    """The backend that the settings name, standing at a folder."""
+    if config.processes > 1:
+        from weir.trainer.torchrun import TorchrunLearner
+
+        return TorchrunLearner(folder, config, reference=reference)
+    from weir.trainer.learner import Learner
+
+    return Learner(folder, config, reference=reference)

@@ -1,0 +1,93 @@
+"""AdamW over one module: its learning rate, its clipped norm, its state in a file, and where that state lies.
+
+Invariant: what `state` gives and `load` takes are the same bits on any number of ranks; the settings decide rates and
+decay, the file holds moments and the number of steps.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
+
+from weir.trainer.config import TrainerConfig
+from weir.trainer.schedule import learning_rate
+
+_WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+class Stepper:
+    """The optimiser of a module, with a highest learning rate of its own."""
+
+    def __init__(self, module: torch.nn.Module, config: TrainerConfig, *, lr: float, weight_decay: float) -> None:
+        self.module = module
+        self.config = config
+        self.lr = lr
+        self.weight_decay = weight_decay
+        self.num_steps = 0
+        self.optimizer = torch.optim.AdamW(module.parameters(), lr=lr, betas=config.betas, weight_decay=weight_decay)
+
+    def clear(self) -> None:
+        """Forget the gradient."""
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def clip(self) -> float:
+        """Clip the gradient to its largest norm; the norm before, over all ranks."""
+        norm: Any = torch.nn.utils.clip_grad_norm_(self.module.parameters(), self.config.grad_clip)
+        return float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
+
+    def step(self) -> None:
+        """Move the weights."""
+        config = self.config
+        rate = learning_rate(
+            self.num_steps,
+            self.lr,
+            schedule=config.lr_schedule,
+            warmup_steps=config.lr_warmup_steps,
+            total_steps=config.lr_total_steps,
+            min_ratio=config.lr_min_ratio,
+        )
+        for group in self.optimizer.param_groups:
+            group.update(lr=rate, betas=config.betas, weight_decay=self.weight_decay)
+        self._move_moments(to_weights=True)
+        self.optimizer.step()
+        self.num_steps += 1
+        self._move_moments(to_weights=False)
+
+    def weights(self) -> dict[str, Any]:
+        """The module's whole state on the CPU; on ranks but the first it is empty."""
+        return get_model_state_dict(self.module, options=_WHOLE)
+
+    def state(self) -> dict[str, Any]:
+        """Moments and the number of steps, whole and on the CPU; on ranks but the first without moments."""
+        return {
+            "optimizer": get_optimizer_state_dict(self.module, self.optimizer, options=_WHOLE),
+            "num_steps": self.num_steps,
+        }
+
+    def load_weights(self, weights: dict[str, Any]) -> None:
+        """Take over what `weights` gave. Raises `RuntimeError` where it is another module's."""
+        set_model_state_dict(self.module, weights, options=StateDictOptions(full_state_dict=True))
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take over what `state` gave. Raises `KeyError` or `RuntimeError` where it is another module's."""
+        options = StateDictOptions(full_state_dict=True)
+        set_optimizer_state_dict(self.module, self.optimizer, state["optimizer"], options=options)
+        self.num_steps = state["num_steps"]
+        self._move_moments(to_weights=False)
+
+    def _move_moments(self, *, to_weights: bool) -> None:
+        """With offload_optimizer moments lie in the CPU's memory but for the step itself."""
+        if not self.config.offload_optimizer:
+            return
+        for parameter, state in self.optimizer.state.items():
+            for name in _MOMENTS:
+                state[name] = state[name].to(parameter.device if to_weights else "cpu")

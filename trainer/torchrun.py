@@ -1,0 +1,88 @@
+"""A backend of several processes on this machine: each round's training is one run of torchrun.
+
+Invariant: the processes live for one round and begin with its parent's folder, so a round on ranks resumes exactly as a
+round in one process does, and a process that dies takes nothing along but its round. Samples go to them in a file, and
+the files of the new version come back.
+"""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from weir.trainer.config import TrainerConfig
+from weir.trainer.errors import NotFinite, TrainerError
+from weir.trainer.samples import Sample
+from weir.trainer.step_stats import StepStats
+
+JOB_FILE = "job.pickle"
+STEPS_FILE = "steps.pickle"
+NOT_FINITE_FILE = "not_finite.txt"
+VERSION_FILES = "files"
+TAIL_CHARS = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What the processes of a round are told."""
+
+    folder: Path
+    reference: Path
+    config: TrainerConfig
+    samples: list[Sample]
+    fresh_version: int
+    seed: int
+
+
+class TorchrunLearner:
+    """The learner of a round as `config.processes` processes."""
+
+    def __init__(self, folder: Path, config: TrainerConfig, *, reference: Path | None = None) -> None:
+        self.folder = folder
+        self.config = config
+        self.reference = reference or folder
+        self._job: tempfile.TemporaryDirectory[str] | None = None
+
+    def train(self, samples: Sequence[Sample], *, fresh_version: int, seed: int) -> list[StepStats]:
+        """Take the round's optimiser steps. Raises `NotFinite`, and `TrainerError` when a process died."""
+        job = Job(
+            folder=self.folder.absolute(),
+            reference=self.reference.absolute(),
+            config=self.config,
+            samples=list(samples),
+            fresh_version=fresh_version,
+            seed=seed,
+        )
+        self._job = tempfile.TemporaryDirectory(prefix="weir-ranks-")
+        folder = Path(self._job.name)
+        (folder / VERSION_FILES).mkdir()
+        (folder / JOB_FILE).write_bytes(pickle.dumps(job))
+        self._run(folder)
+        steps: list[StepStats] = pickle.loads((folder / STEPS_FILE).read_bytes())
+        return steps
+
+    def save(self, folder: Path) -> None:
+        """Bring what `train` left into an existing folder."""
+        assert self._job is not None, "there is nothing to save before training"
+        for file in sorted((Path(self._job.name) / VERSION_FILES).iterdir()):
+            shutil.move(file, folder / file.name)
+        self._job.cleanup()
+        self._job = None
+
+    def _run(self, folder: Path) -> None:
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+        command += ["--nproc-per-node", str(self.config.processes), "-m", "weir.trainer.worker", str(folder)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if (folder / NOT_FINITE_FILE).exists():
+            raise NotFinite((folder / NOT_FINITE_FILE).read_text())
+        if done.returncode or not (folder / STEPS_FILE).exists():
+            raise TrainerError(
+                f"training on {self.config.processes} processes ended with status {done.returncode}; the round stays "
+                f"open and the next start continues it. Its last words:\n{done.stderr[-TAIL_CHARS:]}"
+            )

@@ -1,0 +1,39 @@
+"""One rank of a backend that trains with several processes: torchrun starts it once for each (`torchrun.py`).
+
+Invariant: all ranks read the same job and take the same decisions; the first alone writes. Arguments: a folder with
+`job.pickle`; it leaves `steps.pickle` and the files of a version in `files/` there.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from pathlib import Path
+
+import torch.distributed as dist
+
+from weir.trainer.errors import NotFinite
+from weir.trainer.learner import Learner
+from weir.trainer.ranks import Ranks
+from weir.trainer.torchrun import JOB_FILE, NOT_FINITE_FILE, STEPS_FILE, VERSION_FILES, Job
+
+
+def main(folder: Path) -> None:
+    """Train the job's samples and leave the result in its folder."""
+    job: Job = pickle.loads((folder / JOB_FILE).read_bytes())
+    ranks = Ranks.of_torchrun()
+    try:
+        learner = Learner(job.folder, job.config, reference=job.reference, ranks=ranks)
+        steps = learner.train(job.samples, fresh_version=job.fresh_version, seed=job.seed)
+        learner.save(folder / VERSION_FILES)
+        if ranks.rank == 0:
+            (folder / STEPS_FILE).write_bytes(pickle.dumps(steps))
+    except NotFinite as error:
+        if ranks.rank == 0:
+            (folder / NOT_FINITE_FILE).write_text(str(error))
+    finally:
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
