@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from rich.console import Console
 
@@ -25,20 +25,25 @@ from weir.kernel_eval.config import KernelEvalConfig
 from weir.proxy.config import ProxyConfig
 from weir.scripts.demo_agents import BackgroundAgents, background_agents, heldout_correctness
 from weir.scripts.demo_model import train_tokenizer, write_model
-from weir.scripts.errors import CommandError
+from weir.scripts.errors import CommandError, UsageError
 from weir.scripts.fleet import fleet, served_model
 from weir.scripts.run_command import agents_config
 from weir.scripts.servers import free_ports_in_row, running
 from weir.scripts.settings import RouterConfig, Settings, load_settings
 from weir.scripts.trainer_commands import chat_renderer, trainer_config
+from weir.trainer.algorithms import AlgorithmName
 from weir.trainer.round import Trainer
 from weir.trainer.versions import version_path
 
 CONFIG_FILE = "weir.toml"
 WINDOW = 6  # rounds that the first and the last mean reward are taken over
 MIN_REWARD_GAIN = 0.25
+MIN_REWARD_GAIN_OF_OTHERS = 0.2  # algorithms whose settings are not tuned to the demo
 MIN_HELDOUT_FACTOR = 2.0
 HELDOUT_SAMPLES = 8
+
+# What an algorithm needs besides its defaults at this size.
+SETTINGS = {"dr_grpo": "loss_constant = 160\n", "ppo": "critic_lr = 1e-3\n"}
 
 Say = Callable[[str], None]
 
@@ -50,6 +55,7 @@ class DemoOptions:
     folder: Path
     seed: int = 0
     rounds: int = 50
+    algorithm: AlgorithmName = "dapo"
     shuffle_rewards: bool = False
 
 
@@ -67,6 +73,7 @@ class DemoResult:
     calls: int
     calls_spanning_versions: int
     seed: int
+    algorithm: str
 
     def as_json(self) -> str:
         """One line of JSON."""
@@ -87,20 +94,36 @@ def run_demo(options: DemoOptions, say: Say) -> DemoResult:
         heldout_after = measure(heldout, settings, "after", say)
     reward_first, reward_last = statistics.fmean(rewards[:WINDOW]), statistics.fmean(rewards[-WINDOW:])
     return DemoResult(
-        learned=has_learned(reward_first, reward_last, heldout_before, heldout_after),
+        learned=has_learned(reward_first, reward_last, heldout_before, heldout_after, min_gain(options.algorithm)),
         reward_first=reward_first,
         reward_last=reward_last,
         heldout_before=heldout_before,
         heldout_after=heldout_after,
         seconds=time.monotonic() - started,
         seed=options.seed,
+        algorithm=options.algorithm,
         **count_calls(settings),
     )
 
 
-def has_learned(reward_first: float, reward_last: float, heldout_before: float, heldout_after: float) -> bool:
-    """Whether the reward rose by 0.25, and held-out correctness at least doubled."""
-    gained = round(reward_last - reward_first, 6) >= MIN_REWARD_GAIN
+def known_algorithm(name: str) -> AlgorithmName:
+    """The name of an algorithm. Raises `UsageError` for another word."""
+    for known in get_args(AlgorithmName):
+        if name == known:
+            return known  # type: ignore[no-any-return]
+    raise UsageError(f"there is no algorithm {name}; there are {', '.join(get_args(AlgorithmName))}")
+
+
+def min_gain(algorithm: str) -> float:
+    """How much the reward has to rise."""
+    return MIN_REWARD_GAIN if algorithm == "dapo" else MIN_REWARD_GAIN_OF_OTHERS
+
+
+def has_learned(
+    reward_first: float, reward_last: float, heldout_before: float, heldout_after: float, gain: float
+) -> bool:
+    """Whether the reward rose by `gain`, and held-out correctness at least doubled."""
+    gained = round(reward_last - reward_first, 6) >= gain
     return gained and heldout_after > 0 and heldout_after >= MIN_HELDOUT_FACTOR * heldout_before
 
 
@@ -162,6 +185,7 @@ max_tokens = 160
 feedback_lines = 1
 
 [trainer]
+algorithm = "{options.algorithm}"
 seed = {options.seed}
 groups_per_round = 8
 min_groups = 8
@@ -169,7 +193,7 @@ num_correct_trials = 2
 judge_use_cache = true
 lr = 2e-4
 max_staleness = 4
-{hooks}"""
+{SETTINGS.get(options.algorithm, "")}{hooks}"""
 
 
 def cold_start(settings: Settings, options: DemoOptions, say: Say) -> None:

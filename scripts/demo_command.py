@@ -33,6 +33,7 @@ def demo(
     folder: Annotated[Path, typer.Option("--dir", help="Folder that everything is made in.")] = Path("demo-run"),
     seed: Annotated[int, typer.Option(help="Seed of corpus, model, tasks and sampling.")] = 0,
     rounds: Annotated[int, typer.Option(min=2, help="Training rounds.")] = 50,
+    algorithm: Annotated[str, typer.Option(help="Algorithm of the rounds, as trainer.algorithm has them.")] = "dapo",
     shuffle_rewards: Annotated[
         bool,
         typer.Option(help="A control: rewards are dealt out at random within each group, so nothing can be learned."),
@@ -46,7 +47,7 @@ def demo(
     Makes the model, lets agents write kernels with it, trains on what was recorded, shows what it learned. Exit status
     1 when it did not learn.
     """
-    from weir.scripts.demo import DemoOptions, run_demo
+    from weir.scripts.demo import DemoOptions, known_algorithm, min_gain, run_demo
     from weir.scripts.errors import CommandError
     from weir.scripts.report import write_report
     from weir.scripts.settings import load_settings
@@ -57,7 +58,14 @@ def demo(
     def say(line: str) -> None:
         typer.echo(f"[{time.monotonic() - started:4.0f} s] {line}")
 
-    result = run_demo(DemoOptions(folder=folder, seed=seed, rounds=rounds, shuffle_rewards=shuffle_rewards), say)
+    options = DemoOptions(
+        folder=folder,
+        seed=seed,
+        rounds=rounds,
+        algorithm=known_algorithm(algorithm),
+        shuffle_rewards=shuffle_rewards,
+    )
+    result = run_demo(options, say)
     settings = load_settings(folder / "weir.toml")
     page = write_report(settings.store, folder / "report.html")
     with connect(settings.store) as db:
@@ -74,6 +82,6 @@ def demo(
         typer.echo(result.as_json())
     if not result.learned:
         raise CommandError(
-            "the model did not learn: the reward must rise by 0.25 and held-out correctness double; "
+            f"the model did not learn: the reward must rise by {min_gain(algorithm)} and held-out correctness double; "
             f"the store with every call is in {settings.store.folder}"
         )

@@ -32,6 +32,9 @@ def sft(
     batch_size: Annotated[int | None, typer.Option(help="Conversations in one optimiser step.")] = None,
     lr: Annotated[float | None, typer.Option(help="AdamW's highest learning rate.")] = None,
     max_tokens: Annotated[int | None, typer.Option(help="Longer sequences are left out.")] = None,
+    validation_share: Annotated[
+        float | None, typer.Option(help="Part of the conversations that is held back and scored after each epoch.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the order of the data.")] = None,
     version: Annotated[int | None, typer.Option(help="The weight version that the result is called.")] = None,
     config: ConfigOption = None,
@@ -47,6 +50,7 @@ def sft(
         "batch_size": batch_size,
         "lr": lr,
         "max_tokens": max_tokens,
+        "validation_share": validation_share,
         "seed": seed,
         "version": version,
     }
@@ -59,10 +63,12 @@ def sft(
     report = run_sft(
         sft_config, data=data, model=first, out=out, renderer=chat_renderer(first, settings), console=Console()
     )
+    held_back = " → ".join(f"{loss:.3f}" for loss in report.validation_losses)
     typer.echo(
         f"{report.version.path}: version {report.version.manifest.version}, {report.num_rows} rows "
         f"({report.num_too_long} too long), loss {report.losses[0]:.3f} → {report.losses[-1]:.3f}, "
-        f"{report.seconds:.1f} s"
+        + (f"of {report.num_held_back} rows held back {held_back}, " if held_back else "")
+        + f"{report.seconds:.1f} s"
     )
 
 

@@ -235,6 +235,12 @@ class SftConfig(BaseModel):
     weight_decay: float = Field(default=0.01, ge=0, description="AdamW's weight decay.")
     grad_clip: float = Field(default=1.0, gt=0, description="Largest gradient norm.")
     max_tokens: int = Field(default=4096, ge=2, description="Longer sequences are left out, and counted.")
+    validation_share: float = Field(
+        default=0.0, ge=0, lt=1, description="Part of the conversations that is held back and scored after each epoch."
+    )
+    checkpoint_steps: int = Field(
+        default=100, ge=0, description="Steps between checkpoints that a killed run goes on from; 0: none."
+    )
     seed: int = Field(default=0, description="Seed of the order of the data.")
     version: int = Field(default=0, ge=0, description="The weight version that the result is called.")
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto: CUDA where there is one.")

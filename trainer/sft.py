@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,12 +18,13 @@ import torch
 from rich.console import Console
 
 from weir.trainer.batching import lay_out, micro_batches
-from weir.trainer.chat_rows import ChatRenderer, ChatRow, conversation_rows, read_conversations
+from weir.trainer.chat_rows import ChatRenderer, ChatRow, Conversation, conversation_rows, read_conversations
 from weir.trainer.config import SftConfig
 from weir.trainer.errors import NotFinite, TrainerUsageError
 from weir.trainer.model import TokenModel, choose_device, load_model, save_model
-from weir.trainer.progress import progress
+from weir.trainer.progress import progress as progress_bar
 from weir.trainer.schedule import learning_rate
+from weir.trainer.sft_progress import SftProgress, run_key
 from weir.trainer.versions import Version, check_new, write_version
 
 BUCKET_TOKENS = 4  # rows whose lengths differ by less are as good as equally long
@@ -35,8 +36,10 @@ class SftReport:
 
     version: Version
     losses: list[float]  # of each optimiser step, per target token
+    validation_losses: list[float]  # of the rows held back, after each epoch, per target token
     seconds: float
     num_rows: int
+    num_held_back: int  # rows that the validation losses are of
     num_targets: int  # tokens trained on, over all epochs
     num_too_long: int  # rows left out
 
@@ -49,8 +52,12 @@ def run_sft(
     out: Path,
     renderer: ChatRenderer,
     console: Console | None = None,
+    on_step: Callable[[int], None] = lambda _: None,
 ) -> SftReport:
     """Train `model` on a JSON Lines file of conversations and write the version folder `out`.
+
+    A run that was killed goes on from its last checkpoint when it is started again. `on_step` is told how many
+    optimiser steps were taken.
 
     Raises `TrainerUsageError` for data that cannot be read or that no row of fits `max_tokens`, `NotFinite` when the
     loss or gradient is not a number, `VersionError` when `out` is there already.
@@ -59,12 +66,10 @@ def run_sft(
     check_new(out)
     torch.set_num_threads(config.torch_threads)
     torch.manual_seed(config.seed)
-    rows = [row for conversation in read_conversations(data) for row in conversation_rows(conversation, renderer)]
-    kept = [row for row in rows if len(row.ids) <= config.max_tokens]
-    if not kept:
-        raise TrainerUsageError(f"none of {len(rows)} rows has at most {config.max_tokens} tokens; raise max_tokens")
+    rows, held_back, num_too_long = split_rows(read_conversations(data), renderer, config)
     network = load_model(model, choose_device(config.device))
-    losses = _train(network, kept, config, console or Console(quiet=True))
+    progress = SftProgress.of(out, run_key(config, data, model))
+    _train(network, rows, held_back, config, progress, console or Console(quiet=True), on_step)
     version = write_version(
         out,
         lambda folder: save_model(network, folder, tokenizer_from=model),
@@ -75,36 +80,92 @@ def run_sft(
         seed=config.seed,
         groups=[],
     )
+    progress.forget()
     return SftReport(
         version=version,
-        losses=losses,
+        losses=progress.losses,
+        validation_losses=progress.validation,
         seconds=time.monotonic() - started,
-        num_rows=len(kept),
-        num_targets=config.epochs * sum(int(row.targets.sum()) for row in kept),
-        num_too_long=len(rows) - len(kept),
+        num_rows=len(rows),
+        num_held_back=len(held_back),
+        num_targets=config.epochs * sum(int(row.targets.sum()) for row in rows),
+        num_too_long=num_too_long,
     )
 
 
-def _train(network: TokenModel, rows: Sequence[ChatRow], config: SftConfig, console: Console) -> list[float]:
+def split_rows(
+    conversations: Sequence[Conversation], renderer: ChatRenderer, config: SftConfig
+) -> tuple[list[ChatRow], list[ChatRow], int]:
+    """Rows to train on, rows held back, and how many were too long. Raises `TrainerUsageError` with none to train on.
+
+    A conversation is held back whole, by a draw that the seed decides.
+    """
+    draws = np.random.default_rng([config.seed, 1]).random(len(conversations))
+    trained: list[ChatRow] = []
+    held_back: list[ChatRow] = []
+    too_long = 0
+    for conversation, draw in zip(conversations, draws, strict=True):
+        for row in conversation_rows(conversation, renderer):
+            if len(row.ids) > config.max_tokens:
+                too_long += 1
+            else:
+                (held_back if draw < config.validation_share else trained).append(row)
+    if not trained:
+        raise TrainerUsageError(
+            f"no row is left to train on: {too_long} have more than {config.max_tokens} tokens, {len(held_back)} are "
+            "held back; raise max_tokens or lower validation_share"
+        )
+    return trained, held_back, too_long
+
+
+def _train(
+    network: TokenModel,
+    rows: Sequence[ChatRow],
+    held_back: Sequence[ChatRow],
+    config: SftConfig,
+    progress: SftProgress,
+    console: Console,
+    on_step: Callable[[int], None],
+) -> None:
+    """Take the steps that the progress lacks."""
     optimizer = torch.optim.AdamW(
         network.parameters(), lr=config.lr, betas=config.betas, weight_decay=config.weight_decay
     )
+    progress.resume(network, optimizer)
     batches = list(_batches(rows, config))
-    losses: list[float] = []
-    with progress(console, "sft", len(batches)) as advance:
-        for step, batch in enumerate(batches):
+    of_epoch = len(batches) // config.epochs
+    with progress_bar(console, "sft", len(batches)) as advance:
+        advance(len(progress.losses), "")
+        for step in range(len(progress.losses), len(batches)):
             for group in optimizer.param_groups:
-                group["lr"] = learning_rate(
-                    step,
-                    config.lr,
-                    schedule="cosine",
-                    warmup_steps=config.warmup_steps,
-                    total_steps=len(batches),
-                    min_ratio=config.min_lr_ratio,
-                )
-            losses.append(sft_step(network, optimizer, batch, config))
-            advance(1, f"loss {losses[-1]:.3f}")
-    return losses
+                group["lr"] = _rate(step, len(batches), config)
+            progress.losses.append(sft_step(network, optimizer, batches[step], config))
+            if held_back and (step + 1) % of_epoch == 0:
+                progress.validation.append(mean_loss(network, held_back, config.token_budget))
+            if config.checkpoint_steps and (step + 1) % config.checkpoint_steps == 0:
+                progress.save(network, optimizer)
+            advance(1, f"loss {progress.losses[-1]:.3f}")
+            on_step(step + 1)
+
+
+def _rate(step: int, num_steps: int, config: SftConfig) -> float:
+    return learning_rate(
+        step,
+        config.lr,
+        schedule="cosine",
+        warmup_steps=config.warmup_steps,
+        total_steps=num_steps,
+        min_ratio=config.min_lr_ratio,
+    )
+
+
+@torch.no_grad()
+def mean_loss(network: TokenModel, rows: Sequence[ChatRow], token_budget: int) -> float:
+    """The mean cross-entropy of all targets of the rows."""
+    device, layout = next(network.parameters()).device, network.layout()
+    parts = micro_batches(rows, token_budget, layout)
+    total = sum(-float(network(lay_out(part, layout, device)).logprobs.sum()) for part in parts)
+    return total / sum(int(row.targets[1:].sum()) for row in rows)
 
 
 def sft_step(

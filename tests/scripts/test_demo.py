@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from weir.agents.tasks import load_tasks
-from weir.scripts.demo import DemoOptions, DemoResult, has_learned, prepare
-from weir.scripts.errors import CommandError
+from weir.scripts.demo import DemoOptions, DemoResult, demo_toml, has_learned, known_algorithm, min_gain, prepare
+from weir.scripts.errors import CommandError, UsageError
 from weir.scripts.settings import load_settings
+from weir.trainer.algorithms import AlgorithmName
 
 
 @pytest.mark.parametrize(
@@ -26,7 +28,7 @@ from weir.scripts.settings import load_settings
 def test_learning_means_a_rise_in_reward_and_twice_the_heldout_correctness(
     rewards: tuple[float, float], heldout: tuple[float, float], learned: bool
 ) -> None:
-    assert has_learned(*rewards, *heldout) is learned
+    assert has_learned(*rewards, *heldout, min_gain("dapo")) is learned
 
 
 def test_the_figures_are_one_line_of_json_with_the_documented_keys() -> None:
@@ -42,6 +44,7 @@ def test_the_figures_are_one_line_of_json_with_the_documented_keys() -> None:
             calls=4,
             calls_spanning_versions=1,
             seed=0,
+            algorithm="dapo",
         ).as_json()
     )
     assert {"reward_first", "reward_last", "heldout_before", "heldout_after", "seconds"} <= set(figures)
@@ -64,3 +67,15 @@ def test_a_folder_that_holds_something_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="is not empty; name another folder with --dir"):
         prepare(DemoOptions(folder=tmp_path), lambda _: None)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.parametrize("algorithm", get_args(AlgorithmName))
+def test_every_algorithm_has_settings_that_are_accepted(tmp_path: Path, algorithm: AlgorithmName) -> None:
+    file = tmp_path / "weir.toml"
+    file.write_text(demo_toml(DemoOptions(folder=tmp_path, algorithm=known_algorithm(algorithm))))
+    assert load_settings(file).trainer.algorithm == algorithm
+
+
+def test_an_unknown_algorithm_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(UsageError, match="no algorithm a2c; there are grpo"):
+        known_algorithm("a2c")

@@ -132,3 +132,45 @@ def test_rows_that_are_too_long_are_left_out_and_counted(tiny_model_dir: Path, t
     config = SftConfig(epochs=1, max_tokens=64, device="cpu")
     report = run_sft(config, data=file, model=tiny_model_dir, out=tmp_path / "out", renderer=renderer())
     assert (report.num_rows, report.num_too_long) == (1, 1)
+
+
+class Killed(Exception):
+    """What a test ends a run with."""
+
+
+def test_a_killed_run_goes_on_to_the_same_bits(tiny_model_dir: Path, tmp_path: Path) -> None:
+    data = write_data(tmp_path)
+    config = SftConfig(epochs=3, warmup_steps=2, device="cpu", checkpoint_steps=2, validation_share=0.2)
+
+    def kill_after_five(step: int) -> None:
+        if step == 5:
+            raise Killed
+
+    def run(out: Path, on_step: Any = lambda _: None, **changed: Any) -> Any:
+        changed_config = config.model_copy(update=changed)
+        return run_sft(changed_config, data=data, model=tiny_model_dir, out=out, renderer=renderer(), on_step=on_step)
+
+    whole = run(tmp_path / "whole")
+    with pytest.raises(Killed):
+        run(tmp_path / "killed", kill_after_five)
+    assert not (tmp_path / "killed").exists()
+    with pytest.raises(TrainerUsageError, match="other settings, data or first weights"):
+        run(tmp_path / "killed", lr=1e-5)
+    taken: list[int] = []
+    resumed = run(tmp_path / "killed", taken.append)
+    assert taken[0] == 5  # four were kept
+    assert (resumed.losses, resumed.validation_losses) == (whole.losses, whole.validation_losses)
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "killed")]
+    assert weights[0] == weights[1]
+    assert not list(tmp_path.glob(".*.pt"))
+
+
+def test_conversations_held_back_are_scored_after_each_epoch_and_never_trained_on(
+    tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    config = SftConfig(epochs=4, lr=5e-3, warmup_steps=2, device="cpu", validation_share=0.25)
+    report = run_sft(config, data=write_data(tmp_path), model=tiny_model_dir, out=tmp_path / "out", renderer=renderer())
+    assert report.num_rows + report.num_held_back == 24
+    assert 0 < report.num_held_back < 12
+    assert len(report.validation_losses) == 4
+    assert report.validation_losses[-1] < report.validation_losses[0]  # the same four sentences are in both parts

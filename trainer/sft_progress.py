@@ -1,0 +1,70 @@
+"""How far a cold start has come: what a killed run goes on from, to the same bits.
+
+Invariant: the file beside the version folder belongs to one run (settings, data and first weights, by hash), is written
+aside and renamed, and is deleted when the version is there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from weir.trainer.config import SftConfig
+from weir.trainer.errors import TrainerUsageError
+
+
+def run_key(config: SftConfig, data: Path, model: Path) -> str:
+    """What makes two runs the same."""
+    digest = hashlib.sha256(config.model_dump_json().encode())
+    for file in (data, *sorted(model.glob("*.safetensors"))):
+        with file.open("rb") as content:
+            digest.update(hashlib.file_digest(content, "sha256").digest())
+    return digest.hexdigest()
+
+
+@dataclass(slots=True, kw_only=True)
+class SftProgress:
+    """The losses so far, and where they are kept with weights and moments."""
+
+    file: Path
+    key: str
+    losses: list[float] = field(default_factory=list)  # of each optimiser step
+    validation: list[float] = field(default_factory=list)  # after each epoch
+
+    @classmethod
+    def of(cls, out: Path, key: str) -> SftProgress:
+        """Progress towards a version folder, none so far."""
+        return cls(file=out.with_name(f".{out.name}.progress.pt"), key=key)
+
+    def save(self, network: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """Write what a later process needs to go on."""
+        state: dict[str, Any] = {"key": self.key, "losses": self.losses, "validation": self.validation}
+        state |= {"network": network.state_dict(), "optimizer": optimizer.state_dict()}
+        aside = self.file.with_name(f"{self.file.name}.{os.getpid()}.new")
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        with aside.open("wb") as content:
+            torch.save(state, content)
+            os.fsync(content.fileno())
+        aside.rename(self.file)
+
+    def resume(self, network: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """Go on from what was saved, where there is something. Raises `TrainerUsageError` where it is another run's."""
+        if not self.file.exists():
+            return
+        state: dict[str, Any] = torch.load(self.file, map_location="cpu", weights_only=True)
+        if state["key"] != self.key:
+            raise TrainerUsageError(
+                f"{self.file} was left by a run with other settings, data or first weights; delete it to start anew"
+            )
+        self.losses, self.validation = state["losses"], state["validation"]
+        network.load_state_dict(state["network"])
+        optimizer.load_state_dict(state["optimizer"])
+
+    def forget(self) -> None:
+        """The version is there: nothing to go on with."""
+        self.file.unlink(missing_ok=True)
