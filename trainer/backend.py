@@ -22,6 +22,11 @@ class Backend(Protocol):
     folder: Path  # the version that it stands at; the round sets it after a checkpoint
     config: TrainerConfig
 
+    @property
+    def num_parameters(self) -> int:
+        """How many numbers the model has."""
+        ...
+
     def train(self, samples: Sequence[Sample], *, fresh_version: int, seed: int) -> list[StepStats]:
         """Take the round's optimiser steps over the samples; none where there are none. Raises `NotFinite`."""
         ...

@@ -7,6 +7,7 @@ the files of the new version come back.
 
 from __future__ import annotations
 
+import math
 import pickle
 import shutil
 import subprocess
@@ -15,6 +16,8 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from safetensors import safe_open
 
 from weir.trainer.config import TrainerConfig
 from weir.trainer.errors import NotFinite, TrainerError
@@ -48,6 +51,16 @@ class TorchrunLearner:
         self.config = config
         self.reference = reference or folder
         self._job: tempfile.TemporaryDirectory[str] | None = None
+
+    @property
+    def num_parameters(self) -> int:
+        """How many numbers the files of the folder have."""
+        count = 0
+        for file in self.folder.glob("*.safetensors"):
+            with safe_open(file, framework="np") as weights:
+                names = weights.keys()
+                count += sum(math.prod(weights.get_slice(name).get_shape()) for name in names)
+        return count
 
     def train(self, samples: Sequence[Sample], *, fresh_version: int, seed: int) -> list[StepStats]:
         """Take the round's optimiser steps. Raises `NotFinite`, and `TrainerError` when a process died."""

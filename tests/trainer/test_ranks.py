@@ -95,6 +95,8 @@ def test_a_round_on_two_ranks_goes_on_as_a_round_in_one_process(tiny_model_dir: 
 def test_ranks_that_end_are_told_of_and_what_is_not_finite_is_not_written(tiny_model_dir: Path, tmp_path: Path) -> None:
     samples = make_samples(tiny_model_dir, [(3, 4), (5, 6)])
     config = TrainerConfig(device="cpu", processes=2)
+    alone = Learner(tiny_model_dir, TrainerConfig(device="cpu"))
+    assert open_backend(tiny_model_dir, config, reference=tiny_model_dir).num_parameters == alone.num_parameters
     with pytest.raises(TrainerError, match="last words"):
         open_backend(tmp_path, config, reference=tmp_path).train(samples, fresh_version=0, seed=0)
     broken = shutil.copytree(tiny_model_dir, tmp_path / "broken")
