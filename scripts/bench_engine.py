@@ -33,7 +33,7 @@ def main() -> None:
         _make_model(model_path)
         engine = _engine_server(model_path)
         with running([engine]):
-            figures = _measure(model_path, engine.ready_url.removesuffix("/health"))
+            figures = _measure(model_path, (engine.ready_url or "").removesuffix("/health"))
     print(json.dumps(figures))
 
 

@@ -27,6 +27,7 @@ from weir.scripts import (
     tasks_command,
     trainer_commands,
     up_command,
+    upkeep_commands,
 )
 
 app = typer.Typer(
@@ -37,7 +38,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # else `[model]` in a help text is markup, and vanishes
     pretty_exceptions_enable=False,
 )
-store_app = typer.Typer(help="Look after the store: status and compaction.", no_args_is_help=True)
+store_app = typer.Typer(help="Look after the store: status, compaction, garbage and repair.", no_args_is_help=True)
 key_app = typer.Typer(help="Keys that open the proxy to agents.", no_args_is_help=True)
 tasks_app = typer.Typer(help="Which tasks can be judged; other forms of tasks.", no_args_is_help=True)
 bench_app = typer.Typer(help="Measure a part; the last line is JSON.", no_args_is_help=True)
@@ -62,7 +63,9 @@ app.command("sessions")(store_commands.sessions)
 app.command("show")(store_commands.show)
 app.command("report")(report_command.report)
 store_app.command("status")(store_commands.store_status)
-store_app.command("compact")(store_commands.store_compact)
+store_app.command("compact")(upkeep_commands.store_compact)
+store_app.command("gc")(upkeep_commands.store_gc)
+store_app.command("verify")(upkeep_commands.store_verify)
 store_app.command("forget")(store_commands.store_forget)
 bench_app.command("proxy")(bench_command.proxy)
 bench_app.command("gate")(bench_command.gate)

@@ -1,7 +1,7 @@
 """Which servers a run's settings mean on this machine, and how each is started.
 
-Engines, then the router in front of them, then the proxy and the kernel-evaluation server. Nothing is started here:
-`servers.running` does that with what this returns.
+Engines, then the router in front of them, then the proxy, the kernel-evaluation server and the compactor. Nothing is
+started here: `servers.running` does that with what this returns.
 """
 
 from __future__ import annotations
@@ -32,7 +32,13 @@ def fleet(settings: Settings, config_path: Path | None) -> list[Server]:
             f"http://{settings.kernel_eval.host}:{settings.kernel_eval.port}/health",
             logs,
         ),
+        _compactor(settings, config, logs),
     ]
+
+
+def _compactor(settings: Settings, config: list[str], logs: Path) -> Server:
+    every = ["--every", str(settings.store.compact_every_s)]
+    return _weir("compactor", ["store", "compact", *every, *config], None, logs)
 
 
 def engines_and_router(settings: Settings, config: list[str], logs: Path) -> list[Server]:
@@ -87,7 +93,7 @@ def router_server(config: RouterConfig, workers: list[str], logs: Path) -> Serve
     return Server(name=config.kind, argv=argv, ready_url=url, log_path=logs / f"{config.kind}.log")
 
 
-def _weir(name: str, arguments: list[str], ready_url: str, logs: Path) -> Server:
+def _weir(name: str, arguments: list[str], ready_url: str | None, logs: Path) -> Server:
     return Server(
         name=name,
         argv=[sys.executable, "-m", "weir.scripts.cli", *arguments],

@@ -31,11 +31,11 @@ _PROXY_VARIABLES = {"http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """How one server is started, and the URL that answers 200 once it is ready."""
+    """How one server is started, and the URL that answers 200 once it is ready; none: it serves nobody."""
 
     name: str
     argv: Sequence[str]
-    ready_url: str
+    ready_url: str | None
     log_path: Path
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -116,6 +116,8 @@ def _die_with_parent() -> None:
 
 
 def _wait_ready(server: Server, process: subprocess.Popen[bytes], deadline: float) -> None:
+    if server.ready_url is None:
+        return
     with httpx.Client(trust_env=False, timeout=5.0) as client:
         while time.monotonic() < deadline:
             if process.poll() is not None:

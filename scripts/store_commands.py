@@ -1,4 +1,4 @@
-"""`weir sessions`, `weir show`, `weir store status`, `weir store compact`: looking into the store.
+"""`weir sessions`, `weir show`, `weir store status`: looking into the store.
 
 Each command takes the store of weir.toml, or the folder given by `--root`. Results go to stdout, remarks to stderr.
 """
@@ -110,25 +110,3 @@ def store_forget(
 
 def _time(at_us: int) -> str:
     return datetime.fromtimestamp(at_us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def store_compact(
-    seal_open: Annotated[bool, typer.Option(help="Ask running proxies to seal what they are writing first.")] = True,
-    root: RootOption = None,
-    config: ConfigOption = None,
-) -> None:
-    """Move sealed log segments into Parquet.
-
-    Interrupted at any point, it can be run again.
-    """
-    from weir.store.compact import compact
-
-    report = compact(existing_store(root, config), seal_open=seal_open)
-    if report.segments == 0:
-        typer.echo("nothing to compact: no segment waits")
-        return
-    typer.echo(
-        f"compacted {report.segments:,} segments: {report.calls:,} calls, {report.bytes_in:,} bytes of log into "
-        f"{report.bytes_out:,} bytes of Parquet"
-        + (f"; {report.bytes_dropped:,} bytes could not be read" if report.bytes_dropped else "")
-    )

@@ -74,6 +74,7 @@ class FileChange:
     digests: dict[str, bytes] = field(default_factory=dict)  # of the histories that its new calls end, by call
     sources: Sequence[CompactedSegment] = ()  # segments whose calls are in it
     replaced: Sequence[FileRow] = ()  # leave the store: their calls are in the file, or removed
+    holds_replaced: bool = True  # all calls of those; else only those of `digests` are found by the histories they end
 
 
 @dataclass(slots=True, kw_only=True)
@@ -84,6 +85,7 @@ class Publication:
     settled: list[str] = field(default_factory=list)  # calls whose place of late is written in a file that enters
     removed: list[str] = field(default_factory=list)  # calls that are to be in the store no longer
     moved: dict[str, Link] = field(default_factory=dict)  # calls of other files whose place is another one
+    reopened: list[str] = field(default_factory=list)  # segments that are to be compacted again
 
 
 def publish(catalog: Catalog, change: Publication, generation: int) -> None:
@@ -101,6 +103,10 @@ def publish(catalog: Catalog, change: Publication, generation: int) -> None:
                 _enter(connection, one)
                 _enter_sources(connection, one, generation + 1, now)
                 _take_out(connection, one, generation + 1, now)
+                _enter_digests(connection, one)
+            for some in _portions(change.reopened):
+                for table in (t.file_sources, t.segments):
+                    connection.execute(table.delete().where(table.c.segment_id.in_(some)))
             _relink(connection, change)
     except IntegrityError as error:
         raise _overtaken(generation, generation + 1) from error
@@ -120,7 +126,10 @@ def _enter(connection: sa.Connection, change: FileChange) -> None:
     rows = [{**asdict(group), "file_id": change.file.file_id} for group in change.groups]
     if rows:
         connection.execute(t.file_groups.insert(), rows)
-    if change.digests:
+
+
+def _enter_digests(connection: sa.Connection, change: FileChange) -> None:
+    if change.file is not None and change.digests:
         ends = [{"call_id": c, "digest": d, "file_id": change.file.file_id} for c, d in change.digests.items()]
         connection.execute(t.call_ends.insert(), ends)
 
@@ -137,6 +146,8 @@ def _take_out(connection: sa.Connection, change: FileChange, generation: int, no
     file_id = None if change.file is None else change.file.file_id
     for file in change.replaced:
         connection.execute(t.file_groups.delete().where(t.file_groups.c.file_id == file.file_id))
+        if file_id is None or not change.holds_replaced:
+            connection.execute(t.call_ends.delete().where(t.call_ends.c.file_id == file.file_id))
         for table in (t.file_sources, t.call_ends):
             connection.execute(table.update().where(table.c.file_id == file.file_id).values(file_id=file_id))
         connection.execute(t.files.delete().where(t.files.c.file_id == file.file_id))

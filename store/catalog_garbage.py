@@ -32,6 +32,7 @@ class Deletable:
     """What no reader needs, and how many files wait for readers."""
 
     segment_ids: list[str]
+    damaged: frozenset[str]  # those of them that could not be read to their end
     files: list[ReplacedFile]
     waiting: int
     readers: list[str]  # whom they wait for
@@ -69,11 +70,12 @@ def deletable(catalog: Catalog, grace_s: float) -> Deletable:
         before_us = now - int(grace_s * 1e6)
         old = (t.segments.c.compacted_us <= before_us) & t.segments.c.deleted_us.is_(None)
         unread = sa.func.coalesce(t.segments.c.generation, 0) <= oldest
-        segment_ids = list(connection.scalars(sa.select(t.segments.c.segment_id).where(old, unread)))
+        segments = connection.execute(sa.select(t.segments).where(old, unread)).all()
         replaced = connection.execute(sa.select(t.replaced_files).where(t.replaced_files.c.replaced_us <= before_us))
         files = [(row.generation, ReplacedFile(file_id=row.file_id, path=row.path)) for row in replaced]
     return Deletable(
-        segment_ids=segment_ids,
+        segment_ids=[row.segment_id for row in segments],
+        damaged=frozenset(row.segment_id for row in segments if row.reason is not None),
         files=[file for generation, file in files if generation <= oldest],
         waiting=sum(generation > oldest for generation, _ in files),
         readers=[reader.holder for reader in readers if reader.generation == oldest],

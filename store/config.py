@@ -44,6 +44,7 @@ class StoreConfig(BaseModel):
     segment_grace_s: float = Field(
         default=300.0, ge=0, description="How long a compacted segment is kept for readers with an older snapshot."
     )
+    compact_every_s: float = Field(default=30.0, ge=1, description="How often `weir up` compacts the log.")
     catalog_url: str | None = Field(
         default=None,
         pattern=r"^(sqlite|postgresql)(\+\w+)?://",

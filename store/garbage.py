@@ -1,7 +1,8 @@
 """What no reader needs any more is deleted: compacted segments, replaced files, and what crashes left behind.
 
 Invariants: nothing is deleted that a living snapshot reads, or that was part of the store within the grace; a Parquet
-file that the catalog does not name goes only when each of its calls is stored elsewhere, byte for byte of its tokens.
+file that the catalog does not name goes only when each of its calls is stored elsewhere, byte for byte of its tokens; a
+segment with records behind a bad frame is set aside.
 Deleting again after a crash does what was left to do. Not here: retention (retention.py), which takes calls out of the
 store.
 """
@@ -17,13 +18,15 @@ from weir.store.call_file import SUFFIX
 from weir.store.catalog import Catalog
 from weir.store.catalog_engine import now_us
 from weir.store.catalog_files import FileSet, file_set
-from weir.store.catalog_garbage import ReplacedFile, deletable, note_deleted, replaced_paths
+from weir.store.catalog_garbage import Deletable, ReplacedFile, deletable, note_deleted, replaced_paths
 from weir.store.config import StoreConfig
 from weir.store.disk import Disk
 from weir.store.errors import StoreCorrupt
 from weir.store.objects import objects_of
 from weir.store.parquet_files import read_calls, read_row_groups
+from weir.store.rescue import holds_more_than_is_read
 from weir.store.segments import list_segments
+from weir.store.set_aside import keep_aside
 from weir.store.sharing import delete_old_log, fetch_files
 
 
@@ -43,7 +46,7 @@ def delete_unneeded(catalog: Catalog, config: StoreConfig, disk: Disk) -> Garbag
     """Delete what the catalog says no reader needs. The caller holds the compactor's lock."""
     delete_old_log(config, catalog, now_us() - int(config.segment_grace_s * 1e6))
     found = deletable(catalog, config.segment_grace_s)
-    segments, segment_bytes = _delete_segments(config, disk, found.segment_ids)
+    segments, segment_bytes = _delete_segments(config, disk, found)
     files, file_bytes = _delete_files(config, disk, found.files)
     if segments or files:
         note_deleted(catalog, segments, files)
@@ -56,14 +59,16 @@ def delete_unneeded(catalog: Catalog, config: StoreConfig, disk: Disk) -> Garbag
     )
 
 
-def _delete_segments(config: StoreConfig, disk: Disk, segment_ids: list[str]) -> tuple[list[str], int]:
+def _delete_segments(config: StoreConfig, disk: Disk, found: Deletable) -> tuple[list[str], int]:
     here = {segment.segment_id: segment for segment in list_segments(config.log_dir)}
     deleted, num_bytes, folders = [], 0, set()
-    for segment_id in segment_ids:
+    for segment_id in found.segment_ids:
         if not (config.log_dir / segment_id).parent.is_dir():
             continue  # it lies on the machine of its writer
         if segment_id in here:  # else it went just before a crash
             num_bytes += here[segment_id].path.stat().st_size
+            if segment_id in found.damaged and holds_more_than_is_read(here[segment_id]):
+                keep_aside(config, disk, here[segment_id].path)
             disk.unlink(here[segment_id].path)
             folders.add(here[segment_id].folder)
         deleted.append(segment_id)

@@ -107,12 +107,37 @@ def read_row_groups(path: Path) -> Iterator[pa.Table]:
 
     Raises StoreCorrupt where the file cannot be read: gone, cut off, or with a damaged page.
     """
-    try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+    readable = ReadableRowGroups(path)
+    for table in readable.tables():
+        if not readable.problems:
+            yield table
+    if readable.problems:
+        raise StoreCorrupt(f"cannot read {path}: {readable.problems[0]}; weir store verify says what else is damaged")
+
+
+class ReadableRowGroups:
+    """What can be read of a file, which may be damaged; `problems` says what cannot, once the tables were read."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.problems: list[str] = []
+
+    def tables(self) -> Iterator[pa.Table]:
+        """The row groups that are whole, with all columns of today's schema."""
+        try:
+            file = pq.ParquetFile(self._path, page_checksum_verification=True)
+        except (OSError, pa.ArrowException) as error:
+            self.problems.append(" ".join(str(error).split()))
+            return
+        with file:
             for i in range(file.num_row_groups):
-                yield _of_today(file.read_row_group(i))
-    except (OSError, pa.ArrowException) as error:
-        raise StoreCorrupt(f"cannot read {path}: {error}; weir store verify says what else is damaged") from error
+                try:
+                    table = _of_today(file.read_row_group(i))
+                except (OSError, pa.ArrowException) as error:
+                    rows = file.metadata.row_group(i).num_rows
+                    self.problems.append(f"{rows} calls in row group {i}: {' '.join(str(error).split())}")
+                else:
+                    yield table
 
 
 def _of_today(table: pa.Table) -> pa.Table:

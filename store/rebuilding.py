@@ -7,6 +7,7 @@ Not here: how a record becomes a row (parquet_calls.py).
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,22 +35,51 @@ def rebuild(table: pa.Table) -> list[CallTokens]:
     rows = _rows(table)
     sequences: dict[str, TokenSequence] = {}
     found: dict[str, CallTokens] = {}
-    for row in sorted(rows, key=lambda row: row.base_len):  # a base is shorter than what builds on it
-        base = None if row.base_call is None else sequences.get(row.base_call)
-        if row.base_call is not None and (base is None or len(base) < row.base_len):
-            raise StoreCorrupt(
-                f"cannot rebuild call {row.call_id}: its base {row.base_call} is missing from the store; "
-                "weir store verify says what else is"
-            )
-        sequence = _sequence(row, base)
-        if sequence.end_hash != row.end_hash or row.prompt_len != row.base_len + len(row.suffix):
-            raise StoreCorrupt(
-                f"call {row.call_id} does not match its stored hash: its Parquet file is damaged; "
-                "weir store verify says which"
-            )
-        sequences[row.call_id] = sequence
-        found[row.call_id] = row.tokens(sequence)
+    for row in sorted(rows, key=_base_len):
+        why = _add_sequence(row, sequences)
+        if why is not None:
+            raise StoreCorrupt(f"cannot rebuild call {row.call_id}: {why}; weir store verify says what else is damaged")
+        found[row.call_id] = row.tokens(sequences[row.call_id])
     return [found[row.call_id] for row in rows]
+
+
+def broken_calls(table: pa.Table, copies: Sequence[str]) -> dict[int, str]:
+    """The rows of whole groups that cannot be rebuilt, or that are there before, and why.
+
+    `copies` says for each row in which file it is: of a call that is in two, the copy in the first is sound.
+    """
+    rows = _rows(table)
+    sequences: dict[str, TokenSequence] = {}
+    sound_in: dict[str, str] = {}
+    broken: dict[int, str] = {}
+    for i in sorted(range(len(rows)), key=lambda i: (rows[i].base_len, copies[i])):
+        call_id = rows[i].call_id
+        if call_id in sound_in:
+            broken[i] = f"it is in the file {sound_in[call_id]} too"
+            continue
+        why = _add_sequence(rows[i], sequences)
+        if why is None:
+            sound_in[call_id] = copies[i]
+        else:
+            broken[i] = why
+    return broken
+
+
+def _base_len(row: _Row) -> int:
+    return row.base_len  # a base is shorter than what builds on it, so this order meets bases first
+
+
+def _add_sequence(row: _Row, sequences: dict[str, TokenSequence]) -> str | None:
+    """Build a call up from its base and add it. What is wrong with it, where it does not match its hash."""
+    base = None if row.base_call is None else sequences.get(row.base_call)
+    if row.base_call is not None and (base is None or len(base) < row.base_len):
+        return f"its base {row.base_call} is missing from the store"
+    own = row.suffix.tobytes() + row.output.tobytes()
+    sequence = TokenSequence(own) if base is None else TokenSequence(base.data[: 4 * row.base_len] + own, base)
+    if sequence.end_hash != row.end_hash or row.prompt_len != row.base_len + len(row.suffix):
+        return "it does not match its stored hash, so its Parquet file is damaged"
+    sequences[row.call_id] = sequence
+    return None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,11 +117,6 @@ _COLUMNS = (
 def _rows(table: pa.Table) -> list[_Row]:
     columns = [table[name].to_pylist() for name in _COLUMNS]
     return list(map(_Row, *columns, list_slices(table["prompt_suffix"]), list_slices(table["output_ids"])))
-
-
-def _sequence(row: _Row, base: TokenSequence | None) -> TokenSequence:
-    own = row.suffix.tobytes() + row.output.tobytes()
-    return TokenSequence(own) if base is None else TokenSequence(base.data[: 4 * row.base_len] + own, base)
 
 
 def stored_places(table: pa.Table) -> dict[str, Link]:

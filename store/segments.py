@@ -183,3 +183,15 @@ def _nonzero_bytes(file: BinaryIO, offset: int) -> int:
     """Bytes from `offset` to the last one that is not zero."""
     file.seek(offset)
     return len(file.read().rstrip(b"\0"))
+
+
+def created_us(segment: Segment) -> int | None:
+    """When a segment was begun, by its header; None where that cannot be read."""
+    try:
+        with opened_segment(segment) as file:
+            head = file.read(HEADER.size)
+    except FileNotFoundError:
+        return None
+    if len(head) < HEADER.size or zlib.crc32(head[:-4]) != HEADER.unpack(head)[3]:
+        return None
+    return int(HEADER.unpack(head)[2])

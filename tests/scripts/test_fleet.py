@@ -23,7 +23,9 @@ def test_engines_listen_in_a_row_with_seeds_and_ledgers_of_their_own(tmp_path: P
         tmp_path, '[model]\npath = "m"\n[engine]\ncount = 2\nport = 4000\nseed = 7\nledger = "l"\n'
     )
     servers = fleet(settings, file)  # type: ignore[arg-type]
-    assert [server.name for server in servers] == ["engine-0", "engine-1", "sglang-router", "proxy", "kernel-eval"]
+    assert [server.name for server in servers] == [
+        *("engine-0", "engine-1", "sglang-router", "proxy", "kernel-eval", "compactor")
+    ]
     first, second = (" ".join(server.argv) for server in servers[:2])
     assert "--model m --port 4000" in first and "--seed 7 --ledger l.0" in first
     assert "--model m --port 4001" in second and "--seed 8 --ledger l.1" in second
@@ -32,7 +34,7 @@ def test_engines_listen_in_a_row_with_seeds_and_ledgers_of_their_own(tmp_path: P
 
 def test_without_engines_of_its_own_neither_engine_nor_router_is_started(tmp_path: Path) -> None:
     file, settings = settings_of(tmp_path, "[engine]\ncount = 0\n")
-    assert [server.name for server in fleet(settings, file)] == ["proxy", "kernel-eval"]  # type: ignore[arg-type]
+    assert [server.name for server in fleet(settings, file)] == ["proxy", "kernel-eval", "compactor"]  # type: ignore[arg-type]
 
 
 def test_without_a_model_the_error_says_what_to_do(tmp_path: Path) -> None:

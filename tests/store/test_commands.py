@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from weir.scripts import sql_command, store_commands
+from weir.scripts import sql_command, store_commands, upkeep_commands
 from weir.scripts.errors import CommandError
 from weir.store.catalog import Catalog
 from weir.store.config import StoreConfig
@@ -18,8 +19,10 @@ from weir.store.errors import StoreError
 
 app = typer.Typer()
 app.command("sql")(sql_command.sql)
-for name in ("sessions", "show", "store_status", "store_compact"):
+for name in ("sessions", "show", "store_status"):
     app.command(name.removeprefix("store_"))(getattr(store_commands, name))
+for name in ("store_compact", "store_gc", "store_verify"):
+    app.command(name.removeprefix("store_"))(getattr(upkeep_commands, name))
 
 
 def weir(folder: Path, *words: str, stdin: str = "") -> tuple[int, str, str]:
@@ -109,3 +112,33 @@ def test_status_and_compact_say_what_there_is(tmp_path: Path, filled: list[str])
     status, out, _ = weir(tmp_path, "compact", *filled)
     assert (status, out.split(",")[0]) == (0, "compacted 1 segments: 3 calls")
     assert "3: 3 in Parquet, 0 in the log" in weir(tmp_path, "status", *filled)[1]
+
+
+def test_verify_names_damage_ends_with_one_and_repairs_when_asked(
+    tmp_path: Path, filled: list[str], config: StoreConfig
+) -> None:
+    assert weir(tmp_path, "compact", *filled)[0] == 0
+    assert weir(tmp_path, "verify", *filled)[:2] == (0, "3 calls read: the store is sound\n")
+    [path] = config.data_dir.iterdir()
+    path.chmod(0o644)
+    path.write_bytes(path.read_bytes()[:-9])
+    status, out, err = weir(tmp_path, "verify", *filled)
+    assert (status, path.name in out, "--repair" in err) == (1, True, True)
+    status, out, _ = weir(tmp_path, "verify", "--repair", *filled)
+    assert (status, "1 segments compacted again" in out, "set aside: " in out) == (0, True, True)
+    assert weir(tmp_path, "verify", *filled)[:2] == (0, "3 calls read: the store is sound\n")
+
+
+def test_gc_deletes_what_crashes_left_and_keeps_files_whose_calls_are_nowhere_else(
+    tmp_path: Path, filled: list[str], config: StoreConfig
+) -> None:
+    assert weir(tmp_path, "compact", *filled)[0] == 0
+    [path] = config.data_dir.iterdir()
+    (config.data_dir / "half.parquet.tmp").write_bytes(b"PAR1")
+    (config.data_dir / "twice.parquet").write_bytes(path.read_bytes())
+    (config.data_dir / "unreadable.parquet").write_bytes(b"PAR1")
+    for left in config.data_dir.iterdir():
+        os.utime(left, (0, 0))  # longer ago than the grace
+    status, out, _ = weir(tmp_path, "gc", *filled)
+    assert (status, "2 leftovers of crashes" in out) == (0, True)
+    assert {left.name for left in config.data_dir.iterdir()} == {path.name, "unreadable.parquet"}

@@ -279,7 +279,7 @@ def test_a_damaged_file_is_noticed_when_a_call_is_rebuilt(config: StoreConfig, r
     changed = table.set_column(at, table.schema.field(at), pa.array([[1, 3]], pa.list_(pa.int32())))
     path.chmod(0o644)
     pq.write_table(changed, path)
-    with pytest.raises(StoreCorrupt, match="call a does not match its stored hash"):
+    with pytest.raises(StoreCorrupt, match="call a: it does not match its stored hash"):
         load_calls(config, ["s"])
 
 

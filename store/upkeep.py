@@ -1,0 +1,47 @@
+"""What a store needs from time to time, in one place: garbage is collected, and all of it goes on by itself.
+
+Invariant: one failure does not end the upkeep; it is said, and the next turn tries again. Not here: the steps.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+from weir.store.catalog import Catalog
+from weir.store.compact import CompactReport, compact, only_compactor
+from weir.store.config import StoreConfig
+from weir.store.disk import SYSTEM_DISK, Disk
+from weir.store.errors import CompactionRunning, StoreError
+from weir.store.garbage import Garbage, delete_leftovers, delete_unneeded
+
+
+def collect_garbage(config: StoreConfig, disk: Disk = SYSTEM_DISK) -> Garbage:
+    """Delete what no reader needs, and what crashes left. Raises CompactionRunning and StoreUnavailable."""
+    catalog = Catalog.open(config)
+    try:
+        with only_compactor(config, catalog):
+            unneeded = delete_unneeded(catalog, config, disk)
+            leftovers, num_bytes = delete_leftovers(catalog, config, disk)
+    finally:
+        catalog.close()
+    return replace(unneeded, leftovers=leftovers, bytes=unneeded.bytes + num_bytes)
+
+
+def keep_up(
+    config: StoreConfig,
+    every_s: float,
+    stop: threading.Event,
+    done: Callable[[CompactReport], None],
+    failed: Callable[[StoreError], None],
+) -> None:
+    """Compact every so often until it is asked to stop. Another process at work is no failure: it does the same."""
+    while not stop.is_set():
+        try:
+            done(compact(config))
+        except CompactionRunning:
+            pass
+        except StoreError as error:
+            failed(error)
+        stop.wait(every_s)
