@@ -10,18 +10,23 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from weir.agents.errors import TaskError
 from weir.agents.inductor_text import written_out
 
 _BATCH_ROWS = 256
+
+
+class NotAPair(Exception):
+    """A row that cannot be brought into the form of a task; says why."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,19 +50,19 @@ class Pair:
     origin: dict[str, Any]  # where it comes from, and under which licences
 
 
-class NotAPair(Exception):
-    """A row that cannot be brought into the form of a task; says why."""
+def read_rows(path: Path) -> Iterator[tuple[str, Row | NotAPair]]:
+    """Rows and their ids, of a `*.parquet` or `*.jsonl` file, or of all in a folder.
 
-
-def read_rows(path: Path) -> Iterator[tuple[str, Row]]:
-    """Rows and their ids, of a `*.parquet` or `*.jsonl` file, or of all in a folder. Raises `TaskError`."""
+    A row without the fields is in its place, as the reason. Raises `TaskError` for what is no such file.
+    """
     files = [path] if path.is_file() else sorted(p for p in path.glob("**/*") if p.suffix in (".parquet", ".jsonl"))
     if not files:
         raise TaskError(f"no pairs in {path}: expected *.parquet or *.jsonl files of KernelBook's form")
     for file in files:
         read = _read_parquet if file.suffix == ".parquet" else _read_lines
         for number, row in enumerate(read(file), start=1):
-            yield f"{file.stem}-{number}" if row.uuid is None else str(row.uuid), row
+            pair_id = None if isinstance(row, NotAPair) else row.uuid
+            yield f"{file.stem}-{number}" if pair_id is None else str(pair_id), row
 
 
 def pair_of(pair_id: str, row: Row) -> Pair:
@@ -81,26 +86,29 @@ def pair_of(pair_id: str, row: Row) -> Pair:
     )
 
 
-def _read_parquet(file: Path) -> Iterator[Row]:
+def _read_parquet(file: Path) -> Iterator[Row | NotAPair]:
     try:
         table = pq.ParquetFile(file)
-        names = [name for name in Row.__struct_fields__ if name in table.schema_arrow.names]
-        for batch in table.iter_batches(_BATCH_ROWS, columns=names):
-            for row in batch.to_pylist():
-                yield msgspec.convert(row, Row)
-    except (OSError, ValueError) as error:  # pyarrow's errors and msgspec's
-        raise TaskError(f"{file} holds no pairs of KernelBook's form: {error}") from error
+    except (OSError, pa.ArrowException) as error:
+        raise TaskError(f"{file} cannot be read as Parquet: {error}") from error
+    names = [name for name in Row.__struct_fields__ if name in table.schema_arrow.names]
+    for batch in table.iter_batches(_BATCH_ROWS, columns=names):
+        for row in batch.to_pylist():
+            yield _read(row, msgspec.convert)
 
 
-def _read_lines(file: Path) -> Iterator[Row]:
-    decode = msgspec.json.Decoder(Row).decode
+def _read_lines(file: Path) -> Iterator[Row | NotAPair]:
     with file.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
+        for line in lines:
             if line.strip():
-                try:
-                    yield decode(line)
-                except msgspec.DecodeError as error:
-                    raise TaskError(f"{file} line {number} is no pair of KernelBook's form: {error}") from error
+                yield _read(line, msgspec.json.decode)
+
+
+def _read(row: Any, into: Callable[..., Row]) -> Row | NotAPair:
+    try:
+        return into(row, type=Row)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return NotAPair(f"no row of KernelBook's form: {error}")
 
 
 def _renamed(source: str, old: str, new: str) -> str:

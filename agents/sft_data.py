@@ -88,7 +88,7 @@ class SftData:
         self._length = length
 
     async def convert(
-        self, rows: Iterable[tuple[str, Row]], done: Container[int] = ()
+        self, rows: Iterable[tuple[str, Row | NotAPair]], done: Container[int] = ()
     ) -> AsyncGenerator[tuple[int, Example | Drop], None]:
         """Numbers of rows (from 0) and their outcomes, as they come, without those that are done already.
 
@@ -112,10 +112,12 @@ class SftData:
                 one.cancel()
             await asyncio.gather(*running, return_exceptions=True)
 
-    def _pairs(self, rows: Iterable[tuple[str, Row]]) -> Iterator[Pair | Drop]:
+    def _pairs(self, rows: Iterable[tuple[str, Row | NotAPair]]) -> Iterator[Pair | Drop]:
         seen: set[bytes] = set()
         for pair_id, row in rows:
             try:
+                if isinstance(row, NotAPair):
+                    raise row
                 pair = pair_of(pair_id, row)
             except NotAPair as error:
                 yield Drop(pair_id=pair_id, reason=Reason.NOT_A_PAIR, message=str(error))

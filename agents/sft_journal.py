@@ -29,7 +29,8 @@ class Journal:
     def __init__(self, path: Path, pairs: Path, wanted: Wanted) -> None:
         self._path = path
         head = msgspec.json.encode({"pairs": str(pairs), **msgspec.to_builtins(wanted)})
-        first, *lines = path.read_bytes().splitlines() if path.exists() else [head]
+        known = path.read_bytes() if path.exists() else b""
+        first, *lines = known.splitlines() if b"\n" in known else [head]  # without: killed before it was begun
         if first != head:
             raise OtherRun(f"{path} was begun with other pairs or settings; use those again, or remove it")
         self.outcomes = {one.number: one for line in lines if (one := _read(line)) is not None}

@@ -16,6 +16,7 @@ import pytest
 from support_kernelbook import rows
 from typer.testing import CliRunner
 
+from weir.agents.errors import TaskError
 from weir.agents.inductor_text import written_out
 from weir.agents.kernelbook import NotAPair, Row, pair_of, read_rows
 from weir.agents.mistakes import mistakes
@@ -143,6 +144,25 @@ def test_mistakes_are_in_one_place_each_and_follow_from_the_seed() -> None:
 def test_a_row_without_the_form_says_why(field: str, value: str, why: str) -> None:
     with pytest.raises(NotAPair, match=why):
         pair_of("1", msgspec.structs.replace(ROWS[0], **{field: value}))
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_a_row_without_the_fields_is_dropped_and_the_others_stay(suffix: str, tmp_path: Path) -> None:
+    file, found = tmp_path / f"pairs.{suffix}", rows()[:2]
+    found[0] = {**found[0], "triton_code": None}
+    if suffix == "parquet":
+        pq.write_table(pa.Table.from_pylist(found), file)
+    else:
+        file.write_text("[]\n" + "\n".join(map(json.dumps, found)))
+    told = list(read_rows(tmp_path))
+    assert [type(row) for _, row in told][-2:] == [NotAPair, Row]
+    assert len(told) == (2 if suffix == "parquet" else 3)
+
+
+def test_what_is_no_parquet_is_named(tmp_path: Path) -> None:
+    (tmp_path / "pairs.parquet").write_bytes(b"no")
+    with pytest.raises(TaskError, match=r"pairs\.parquet cannot be read as Parquet"):
+        list(read_rows(tmp_path))
 
 
 def test_rows_are_read_from_lines_too(tmp_path: Path) -> None:
