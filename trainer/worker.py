@@ -6,6 +6,7 @@ Invariant: all ranks read the same job and take the same decisions; the first al
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
 from pathlib import Path
@@ -31,8 +32,8 @@ def main(folder: Path) -> None:
     except NotFinite as error:
         if ranks.rank == 0:
             (folder / NOT_FINITE_FILE).write_text(str(error))
-    finally:
-        dist.destroy_process_group()
+    dist.barrier()  # nobody leaves before the first has written
+    os._exit(0)  # gloo's threads sometimes abort an interpreter that winds down (torch 2.13)
 
 
 if __name__ == "__main__":

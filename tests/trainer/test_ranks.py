@@ -23,7 +23,7 @@ from weir.trainer.ranks import Ranks
 from weir.trainer.schedule import learning_rate
 
 GRADIENT = """
-import pickle, sys, torch
+import os, pickle, sys, torch
 from pathlib import Path
 from weir.trainer.learner import Learner
 from weir.trainer.ranks import Ranks
@@ -35,7 +35,8 @@ learner.accumulate(samples, fresh_version=0)
 whole = {name: p.grad.full_tensor() for name, p in learner.model.named_parameters() if p.grad is not None}
 if ranks.rank == 0:
     torch.save(whole, out)
-torch.distributed.destroy_process_group()
+torch.distributed.barrier()
+os._exit(0)
 """
 
 
