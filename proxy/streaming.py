@@ -86,11 +86,11 @@ class StreamedText:
         return self._told(calls)
 
     def _told(self, calls: tuple[ToolCall, ...]) -> Delta:
-        """What may be shown; nothing of what follows a stop string."""
+        """What may be shown; nothing of what follows a stop string in the reasoning."""
         reasoning = self._reasoning.take()
-        content = "" if self._reasoning.stopped else self._content.take()
-        if self.stopped:
-            calls = ()
+        if self._reasoning.stopped:
+            return Delta(content="", reasoning=reasoning) if reasoning else NOTHING
+        content = self._content.take()
         return (
             Delta(content=content, reasoning=reasoning, tool_calls=calls) if content or reasoning or calls else NOTHING
         )
@@ -224,13 +224,16 @@ class _Shown:
 
 
 def cut_at_stop(answer: Answer, stops: Sequence[str]) -> tuple[Answer, str | None]:
-    """The answer up to the first stop string in its reasoning or content, and that string; clients never see one."""
+    """The answer up to the first stop string in its reasoning or content, and that string; clients never see one.
+
+    The engine ends the answer there, so that calls beside the content came before it; reasoning comes before calls.
+    """
     for text in (answer.reasoning or "", answer.content):
         hits = [(text.find(stop), stop) for stop in stops if stop in text]
         if not hits:
             continue
         position, stop = min(hits)
         if text is answer.content:
-            return Answer(content=text[:position], reasoning=answer.reasoning, tool_calls=()), stop
+            return Answer(content=text[:position], reasoning=answer.reasoning, tool_calls=answer.tool_calls), stop
         return Answer(content="", reasoning=text[:position], tool_calls=()), stop
     return answer, None

@@ -102,6 +102,15 @@ def test_a_stop_string_is_never_shown_even_in_parts(rendering: Rendering, step: 
     assert "".join(delta.content for delta in deltas) == "one two "
 
 
+@pytest.mark.parametrize("step", [1, 4, 1000])
+@pytest.mark.parametrize("rest", ["<tool_call>stop", "and then stop"])
+def test_a_call_before_a_stop_string_stays(step: int, rest: str) -> None:
+    rendering = rendering_of("qwen3")
+    ids = rendering.tokenizer.encode('<tool_call>\n{"name": "add", "arguments": {}}\n</tool_call>' + rest)
+    deltas = streamed(rendering, ids, step, ("stop",))
+    assert [call.name for delta in deltas for call in delta.tool_calls] == ["add"]
+
+
 PLAIN = ["\n", " ", "a b", "é☃", '{"name": "add"}', "stop", "<think>", "</think>", "<", "</thi", "nk>", "add"]
 # With these in the middle, the library's parser forgets what came before them.
 FORGETS = ("<|end_header_id|>", "<|content_thinking|>")
