@@ -59,6 +59,7 @@ class StreamedText:
         self._reasoning = _Shown(stops, reading.marks, strips_start=True)
         self._growing: _Shown | None = None  # what plain tokens lengthen; None: the parser has to be asked
         self._is_held = False  # the rest is known when the answer is finished
+        self._has_doubt = False  # whether the content was content, when the parser was last asked
         self._num_calls = 0
         self._asked_at = 0  # how many ids there were when the parser was last asked
         self._patience = 1  # how many more plain ones there have to be until it is asked again
@@ -141,6 +142,7 @@ class StreamedText:
         self._reasoning.grow(glimpse.reasoning, space)
         if glimpse.is_thinking or not glimpse.closed_explicitly:
             self._content.drop()
+            self._has_doubt = True
             # Of white space alone nobody can tell how much stood before the last token of structure.
             is_certain = not glimpse.reasoning or not self._last_text.isspace()
             self._growing = self._reasoning if glimpse.is_thinking and is_certain else None
@@ -148,7 +150,10 @@ class StreamedText:
         if self._reading.calls_are_text and glimpse.content.lstrip().startswith("{"):
             self._is_held = True
             return ()
-        self._growing = self._content if self._content.grow(glimpse.content, space) else None
+        has_grown = self._content.grow(glimpse.content, space)
+        # What grew by the end of a doubt need not be what the last tokens lengthened.
+        self._growing = self._content if has_grown and not self._has_doubt else None
+        self._has_doubt = False
         new = glimpse.tool_calls[self._num_calls :]
         self._num_calls += len(new)
         return new
