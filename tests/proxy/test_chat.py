@@ -133,9 +133,11 @@ def test_text_is_streamed_before_the_engine_has_said_all(way: Way) -> None:
     way.say(Script(ids=ids, cut="wait", cut_after=6))
     content = ""
     for chunk in way.proxy.client().chat.completions.create(model="weir", messages=USER, stream=True):
-        if not content:
+        piece = chunk.choices[0].delta.content or ""
+        if piece and not content:
+            way.engine.wait_waiting()
             way.engine.go_on()  # nothing more would come without this
-        content += chunk.choices[0].delta.content or ""
+        content += piece
     assert content == "Hello there, you."
 
 

@@ -214,6 +214,7 @@ def test_a_waiting_stream_is_sent_pings(open_way: Callable[..., Way]) -> None:
         lines = answer.iter_lines()
         assert next(line for line in lines if line == "event: ping")
         assert next(lines) == 'data: {"type":"ping"}'
+        way.engine.wait_waiting()
         way.engine.go_on()
         assert [line for line in lines if line.startswith("event: ")][-1] == "event: message_stop"
 
