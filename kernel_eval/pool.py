@@ -33,6 +33,7 @@ from weir.kernel_eval.sandbox_level import SandboxLevel
 _log = logging.getLogger(__name__)
 _RESTART_PAUSE_S = 0.5
 _ATTEMPTS = 2
+_EXIT_S = 5.0  # between a judge's closing its channel and its end
 _CRASHES = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL})  # SIGBUS: memory that is full
 
 
@@ -147,8 +148,9 @@ class JudgeSlot:
     async def ended_by_task(self) -> str | None:
         """How the judge ended, where only code of its task can have ended it so. For a judge that is gone."""
         try:
-            exited = await read_frame(self._lease, Exited)
-        except (ChannelClosed, FrameError, OSError):
+            async with asyncio.timeout(_EXIT_S):
+                exited = await read_frame(self._lease, Exited)
+        except (ChannelClosed, FrameError, OSError):  # one of which is TimeoutError
             return None
         if exited.signal in _CRASHES:
             return f"was ended by signal {exited.signal}"
@@ -222,6 +224,9 @@ class Pool:
                 leases.close()
             async with asyncio.timeout(self._config.evaluation_timeout_s):
                 judgement = await read_frame(slot.channel, Judgement)
+        except TimeoutError:
+            slot.close()
+            return _lost(f"the evaluation took longer than {self._config.evaluation_timeout_s:g} s")
         except (ChannelClosed, FrameError, OSError) as error:
             end = await slot.ended_by_task() if job.limits.gpu is None else None
             slot.close()
@@ -230,9 +235,6 @@ class Pool:
                 return Judgement(stage=Stage.NOTHING, fault=Fault.INVALID_REFERENCE, message=message)
             self.end_idle_judges()  # what took this one may have taken the others
             return _lost(f"the judge is gone ({type(error).__name__})")
-        except TimeoutError:
-            slot.close()
-            return _lost(f"the evaluation took longer than {self._config.evaluation_timeout_s:g} s")
         except BaseException:
             slot.close()  # cancelled in the middle of a job: its judge cannot be used again
             raise

@@ -33,7 +33,7 @@ def sft_data(
     seed: Annotated[int, typer.Option(help="Seed of inputs and mistakes.")] = 0,
     config: ConfigOption = None,
 ) -> None:
-    """Make data for a cold start from pairs of PyTorch and Triton sources.
+    """Make conversations for weir sft from pairs of sources.
 
     Kept is what compiles, is right, and is not slower where a device can tell. Sources run in the
     kernel-evaluation server's sandbox; it has to be running.

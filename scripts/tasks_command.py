@@ -29,9 +29,9 @@ def check(
     out: Annotated[Path | None, typer.Option(help="Write the tasks that can be judged here, *.jsonl.")] = None,
     config: ConfigOption = None,
 ) -> None:
-    """Say which tasks cannot be judged, and why; exit with 1 if there are any.
+    """Say which tasks cannot be judged, and why.
 
-    References run in the kernel-evaluation server's sandbox; it has to be running.
+    Exits with 1 if there are any. References run in the kernel-evaluation server's sandbox; it has to be running.
     """
     from weir.agents.tasks import write_tasks
 

@@ -132,9 +132,9 @@ def rollback(
     version: Annotated[int, typer.Argument(help="Version whose weights are to be served again.")],
     config: ConfigOption = None,
 ) -> None:
-    """Go back to the weights of an earlier version, under a new number, and publish them.
+    """Go back to the weights of an earlier version.
 
-    The next round goes on from there. What came after stays in the store.
+    They are published under a new number. The next round goes on from there. What came after stays in the store.
     """
     from rich.console import Console
 

@@ -152,7 +152,7 @@ def test_the_judge_sees_a_write_to_an_input_and_beside_it(offset: int, damage: t
     (place,) = arena.spec.arguments.items
     assert arena.damage() == (False, False)
     start = place.offset + 4 * offset  # type: ignore[union-attr]
-    memory[start : start + 4] = b"\x01\x02\x03\x04"
+    memory.flat(torch.uint8, 4, start).copy_(torch.tensor([1, 2, 3, 4], dtype=torch.uint8))
     assert arena.damage() == damage
 
 
