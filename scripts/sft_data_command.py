@@ -71,7 +71,8 @@ def _length(settings: Settings, model: Path | None) -> Callable[[Sequence[Messag
     import msgspec
 
     from weir.scripts.trainer_commands import chat_renderer, first_weights
-    from weir.trainer.chat_rows import Conversation, conversation_rows
+    from weir.trainer.chat_rows import conversation_rows
+    from weir.trainer.supervised_data import Conversation
 
     renderer = chat_renderer(first_weights(settings, model), settings)
 

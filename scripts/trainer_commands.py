@@ -23,7 +23,7 @@ PLAIN_WIDTH = 240  # of a table that goes into a file or a pipe
 
 
 def sft(
-    data: Annotated[Path, typer.Option(help='JSON Lines of conversations: {"messages": [...]}.')],
+    data: Annotated[Path, typer.Option(help='JSON Lines of {"messages": [...]} or {"text": "..."}.')],
     out: Annotated[Path, typer.Option(help="Version folder to write; it must not exist.")],
     model: Annotated[
         Path | None, typer.Option(help="Hugging Face folder to start from; default: [model] path.")
@@ -233,7 +233,13 @@ def _trainer(settings: Settings, model: Path | None) -> Trainer:
     from weir.trainer.round import Trainer
 
     first = first_weights(settings, model)
-    return Trainer(trainer_config(settings), settings.store, model_path=first, console=Console())
+    return Trainer(
+        trainer_config(settings),
+        settings.store,
+        model_path=first,
+        renderer=lambda: chat_renderer(first, settings),
+        console=Console(),
+    )
 
 
 def trainer_config(settings: Settings) -> TrainerConfig:
@@ -295,6 +301,7 @@ def _replay(trainer: Trainer, number: int) -> None:
         trainer.config,
         number,
         model_path=trainer.model_path,
+        mixed=trainer.mixed,
         console=trainer.console,
     )
     if found.differing:

@@ -8,6 +8,7 @@ import numpy as np
 from support_rounds import model_logprobs
 
 from weir.trainer.samples import Sample
+from weir.trainer.supervised_data import SupervisedRow
 
 
 def make_samples(model_dir: Path, lengths: list[tuple[int, int]], *, seed: int = 0, noise: float = 0.2) -> list[Sample]:
@@ -58,3 +59,14 @@ def branching_samples(model_dir: Path) -> list[Sample]:
                 )
             )
     return samples
+
+
+def make_rows(lengths: list[int], seed: int = 0) -> list[SupervisedRow]:
+    """Rows of so many targets, behind prompts of up to three tokens."""
+    random = np.random.default_rng(seed)
+    rows = []
+    for length in lengths:
+        prompt = int(random.integers(1, 4))
+        ids = random.integers(10, 200, prompt + length).astype(np.int32)
+        rows.append(SupervisedRow(ids=ids, targets=np.arange(len(ids)) >= prompt))
+    return rows

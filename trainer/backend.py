@@ -14,6 +14,7 @@ from typing import Protocol
 from weir.trainer.config import TrainerConfig
 from weir.trainer.samples import Sample
 from weir.trainer.step_stats import StepStats
+from weir.trainer.supervised_data import SupervisedRow
 
 
 class Backend(Protocol):
@@ -27,8 +28,24 @@ class Backend(Protocol):
         """How many numbers the model has."""
         ...
 
-    def train(self, samples: Sequence[Sample], *, fresh_version: int, seed: int) -> list[StepStats]:
-        """Take the round's optimiser steps over the samples; none where there are none. Raises `NotFinite`."""
+    @property
+    def num_steps(self) -> int:
+        """How many optimiser steps led to the weights, over all rounds; kept among the files that `save` writes."""
+        ...
+
+    def train(
+        self,
+        samples: Sequence[Sample],
+        *,
+        fresh_version: int,
+        seed: int,
+        supervised: Sequence[Sequence[SupervisedRow]] = (),
+    ) -> list[StepStats]:
+        """Take the round's optimiser steps over the samples; none where there are none. Raises `NotFinite`.
+
+        `supervised` is empty, or has rows for as many steps as are taken or more, in their order: `config.sft_coef`
+        times the mean cross-entropy of a step's rows is added to its loss.
+        """
         ...
 
     def save(self, folder: Path) -> None:

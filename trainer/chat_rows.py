@@ -1,6 +1,7 @@
 """Chat data to training rows: the ids that the proxy would send and the engine would answer with.
 
-Invariant: a row's targets are exactly the assistant's tokens and the end of its turn; everything else is masked.
+Invariant: a row's targets are exactly the assistant's tokens and the end of its turn; everything else is masked, and so
+is an assistant's message whose `weight` is 0 (the key of OpenAI's fine-tuning format).
 Later turns extend the row by the renderer's bridge, as the proxy does; where the renderer cannot extend exact ids,
 the turn starts a new row from its full rendering, as the proxy would. The renderer is given, and is the proxy's own.
 """
@@ -9,24 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
-import msgspec
 import numpy as np
-import numpy.typing as npt
 
-from weir.store.records import TokenIds
 from weir.trainer.errors import TrainerUsageError
-
-Message = dict[str, Any]
-
-
-class Conversation(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of a data file."""
-
-    messages: list[Message]
-    tools: list[dict[str, Any]] | None = None
+from weir.trainer.supervised_data import Conversation, Message, SupervisedRow, is_learnt
 
 
 class Rendered(Protocol):
@@ -48,45 +37,17 @@ class ChatRenderer(Protocol):
     def get_stop_token_ids(self) -> list[int]: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatRow:
-    """A training sequence."""
-
-    ids: TokenIds  # (T,)
-    targets: npt.NDArray[np.bool_]  # (T,)
-
-
-def read_conversations(file: Path) -> list[Conversation]:
-    """The conversations of a JSON Lines file. Raises `TrainerUsageError` naming the line that is wrong."""
-    decode = msgspec.json.Decoder(Conversation).decode
-    try:
-        lines = file.read_bytes().splitlines()
-    except OSError as error:
-        raise TrainerUsageError(f"cannot read the data file {file}: {error.strerror}") from error
-    found: list[Conversation] = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            found.append(decode(line))
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
-            raise TrainerUsageError(f'{file} line {number}: {error}; each line is {{"messages": […]}}') from error
-        if not any(message.get("role") == "assistant" for message in found[-1].messages):
-            raise TrainerUsageError(f"{file} line {number}: no assistant message, so there is nothing to learn")
-    if not found:
-        raise TrainerUsageError(f"{file} is empty; each line is one conversation")
-    return found
-
-
-def conversation_rows(conversation: Conversation, renderer: ChatRenderer) -> list[ChatRow]:
-    """The rows of one conversation: one, unless the renderer breaks it."""
-    return [_row(turns) for turns in _rows_of_turns(conversation, renderer)]
+def conversation_rows(conversation: Conversation, renderer: ChatRenderer) -> list[SupervisedRow]:
+    """The rows of one conversation: one, unless the renderer breaks it; none without targets."""
+    rows = [_row(turns) for turns in _rows_of_turns(conversation, renderer)]
+    return [row for row in rows if row.num_targets]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Turn:
     prompt: list[int]
     answer: list[int]
+    learnt: bool
 
 
 def _rows_of_turns(conversation: Conversation, renderer: ChatRenderer) -> Iterator[list[_Turn]]:
@@ -101,7 +62,7 @@ def _rows_of_turns(conversation: Conversation, renderer: ChatRenderer) -> Iterat
             yield turns
             turns = []
         prompt = bridged or _prompt(messages[:index], tools, renderer)
-        turns.append(_Turn(prompt=prompt, answer=answer))
+        turns.append(_Turn(prompt=prompt, answer=answer, learnt=is_learnt(messages[index])))
         after = index + 1
     yield turns
 
@@ -133,9 +94,9 @@ def _bridge(turn: _Turn, new_messages: list[Message], tools: Any, renderer: Chat
     return list(bridged.token_ids) if bridged and bridged.token_ids[: len(known)] == known else None
 
 
-def _row(turns: list[_Turn]) -> ChatRow:
+def _row(turns: list[_Turn]) -> SupervisedRow:
     ids = turns[-1].prompt + turns[-1].answer
     targets = np.zeros(len(ids), dtype=np.bool_)
     for turn in turns:
-        targets[len(turn.prompt) : len(turn.prompt) + len(turn.answer)] = True
-    return ChatRow(ids=np.asarray(ids, dtype=np.int32), targets=targets)
+        targets[len(turn.prompt) : len(turn.prompt) + len(turn.answer)] = turn.learnt
+    return SupervisedRow(ids=np.asarray(ids, dtype=np.int32), targets=targets)

@@ -59,6 +59,7 @@ class ClaimedRound(msgspec.Struct, frozen=True, kw_only=True):
     config_hash: str
     groups: list[ClaimedGroup]
     expired: list[str] = []  # groups whose calls are all too old: consumed, and not judged
+    mixed_rows: str | None = None  # sha256 of the supervised rows that are mixed in
     stored_rewards: StoredRewards = {}  # what the store said at the claim, where the settings want it
     created_us: int
 

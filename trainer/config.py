@@ -13,6 +13,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from weir.trainer.algorithms import AlgorithmConfig
+from weir.trainer.mixing_config import MixingConfig
 from weir.trainer.reward_terms import KERNEL_EVAL, WHERE, RewardTerm, check_names
 
 HookName = Literal[
@@ -48,7 +49,7 @@ _NOT_PINNED = frozenset(
 )
 
 
-class TrainerConfig(AlgorithmConfig):
+class TrainerConfig(AlgorithmConfig, MixingConfig):
     """Training rounds: which groups, how they are judged and credited, how the weights are stepped and published."""
 
     groups_per_round: int = Field(default=8, ge=1, description="Finished groups that one round takes at most.")

@@ -30,6 +30,8 @@ from weir.trainer.scoring import Scores, score, score_by
 from weir.trainer.sequences import Sequences
 from weir.trainer.step_stats import StepStats, TokenStats
 from weir.trainer.stepper import Stepper
+from weir.trainer.supervised_data import SupervisedRow
+from weir.trainer.supervised_loss import accumulate_supervised
 from weir.trainer.token_credit import TokenCredit, token_credit
 
 
@@ -64,18 +66,24 @@ class Learner:
         """Of the model, all of them."""
         return sum(parameter.numel() for parameter in self.model.parameters())
 
+    @property
+    def num_steps(self) -> int:
+        """Optimiser steps of all rounds that led here."""
+        return self.stepper.num_steps
+
     def train(
         self,
         samples: Sequence[Sample],
         *,
         fresh_version: int,
         seed: int,
+        supervised: Sequence[Sequence[SupervisedRow]] = (),
         on_tokens: Callable[[int], None] = lambda _: None,
     ) -> list[StepStats]:
         """Take the round's optimiser steps over the samples; none where there are none. Raises `NotFinite`.
 
         Tokens of `fresh_version` are those whose recorded logprobs these very weights must reproduce before the first
-        step.
+        step. `supervised` has rows for each step that may be taken, or is empty.
         """
         if not samples:
             return []
@@ -84,7 +92,11 @@ class Learner:
         self.score(samples)
         order = np.random.default_rng(seed).permutation(len(samples))
         parts = [part for part in np.array_split(order, self.config.optimizer_steps) if len(part)]
-        return [self._step([samples[i] for i in sorted(part)], fresh_version, on_tokens) for part in parts]
+        mixed = list(supervised)[: len(parts)] or [()] * len(parts)
+        return [
+            self._step([samples[i] for i in sorted(part)], rows, fresh_version, on_tokens)
+            for part, rows in zip(parts, mixed, strict=True)
+        ]
 
     def score(self, samples: Sequence[Sample]) -> None:
         """Find out what the settings need to know of the samples before the first step."""
@@ -147,23 +159,44 @@ class Learner:
         if self.critic is not None:
             self.critic.save(folder)
 
-    def _step(self, samples: Sequence[Sample], fresh_version: int, on_tokens: Callable[[int], None]) -> StepStats:
+    def _step(
+        self,
+        samples: Sequence[Sample],
+        rows: Sequence[SupervisedRow],
+        fresh_version: int,
+        on_tokens: Callable[[int], None],
+    ) -> StepStats:
         steppers = [self.stepper, *([self.critic.stepper] if self.critic is not None else [])]
         for stepper in steppers:
             stepper.clear()
         stats = self.accumulate(samples, fresh_version, on_tokens)
+        sft_loss = self.accumulate_mixed(rows)
         value_loss = self._accumulate_critic(samples)
         norm, *of_critic = [stepper.clip() for stepper in steppers]
-        figures = {"loss": stats.loss, "gradient norm": norm, "value loss": value_loss or 0.0}
-        if not all(math.isfinite(figure) for figure in (*figures.values(), *of_critic)):
+        figures = {"loss": stats.loss, "gradient norm": norm, "value loss": value_loss, "sft loss": sft_loss}
+        if not all(math.isfinite(figure or 0.0) for figure in (*figures.values(), *of_critic)):
             raise NotFinite(
                 "the step was not taken: "
-                + ", ".join(f"{name} {figure}" for name, figure in figures.items())
+                + ", ".join(f"{name} {figure}" for name, figure in figures.items() if figure is not None)
                 + f" over {len(samples)} samples; lower trainer.lr, or go back to an earlier version"
             )
         for stepper in steppers:
             stepper.step()
-        return stats.finished(grad_norm=norm, num_samples=len(samples), value_loss=value_loss)
+        return stats.finished(grad_norm=norm, num_samples=len(samples), value_loss=value_loss, sft_loss=sft_loss)
+
+    def accumulate_mixed(self, rows: Sequence[SupervisedRow]) -> float | None:
+        """Add the gradient of the supervised loss to the parameters; the loss, None without rows."""
+        if not rows:
+            return None
+        return accumulate_supervised(
+            self.model,
+            rows,
+            token_budget=self.config.token_budget,
+            layout=self.layout,
+            device=self.device,
+            coef=self.config.sft_coef,
+            ranks=self.ranks,
+        )
 
     def _accumulate_critic(self, samples: Sequence[Sample]) -> float | None:
         if self.critic is None:

@@ -71,11 +71,11 @@ def step_metrics(steps: Sequence[StepStats]) -> Metrics:
     return {
         "optimizer_steps": len(steps),
         **means,
-        **(
-            {}
-            if first.value_loss is None
-            else {"value_loss": statistics.fmean(step.value_loss or 0.0 for step in steps)}
-        ),
+        **{
+            name: statistics.fmean(figure[name] for figure in figures)
+            for name in ("value_loss", "sft_loss")
+            if name in figures[0]
+        },
         "ratio_min": min(step.ratio_min for step in steps),
         "ratio_max": max(step.ratio_max for step in steps),
         "logprob_diff_mean": first.logprob_diff_mean,
@@ -122,7 +122,16 @@ def print_table(console: Console, metrics: Metrics) -> None:
     table = Table(title=f"round {metrics['round']} → version {metrics['version']}", title_justify="left")
     table.add_column("figure")
     table.add_column("value", justify="right")
-    for name in ("groups", "samples", "reward_mean", "correct", "compiled", "frac_groups_without_spread", "loss"):
+    for name in (
+        "groups",
+        "samples",
+        "reward_mean",
+        "correct",
+        "compiled",
+        "frac_groups_without_spread",
+        "loss",
+        "sft_loss",
+    ):
         _add_row(table, name, metrics.get(name))
     for name in ("grad_norm", "entropy", "kl_k3", "clip_high", "fresh_logprob_diff_max", "staleness_mean"):
         _add_row(table, name, metrics.get(name))

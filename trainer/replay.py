@@ -21,6 +21,7 @@ from weir.trainer.claims import ClaimedRound
 from weir.trainer.config import TrainerConfig, config_hash
 from weir.trainer.errors import RoundError, TrainerUsageError
 from weir.trainer.metrics import METRICS_FILE
+from weir.trainer.mixing import MixedData
 from weir.trainer.round_data import prepare
 from weir.trainer.versions import (
     MANIFEST,
@@ -56,7 +57,14 @@ def keep_manifest(root: Path, manifest: VersionManifest) -> None:
 
 
 def replay_round(
-    catalog: Catalog, store: StoreConfig, config: TrainerConfig, number: int, *, model_path: Path, console: Console
+    catalog: Catalog,
+    store: StoreConfig,
+    config: TrainerConfig,
+    number: int,
+    *,
+    model_path: Path,
+    mixed: MixedData,
+    console: Console,
 ) -> Replay:
     """Repeat a committed round and compare. Raises `TrainerUsageError` or `RoundError` where that cannot be done."""
     claimed = _claimed(catalog, number)
@@ -64,10 +72,15 @@ def replay_round(
     pinned = config.continuing(claimed.config)
     parent = _parent(claimed)
     data = prepare(claimed, catalog, store, pinned, console)
-    from weir.trainer.learner import Learner
+    from weir.trainer.backend import open_backend
 
-    learner = Learner(parent, pinned, reference=Path(pinned.reference_path or model_path))
-    learner.train(data.samples, fresh_version=claimed.parent, seed=claimed.seed + claimed.round)
+    learner = open_backend(parent, pinned, reference=Path(pinned.reference_path or model_path))
+    learner.train(
+        data.samples,
+        fresh_version=claimed.parent,
+        seed=claimed.seed + claimed.round,
+        supervised=mixed.of_round(claimed, pinned, learner.num_steps),
+    )
     with tempfile.TemporaryDirectory(dir=round_folder(store.folder, number)) as name:
         learner.save(Path(name))
         after = {file.name: file_entry(file) for file in Path(name).iterdir()}

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
 from rich.console import Console
 
 from weir.store.catalog import Catalog
@@ -35,6 +36,7 @@ from weir.trainer.metrics import (
     step_metrics,
     write_metrics,
 )
+from weir.trainer.mixing import MixedData
 from weir.trainer.publishing import PublishReport
 from weir.trainer.replay import keep_manifest
 from weir.trainer.rollback import roll_back
@@ -54,6 +56,7 @@ from weir.trainer.versions import (
 
 if TYPE_CHECKING:
     from weir.trainer.backend import Backend
+    from weir.trainer.chat_rows import ChatRenderer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +71,11 @@ class RoundReport:
 
 
 class Trainer:
-    """Rounds over one store. `on_step` is told the name of each step as it is done."""
+    """Rounds over one store.
+
+    `renderer` opens the renderer for conversations that are mixed in; `on_step` is told the name of each step as it is
+    done.
+    """
 
     def __init__(
         self,
@@ -76,6 +83,7 @@ class Trainer:
         store: StoreConfig,
         *,
         model_path: Path,
+        renderer: Callable[[], ChatRenderer] | None = None,
         console: Console | None = None,
         on_step: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -84,6 +92,7 @@ class Trainer:
         self.model_path = model_path
         self.console = console or Console(quiet=True)
         self.on_step = on_step
+        self.mixed = MixedData(model_path, renderer)
         self.catalog = Catalog.open(store)
         self._learner: Backend | None = None
 
@@ -117,6 +126,8 @@ class Trainer:
         planned = plan_round(self.catalog, self.store, self.config, parent=parent, parent_path=path)
         if planned is not None:
             check_imports(self.config)
+            mixed = self.mixed.rows(self.config)
+            planned = replace(planned, mixed_rows=None if mixed is None else mixed.digest)
             if (path / MANIFEST).exists():
                 enter_version(self.catalog, path, read_manifest(path))
             claim(self.catalog, self.store.folder, planned, lease)
@@ -140,7 +151,13 @@ class Trainer:
     def _train(self, claimed: ClaimedRound, data: RoundData, config: TrainerConfig) -> Metrics:
         learner = self._learner_at(self._parent_folder(claimed), config)
         started = time.monotonic()
-        steps = learner.train(data.samples, fresh_version=claimed.parent, seed=claimed.seed + claimed.round)
+        supervised = self.mixed.of_round(claimed, config, learner.num_steps)
+        steps = learner.train(
+            data.samples,
+            fresh_version=claimed.parent,
+            seed=claimed.seed + claimed.round,
+            supervised=supervised,
+        )
         self.on_step("trained")
         speed = speed_metrics(
             data.metrics["tokens"], time.monotonic() - started, learner.num_parameters, self.config.peak_tflops

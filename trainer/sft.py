@@ -12,19 +12,22 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from rich.console import Console
 
-from weir.trainer.batching import lay_out, micro_batches
-from weir.trainer.chat_rows import ChatRenderer, ChatRow, Conversation, conversation_rows, read_conversations
+from weir.trainer.chat_rows import ChatRenderer
 from weir.trainer.config import SftConfig
 from weir.trainer.errors import NotFinite, TrainerUsageError
 from weir.trainer.model import TokenModel, choose_device, load_model, save_model
 from weir.trainer.progress import progress as progress_bar
 from weir.trainer.schedule import learning_rate
 from weir.trainer.sft_progress import SftProgress, run_key
+from weir.trainer.supervised_data import Conversation, SupervisedRow, Text, read_data
+from weir.trainer.supervised_loss import accumulate_supervised, mean_loss
+from weir.trainer.supervised_rows import RowMaker
 from weir.trainer.versions import Version, check_new, write_version
 
 BUCKET_TOKENS = 4  # rows whose lengths differ by less are as good as equally long
@@ -65,10 +68,10 @@ def run_sft(
     started = time.monotonic()
     check_new(out)
     torch.set_num_threads(config.torch_threads)
-    torch.manual_seed(config.seed)
-    rows, held_back, num_too_long = split_rows(read_conversations(data), renderer, config)
+    maker = RowMaker(model, lambda: renderer, config.max_tokens)
+    rows, held_back = split_rows(read_data(data), maker, config)
     network = load_model(model, choose_device(config.device))
-    progress = SftProgress.of(out, run_key(config, data, model))
+    progress = SftProgress.of(out, run_key(config, [*rows, *held_back], model))
     _train(network, rows, held_back, config, progress, console or Console(quiet=True), on_step)
     version = write_version(
         out,
@@ -88,40 +91,35 @@ def run_sft(
         seconds=time.monotonic() - started,
         num_rows=len(rows),
         num_held_back=len(held_back),
-        num_targets=config.epochs * sum(int(row.targets.sum()) for row in rows),
-        num_too_long=num_too_long,
+        num_targets=config.epochs * sum(row.num_targets for row in rows),
+        num_too_long=maker.num_too_long,
     )
 
 
 def split_rows(
-    conversations: Sequence[Conversation], renderer: ChatRenderer, config: SftConfig
-) -> tuple[list[ChatRow], list[ChatRow], int]:
-    """Rows to train on, rows held back, and how many were too long. Raises `TrainerUsageError` with none to train on.
+    lines: Sequence[Conversation | Text], maker: RowMaker, config: SftConfig
+) -> tuple[list[SupervisedRow], list[SupervisedRow]]:
+    """Rows to train on and rows held back. Raises `TrainerUsageError` with none to train on.
 
-    A conversation is held back whole, by a draw that the seed decides.
+    A line is held back whole, by a draw that the seed decides.
     """
-    draws = np.random.default_rng([config.seed, 1]).random(len(conversations))
-    trained: list[ChatRow] = []
-    held_back: list[ChatRow] = []
-    too_long = 0
-    for conversation, draw in zip(conversations, draws, strict=True):
-        for row in conversation_rows(conversation, renderer):
-            if len(row.ids) > config.max_tokens:
-                too_long += 1
-            else:
-                (held_back if draw < config.validation_share else trained).append(row)
+    draws = np.random.default_rng([config.seed, 1]).random(len(lines))
+    trained: list[SupervisedRow] = []
+    held_back: list[SupervisedRow] = []
+    for line, draw in zip(lines, draws, strict=True):
+        (held_back if draw < config.validation_share else trained).extend(maker.rows(line))
     if not trained:
         raise TrainerUsageError(
-            f"no row is left to train on: {too_long} have more than {config.max_tokens} tokens, {len(held_back)} are "
-            "held back; raise max_tokens or lower validation_share"
+            f"no row is left to train on: {maker.num_too_long} have more than {config.max_tokens} tokens, "
+            f"{len(held_back)} are held back; raise max_tokens or lower validation_share"
         )
-    return trained, held_back, too_long
+    return trained, held_back
 
 
 def _train(
     network: TokenModel,
-    rows: Sequence[ChatRow],
-    held_back: Sequence[ChatRow],
+    rows: Sequence[SupervisedRow],
+    held_back: Sequence[SupervisedRow],
     config: SftConfig,
     progress: SftProgress,
     console: Console,
@@ -137,11 +135,12 @@ def _train(
     with progress_bar(console, "sft", len(batches)) as advance:
         advance(len(progress.losses), "")
         for step in range(len(progress.losses), len(batches)):
+            torch.manual_seed(config.seed + step)  # for models with dropout: a resumed run draws the same
             for group in optimizer.param_groups:
                 group["lr"] = _rate(step, len(batches), config)
             progress.losses.append(sft_step(network, optimizer, batches[step], config))
             if held_back and (step + 1) % of_epoch == 0:
-                progress.validation.append(mean_loss(network, held_back, config.token_budget))
+                progress.validation.append(mean_loss(network, held_back, **_computed(network, config)))
             if config.checkpoint_steps and (step + 1) % config.checkpoint_steps == 0:
                 progress.save(network, optimizer)
             advance(1, f"loss {progress.losses[-1]:.3f}")
@@ -159,21 +158,18 @@ def _rate(step: int, num_steps: int, config: SftConfig) -> float:
     )
 
 
-@torch.no_grad()
-def mean_loss(network: TokenModel, rows: Sequence[ChatRow], token_budget: int) -> float:
-    """The mean cross-entropy of all targets of the rows."""
-    device, layout = next(network.parameters()).device, network.layout()
-    parts = micro_batches(rows, token_budget, layout)
-    total = sum(-float(network(lay_out(part, layout, device)).logprobs.sum()) for part in parts)
-    return total / sum(int(row.targets[1:].sum()) for row in rows)
+def _computed(network: TokenModel, config: SftConfig) -> dict[str, Any]:
+    """How rows are laid out, and where."""
+    device = next(network.parameters()).device
+    return {"token_budget": config.token_budget, "layout": network.layout(), "device": device}
 
 
 def sft_step(
-    network: TokenModel, optimizer: torch.optim.Optimizer, rows: Sequence[ChatRow], config: SftConfig
+    network: TokenModel, optimizer: torch.optim.Optimizer, rows: Sequence[SupervisedRow], config: SftConfig
 ) -> float:
     """One optimiser step over the mean cross-entropy of all targets of the rows; the loss before the step."""
     optimizer.zero_grad(set_to_none=True)
-    loss = accumulate(network, rows, config.token_budget)
+    loss = accumulate_supervised(network, rows, **_computed(network, config))
     norm = float(torch.nn.utils.clip_grad_norm_(network.parameters(), config.grad_clip))
     if not (math.isfinite(loss) and math.isfinite(norm)):
         raise NotFinite(f"the step was not taken: loss {loss}, gradient norm {norm}; lower the learning rate")
@@ -181,20 +177,7 @@ def sft_step(
     return loss
 
 
-def accumulate(network: TokenModel, rows: Sequence[ChatRow], token_budget: int) -> float:
-    """Add the gradient of the rows' mean cross-entropy to the parameters, micro-batch by micro-batch; the mean."""
-    device = next(network.parameters()).device
-    denominator = sum(int(row.targets[1:].sum()) for row in rows)
-    total = 0.0
-    layout = network.layout()
-    for part in micro_batches(rows, token_budget, layout):
-        loss = -network(lay_out(part, layout, device)).logprobs.sum() / denominator
-        loss.backward()
-        total += float(loss.detach())
-    return total
-
-
-def _batches(rows: Sequence[ChatRow], config: SftConfig) -> Iterator[list[ChatRow]]:
+def _batches(rows: Sequence[SupervisedRow], config: SftConfig) -> Iterator[list[SupervisedRow]]:
     """Batches of rows of about the same length, in random order, epoch after epoch."""
     random = np.random.default_rng(config.seed)
     for _ in range(config.epochs):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,13 @@ import torch
 
 from weir.trainer.config import SftConfig
 from weir.trainer.errors import TrainerUsageError
+from weir.trainer.supervised_data import SupervisedRow, digest_of
 
 
-def run_key(config: SftConfig, data: Path, model: Path) -> str:
-    """What makes two runs the same."""
-    digest = hashlib.sha256(config.model_dump_json().encode())
-    for file in (data, *sorted(model.glob("*.safetensors"))):
+def run_key(config: SftConfig, rows: Iterable[SupervisedRow], model: Path) -> str:
+    """What makes two runs the same: settings, rows, first weights."""
+    digest = hashlib.sha256(config.model_dump_json().encode() + digest_of(rows).encode())
+    for file in sorted(model.glob("*.safetensors")):
         with file.open("rb") as content:
             digest.update(hashlib.file_digest(content, "sha256").digest())
     return digest.hexdigest()

@@ -40,6 +40,7 @@ class StepStats:
     fresh_logprob_diff_mean: float
     fresh_logprob_diff_max: float
     value_loss: float | None  # of the critic, where there is one
+    sft_loss: float | None  # of the rows that are mixed in, where there are any; not part of the loss above
 
 
 @dataclass(slots=True)
@@ -110,7 +111,9 @@ class TokenStats:
             merge = min if name.endswith("_min") else max if name.endswith("_max") else _plus
             setattr(self, name, merge(getattr(self, name), getattr(other, name)))
 
-    def finished(self, *, grad_norm: float, num_samples: int, value_loss: float | None = None) -> StepStats:
+    def finished(
+        self, *, grad_norm: float, num_samples: int, value_loss: float | None = None, sft_loss: float | None = None
+    ) -> StepStats:
         """Averages over the step's tokens."""
         return StepStats(
             num_samples=num_samples,
@@ -134,6 +137,7 @@ class TokenStats:
             fresh_logprob_diff_mean=self.fresh_diff_sum / max(self.fresh_tokens, 1),
             fresh_logprob_diff_max=self.fresh_diff_max,
             value_loss=value_loss,
+            sft_loss=sft_loss,
         )
 
 

@@ -17,12 +17,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from safetensors import safe_open
 
 from weir.trainer.config import TrainerConfig
 from weir.trainer.errors import NotFinite, TrainerError
+from weir.trainer.model import STATE_FILE
 from weir.trainer.samples import Sample
 from weir.trainer.step_stats import StepStats
+from weir.trainer.supervised_data import SupervisedRow
 
 JOB_FILE = "job.pickle"
 STEPS_FILE = "steps.pickle"
@@ -41,6 +44,7 @@ class Job:
     samples: list[Sample]
     fresh_version: int
     seed: int
+    supervised: list[list[SupervisedRow]]
 
 
 class TorchrunLearner:
@@ -62,7 +66,23 @@ class TorchrunLearner:
                 count += sum(math.prod(weights.get_slice(name).get_shape()) for name in names)
         return count
 
-    def train(self, samples: Sequence[Sample], *, fresh_version: int, seed: int) -> list[StepStats]:
+    @property
+    def num_steps(self) -> int:
+        """As the folder's optimiser state says; 0 where it has none."""
+        file = self.folder / STATE_FILE
+        if not file.exists():
+            return 0
+        count: int = torch.load(file, map_location="cpu", weights_only=True, mmap=True)["num_steps"]
+        return count
+
+    def train(
+        self,
+        samples: Sequence[Sample],
+        *,
+        fresh_version: int,
+        seed: int,
+        supervised: Sequence[Sequence[SupervisedRow]] = (),
+    ) -> list[StepStats]:
         """Take the round's optimiser steps. Raises `NotFinite`, and `TrainerError` when a process died."""
         job = Job(
             folder=self.folder.absolute(),
@@ -71,6 +91,7 @@ class TorchrunLearner:
             samples=list(samples),
             fresh_version=fresh_version,
             seed=seed,
+            supervised=[list(rows) for rows in supervised],
         )
         self._job = tempfile.TemporaryDirectory(prefix="weir-ranks-")
         folder = Path(self._job.name)

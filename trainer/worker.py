@@ -25,7 +25,7 @@ def main(folder: Path) -> None:
     ranks = Ranks.of_torchrun()
     try:
         learner = Learner(job.folder, job.config, reference=job.reference, ranks=ranks)
-        steps = learner.train(job.samples, fresh_version=job.fresh_version, seed=job.seed)
+        steps = learner.train(job.samples, fresh_version=job.fresh_version, seed=job.seed, supervised=job.supervised)
         learner.save(folder / VERSION_FILES)
         if ranks.rank == 0:
             (folder / STEPS_FILE).write_bytes(pickle.dumps(steps))

@@ -21,7 +21,7 @@ from weir.agents.inductor_text import written_out
 from weir.agents.kernelbook import NotAPair, Row, pair_of, read_rows
 from weir.agents.mistakes import mistakes
 from weir.scripts.cli import app
-from weir.trainer.chat_rows import read_conversations
+from weir.trainer.supervised_data import read_data
 
 ROWS = [msgspec.convert(row, Row) for row in rows()]
 
@@ -71,7 +71,7 @@ def test_right_pairs_are_kept_and_every_other_has_its_reason(pairs: Path, config
         ("8", "wrong", "reward_hack"),
     ]
     assert printed.startswith("3 of 8 pairs kept") and "may be slower" in printed
-    assert len(read_conversations(out)) == 3
+    assert len(read_data(out)) == 3
     assert not out.with_name("chat.jsonl.part").exists()
 
 

@@ -13,17 +13,17 @@ from support_model import Family, make_tiny_model
 from transformers import AutoModelForCausalLM
 
 from weir.trainer.batching import Layout, lay_out, micro_batches
-from weir.trainer.chat_rows import ChatRow
 from weir.trainer.model import TokenModel, load_model
+from weir.trainer.supervised_data import SupervisedRow
 
 CPU = torch.device("cpu")
 
 
-def make_row(ids: list[int], num_prompt: int) -> ChatRow:
-    return ChatRow(ids=np.asarray(ids, np.int32), targets=np.arange(len(ids)) >= num_prompt)
+def make_row(ids: list[int], num_prompt: int) -> SupervisedRow:
+    return SupervisedRow(ids=np.asarray(ids, np.int32), targets=np.arange(len(ids)) >= num_prompt)
 
 
-def branching_rows(seed: int = 0) -> list[ChatRow]:
+def branching_rows(seed: int = 0) -> list[SupervisedRow]:
     """Two groups: samples of one prompt, a second turn that goes on after the first, and a row of its own."""
     random = np.random.default_rng(seed)
 
@@ -118,7 +118,7 @@ def model_of(folder: Path, layout: Layout) -> TokenModel:
     return model
 
 
-def gradient(folder: Path, rows: list[ChatRow], weights: dict[int, float], layout: Layout) -> torch.Tensor:
+def gradient(folder: Path, rows: list[SupervisedRow], weights: dict[int, float], layout: Layout) -> torch.Tensor:
     model = model_of(folder, layout)
     by_row = np.repeat([weights[id(row)] for row in rows], [int(row.targets[1:].sum()) for row in rows])
     told = model(lay_out(rows, layout, CPU))

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
-from support_samples import branching_samples, make_samples
+from support_samples import branching_samples, make_rows, make_samples
 
 from weir.trainer.backend import open_backend
 from weir.trainer.config import TrainerConfig
@@ -27,11 +27,12 @@ import os, pickle, sys, torch
 from pathlib import Path
 from weir.trainer.learner import Learner
 from weir.trainer.ranks import Ranks
-folder, config, samples, out = pickle.loads(Path(sys.argv[1]).read_bytes())
+folder, config, samples, rows, out = pickle.loads(Path(sys.argv[1]).read_bytes())
 ranks = Ranks.of_torchrun()
 learner = Learner(folder, config, ranks=ranks)
 learner.score(samples)
 learner.accumulate(samples, fresh_version=0)
+learner.accumulate_mixed(rows)
 whole = {name: p.grad.full_tensor() for name, p in learner.model.named_parameters() if p.grad is not None}
 if ranks.rank == 0:
     torch.save(whole, out)
@@ -50,9 +51,11 @@ def test_every_part_counts_once_and_all_ranks_make_as_many_passes(parts: list[in
 @pytest.mark.parametrize("algorithm", ["dapo", "gspo"])
 def test_two_ranks_have_the_gradient_of_one(tiny_model_dir: Path, tmp_path: Path, algorithm: str) -> None:
     samples = branching_samples(tiny_model_dir)
-    config = TrainerConfig(algorithm=algorithm, device="cpu", token_budget=60)  # type: ignore[arg-type]
+    rows = make_rows([5, 3, 9])
+    mixing = {"sft_files": ["x"], "sft_coef": 0.5}
+    config = TrainerConfig(algorithm=algorithm, device="cpu", token_budget=60, **mixing)  # type: ignore[arg-type]
     job, out = tmp_path / "job", tmp_path / "gradient.pt"
-    job.write_bytes(pickle.dumps((tiny_model_dir, config, samples, out)))
+    job.write_bytes(pickle.dumps((tiny_model_dir, config, samples, rows, out)))
     (tmp_path / "gradient.py").write_text(GRADIENT)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     subprocess.run([*command, str(tmp_path / "gradient.py"), str(job)], check=True)
@@ -60,6 +63,7 @@ def test_two_ranks_have_the_gradient_of_one(tiny_model_dir: Path, tmp_path: Path
     learner = Learner(tiny_model_dir, config)
     learner.score(samples)
     learner.accumulate(samples, fresh_version=0)
+    learner.accumulate_mixed(rows)
     for name, parameter in learner.model.named_parameters():
         assert parameter.grad is not None
         assert float((found[name] - parameter.grad).norm()) <= 1e-5 * float(parameter.grad.norm()) + 1e-9

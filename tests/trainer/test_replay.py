@@ -33,6 +33,7 @@ def replay(trainer: Trainer, number: int) -> Replay:
         trainer.config,
         number,
         model_path=trainer.model_path,
+        mixed=trainer.mixed,
         console=Console(quiet=True),
     )
 

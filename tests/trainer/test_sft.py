@@ -12,10 +12,11 @@ from renderers import create_renderer
 from renderers.configs import Qwen3RendererConfig
 from support_model import make_tokenizer
 
-from weir.trainer.chat_rows import ChatRow, Conversation, conversation_rows, read_conversations
+from weir.trainer.chat_rows import conversation_rows
 from weir.trainer.config import SftConfig
 from weir.trainer.errors import TrainerUsageError, VersionError
 from weir.trainer.sft import run_sft
+from weir.trainer.supervised_data import Conversation, SupervisedRow, read_data
 from weir.trainer.versions import verify
 
 TOKENIZER = make_tokenizer(512)
@@ -34,7 +35,7 @@ def conversation(*turns: tuple[str, str]) -> Conversation:
     return Conversation(messages=messages)
 
 
-def target_texts(row: ChatRow) -> list[str]:
+def target_texts(row: SupervisedRow) -> list[str]:
     """The texts of the runs of targets."""
     texts: list[list[int]] = []
     for i, (token, target) in enumerate(zip(row.ids.tolist(), row.targets.tolist(), strict=True)):
@@ -53,6 +54,18 @@ def test_targets_are_exactly_the_assistants_tokens_and_its_end_of_turn() -> None
         "<|im_start|>user\nsay x<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\nx = 1<|im_end|>"
     )
     assert text.endswith("x = 2<|im_end|>")
+
+
+def test_an_assistants_message_of_weight_0_is_no_target(tmp_path: Path) -> None:
+    chat = conversation(("say x", "x = 1"), ("again", "x = 2"))
+    chat.messages[1]["weight"] = 0
+    (row,) = conversation_rows(chat, renderer(enable_thinking=False))
+    assert target_texts(row) == ["x = 2<|im_end|>"]
+    chat.messages[3]["weight"] = 0
+    file = tmp_path / "data.jsonl"
+    file.write_text(json.dumps({"messages": chat.messages}))
+    with pytest.raises(TrainerUsageError, match="none with a weight above 0"):
+        read_data(file)
 
 
 def test_the_ids_before_a_target_are_the_prompt_that_the_proxy_sends() -> None:
@@ -81,10 +94,13 @@ def test_a_wrong_line_is_named(tmp_path: Path) -> None:
         '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}\n{"text": 1}\n'
     )
     with pytest.raises(TrainerUsageError, match="line 2"):
-        read_conversations(file)
+        read_data(file)
+    file.write_text('{"text": "a", "messages": []}\n')
+    with pytest.raises(TrainerUsageError, match="line 1: there are both messages and text"):
+        read_data(file)
     file.write_text('{"messages": [{"role": "user", "content": "a"}]}\n')
     with pytest.raises(TrainerUsageError, match="no assistant message"):
-        read_conversations(file)
+        read_data(file)
 
 
 def write_data(folder: Path) -> Path:
@@ -108,6 +124,15 @@ def test_a_cold_start_learns_and_repeats_to_the_bit(tiny_model_dir: Path, tmp_pa
     assert (tmp_path / "a" / "tokenizer.json").exists()
     with pytest.raises(VersionError, match="never overwritten"):
         run_sft(config, data=data, model=tiny_model_dir, out=tmp_path / "a", renderer=renderer())
+
+
+def test_a_cold_start_learns_plain_text_too(tiny_model_dir: Path, tmp_path: Path) -> None:
+    file = tmp_path / "data.jsonl"
+    file.write_text(json.dumps({"text": "x = 1\ny = 2\n" * 20}) + "\n")
+    config = SftConfig(epochs=20, lr=5e-3, warmup_steps=2, max_tokens=64, device="cpu")
+    report = run_sft(config, data=file, model=tiny_model_dir, out=tmp_path / "out", renderer=renderer())
+    assert report.num_rows > 1
+    assert report.losses[-1] < 0.2 * report.losses[0]
 
 
 def test_micro_batches_do_not_change_what_a_cold_start_learns(tiny_model_dir: Path, tmp_path: Path) -> None:
