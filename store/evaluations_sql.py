@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+# A verdict says its speedup itself; earlier ones say it only where they report their timing.
 EVALUATIONS = """
 SELECT
     call_id, session_id, group_id, round_id, compiled, correct, fault, raw_reward, result, content_hash,
-    TRY_CAST(json_extract_string(CAST(result AS JSON), '$.details.timing.speedup') AS DOUBLE) AS speedup,
+    TRY_CAST(json_extract_string(CAST(result AS JSON), CASE WHEN json_exists(CAST(result AS JSON), '$.speedup')
+        THEN '$.speedup' ELSE '$.details.timing.speedup' END) AS DOUBLE) AS speedup,
     make_timestamp(created_us) AS created_at
 FROM stored.evaluations
 """

@@ -64,6 +64,7 @@ def _speed(members: Sequence[Sequence[EvaluationRow]]) -> dict[str, Any]:
 
 
 def _speedup(row: EvaluationRow) -> float | None:
-    """How much faster than the reference, where that was timed."""
-    value = row.result.get("speedup")
+    """How much faster than the reference, where that was timed. Earlier verdicts say it in their timing only."""
+    said = row.result if "speedup" in row.result else row.result.get("details", {}).get("timing", {})
+    value = said.get("speedup")
     return float(value) if isinstance(value, int | float) and value > 0 else None

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from weir.store.catalog import Catalog
@@ -9,8 +13,13 @@ from weir.store.catalog_rows import EvaluationRow
 from weir.store.config import StoreConfig
 from weir.store.reader import connect
 
+# A verdict as it was kept before verdicts had a speedup of their own.
+EARLIER = Path(__file__).parent / "earlier_verdict.json"
 
-def evaluation(group: str, index: int, *, compiled: bool, speedup: float | None, correct: bool) -> EvaluationRow:
+
+def evaluation(
+    group: str, index: int, *, compiled: bool, correct: bool, speedup: float | None = None, result: Any = None
+) -> EvaluationRow:
     return EvaluationRow(
         call_id=f"{group}{index}",
         session_id=f"{group}{index}",
@@ -21,7 +30,7 @@ def evaluation(group: str, index: int, *, compiled: bool, speedup: float | None,
         correct=correct,
         fault=None if correct else "output_mismatch",
         raw_reward=1.0,
-        result={"details": {} if speedup is None else {"timing": {"speedup": speedup}}},
+        result={"speedup": speedup, "details": {}} if result is None else result,
         created_us=1,
     )
 
@@ -48,3 +57,21 @@ def test_chances_and_speeds_are_those_of_the_papers(config: StoreConfig) -> None
     assert fast == pytest.approx({0.0: 2 / 3, 0.5: 1 / 3, 0.8: 1 / 3, 1.0: 1 / 3, 1.5: 1 / 3, 2.0: 0.0})
     ((round_id, measured, mean, deviation, quantiles),) = db.sql("select * from speedups").fetchall()
     assert (round_id, measured, mean, deviation, quantiles[2]) == (1, 2, 0.0, 1.0, 0.0)
+
+
+def test_a_speedup_is_read_from_verdicts_of_today_and_of_before(config: StoreConfig) -> None:
+    earlier = json.loads(EARLIER.read_text())
+    assert "speedup" not in earlier
+    results = {
+        "of today": {**earlier, "speedup": 3.5},
+        "of before": earlier,
+        "not counted": {**earlier, "speedup": None},
+        "not timed before": {**earlier, "details": {}},
+    }
+    catalog = Catalog.open(config)
+    catalog.add_evaluations(
+        [evaluation(name, 0, compiled=True, correct=True, result=result) for name, result in results.items()]
+    )
+    catalog.close()
+    found = dict(connect(config).sql("select group_id, speedup from evaluations").fetchall())
+    assert found == {"of today": 3.5, "of before": 1.75, "not counted": None, "not timed before": None}
