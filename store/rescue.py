@@ -6,11 +6,11 @@ Not here: ordinary reading (segments.py).
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+from isal.isal_zlib import crc32
 
 from weir.store.records import CallRecord, decode_record
 from weir.store.segments import FRAME, HEADER, Segment, segment_schema
@@ -60,4 +60,4 @@ def _is_whole(data: bytes, offset: int) -> bool:
     length, crc = FRAME.unpack_from(data, offset)
     if not 0 < length <= len(data) - offset - FRAME.size:
         return False
-    return zlib.crc32(_payload(data, offset), zlib.crc32(data[offset : offset + 4])) == int(crc)
+    return crc32(_payload(data, offset), crc32(data[offset : offset + 4])) == int(crc)

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import os
 import struct
-import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
+from isal.isal_zlib import crc32
 
 from weir.store.errors import SchemaTooNew
 from weir.store.records import SCHEMA_VERSION, CallRecord, decode_record
@@ -97,7 +97,7 @@ def list_segments(log_dir: Path) -> list[Segment]:
 def header_bytes(created_us: int, schema: int = SCHEMA_VERSION) -> bytes:
     """The header of a new segment."""
     unsigned = HEADER.pack(MAGIC, schema, created_us, 0)[:-4]
-    return unsigned + struct.pack("<I", zlib.crc32(unsigned))
+    return unsigned + struct.pack("<I", crc32(unsigned))
 
 
 def segment_schema(head: bytes) -> int:
@@ -108,7 +108,7 @@ def segment_schema(head: bytes) -> int:
 def frame_head(payload: bytes) -> bytes:
     """What stands before a payload in its frame."""
     length = struct.pack("<I", len(payload))
-    return length + struct.pack("<I", zlib.crc32(payload, zlib.crc32(length)))
+    return length + struct.pack("<I", crc32(payload, crc32(length)))
 
 
 def read_segment(path: Path) -> SegmentContents:
@@ -130,7 +130,7 @@ def _header_problem(path: Path, head: bytes) -> str | None:
     magic, schema, _, crc = HEADER.unpack(head)
     if magic != MAGIC:
         return f"this is not a log segment: it begins with {magic!r}"
-    if zlib.crc32(head[:-4]) != crc:
+    if crc32(head[:-4]) != crc:
         return "the header does not match its checksum"
     _refuse_newer(path, schema)
     return None
@@ -174,7 +174,7 @@ def _read_payload(file: BinaryIO, head: bytes, offset: int, size: int) -> tuple[
     if length > size - offset - FRAME.size:
         return b"", f"the frame at byte {offset} claims {length} bytes and the file ends before them"
     payload = file.read(length)
-    if zlib.crc32(payload, zlib.crc32(head[:4])) != crc:
+    if crc32(payload, crc32(head[:4])) != crc:
         return b"", f"the frame at byte {offset} does not match its checksum"
     return payload, None
 
@@ -192,6 +192,6 @@ def created_us(segment: Segment) -> int | None:
             head = file.read(HEADER.size)
     except FileNotFoundError:
         return None
-    if len(head) < HEADER.size or zlib.crc32(head[:-4]) != HEADER.unpack(head)[3]:
+    if len(head) < HEADER.size or crc32(head[:-4]) != HEADER.unpack(head)[3]:
         return None
     return int(HEADER.unpack(head)[2])

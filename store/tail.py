@@ -8,13 +8,13 @@ Safe for one thread at a time. Not here: what the calls are looked at for.
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
+from isal.isal_zlib import crc32
 from xxhash import xxh3_128_digest
 
 from weir.store.records import CallRecord, FinishReason, decode_record
@@ -141,7 +141,7 @@ def _payloads(file: BinaryIO, offset: int) -> Iterator[bytes]:
     while len(head := file.read(FRAME.size)) == FRAME.size:
         length, crc = FRAME.unpack(head)
         payload = file.read(length)
-        if length == 0 or len(payload) < length or zlib.crc32(payload, zlib.crc32(head[:4])) != crc:
+        if length == 0 or len(payload) < length or crc32(payload, crc32(head[:4])) != crc:
             return
         yield payload
 
