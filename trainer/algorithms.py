@@ -1,19 +1,22 @@
 """Algorithms by name, and the settings that they are made of.
 
-An algorithm is a set of values for the settings below, nothing else: `algorithm = "gspo"` and the same values written
-out give the same bits, and any of them may be set besides. Invariant: what makes no sense together is refused here, by
-name, before anything is claimed. Nothing here imports torch.
+Invariant: an algorithm is a set of values for the settings below, nothing else: `algorithm = "gspo"` and the same
+values written out give the same bits, and any of them may be set besides. What makes no sense together is
+`combinations.py`. Nothing here imports torch.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 AlgorithmName = Literal[
     "grpo", "dr_grpo", "dapo", "gspo", "cispo", "rloo", "reinforce_plus_plus", "ppo", "sapo", "gmpo"
 ]
+
+# Advantages that differ from token to token of a sequence.
+TOKEN_ADVANTAGES = frozenset({"gae", "reinforce_plus_plus"})
 
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "grpo": {"advantage": "grpo", "policy_loss": "clipped", "loss_mean": "sequence", "clip_high": 0.2},
@@ -70,7 +73,9 @@ class AlgorithmConfig(BaseModel):
     )
     critic_lr: float | None = Field(default=None, gt=0, description="gae: the critic's learning rate; unset: lr.")
     value_clip: float | None = Field(
-        default=0.5, gt=0, description="gae: a value moves at most this far in a round before its loss is clipped."
+        default=0.5,
+        gt=0,
+        description='gae: a value moves at most this far in a round before its loss is clipped; "none": it is not.',
     )
     policy_loss: Literal["clipped", "gspo", "cispo", "reinforce", "sapo", "gmpo"] = Field(
         default="clipped", description="The policy loss."
@@ -90,7 +95,7 @@ class AlgorithmConfig(BaseModel):
     dual_clip: float | None = Field(
         default=3.0,
         gt=1,
-        description="Bound of the clipped loss where the advantage is negative; unset: no dual clip.",
+        description='Bound of the clipped loss where the advantage is negative, in advantages; "none": no bound.',
     )
     sapo_tau_positive: float = Field(default=1.0, gt=0, description="SAPO's temperature where the advantage is > 0.")
     sapo_tau_negative: float = Field(default=1.05, gt=0, description="SAPO's temperature elsewhere.")
@@ -146,68 +151,14 @@ class AlgorithmConfig(BaseModel):
     overlong_buffer: int = Field(default=0, ge=0, description="Tokens below the limit at which the penalty begins.")
     overlong_penalty: float = Field(default=1.0, ge=0, description="The whole penalty, taken off the reward.")
 
+    @field_validator("dual_clip", "value_clip", mode="before")
+    @classmethod
+    def _none(cls, value: Any) -> Any:
+        return None if value == "none" else value
+
     @model_validator(mode="before")
     @classmethod
     def _fill_in(cls, values: Any) -> Any:
         if not isinstance(values, dict):
             return values
         return ALGORITHMS.get(str(values.get("algorithm", "dapo")), {}) | values
-
-    @model_validator(mode="after")
-    def _makes_sense(self) -> Self:
-        for wrong, why in self._contradictions():
-            if wrong:
-                raise ValueError(why)
-        return self
-
-    def _contradictions(self) -> list[tuple[bool, str]]:
-        corrected = self.correction != "none"
-        in_reward, of_tokens = self.kl_in == "reward", self.advantage in ("gae", "reinforce_plus_plus")
-        return [
-            (
-                in_reward and (self.kl == "none" or self.kl_ratio),
-                "kl_in = reward takes the divergence off rewards: set kl and kl_coef, and not kl_ratio",
-            ),
-            (
-                in_reward and not of_tokens,
-                f"kl_in = reward needs advantages of tokens, and advantage = {self.advantage} compares whole calls: "
-                "set kl_in = loss",
-            ),
-            (
-                self.advantage != "gae" and (self.critic_path is not None or self.critic_lr is not None),
-                f"critic_path and critic_lr belong to advantage = gae, not to {self.advantage}",
-            ),
-            (
-                self.policy_loss == "gmpo" and of_tokens,
-                f"policy_loss = gmpo has one advantage for a sequence, and {self.advantage} one for each token",
-            ),
-            (
-                self.loss_mean == "constant" and self.loss_constant is None,
-                "loss_mean = constant divides by loss_constant: set it to the longest answer that agents may ask for",
-            ),
-            (
-                corrected and self.old_logprobs == "recorded",
-                f"correction = {self.correction} is the step from recorded to recomputed logprobs: set old_logprobs = "
-                "recomputed, or the correction would be counted twice",
-            ),
-            (
-                self.old_logprobs == "interpolated" and self.correction != "decoupled",
-                "old_logprobs = interpolated belongs to correction = decoupled",
-            ),
-            (
-                self.policy_loss == "reinforce" and not corrected,
-                "policy_loss = reinforce has no ratio to samples of older weights: set a correction, or take clipped",
-            ),
-            (
-                (self.kl == "none") != (self.kl_coef == 0),
-                f"kl = {self.kl} and kl_coef = {self.kl_coef}: set both, or neither",
-            ),
-            (
-                self.correction_low >= self.correction_high,
-                f"correction_low = {self.correction_low} is not below correction_high = {self.correction_high}",
-            ),
-            (
-                self.overlong_limit is not None and self.overlong_buffer >= self.overlong_limit,
-                f"overlong_buffer = {self.overlong_buffer} is not below overlong_limit = {self.overlong_limit}",
-            ),
-        ]

@@ -13,6 +13,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from weir.trainer.algorithms import AlgorithmConfig
+from weir.trainer.combinations import check_combination
 from weir.trainer.mixing_config import MixingConfig
 from weir.trainer.reward_terms import KERNEL_EVAL, WHERE, RewardTerm, check_names
 
@@ -71,6 +72,17 @@ class TrainerConfig(AlgorithmConfig, MixingConfig):
         ge=0,
         description="A call is trained on if its oldest token is at most this many versions behind the round's parent; "
         "a group without any such call is consumed without being judged.",
+    )
+    max_sample_tokens: int | None = Field(
+        default=None,
+        ge=2,
+        description="A call whose prompt and output have more tokens is judged and compared, but not trained on; "
+        "unset: none is too long.",
+    )
+    train_truncated: bool = Field(
+        default=True,
+        description="Train on answers that ended at their token limit; off: they are judged and compared only (DAPO's "
+        "overlong filtering).",
     )
     seed: int = Field(default=0, description="Seed of everything that a round draws.")
     hooks: dict[HookName, str] = Field(
@@ -184,11 +196,8 @@ class TrainerConfig(AlgorithmConfig, MixingConfig):
     loop_poll_s: float = Field(default=2.0, gt=0, description="Pause of `weir round --loop` when no group is ready.")
 
     @model_validator(mode="after")
-    def _credit_makes_sense(self) -> Self:
-        if self.lr_schedule != "constant" and self.lr_total_steps is None:
-            raise ValueError(f"lr_schedule = {self.lr_schedule} falls over lr_total_steps: set them")
-        if self.advantage == "turn_rloo" and self.credit != "turn":
-            raise ValueError("advantage = turn_rloo compares turns with each other: set credit = turn")
+    def _makes_sense(self) -> Self:
+        check_combination(self)
         return self
 
     @property

@@ -71,9 +71,8 @@ def prepare(
         weighed.advantages,
         reasons,
         claimed.parent,
-        config.max_staleness,
+        config,
         rewards=weighed.rewards,
-        credit=config.credit,
     )
     metrics = {
         "round": claimed.round,
@@ -186,7 +185,7 @@ def _returns_of_calls(hooked: HookedGroups, config: TrainerConfig) -> Weighed:
     returns: dict[str, float] = {}
     for group in hooked.groups:
         returns |= credited_returns(group, credit=config.credit, gamma=config.gamma)[0]
-    if not has_spread(list(returns.values())) and not config.keep_without_spread:
+    if not has_spread(list(returns.values())):
         reasons = dict.fromkeys(returns, Skip.NO_SPREAD)
         return Weighed(advantages={}, rewards={}, reasons=reasons, groups_without_spread=0)
     return Weighed(advantages=dict.fromkeys(returns, 0.0), rewards=returns, reasons={}, groups_without_spread=0)

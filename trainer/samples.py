@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from weir.store.reader import StoredCall
 from weir.store.records import CaptureLevel, FinishReason, Logprobs, TokenIds
+from weir.trainer.config import TrainerConfig
 
 JUDGED_FINISHES = frozenset({FinishReason.STOP, FinishReason.LENGTH})
 DEFAULT_TEMPERATURE = 1.0
@@ -34,6 +35,8 @@ class Skip(enum.StrEnum):
     FUTURE = "future"  # sampled by weights newer than the round's parent
     GREEDY = "greedy"  # temperature 0: the logprobs are not those of a distribution
     TRUNCATED_SAMPLING = "truncated_sampling"  # top_p, penalties, a grammar: logprobs that no trainer recomputes
+    TOO_LONG = "too_long"  # more tokens than max_sample_tokens
+    TRUNCATED = "truncated"  # it ended at its token limit, and train_truncated is off
     NOT_FINITE = "not_finite"  # a recorded logprob is NaN or infinite
     UNSUPPORTED = "unsupported"  # the judge cannot judge it
     UNREWARDED = "unrewarded"  # one of its rewards is not in the store, or its source has none for it
@@ -78,7 +81,7 @@ def is_judged(call: StoredCall) -> bool:
     return call.finish in JUDGED_FINISHES
 
 
-def why_untrainable(call: StoredCall, parent_version: int, max_staleness: int) -> Skip | None:
+def why_untrainable(call: StoredCall, parent_version: int, config: TrainerConfig) -> Skip | None:
     """The first reason against training on a call, or None."""
     if not is_judged(call):
         return Skip.UNFINISHED
@@ -87,7 +90,10 @@ def why_untrainable(call: StoredCall, parent_version: int, max_staleness: int) -
     if len(call.prompt_ids) == 0 or len(call.output_ids) == 0:
         return Skip.EMPTY
     return (
-        _wrong_version(call, parent_version, max_staleness) or _wrong_sampling(call.sampling) or _wrong_logprobs(call)
+        _wrong_version(call, parent_version, config.max_staleness)
+        or _wrong_sampling(call.sampling)
+        or _wrong_length(call, config)
+        or _wrong_logprobs(call)
     )
 
 
@@ -117,6 +123,13 @@ def _wrong_sampling(sampling: Mapping[str, Any]) -> Skip | None:
     return None if all(neutral) and not constrained else Skip.TRUNCATED_SAMPLING
 
 
+def _wrong_length(call: StoredCall, config: TrainerConfig) -> Skip | None:
+    limit = config.max_sample_tokens
+    if limit is not None and len(call.prompt_ids) + len(call.output_ids) > limit:
+        return Skip.TOO_LONG
+    return Skip.TRUNCATED if call.finish == FinishReason.LENGTH and not config.train_truncated else None
+
+
 def _wrong_logprobs(call: StoredCall) -> Skip | None:
     return None if np.isfinite(call.output_logprobs).all() else Skip.NOT_FINITE
 
@@ -136,10 +149,9 @@ def make_samples(
     advantages: Mapping[str, float],
     reasons: Mapping[str, Skip],
     parent_version: int,
-    max_staleness: int,
+    config: TrainerConfig,
     *,
     rewards: Mapping[str, float] = MappingProxyType({}),
-    credit: str = "turn",
 ) -> tuple[list[Sample], Counter[Skip]]:
     """Samples of the calls that can be trained on and have an advantage, in the order of `calls`; the others counted.
 
@@ -150,12 +162,12 @@ def make_samples(
     skipped: Counter[Skip] = Counter()
     trained: dict[str, StoredCall] = {}
     for call in calls:
-        reason = why_untrainable(call, parent_version, max_staleness)
+        reason = why_untrainable(call, parent_version, config)
         if reason is None and call.call_id in advantages:
             trained[call.call_id] = call
         else:
             skipped[reason or reasons.get(call.call_id, Skip.FILTERED)] += 1
-    follows = _of_session(trained) if credit == "turn" else _of_branch(calls, trained)
+    follows = _of_session(trained) if config.credit == "turn" else _of_branch(calls, trained)
     samples = [
         _sample(call, advantages[call_id], rewards.get(call_id, 0.0), follows[call_id])
         for call_id, call in trained.items()

@@ -59,7 +59,8 @@ def verl_case(
     logprobs = LOGPROBS.clone().requires_grad_()
     old = RECOMPUTED if settings.get("old_logprobs") == "recomputed" else RECORDED
     advantages = ADVANTAGES[:, None] * MASK
-    config = actor(clip_ratio_low=settings["clip_low"], clip_ratio_high=settings["clip_high"], **of_verl)
+    bounds = {f"clip_ratio_{side}": settings.get(f"clip_{side}", 0.2) for side in ("low", "high")}
+    config = actor(**bounds, **of_verl)
     loss, _ = core_algos.get_policy_loss_fn(name)(old, logprobs, advantages, MASK, mean, config, weights)
     return case("verl", settings, loss, logprobs)
 
@@ -81,7 +82,7 @@ def verl_cases() -> list[dict[str, Any]]:
         verl_case("gspo", "seq-mean-token-mean", {"algorithm": "gspo", "clip_low": 3e-4, "clip_high": 4e-4}),
         verl_case("cispo", "token-mean", {"algorithm": "cispo", "clip_low": 1.0, "clip_high": 0.28}),
         verl_case("cispo", "token-mean", {"algorithm": "cispo", "clip_low": 0.2, "clip_high": 0.28}),
-        verl_case("sapo", "", {"algorithm": "sapo", "clip_low": 0.2, "clip_high": 0.2}, tau_pos=1.0, tau_neg=1.05),
+        verl_case("sapo", "", {"algorithm": "sapo"}, tau_pos=1.0, tau_neg=1.05),
         verl_case("geo_mean", "", {"algorithm": "gmpo", "clip_low": 0.4, "clip_high": 0.4}),
         verl_case("geo_mean", "", {"algorithm": "gmpo", "clip_low": 0.1, "clip_high": 0.05}),
         verl_case(
