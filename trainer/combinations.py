@@ -72,6 +72,7 @@ BELONGINGS = (
         where="an overlong_limit",
         holds=lambda config: config.overlong_limit is not None,
     ),
+    Belonging(settings=("sft_tokens", "sft_seed"), where="sft_files", holds=lambda config: bool(config.sft_files)),
     Belonging(
         settings=("lr_total_steps", "lr_min_ratio"),
         where="an lr_schedule that falls: linear or cosine",

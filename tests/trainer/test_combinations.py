@@ -43,6 +43,7 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
     ({"algorithm": "ppo", "off_policy_delta": 0.1}, "one for each token"),
     ({"algorithm": "reinforce_plus_plus", "off_policy_delta": 0.1}, "one for each token"),
     ({"advantage": "turn_rloo", "credit": "trajectory"}, "set credit = turn"),
+    ({"sft_coef": 0.1}, "set both, or neither"),
     ({"lr_schedule": "cosine"}, "falls over lr_total_steps"),
     ({"lr_schedule": "linear", "lr_total_steps": 5, "lr_warmup_steps": 5}, "is not below lr_total_steps"),
     ({"algorithm": "a2c"}, "Input should be"),
@@ -68,6 +69,8 @@ WITHOUT_EFFECT: list[tuple[dict[str, Any], str]] = [
     ({}, "reference_path"),
     ({}, "overlong_buffer"),
     ({}, "overlong_penalty"),
+    ({}, "sft_tokens"),
+    ({}, "sft_seed"),
     ({}, "lr_total_steps"),
     ({}, "lr_min_ratio"),
     ({}, "min_timeout_group_size_ratio"),
@@ -136,7 +139,9 @@ def test_settings_that_contradict_each_other_are_refused_by_name(settings: dict[
 def test_a_setting_that_would_be_ignored_is_refused_by_name(context: dict[str, Any], name: str) -> None:
     value = {"critic_path": "somewhere", "reference_path": "somewhere", "critic_lr": 1e-3}.get(name, 0.7)
     value = {"correction_level": "sequence", "correction_mode": "clip"}.get(name, value)
-    value = {"loss_constant": 9, "lr_total_steps": 9, "overlong_buffer": 3}.get(name, value)
+    value = {"loss_constant": 9, "lr_total_steps": 9, "overlong_buffer": 3, "sft_tokens": 9, "sft_seed": 1}.get(
+        name, value
+    )
     value = {"keep_without_spread": True, "kl_ratio": True, "dual_clip": 2.0}.get(name, value)
     TrainerConfig(**context)
     with pytest.raises(ValueError, match=f"{name} = .* has no effect here"):
