@@ -144,7 +144,7 @@ def test_rounds_that_are_killed_mix_in_what_undisturbed_ones_do(
     for step in ("claimed", "trained", "files_written", "claimed", "current"):
         assert run_in_process(config, killed, tiny_model_dir, kill_at=step) == -signal.SIGKILL
     assert run_in_process(config, killed, tiny_model_dir, rounds=None) == 0
-    without = config.model_copy(update={"sft_files": [], "sft_coef": 0.0})
+    without = trainer_config(judge, groups_per_round=1, optimizer_steps=2)
     assert run_in_process(without, plain, tiny_model_dir, rounds=2) == 0
     for number in (1, 2):
         weights = [
