@@ -83,9 +83,10 @@ class DemoResult:
 def run_demo(options: DemoOptions, say: Say) -> DemoResult:
     """Run the demo; the result says whether the model learned. Raises `CommandError` where a part fails."""
     started = time.monotonic()
-    config_path = prepare(options, say)
+    prepare(options, say)
+    cold_start(load_settings(write_config(options)), options, say)
+    config_path = write_config(options)  # again: a port that was free may have been taken in these minutes
     settings = load_settings(config_path)
-    cold_start(settings, options, say)
     heldout = family_tasks("heldout")
     say("Starting two engines, the router, the proxy and the kernel-evaluation server …")
     with running(fleet(settings, config_path)):
@@ -127,8 +128,8 @@ def has_learned(
     return gained and heldout_after > 0 and heldout_after >= MIN_HELDOUT_FACTOR * heldout_before
 
 
-def prepare(options: DemoOptions, say: Say) -> Path:
-    """The demo's folder: corpus, tasks, tokenizer, untrained model, weir.toml. Returns the last."""
+def prepare(options: DemoOptions, say: Say) -> None:
+    """The demo's folder: corpus, tasks, tokenizer, untrained model."""
     folder = options.folder
     if folder.exists() and any(folder.iterdir()):
         raise CommandError(f"{folder} is not empty; name another folder with --dir, or delete it to start again")
@@ -137,7 +138,11 @@ def prepare(options: DemoOptions, say: Say) -> Path:
     tokenizer = train_tokenizer(corpus_texts(make_corpus(options.seed)), folder / "model")
     size = write_model(folder / "model", tokenizer, options.seed)
     say(f"Made a tokenizer of {len(tokenizer)} pieces and a Qwen3 of {size / 1e6:.1f}M parameters in {folder}")
-    config_path = folder / CONFIG_FILE
+
+
+def write_config(options: DemoOptions) -> Path:
+    """Write the demo's weir.toml, with ports that are free now. Returns its path."""
+    config_path = options.folder / CONFIG_FILE
     config_path.write_text(demo_toml(options))
     return config_path
 

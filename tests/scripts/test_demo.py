@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
 from weir.agents.tasks import load_tasks
-from weir.scripts.demo import DemoOptions, DemoResult, demo_toml, has_learned, known_algorithm, min_gain, prepare
+from weir.scripts.demo import (
+    DemoOptions,
+    DemoResult,
+    demo_toml,
+    has_learned,
+    known_algorithm,
+    min_gain,
+    prepare,
+    write_config,
+)
 from weir.scripts.errors import CommandError, UsageError
 from weir.scripts.settings import load_settings
 from weir.trainer.algorithms import AlgorithmName
@@ -54,8 +64,9 @@ def test_the_figures_are_one_line_of_json_with_the_documented_keys() -> None:
 
 def test_the_demo_makes_a_folder_that_the_other_commands_can_go_on_with(tmp_path: Path) -> None:
     said: list[str] = []
-    config = prepare(DemoOptions(folder=tmp_path / "run"), said.append)
-    settings = load_settings(config)
+    options = DemoOptions(folder=tmp_path / "run")
+    prepare(options, said.append)
+    settings = load_settings(write_config(options))
     assert (tmp_path / "run" / "model" / "model.safetensors").exists()
     assert {task.split for task in load_tasks(tmp_path / "run" / "tasks")} == {"train", "heldout"}
     assert settings.engine.count == 2 and settings.model.name == "weir"
@@ -79,3 +90,11 @@ def test_every_algorithm_has_settings_that_are_accepted(tmp_path: Path, algorith
 def test_an_unknown_algorithm_is_refused_with_the_known_ones() -> None:
     with pytest.raises(UsageError, match="no algorithm a2c; there are grpo"):
         known_algorithm("a2c")
+
+
+def test_a_port_that_was_taken_meanwhile_is_replaced(tmp_path: Path) -> None:
+    options = DemoOptions(folder=tmp_path)
+    port = load_settings(write_config(options)).proxy.port
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", port))
+        assert load_settings(write_config(options)).proxy.port != port
