@@ -86,6 +86,16 @@ def trainer(
     main(peer_env)
 
 
+def round_(rounds: Annotated[int, typer.Option(min=1, help="Rounds to measure.")] = 12) -> None:
+    """What a round costs besides judging, training and loading.
+
+    Rounds of the demo's size, with its servers, step by step.
+    """
+    from weir.scripts.bench_round import main
+
+    main(rounds)
+
+
 def kernel_eval(
     evaluations: Annotated[int, typer.Option(min=1, help="Evaluations to measure.")] = 200,
     trials: Annotated[int, typer.Option(min=1, help="Correctness trials of each.")] = 3,

@@ -20,6 +20,7 @@ from weir.store.catalog import Catalog
 from weir.trainer.config import TrainerConfig
 from weir.trainer.errors import PublishFailed
 from weir.trainer.gates import Gates
+from weir.trainer.round_times import RoundTimes
 from weir.trainer.router_rotation import put_into_rotation, take_out_of_rotation
 from weir.trainer.server_calls import CONTROL_TIMEOUT_S, Refused, for_each, get, post
 
@@ -34,6 +35,7 @@ class PublishReport:
     serving: list[str]
     failed: dict[str, str]  # engine → why; it is paused, and out of the router's rotation where one is named
     seconds: float
+    times: dict[str, float]  # its steps: the gates close, the engines load and say what they serve, all go on
 
 
 def publish(
@@ -45,27 +47,31 @@ def publish(
     the settings nothing is done, and the report is empty.
     """
     if not config.engine_urls:
-        return PublishReport(version=version, serving=[], failed={}, seconds=0.0)
+        return PublishReport(version=version, serving=[], failed={}, seconds=0.0, times={})
     return asyncio.run(_publish(folder.absolute(), version, config, control_key, catalog))
 
 
 async def _publish(
     folder: Path, version: int, config: TrainerConfig, control_key: str | None, catalog: Catalog
 ) -> PublishReport:
-    started = asyncio.get_running_loop().time()
+    times = RoundTimes()
     async with httpx.AsyncClient(trust_env=False, timeout=CONTROL_TIMEOUT_S) as http:
         gates = Gates(http, config.proxy_urls, catalog, control_key)
         failed: dict[str, str] = {}
         served = False
         try:
-            await gates.close()
-            failed = await _load_everywhere(http, folder, version, config, gates.engine_pause)
+            with times.step("gates_close"):
+                await gates.close()
+            with times.step("engines_load"):
+                failed = await _load_everywhere(http, folder, version, config, gates.engine_pause)
             served = len(failed) < len(config.engine_urls)
         finally:
             stay_paused = failed if served else {}
-            await _continue_engines(http, [url for url in config.engine_urls if url not in stay_paused])
-            await _set_rotation(http, config, out=set(stay_paused))
-            await gates.open(version if served else None)
+            with times.step("engines_go_on"):
+                await _continue_engines(http, [url for url in config.engine_urls if url not in stay_paused])
+                await _set_rotation(http, config, out=set(stay_paused))
+            with times.step("gates_open"):
+                await gates.open(version if served else None)
         if not served:
             raise PublishFailed(
                 f"no engine serves version {version}, all go on with what they have: {_listed(failed)}; "
@@ -75,7 +81,8 @@ async def _publish(
         version=version,
         serving=[url for url in config.engine_urls if url not in failed],
         failed=failed,
-        seconds=asyncio.get_running_loop().time() - started,
+        seconds=sum(times.seconds.values()),
+        times=times.seconds,
     )
 
 

@@ -23,6 +23,7 @@ from weir.trainer.errors import RoundError, TrainerUsageError
 from weir.trainer.metrics import METRICS_FILE
 from weir.trainer.mixing import MixedData
 from weir.trainer.round_data import prepare
+from weir.trainer.round_times import RoundTimes
 from weir.trainer.versions import (
     MANIFEST,
     FileEntry,
@@ -71,7 +72,7 @@ def replay_round(
     before = _files_of(store, claimed)
     pinned = config.continuing(claimed.config)
     parent = _parent(claimed)
-    data = prepare(claimed, catalog, store, pinned, console)
+    data = prepare(claimed, catalog, store, pinned, console, RoundTimes())
     from weir.trainer.backend import open_backend
 
     learner = open_backend(parent, pinned, reference=Path(pinned.reference_path or model_path))

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,6 +40,7 @@ from weir.trainer.publishing import PublishReport
 from weir.trainer.replay import keep_manifest
 from weir.trainer.rollback import roll_back
 from weir.trainer.round_data import RoundData, prepare
+from weir.trainer.round_times import RoundTimes
 from weir.trainer.serving import delete_old_versions, enter_version, is_published, serve
 from weir.trainer.shared_versions import fetch_newest, share_version
 from weir.trainer.versions import (
@@ -68,6 +68,7 @@ class RoundReport:
     path: Path
     metrics: Metrics
     published: PublishReport
+    seconds: dict[str, float]  # by step; what no step names is in none
 
 
 class Trainer:
@@ -107,11 +108,14 @@ class Trainer:
         went on with the round because this one stood still, `JudgeUnavailable` when kernel evaluation is away,
         `PublishFailed` when no engine took the version; calling again continues where it stopped.
         """
+        times = RoundTimes()
         with round_turn(self.catalog, self.store, wait=wait, lease_s=self.config.lease_s) as lease:
-            fetch_newest(self.store)
-            self._finish_interrupted(lease)
-            claimed = continue_round(self.catalog, self.store.folder) or self._claim(lease)
-            return None if claimed is None else self._run(claimed, lease)
+            with times.step("look_back"):
+                fetch_newest(self.store)
+                self._finish_interrupted(lease)
+            with times.step("claim"):
+                claimed = continue_round(self.catalog, self.store.folder) or self._claim(lease)
+            return None if claimed is None else self._run(claimed, lease, times)
 
     def plan(self) -> ClaimedRound | None:
         """What `run_round` would work on; nothing is changed."""
@@ -133,20 +137,21 @@ class Trainer:
             claim(self.catalog, self.store.folder, planned, lease)
         return planned
 
-    def _run(self, claimed: ClaimedRound, lease: Lease) -> RoundReport:
+    def _run(self, claimed: ClaimedRound, lease: Lease, times: RoundTimes) -> RoundReport:
         config = self.config.continuing(claimed.config)
-        seconds: dict[str, float] = {}
         self.on_step("claimed")
         with ThreadPoolExecutor(max_workers=1) as loader:  # the weights come while the judge works
             loading = loader.submit(self._learner_at, self._parent_folder(claimed), config)
-            with self._timed("judge", seconds):
-                data = prepare(claimed, self.catalog, self.store, config, self.console, self.on_step)
-            loading.result()
-        with self._timed("train", seconds):
+            data = prepare(claimed, self.catalog, self.store, config, self.console, times, self.on_step)
+            with times.step("load"):
+                loading.result()
+        with times.step("train"):
             metrics = self._train(claimed, data, config)
-        with self._timed("checkpoint", seconds):
-            version = self._shared(self._checkpoint(claimed, config, metrics | {"seconds": dict(seconds)}, lease))
-        return self._finish(version, seconds, lease)
+        with times.step("checkpoint"):
+            version = self._checkpoint(claimed, config, metrics | {"seconds": dict(times.seconds)}, lease)
+        with times.step("share"):
+            version = self._shared(version)
+        return self._finish(version, times, lease)
 
     def _train(self, claimed: ClaimedRound, data: RoundData, config: TrainerConfig) -> Metrics:
         learner = self._learner_at(self._parent_folder(claimed), config)
@@ -204,24 +209,32 @@ class Trainer:
                 self.publish(version.path)
         elif unpublished or not is_reported(self.store.folder, version.manifest.round):
             self.console.print(f"round {version.manifest.round}: finishing version {version.manifest.version}")
-            self._finish(version, {}, lease)
+            self._finish(version, RoundTimes(), lease)
 
-    def _finish(self, version: Version, seconds: dict[str, float], lease: Lease) -> RoundReport:
+    def _finish(self, version: Version, times: RoundTimes, lease: Lease) -> RoundReport:
         """Everything after the rename: repeatable, and the same each time."""
         metrics = json.loads((version.path / METRICS_FILE).read_bytes())
-        self._commit(version, metrics, lease)
+        with times.step("commit"):
+            self._commit(version, metrics, lease)
         try:
-            with self._timed("publish", seconds):
+            with times.step("publish"):
                 report = self.publish(version.path)
         finally:
-            metrics["seconds"] |= seconds
-            # Again, with the times of what came after.
-            self.catalog.commit_round(metrics["round"], metrics["version"], metrics, lease)
-            write_metrics(self.store.folder, metrics, tensorboard=self.config.tensorboard)
-            print_table(self.console, metrics)
-        delete_old_versions(self.catalog, self.store, self.config, self.console)
+            with times.step("report"):
+                metrics["seconds"] |= times.seconds
+                # Again, with the times of what came after.
+                self.catalog.commit_round(metrics["round"], metrics["version"], metrics, lease)
+                write_metrics(self.store.folder, metrics, tensorboard=self.config.tensorboard)
+                print_table(self.console, metrics)
+        with times.step("garbage"):
+            delete_old_versions(self.catalog, self.store, self.config, self.console)
         return RoundReport(
-            round=metrics["round"], version=metrics["version"], path=version.path, metrics=metrics, published=report
+            round=metrics["round"],
+            version=metrics["version"],
+            path=version.path,
+            metrics=metrics,
+            published=report,
+            seconds=times.seconds,
         )
 
     def _shared(self, version: Version) -> Version:
@@ -287,11 +300,3 @@ class Trainer:
             reference = Path(config.reference_path or self.model_path)
             self._learner = open_backend(folder, config, reference=reference)
         return self._learner
-
-    @contextmanager
-    def _timed(self, phase: str, seconds: dict[str, float]) -> Iterator[None]:
-        started = time.monotonic()
-        try:
-            yield
-        finally:
-            seconds[phase] = time.monotonic() - started

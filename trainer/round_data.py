@@ -25,6 +25,7 @@ from weir.trainer.judging import Judged, judge
 from weir.trainer.metrics import Metrics, reward_metrics, sample_metrics
 from weir.trainer.progress import progress
 from weir.trainer.reward_terms import raw_reward, shaped_reward
+from weir.trainer.round_times import RoundTimes
 from weir.trainer.samples import Sample, Skip, is_judged, make_samples
 
 
@@ -52,21 +53,40 @@ def prepare(
     store: StoreConfig,
     config: TrainerConfig,
     console: Console,
+    times: RoundTimes,
     on_step: Callable[[str], None] = lambda _: None,
 ) -> RoundData:
     """Judge a round's calls and make its samples. Raises `JudgeUnavailable`."""
-    calls = pinned_calls(store, claimed)
-    kept = {group_id: _on_kept_branches(of_group, config.branches) for group_id, of_group in calls.items()}
-    judged = _judge(claimed, kept, catalog, config, console)
+    with times.step("read"):
+        calls = pinned_calls(store, claimed)
+        kept = {group_id: on_kept(of_group, config.branches) for group_id, of_group in calls.items()}
+    with times.step("judge"):
+        judged = _judge(claimed, kept, catalog, config, console)
     on_step("judged")
-    groups = judged_groups(claimed, kept, judged, config)
-    hooked = apply_hooks(groups, load_hooks(config.hooks))
-    every_call = [call for group_calls in calls.values() for call in group_calls]
-    weighed = weigh(hooked, config)
+    with times.step("hooks"):
+        groups = judged_groups(claimed, kept, judged, config)
+        hooked = apply_hooks(groups, load_hooks(config.hooks))
+    with times.step("advantages"):
+        weighed = weigh(hooked, config)
+    with times.step("samples"):
+        samples, skipped = _samples(claimed, calls, kept, weighed, judged, config)
+    metrics = _metrics(claimed, groups, hooked, weighed, judged, config)
+    return RoundData(samples=samples, metrics=metrics | sample_metrics(samples, skipped, claimed.parent))
+
+
+def _samples(
+    claimed: ClaimedRound,
+    calls: Mapping[str, Sequence[StoredCall]],
+    kept: Mapping[str, Sequence[StoredCall]],
+    weighed: Weighed,
+    judged: Judged,
+    config: TrainerConfig,
+) -> tuple[list[Sample], Counter[Skip]]:
+    every_call = [call for of_group in calls.values() for call in of_group]
     trained = {call.call_id for of_group in kept.values() for call in of_group}
     others = [call.call_id for call in every_call if call.call_id not in trained]
     reasons = weighed.reasons | judged.without | dict.fromkeys(others, Skip.OTHER_BRANCH)
-    samples, skipped = make_samples(
+    return make_samples(
         every_call,
         weighed.advantages,
         reasons,
@@ -74,7 +94,17 @@ def prepare(
         config,
         rewards=weighed.rewards,
     )
-    metrics = {
+
+
+def _metrics(
+    claimed: ClaimedRound,
+    groups: Sequence[Group],
+    hooked: HookedGroups,
+    weighed: Weighed,
+    judged: Judged,
+    config: TrainerConfig,
+) -> Metrics:
+    return {
         "round": claimed.round,
         "version": claimed.version,
         "parent": claimed.parent,
@@ -84,19 +114,17 @@ def prepare(
         "groups_invalid": hooked.groups_invalid,
         "frac_groups_without_spread": weighed.groups_without_spread / max(len(hooked.groups), 1),
         "items_filtered": hooked.items_filtered,
-        "calls": len(every_call),
+        "calls": sum(len(call_ids) for group in claimed.groups for call_ids in group.calls.values()),
         "meta_info": hooked.meta_info,
         **reward_metrics(
             [item for group in groups for item in group.items],
             config.reward_terms,
             list(judged.evaluations.values()),
         ),
-        **sample_metrics(samples, skipped, claimed.parent),
     }
-    return RoundData(samples=samples, metrics=metrics)
 
 
-def _on_kept_branches(calls: Sequence[StoredCall], policy: str) -> list[StoredCall]:
+def on_kept(calls: Sequence[StoredCall], policy: str) -> list[StoredCall]:
     """The calls of one group that are judged and trained on, in their order."""
     sessions: dict[str, list[StoredCall]] = {}
     for call in calls:
