@@ -13,6 +13,7 @@ from weir.scripts.settings import ConfigOption, RootOption, existing_store, load
 if TYPE_CHECKING:
     from weir.store.compact import CompactReport
     from weir.store.repair import Repair
+    from weir.store.retention import Retirement
 
 
 def store_compact(
@@ -23,8 +24,8 @@ def store_compact(
 ) -> None:
     """Move sealed log segments into Parquet.
 
-    Small files become larger ones, and what no reader needs is deleted. Interrupted at any point, it can be run again.
-    `weir up` does it by itself.
+    Small files become larger ones, groups leave that are older than the settings of retention say, and what no reader
+    needs is deleted. Interrupted at any point, it can be run again. `weir up` does it by itself.
     """
     from weir.store.compact import compact
     from weir.store.upkeep import keep_up
@@ -38,7 +39,7 @@ def store_compact(
         signal.signal(number, lambda *_: stop.set())
 
     def tell(report: CompactReport) -> None:
-        if report.segments or report.files_merged:
+        if report.segments or report.files_merged or report.retirement.groups:
             typer.echo(_compacted(report))
 
     keep_up(
@@ -47,26 +48,45 @@ def store_compact(
 
 
 def _compacted(report: CompactReport) -> str:
-    merged = f"merged {report.files_merged:,} small files" if report.files_merged else ""
-    if report.segments == 0:
-        return merged or "nothing to compact: no segment waits"
-    moved = (
-        f"compacted {report.segments:,} segments: {report.calls:,} calls, {report.bytes_in:,} bytes of log into "
-        f"{report.bytes_out:,} bytes of Parquet"
-        + (f"; {report.bytes_dropped:,} bytes could not be read" if report.bytes_dropped else "")
-    )
-    return f"{moved}; {merged}" if merged else moved
+    done = []
+    if report.segments:
+        done.append(
+            f"compacted {report.segments:,} segments: {report.calls:,} calls, {report.bytes_in:,} bytes of log into "
+            f"{report.bytes_out:,} bytes of Parquet"
+        )
+    if report.bytes_dropped:
+        done.append(f"{report.bytes_dropped:,} bytes could not be read")
+    if report.files_merged:
+        done.append(f"merged {report.files_merged:,} small files")
+    if report.retirement.groups:
+        done.append(f"by retention {_retired(report.retirement)}")
+    return "; ".join(done) or "nothing to compact: no segment waits"
 
 
-def store_gc(root: RootOption = None, config: ConfigOption = None) -> None:
+def _retired(done: Retirement) -> str:
+    return f"{done.groups:,} groups with {done.calls:,} calls left the store"
+
+
+def store_gc(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
+    root: RootOption = None,
+    config: ConfigOption = None,
+) -> None:
     """Delete what no reader needs.
 
-    Compacted segments and replaced files whose grace is over, and what crashes left behind. What an open connection
-    reads is kept until it is closed.
+    Groups that are older than the settings of retention say, compacted segments and replaced files whose grace is
+    over, and what crashes left behind. What an open connection reads is kept until it is closed.
     """
-    from weir.store.upkeep import collect_garbage
+    from weir.store.upkeep import collect_garbage, planned_garbage
 
-    garbage = collect_garbage(existing_store(root, config))
+    store = existing_store(root, config)
+    retirement, garbage = planned_garbage(store) if dry_run else collect_garbage(store)
+    if dry_run:
+        typer.echo("nothing was changed; this would be done now:")
+    if retirement.groups:
+        typer.echo(_retired(retirement))
+    for reason, count in sorted(retirement.needed.items()):
+        typer.echo(f"{count:,} groups as old stay: {reason}")
     typer.echo(
         f"deleted {garbage.segments:,} segments, {garbage.files:,} replaced files and {garbage.leftovers:,} leftovers "
         f"of crashes: {garbage.bytes:,} bytes"

@@ -30,28 +30,42 @@ def file_id_of(made_of: Sequence[str]) -> str:
 def write_call_file(
     config: StoreConfig, disk: Disk, file_id: str, tables: Iterable[pa.Table], created_us: int
 ) -> tuple[FileRow, list[FileGroup]] | None:
-    """Write tables of whole groups, in the order of their groups. None, and no file, where there is no call."""
+    """Write tables in the order of their groups, of which one may go on in the next. None, and no file: no call."""
     filled = (table for table in tables if table.num_rows)
     first = next(filled, None)
     if first is None:
         return None
-    groups: list[FileGroup] = []
+    groups: dict[str, FileGroup] = {}
     disk.make_folder(config.data_dir)
     path = config.data_dir / f"{file_id}{SUFFIX}"
     with whole_file(disk, path) as file, CallFileWriter(file) as writer:
         for table in itertools.chain([first], filled):
-            groups.extend(groups_of(table))
+            _add(groups, groups_of(table))
             writer.write(table)
         num_bytes = writer.finish()
     row = FileRow(
         file_id=file_id,
         path=str(share_file(config, path).relative_to(config.folder)),
         schema_version=SCHEMA_VERSION,
-        num_calls=sum(group.num_calls for group in groups),
+        num_calls=sum(group.num_calls for group in groups.values()),
         num_bytes=num_bytes,
         created_us=created_us,
     )
-    return row, groups
+    return row, list(groups.values())
+
+
+def _add(groups: dict[str, FileGroup], more: Iterable[FileGroup]) -> None:
+    for group in more:
+        before = groups.get(group.group_id)
+        groups[group.group_id] = group if before is None else _both(before, group)
+
+
+def _both(one: FileGroup, other: FileGroup) -> FileGroup:
+    return FileGroup(
+        group_id=one.group_id,
+        num_calls=one.num_calls + other.num_calls,
+        last_us=max(one.last_us, other.last_us),
+    )
 
 
 def groups_of(table: pa.Table) -> Iterator[FileGroup]:

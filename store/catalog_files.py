@@ -17,8 +17,11 @@ from sqlalchemy.exc import IntegrityError
 
 from weir.store import catalog_schema as t
 from weir.store.catalog import SQL_VARIABLES, Catalog
+from weir.store.catalog_age import grow_older
 from weir.store.catalog_engine import database_now_us
+from weir.store.catalog_retention import refuse_needed, remove_groups
 from weir.store.catalog_rows import CompactedSegment, FileGroup, FileRow
+from weir.store.config import StoreConfig
 from weir.store.errors import CompactionRunning
 from weir.store.tree import CallRole, Link
 
@@ -77,6 +80,14 @@ class FileChange:
     holds_replaced: bool = True  # all calls of those; else only those of `digests` are found by the histories they end
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retired:
+    """Groups that leave the store whole, by the settings of its retention."""
+
+    group_ids: Sequence[str]
+    config: StoreConfig
+
+
 @dataclass(slots=True, kw_only=True)
 class Publication:
     """A change of what the store consists of, gathered while it is prepared."""
@@ -86,6 +97,7 @@ class Publication:
     removed: list[str] = field(default_factory=list)  # calls that are to be in the store no longer
     moved: dict[str, Link] = field(default_factory=dict)  # calls of other files whose place is another one
     reopened: list[str] = field(default_factory=list)  # segments that are to be compacted again
+    retired: Retired | None = None
 
 
 def publish(catalog: Catalog, change: Publication, generation: int) -> None:
@@ -96,11 +108,14 @@ def publish(catalog: Catalog, change: Publication, generation: int) -> None:
             latest = generation_now(connection)
             if latest != generation:
                 raise _overtaken(generation, latest)
+            if change.retired is not None:
+                refuse_needed(connection, change.retired.config, change.retired.group_ids, now)
+            age_us = grow_older(connection, now)
             connection.execute(t.publications.insert().values(generation=generation + 1, published_us=now))
             for some in _portions(change.removed):
                 connection.execute(t.call_ends.delete().where(t.call_ends.c.call_id.in_(some)))
             for one in change.changes:
-                _enter(connection, one)
+                _enter(connection, one, age_us)
                 _enter_sources(connection, one, generation + 1, now)
                 _take_out(connection, one, generation + 1, now)
                 _enter_digests(connection, one)
@@ -108,6 +123,8 @@ def publish(catalog: Catalog, change: Publication, generation: int) -> None:
                 for table in (t.file_sources, t.segments):
                     connection.execute(table.delete().where(table.c.segment_id.in_(some)))
             _relink(connection, change)
+            if change.retired is not None:
+                remove_groups(connection, change.retired.group_ids, now)
     except IntegrityError as error:
         raise _overtaken(generation, generation + 1) from error
 
@@ -119,13 +136,28 @@ def _overtaken(prepared: int, latest: int) -> CompactionRunning:
     )
 
 
-def _enter(connection: sa.Connection, change: FileChange) -> None:
+def _enter(connection: sa.Connection, change: FileChange, age_us: int) -> None:
     if change.file is None:
         return
     connection.execute(t.files.insert().values(asdict(change.file)))
-    rows = [{**asdict(group), "file_id": change.file.file_id} for group in change.groups]
+    came = _came(connection, [file.file_id for file in change.replaced]) if change.replaced else None
+    rows = [
+        {
+            **asdict(group),
+            "file_id": change.file.file_id,
+            "age_us": age_us if came is None else came.get(group.group_id),
+        }
+        for group in change.groups
+    ]
     if rows:
         connection.execute(t.file_groups.insert(), rows)
+
+
+def _came(connection: sa.Connection, file_ids: Sequence[str]) -> dict[str, int | None]:
+    """How old the store was when the latest calls of each group came into these files."""
+    f = t.file_groups.c
+    query = sa.select(f.group_id, sa.func.max(f.age_us).label("age_us")).where(f.file_id.in_(file_ids))
+    return {row.group_id: row.age_us for row in connection.execute(query.group_by(f.group_id))}
 
 
 def _enter_digests(connection: sa.Connection, change: FileChange) -> None:

@@ -1,7 +1,8 @@
 """The catalog's word on what can be deleted: segments that are compacted, files that are replaced, and who reads them.
 
-Invariants: what a living snapshot's generation consists of is not deletable; a snapshot that is not renewed within the
-lease is dead. Not here: deleting (garbage.py).
+Invariants: what a living snapshot's generation consists of is not deletable; a snapshot is dead when it was not renewed
+within the lease, was then doubted, and was not renewed within the lease after that either, so that no jump of the clock
+makes a living one dead. Not here: deleting (garbage.py).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sqlalchemy as sa
 
 from weir.store import catalog_schema as t
 from weir.store.catalog import Catalog
+from weir.store.catalog_age import grow_older
 from weir.store.catalog_engine import database_now_us
 from weir.store.catalog_files import generation_now
 
@@ -50,7 +52,8 @@ def renew_snapshot(catalog: Catalog, snapshot_id: str) -> bool:
     with catalog.writing().begin() as connection:
         mine = t.snapshots.c.snapshot_id == snapshot_id
         now = database_now_us(connection)
-        return connection.execute(t.snapshots.update().where(mine).values(seen_us=now)).rowcount == 1
+        row = {"seen_us": now, "doubted_us": None}
+        return connection.execute(t.snapshots.update().where(mine).values(row)).rowcount == 1
 
 
 def release_snapshot(catalog: Catalog, snapshot_id: str) -> None:
@@ -63,8 +66,8 @@ def deletable(catalog: Catalog, grace_s: float) -> Deletable:
     """What was compacted or replaced longer ago than the grace, and is in no living snapshot."""
     with catalog.writing().begin() as connection:
         now = database_now_us(connection)
-        dead = t.snapshots.c.seen_us < now - int(SNAPSHOT_LEASE_S * 1e6)
-        connection.execute(t.snapshots.delete().where(dead))
+        grow_older(connection, now)
+        _forget_dead(connection, now)
         readers = connection.execute(sa.select(t.snapshots)).all()
         oldest = min((reader.generation for reader in readers), default=generation_now(connection))
         before_us = now - int(grace_s * 1e6)
@@ -80,6 +83,16 @@ def deletable(catalog: Catalog, grace_s: float) -> Deletable:
         waiting=sum(generation > oldest for generation, _ in files),
         readers=[reader.holder for reader in readers if reader.generation == oldest],
     )
+
+
+def _forget_dead(connection: sa.Connection, now_us: int) -> None:
+    """Forget the snapshots that were doubted for a whole lease; doubt those that are silent, or from the future."""
+    s, lease_us = t.snapshots.c, int(SNAPSHOT_LEASE_S * 1e6)
+    connection.execute(t.snapshots.delete().where(s.doubted_us <= now_us - lease_us))
+    later = s.doubted_us > now_us  # the clock went back since: doubted anew
+    silent = (s.seen_us < now_us - lease_us) | (s.seen_us > now_us + lease_us)
+    doubtful = later | (s.doubted_us.is_(None) & silent)
+    connection.execute(t.snapshots.update().where(doubtful).values(doubted_us=now_us))
 
 
 def replaced_paths(catalog: Catalog) -> set[str]:

@@ -2,7 +2,8 @@
 
 Invariants: a lease has one holder until it expires, and the holder renews it; each time it is taken its fencing token
 grows. Whoever writes what the lease is for names the token in the same transaction (`check_lease`), so that a holder
-that stood still while another took over can commit nothing. Time is the database's where several machines share one.
+that stood still while another took over can commit nothing. Time is the database's where several machines share one; a
+clock that goes back makes nobody wait for long for a holder that is gone.
 Not here: what the work is.
 """
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 ROUNDS = "rounds"  # the lease under which rounds are claimed and committed
 COMPACTION = "compaction"
+LONGEST = 10  # times the limit: a lease that ends later was taken by a clock that went back since
 
 logger = logging.getLogger("weir.store.catalog_leases")
 _L = t.leases.c
@@ -45,6 +47,11 @@ def take_lease(catalog: Catalog, name: str, holder: str, limit_s: float) -> Leas
 
     Who takes a lease again under its own name must know that nobody works under it any more.
     """
+    longest_us = int(LONGEST * limit_s * 1e6)
+    with catalog.writing().begin() as connection:
+        now = database_now_us(connection)
+        too_late = (_L.name == name) & (_L.expires_us > now + longest_us)
+        connection.execute(t.leases.update().where(too_late).values(expires_us=now + longest_us))
     with catalog.writing().begin() as connection:
         now = database_now_us(connection)
         found = connection.execute(sa.select(t.leases).where(_L.name == name)).first()

@@ -73,6 +73,24 @@ file_groups = Table(
     Column("file_id", String, ForeignKey("files.file_id"), primary_key=True, index=True),
     Column("num_calls", Integer, nullable=False),
     Column("last_us", BigInteger, nullable=False),  # when the latest of them finished
+    Column("age_us", BigInteger),  # how old the store was when the latest of them came into a file; none: not counted
+)
+
+# One row: for how long the store has been looked after, and when that was last counted.
+store_age = Table(
+    "store_age",
+    metadata,
+    Column("row_id", Integer, primary_key=True, autoincrement=False),
+    Column("age_us", BigInteger, nullable=False),
+    Column("seen_us", BigInteger, nullable=False),
+)
+
+# Groups that retention took out of the store: what they had until then is not taken in again.
+retired_groups = Table(
+    "retired_groups",
+    metadata,
+    Column("group_id", String, primary_key=True),
+    Column("retired_us", BigInteger, nullable=False),
 )
 
 # Files that a merge, retention or a repair took out of the store, until they are deleted.
@@ -102,6 +120,7 @@ snapshots = Table(
     Column("generation", BigInteger, nullable=False),
     Column("holder", String, nullable=False),
     Column("seen_us", BigInteger, nullable=False),
+    Column("doubted_us", BigInteger),  # since when it has been silent for too long; none: it was not
 )
 
 # Places in the tree that changed after the call was compacted, because its parent was recorded late.

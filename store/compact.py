@@ -4,7 +4,8 @@ Invariants: a segment's calls are in the log or in one file, after a crash at an
 synced before the catalog names it; a segment is deleted only when the catalog names its file, and after a grace for
 readers with an older snapshot. Running it again after a crash does what was left to do: the file's name follows from
 its segments, so that a file that was never named is written over. Parents that arrive late change the places of calls
-stored before them, not their bytes. Not here: how files are merged (merge.py) and deleted (garbage.py).
+stored before them, not their bytes. Not here: how files are merged (merge.py) and deleted (garbage.py), and which
+groups leave the store (retention.py).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import os
 import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -38,6 +39,7 @@ from weir.store.parquet_calls import call_table
 from weir.store.parquet_files import ROW_GROUP_CALLS
 from weir.store.placing import Placement, place
 from weir.store.records import CallRecord
+from weir.store.retention import Retirement, retire_groups
 from weir.store.segment_file import SEAL_REQUEST
 from weir.store.segments import Segment, SegmentContents, list_segments
 from weir.store.sharing import fetch_files, fetch_log
@@ -58,6 +60,7 @@ class CompactReport:
     bytes_out: int
     bytes_dropped: int = 0
     files_merged: int = 0
+    retirement: Retirement = field(default_factory=Retirement)
 
 
 def compact(config: StoreConfig, seal_open: bool = False, disk: Disk = SYSTEM_DISK) -> CompactReport:
@@ -78,10 +81,11 @@ def compact(config: StoreConfig, seal_open: bool = False, disk: Disk = SYSTEM_DI
             for chosen in _batches(_waiting(catalog, config.log_dir)):
                 report = _add(report, _compact_segments(catalog, config, disk, chosen))
             merged = merge_files(catalog, config, disk)
+            retirement = retire_groups(catalog, config, disk)
             delete_unneeded(catalog, config, disk)
     finally:
         catalog.close()
-    return replace(report, files_merged=merged)
+    return replace(report, files_merged=merged, retirement=retirement)
 
 
 @contextlib.contextmanager

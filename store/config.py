@@ -45,6 +45,29 @@ class StoreConfig(BaseModel):
         default=300.0, ge=0, description="How long a compacted segment is kept for readers with an older snapshot."
     )
     compact_every_s: float = Field(default=30.0, ge=1, description="How often `weir up` compacts the log.")
+    retention_days: float | None = Field(
+        default=None,
+        gt=0,
+        description="Age at which groups leave the store, with their calls, sessions and rewards; none: never. Groups "
+        "that a round may still claim have a setting of their own.",
+    )
+    retention_bytes: int | None = Field(
+        default=None,
+        ge=0,
+        description="Size of all Parquet files above which the oldest groups that nothing needs leave the store, until "
+        "a tenth is free; none: no limit.",
+    )
+    retention_unclaimed_days: float | None = Field(
+        default=None,
+        gt=0,
+        description="Age at which groups with registered sessions leave the store although no round has taken them; "
+        "none: never.",
+    )
+    retention_rounds: int = Field(
+        default=4,
+        ge=0,
+        description="Groups of so many latest rounds stay, so that `weir round --replay` can repeat them.",
+    )
     catalog_url: str | None = Field(
         default=None,
         pattern=r"^(sqlite|postgresql)(\+\w+)?://",

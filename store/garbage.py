@@ -1,8 +1,8 @@
 """What no reader needs any more is deleted: compacted segments, replaced files, and what crashes left behind.
 
 Invariants: nothing is deleted that a living snapshot reads, or that was part of the store within the grace; a Parquet
-file that the catalog does not name goes only when each of its calls is stored elsewhere, byte for byte of its tokens; a
-segment with records behind a bad frame is set aside.
+file that the catalog does not name goes only when each of its calls is stored elsewhere, byte for byte of its tokens,
+or was taken out by retention; a segment with records behind a bad frame is set aside.
 Deleting again after a crash does what was left to do. Not here: retention (retention.py), which takes calls out of the
 store.
 """
@@ -25,6 +25,7 @@ from weir.store.errors import StoreCorrupt
 from weir.store.objects import objects_of
 from weir.store.parquet_files import read_calls, read_row_groups
 from weir.store.rescue import holds_more_than_is_read
+from weir.store.retention import without_retired
 from weir.store.segments import list_segments
 from weir.store.set_aside import keep_aside
 from weir.store.sharing import delete_old_log, fetch_files
@@ -93,20 +94,42 @@ def _delete_files(config: StoreConfig, disk: Disk, files: list[ReplacedFile]) ->
     return [file.file_id for file in files], num_bytes
 
 
+def found_garbage(catalog: Catalog, config: StoreConfig) -> Garbage:
+    """What would be deleted now. Deletes nothing."""
+    found = deletable(catalog, config.segment_grace_s)
+    segments = {one.segment_id: one.path for one in list_segments(config.log_dir)}
+    going = [segments[segment_id] for segment_id in found.segment_ids if segment_id in segments]
+    files = [config.folder / file.path for file in found.files]
+    left = list(_leftovers(catalog, config))
+    return Garbage(
+        segments=len(going),
+        files=len(files),
+        leftovers=len(left),
+        bytes=sum(path.stat().st_size for path in [*going, *files, *left] if path.exists()),
+        waiting=found.waiting,
+        readers=tuple(found.readers),
+    )
+
+
 def delete_leftovers(catalog: Catalog, config: StoreConfig, disk: Disk) -> tuple[int, int]:
     """Delete what crashes left in the folder of files. Returns how many, and their bytes. The caller holds the lock."""
-    before = time.time() - config.segment_grace_s
-    with catalog.reading().begin() as connection:
-        known = file_set(connection)
     count = num_bytes = 0
-    for path in unnamed_files(catalog, config, known):
-        size, changed = path.stat().st_size, path.stat().st_mtime
-        if changed <= before and (path.suffix != SUFFIX or is_stored_elsewhere(config, path, known)):
-            disk.unlink(path)
-            count, num_bytes = count + 1, num_bytes + size
+    for path in _leftovers(catalog, config):
+        count, num_bytes = count + 1, num_bytes + path.stat().st_size
+        disk.unlink(path)
     if count:
         disk.sync_folder(config.data_dir)
     return count, num_bytes
+
+
+def _leftovers(catalog: Catalog, config: StoreConfig) -> Iterator[Path]:
+    before = time.time() - config.segment_grace_s
+    with catalog.reading().begin() as connection:
+        known = file_set(connection)
+    for path in unnamed_files(catalog, config, known):
+        is_old = path.stat().st_mtime <= before
+        if is_old and (path.suffix != SUFFIX or is_stored_elsewhere(catalog, config, path, known)):
+            yield path
 
 
 def unnamed_files(catalog: Catalog, config: StoreConfig, known: FileSet) -> Iterator[Path]:
@@ -117,12 +140,16 @@ def unnamed_files(catalog: Catalog, config: StoreConfig, known: FileSet) -> Iter
             yield path
 
 
-def is_stored_elsewhere(config: StoreConfig, path: Path, known: FileSet) -> bool:
-    """Whether every call of a file is in a file of the store, with the same tokens. False where it cannot be read."""
+def is_stored_elsewhere(catalog: Catalog, config: StoreConfig, path: Path, known: FileSet) -> bool:
+    """Whether every call of a file is in a file of the store, with the same tokens, or was taken out by retention.
+
+    False where the file cannot be read.
+    """
     fetch_files(config, [file.path for file in known.files])
     paths = [config.folder / file.path for file in known.files]
     try:
         for table in read_row_groups(path):
+            table = without_retired(catalog, table)
             ends = dict(zip(table["call_id"].to_pylist(), table["end_hash"].to_pylist(), strict=True))
             stored = read_calls(paths, {"call_id": list(ends)}, ["call_id", "end_hash"])
             found = dict(zip(stored["call_id"].to_pylist(), stored["end_hash"].to_pylist(), strict=True))

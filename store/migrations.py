@@ -268,6 +268,22 @@ def _sharing(op: Operations) -> None:
     )
 
 
+def _retention(op: Operations) -> None:
+    op.add_column("file_groups", sa.Column("age_us", sa.BigInteger))
+    op.add_column("snapshots", sa.Column("doubted_us", sa.BigInteger))
+    op.create_table(
+        "store_age",
+        sa.Column("row_id", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("age_us", sa.BigInteger, nullable=False),
+        sa.Column("seen_us", sa.BigInteger, nullable=False),
+    )
+    op.create_table(
+        "retired_groups",
+        sa.Column("group_id", sa.String, primary_key=True),
+        sa.Column("retired_us", sa.BigInteger, nullable=False),
+    )
+
+
 REVISIONS = (
     Revision("0001_first", _first),
     Revision("0002_limits", _limits),
@@ -275,4 +291,5 @@ REVISIONS = (
     Revision("0004_leases", _leases),
     Revision("0005_generations", _generations),
     Revision("0006_sharing", _sharing),
+    Revision("0007_retention", _retention),
 )

@@ -26,6 +26,7 @@ from weir.store.disk import Disk
 from weir.store.log import LogWriter
 from weir.store.parquet_files import ReadableRowGroups, read_calls
 from weir.store.rescue import rescued_records
+from weir.store.retention import without_retired
 from weir.store.segments import Segment, list_segments
 from weir.store.set_aside import keep_aside
 from weir.store.survey import FileDamage, Survey
@@ -115,7 +116,8 @@ def _adopt(catalog: Catalog, config: StoreConfig, disk: Disk, paths: list[Path],
         with catalog.reading().begin() as connection:
             known = file_set(connection)
         stored = [config.folder / file.path for file in known.files]
-        fresh = [_without_stored(table, stored) for table in ReadableRowGroups(path).tables()]
+        tables = (without_retired(catalog, table) for table in ReadableRowGroups(path).tables())
+        fresh = [_without_stored(table, stored) for table in tables]
         sound = _with_bases(fresh, stored)
         change = FileChange(digests={call: digest for table in sound for call, digest in _digests(table).items()})
         written = write_call_file(config, disk, file_id_of(["adopted", path.name]), iter(sound), now_us())

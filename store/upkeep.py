@@ -1,4 +1,4 @@
-"""What a store needs from time to time, in one place: garbage is collected, and all of it goes on by itself.
+"""What a store needs from time to time: old groups leave, garbage is collected, and all of it goes on by itself.
 
 Invariant: one failure does not end the upkeep; it is said, and the next turn tries again. Not here: the steps.
 """
@@ -14,19 +14,33 @@ from weir.store.compact import CompactReport, compact, only_compactor
 from weir.store.config import StoreConfig
 from weir.store.disk import SYSTEM_DISK, Disk
 from weir.store.errors import CompactionRunning, StoreError
-from weir.store.garbage import Garbage, delete_leftovers, delete_unneeded
+from weir.store.garbage import Garbage, delete_leftovers, delete_unneeded, found_garbage
+from weir.store.retention import Retirement, planned_retirement, retire_groups
 
 
-def collect_garbage(config: StoreConfig, disk: Disk = SYSTEM_DISK) -> Garbage:
-    """Delete what no reader needs, and what crashes left. Raises CompactionRunning and StoreUnavailable."""
+def collect_garbage(config: StoreConfig, disk: Disk = SYSTEM_DISK) -> tuple[Retirement, Garbage]:
+    """Take out what retention says, delete what no reader needs, and what crashes left.
+
+    Raises CompactionRunning, StoreCorrupt and StoreUnavailable.
+    """
     catalog = Catalog.open(config)
     try:
         with only_compactor(config, catalog):
+            retirement = retire_groups(catalog, config, disk)
             unneeded = delete_unneeded(catalog, config, disk)
             leftovers, num_bytes = delete_leftovers(catalog, config, disk)
     finally:
         catalog.close()
-    return replace(unneeded, leftovers=leftovers, bytes=unneeded.bytes + num_bytes)
+    return retirement, replace(unneeded, leftovers=leftovers, bytes=unneeded.bytes + num_bytes)
+
+
+def planned_garbage(config: StoreConfig) -> tuple[Retirement, Garbage]:
+    """What `collect_garbage` would do now. Changes nothing."""
+    catalog = Catalog.open(config)
+    try:
+        return planned_retirement(catalog, config), found_garbage(catalog, config)
+    finally:
+        catalog.close()
 
 
 def keep_up(
