@@ -76,14 +76,14 @@ def finished_of(connection: sa.Connection, group_id: str) -> list[str]:
     return list(connection.scalars(query.order_by(t.sessions.c.created_us, t.sessions.c.session_id)))
 
 
-def insert_reward(connection: sa.Connection, reward: RewardRow) -> bool:
-    """True where the reward is new; `RewardConflict` where its key holds another one."""
+def insert_reward(connection: sa.Connection, reward: RewardRow, created_us: int | None = None) -> bool:
+    """True where the reward is new; `RewardConflict` where its key holds another one. No time: now."""
     session_or_raise(connection, reward.session_id, "reward")
     given = {"call_id": reward.call_id, "name": reward.name, "value": float(reward.value), "source": reward.source}
     key = {"session_id": reward.session_id, "idempotency_key": reward.idempotency_key}
     found = connection.execute(sa.select(t.rewards).filter_by(**key)).first()
     if found is None:
-        connection.execute(t.rewards.insert().values(**key, **given, created_us=now_us()))
+        connection.execute(t.rewards.insert().values(**key, **given, created_us=created_us or now_us()))
         return True
     there = {name: found._mapping[name] for name in given}
     if there != given:

@@ -14,6 +14,9 @@ import pyarrow as pa
 
 from weir.store.trajectories import CallPart, Trajectory
 
+IMPORTED_FROM = "imported_from"  # in `agent_ids`: the file by which a call came into this store, which is not exported
+# What an import makes of a line's `reward` where it has no `rewards`.
+LONE_REWARD = {"call_id": None, "name": "reward", "source": "import", "idempotency_key": "import"}
 _JSON_DETAILS = ("sampling", "agent_ids")
 _FACTS = ("leaf_call", "session_id", "group_id", "task_id", "status", "reward", "group_size")
 _JSON_FACTS = ("task", "metadata", "info")
@@ -92,7 +95,7 @@ def whole_row(one: Trajectory) -> dict[str, Any]:
     return {
         **{name: one.facts[name] for name in _FACTS},
         **{name: _decoded(one.facts[name]) for name in _JSON_FACTS},
-        "rewards": list(one.rewards),
+        "rewards": _rewards(one),
         "prompt_ids": one.ids[:at].tolist(),
         "completion_ids": one.ids[at:].tolist(),
         "completion_mask": one.mask[at:].tolist(),
@@ -189,9 +192,17 @@ def _text(content: Any) -> str:
     return content if isinstance(content, str) else ""
 
 
+def _rewards(one: Trajectory) -> list[dict[str, Any]]:
+    """The rewards as they were given; a number that was imported alone is the row's `reward` and nothing else."""
+    rewards = [dict(reward) for reward in one.rewards]
+    is_lone = len(rewards) == 1 and rewards[0].items() >= LONE_REWARD.items()
+    return [] if is_lone else rewards
+
+
 def _call(part: CallPart) -> dict[str, Any]:
     details = {name: value for name, value in part.details.items() if value is not None}
     details |= {name: _decoded(details[name]) for name in _JSON_DETAILS if name in details}
+    details["agent_ids"].pop(IMPORTED_FROM, None)
     details["spans"] = [[span.start, span.end, span.label] for span in part.spans]
     return {
         **{name: getattr(part, name) for name in ("call_id", "session_id", "start", "output_start", "end", "finish")},

@@ -1,33 +1,52 @@
-"""Trajectories of JSON Lines into a store: calls into its log, sessions and rewards into its catalog.
+"""Trajectories of JSON Lines into a store: calls into its log, then sessions and rewards into its catalog.
 
-Invariants: nothing is kept unless every line of the file can be read; the same file again changes nothing, because
-calls, sessions and rewards have their names from it. Not here: what a line may say (import_lines.py).
+Invariants: nothing is kept unless every line of the file can be read, agrees with the others and with what the store
+has; sessions enter the catalog in one transaction, behind their calls, so that no round sees half of a file; a killed
+import is run again. The same file again changes nothing, because calls, sessions and rewards have their names from it.
+Not here: what a line may say (import_lines.py).
 """
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
+from xxhash import xxh3_128_digest
 
 from weir.store.catalog import Catalog
-from weir.store.catalog_rows import RewardRow
+from weir.store.catalog_imports import keep_sessions
 from weir.store.config import StoreConfig
 from weir.store.errors import ImportRefused, SchemaTooNew
 from weir.store.export_files import FORM, PROVENANCE
-from weir.store.import_lines import Line, LineCall, read_line
+from weir.store.import_lines import Line, read_line
+from weir.store.import_plan import CallMark, ImportPlan
+from weir.store.import_records import records_of
 from weir.store.log import LogWriter
-from weir.store.records import CallRecord, CaptureLevel, SessionSource, pack_ids, pack_logprobs
+from weir.store.log_sharing import LogSharing
+from weir.store.reader import connect
+from weir.store.rebuilding import list_slices
+from weir.store.records import CallRecord
 
 BATCH = 64  # records that wait for the disk together
-CALL_US = 1000  # what a call without times is said to have taken
+LOOKED_UP = 10_000  # calls that are looked for in the store together
+_STORED = """
+SELECT call_id, session_id, group_id, end_hash, output_logprobs FROM stored.calls
+WHERE call_id IN (SELECT unnest($1))
+"""
+
+
+class _Head(msgspec.Struct):
+    form: int
+
+
+class _Provenance(msgspec.Struct):
+    weir_export: _Head
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,43 +62,54 @@ class ImportReport:
 def import_jsonl(config: StoreConfig, path: Path, weight_version: int | None = None) -> ImportReport:
     """Keep all trajectories of a file. `weight_version` is that of sampled tokens whose line does not say it.
 
-    Raises ImportRefused with the line that cannot be kept, and SessionConflict where a session is there already with
-    other values.
+    Raises ImportRefused with the line that cannot be kept, and SessionConflict or RewardConflict where the store has
+    a session already with other values.
     """
-    sessions: dict[str, set[str]] = defaultdict(set)  # by group
-    for line in _lines(path, weight_version):
-        sessions[str(line.group_id)].add(str(line.session_id))
-        list(_records(line, path.name))
-    if not sessions:
+    plan = ImportPlan()
+    for line, records, place in _lines(path, weight_version):
+        plan.add(line, records, place)
+    if not plan.num_lines:
         raise ImportRefused(f"{path} holds no trajectory")
-    _register(config, path, weight_version, sessions)
-    trajectories, calls = _record(config, path, weight_version)
+    catalog = Catalog.open(config)
+    try:
+        stored = _stored_calls(config, plan)
+        keep_sessions(catalog, plan, trial=True)
+        _append(config, catalog, path, weight_version, stored)
+        keep_sessions(catalog, plan)
+    finally:
+        catalog.close()
     return ImportReport(
-        trajectories=trajectories,
-        calls=calls,
-        sessions=sum(map(len, sessions.values())),
-        groups=len(sessions),
+        trajectories=plan.num_lines,
+        calls=len(plan.calls),
+        sessions=len(plan.sessions),
+        groups=len(plan.group_sizes()),
     )
 
 
-def _lines(path: Path, weight_version: int | None) -> Iterator[Line]:
+def _lines(path: Path, weight_version: int | None) -> Iterator[tuple[Line, list[CallRecord], str]]:
+    """Every line with its records and its place in the file."""
+    copies: Counter[bytes] = Counter()
+    now_us = time.time_ns() // 1000
     with open(path, "rb") as file:
         for number, text in enumerate(file, 1):
-            if number == 1 and _is_provenance(text, path):
+            text, place = text.strip(), f"{path}:{number}"
+            if not text or (number == 1 and _is_provenance(text, path)):
                 continue
-            if text.strip():
-                yield read_line(text.strip(), f"{path}:{number}", weight_version)
+            name = xxh3_128_digest(text)
+            line = read_line(text, place, copies[name])
+            copies[name] += 1
+            yield line, list(records_of(line, place, path.name, weight_version, now_us)), place
 
 
 def _is_provenance(text: bytes, path: Path) -> bool:
     """Whether this is the line that an export begins with. Raises SchemaTooNew for a later form than this one."""
     try:
-        head = msgspec.json.decode(text)
+        fields = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+        if PROVENANCE not in fields:
+            return False
+        form = msgspec.json.decode(text, type=_Provenance).weir_export.form
     except msgspec.DecodeError:
-        return False
-    if not isinstance(head, dict) or PROVENANCE not in head:
-        return False
-    form = head[PROVENANCE].get("form")
+        return False  # read as a trajectory it is refused for what it is
     if form > FORM:
         raise SchemaTooNew(
             f"{path} has form {form}, this Weir reads up to {FORM}: import it with the Weir that wrote it"
@@ -87,115 +117,54 @@ def _is_provenance(text: bytes, path: Path) -> bool:
     return True
 
 
-def _register(config: StoreConfig, path: Path, weight_version: int | None, sessions: dict[str, set[str]]) -> None:
-    catalog = Catalog.open(config)
-    try:
-        for line in _lines(path, weight_version):
-            task = line.task or ({"task_id": line.task_id} if line.task_id else None)
-            size = line.group_size or len(sessions[str(line.group_id)])
-            session_id = str(line.session_id)
-            catalog.register_session(
-                session_id, str(line.group_id), task=task, group_size=size, metadata=line.metadata or {}, key_hash=None
-            )
-            catalog.add_rewards(_rewards(line, session_id))
-            catalog.finish_session(
-                session_id, status="failed" if line.status == "failed" else "done", info=line.info or {}
-            )
-    finally:
-        catalog.close()
+def _stored_calls(config: StoreConfig, plan: ImportPlan) -> set[str]:
+    """The calls of the file that the store has. Raises ImportRefused where one of them is another one."""
+    names = list(plan.calls)
+    found: set[str] = set()
+    with connect(config) as db:
+        for start in range(0, len(names), LOOKED_UP):
+            rows = db.sql(_STORED, params=[names[start : start + LOOKED_UP]]).to_arrow_table()
+            logprobs = list_slices(rows["output_logprobs"])
+            for i, row in enumerate(rows.drop_columns(["output_logprobs"]).to_pylist()):
+                call_id = row.pop("call_id")
+                _refuse_other(
+                    call_id, CallMark(**row, logprobs_hash=xxh3_128_digest(logprobs[i].tobytes())), plan.calls
+                )
+                found.add(call_id)
+    return found
 
 
-def _rewards(line: Line, session_id: str) -> list[RewardRow]:
-    """The rewards as they were given; one number alone is a reward of the session."""
-    if not line.rewards and line.reward is not None:
-        return [
-            RewardRow(
-                session_id=session_id,
-                call_id=None,
-                name="reward",
-                value=line.reward,
-                source="import",
-                idempotency_key="import",
-            )
-        ]
-    return [
-        RewardRow(
-            session_id=session_id,
-            call_id=reward.call_id,
-            name=reward.name,
-            value=reward.value,
-            source=reward.source,
-            idempotency_key=reward.idempotency_key or f"import-{i}",
+def _refuse_other(call_id: str, stored: CallMark, planned: Mapping[str, tuple[CallMark, str]]) -> None:
+    mark, place = planned[call_id]
+    if mark != stored:
+        raise ImportRefused(
+            f"{place}: call {call_id} is in the store with other tokens, logprobs, or of another session; "
+            "import into another store, or give it another call_id"
         )
-        for i, reward in enumerate(line.rewards)
-    ]
 
 
-def _record(config: StoreConfig, path: Path, weight_version: int | None) -> tuple[int, int]:
-    """Append all calls, each once. Returns how many trajectories and calls there were."""
+def _append(config: StoreConfig, catalog: Catalog, path: Path, weight_version: int | None, stored: set[str]) -> None:
+    """Append all calls that the store does not have, each once, and let other machines see them."""
     writer = f"import-{hashlib.sha256(path.name.encode()).hexdigest()[:8]}-{time.time_ns()}"
     log = LogWriter(config.folder, writer, config)
-    done: set[str] = set()
-    trajectories = 0
+    sharing = LogSharing(config, catalog, writer)
+    done = set(stored)
     waiting: list[Future[None]] = []
     try:
-        for trajectories, line in enumerate(_lines(path, weight_version), 1):  # noqa: B007
-            for record in _records(line, path.name):
+        for _, records, _ in _lines(path, weight_version):
+            for record in records:
                 if record.call_id not in done:
                     done.add(record.call_id)
                     waiting.append(log.append(record))
-                if len(waiting) >= BATCH:
+                if len(waiting) >= min(BATCH, config.queue_records):
                     _wait(waiting)
         _wait(waiting)
     finally:
         log.close()
-    return trajectories, len(done)
+        sharing.close()
 
 
 def _wait(futures: list[Future[None]]) -> None:
     for future in futures:
         future.result()
     futures.clear()
-
-
-def _records(line: Line, source: str) -> Iterator[CallRecord]:
-    ids = line.prompt_ids + line.completion_ids
-    first, now = len(line.prompt_ids), time.time_ns() // 1000
-    for i, call in enumerate(line.calls):
-        logprobs = line.completion_logprobs[call.output_start - first : call.end - first]
-        made_up = {"started_us": now + 2 * i * CALL_US, "finished_us": now + (2 * i + 1) * CALL_US}
-        fields = {
-            "session_source": SessionSource.PATH,
-            "dialect": "chat",
-            "model": "imported",
-            "stream": False,
-            **made_up,
-            **{name: value for name, value in call.details.items() if name != "spans"},
-            "call_id": call.call_id,
-            "session_id": call.session_id,
-            "group_id": line.group_id,
-            "level": CaptureLevel.TOKENS,
-            "prompt_ids": pack_ids(ids[: call.output_start]),
-            "output_ids": pack_ids(ids[call.output_start : call.end]),
-            "output_logprobs": pack_logprobs([value or 0.0 for value in logprobs]),
-            "spans": call.details["spans"],
-            "finish": call.finish,
-            "request": _body(call.request),
-            "answer": _body(call.answer),
-        }
-        fields["agent_ids"] = {**fields.get("agent_ids", {}), "imported_from": source}
-        yield _convert(fields, call)
-
-
-def _convert(fields: dict[str, Any], call: LineCall) -> CallRecord:
-    try:
-        return msgspec.convert(fields, CallRecord)
-    except (msgspec.ValidationError, ValueError) as error:
-        raise ImportRefused(f"call {call.call_id}: {error}") from error
-
-
-def _body(value: Any) -> bytes:
-    """A body as bytes; what never was JSON is kept as the text that it was."""
-    if value is None:
-        return b""
-    return value.encode() if isinstance(value, str) else msgspec.json.encode(value)

@@ -171,7 +171,7 @@ def token_versions(call_id: str, spans: Sequence[VersionSpan]) -> TokenIds:
         if span.version is None:
             raise VersionUnknown(
                 f"call {call_id}: the engine named the weights of tokens {span.start}:{span.end} {span.label!r}, "
-                "which is no integer; start it with an integer --weight-version"
+                "which is no integer below 2**31; start it with an integer --weight-version"
             )
         versions[span.start : span.end] = span.version
     return versions

@@ -69,8 +69,9 @@ class VersionSpan(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def version(self) -> int | None:
-        """The weight version, or None where the engine's name for its weights is not an integer."""
-        return int(self.label) if self.label.isdecimal() else None
+        """The weight version, or None where the engine's name for its weights is no integer, or one above 2**31 - 1."""
+        number = int(self.label) if self.label.isdecimal() else None
+        return number if number is None or number < 2**31 else None
 
 
 class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

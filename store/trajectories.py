@@ -135,11 +135,12 @@ FROM asked JOIN asked_calls USING (leaf_call) GROUP BY leaf_call
 
 _DETAILS = (
     *("session_source", "dialect", "level", "model", "stream", "started_us", "first_token_us", "finished_us"),
-    *("held_us", "sampling", "agent_ids", "user_agent", "forced"),
+    *("held_us", "sampling", "agent_ids", "user_agent"),
 )
 _PARTS = f"""
 SELECT t.nth, b.call_id, c.session_id, b.start, b.output_start, b."end", b.target, c.spans, c.finish, c.request,
     c.answer, c.end_hash, {", ".join(f"c.{name}" for name in _DETAILS)},
+    coalesce(c.forced, 0) AS forced,
     c.prompt_suffix[b.start - c.base_len + 1 :] AS told, c.output_ids, c.output_logprobs
 FROM chosen t JOIN asked_calls b USING (leaf_call) JOIN stored.calls c USING (call_id)
 WHERE t.nth >= $start AND t.nth < $stop ORDER BY t.nth, b.place
@@ -196,7 +197,7 @@ def _part(row: dict[str, Any]) -> CallPart:
         finish=row["finish"],
         request=row["request"],
         answer=row["answer"],
-        details={name: row[name] for name in _DETAILS},
+        details={name: row[name] for name in (*_DETAILS, "forced")},
     )
 
 

@@ -35,7 +35,7 @@ def open_views(config: StoreConfig, tokenizer: Path | None = None) -> duckdb.Duc
     """A DuckDB connection with all views, over the store as it is now."""
     connection = duckdb.connect()
     snapshot = take_snapshot(config, CATALOG_TABLES)
-    weakref.finalize(connection, snapshot.pin.release)
+    weakref.finalize(connection, snapshot.pin.let_go)
     placed = Placement()
     if snapshot.hot:
         placed = place(snapshot.hot, snapshot.paths, snapshot.fileset.relinks)

@@ -1,9 +1,8 @@
-"""`weir export` and `weir import`: what is in the files, what is left out, and the way back."""
+"""`weir export`: what is in the files, and what is left out."""
 
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from weir.scripts.cli import app
 from weir.store.catalog import Catalog
 from weir.store.compact import compact
 from weir.store.config import StoreConfig
-from weir.store.reader import connect, load_calls
 from weir.store.records import CaptureLevel, FinishReason
 
 
@@ -143,92 +141,3 @@ def test_a_condition_in_sql_chooses_what_is_written(filled: StoreConfig, tmp_pat
     )
     assert status == 2 and "give one SELECT" in said
     assert len(path.read_text().splitlines()) == 2  # a failed export leaves the file as it was
-
-
-def test_what_was_exported_can_be_imported_and_is_the_same(filled: StoreConfig, tmp_path: Path) -> None:
-    exported(filled, tmp_path / "one.jsonl", "jsonl")
-    other = StoreConfig(root=tmp_path / "other", segment_grace_s=0)
-    for _ in range(2):  # a second time changes nothing
-        status, said = weir("import", tmp_path / "one.jsonl", "--root", other.root)
-        assert (status, said) == (0, "imported 3 trajectories: 4 calls of 2 sessions in 2 groups\n")
-        compact(other)
-    exported(other, tmp_path / "two.jsonl", "jsonl")
-    files = (tmp_path / "one.jsonl", tmp_path / "two.jsonl")
-    one, two = ([json.loads(line) for line in file.read_text().splitlines()] for file in files)
-    for line in two[1:]:
-        for call in line["calls"]:
-            assert call["details"]["agent_ids"].pop("imported_from") == "one.jsonl"
-    one[3] |= {"status": "done", "info": {}, "metadata": {}, "group_size": 1}  # imported sessions are finished
-    assert two[1:] == one[1:]
-    before, after = (load_calls(store, ["s"])["s"] for store in (filled, other))
-    assert [call.call_id for call in after] == ["a", "b", "c"]
-    for old, new in zip(before, after, strict=True):
-        assert new.parent_call == old.parent_call and new.sampling == old.sampling
-        for name in ("prompt_ids", "output_ids", "output_logprobs", "versions"):
-            assert getattr(new, name).tolist() == getattr(old, name).tolist()
-
-
-def test_trajectories_of_others_need_ids_mask_and_logprobs_only(tmp_path: Path) -> None:
-    line = {
-        "prompt_ids": [1, 2],
-        "completion_ids": [3, 4, 9, 5],
-        "completion_mask": [1, 1, 0, 1],
-        "completion_logprobs": [-0.1, -0.2, None, -0.3],
-        "reward": 1.0,
-        "messages": [
-            {"role": "user", "content": "add"},
-            {"role": "assistant", "content": "2"},
-            {"role": "user", "content": "again"},
-            {"role": "assistant", "content": "3"},
-        ],
-    }
-    path, store = tmp_path / "theirs.jsonl", StoreConfig(root=tmp_path / "store")
-    path.write_text(json.dumps(line) + "\n" + json.dumps(line | {"reward": 0.0}) + "\n")
-    status, said = weir("import", path, "--root", store.root, "--weight-version", "7")
-    assert (status, said) == (0, "imported 2 trajectories: 4 calls of 2 sessions in 1 groups\n")
-    with connect(store) as db:
-        assert db.sql("SELECT num_finished, size, finished, reward_mean FROM groups").fetchall() == [(2, 2, True, 0.5)]
-        calls = db.sql("SELECT depth, text, output_ids, version_max FROM calls ORDER BY depth LIMIT 3").fetchall()
-        (session_id,) = db.sql("SELECT session_id FROM sessions WHERE reward = 1").fetchall()[0]
-    assert calls == [(0, "2", [3, 4], 7), (0, "2", [3, 4], 7), (1, "3", [5], 7)]
-    first, second = load_calls(store, [session_id])[session_id]
-    assert second.parent_call == first.call_id and second.prompt_ids.tolist() == [1, 2, 3, 4, 9]
-    assert [message["content"] for message in second.messages] == ["add", "2", "again"]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"completion_mask": [1]}, "completion_mask has 1 items, completion_ids 2"),
-        ({"completion_mask": [0, 0]}, "nothing was sampled"),
-        ({"completion_logprobs": [-0.1, None]}, "token 2 was sampled and its logprob is None"),
-        ({"completion_logprobs": [-0.1, math.inf]}, "malformed|logprob is inf|invalid"),
-        ({"completion_mask": [2, 1]}, "completion_mask"),
-        ({"rewrd": 1}, "unknown field `rewrd`"),
-        ({"completion_versions": None}, "which weights sampled tokens 1:3"),
-        ({"messages": [{"role": "user", "content": "x"}]}, "1 runs of sampled tokens, and 0 messages of an assistant"),
-    ],
-)
-def test_a_line_that_cannot_be_kept_is_named_and_nothing_of_the_file_is(
-    tmp_path: Path, change: dict[str, Any], message: str
-) -> None:
-    good = {
-        "prompt_ids": [1],
-        "completion_ids": [2, 3],
-        "completion_mask": [1, 1],
-        "completion_logprobs": [-0.1, -0.2],
-        "completion_versions": [1, 1],
-    }
-    path = tmp_path / "theirs.jsonl"
-    path.write_text(json.dumps(good) + "\n" + json.dumps(good | change) + "\n")
-    status, said = weir("import", path, "--root", tmp_path / "store")
-    assert status == 2 and said.startswith(f"{path}:2: ")
-    assert any(part in said for part in message.split("|"))
-    assert not (tmp_path / "store").exists()
-
-
-def test_a_later_form_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "later.jsonl"
-    path.write_text(json.dumps({"weir_export": {"form": 2}}) + "\n")
-    status, said = weir("import", path, "--root", tmp_path / "store")
-    assert status == 1 and "has form 2, this Weir reads up to 1" in said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import multiprocessing
 from pathlib import Path
@@ -11,6 +12,7 @@ import duckdb
 import pytest
 
 from weir.store.catalog import Catalog
+from weir.store.catalog_garbage import deletable
 from weir.store.catalog_leases import ROUNDS, take_lease
 from weir.store.catalog_rows import EvaluationRow
 from weir.store.compact import compact
@@ -253,6 +255,21 @@ def test_a_connection_is_one_moment(config: StoreConfig, record: Any, make_call:
         compact(config)
         assert db.sql("SELECT call_id FROM calls").fetchall() == [("a",)]
     assert ask(config, "SELECT call_id FROM calls ORDER BY 1") == [("a",), ("b",)]
+
+
+def test_a_connection_that_is_collected_inside_a_transaction_is_released_when_that_has_ended(
+    config: StoreConfig, record: Any, make_call: Any
+) -> None:
+    record([make_call("a", [1], [2])])
+    catalog = Catalog.open(config)
+    cycle: list[Any] = [connect(config)]
+    cycle.append(cycle)
+    with catalog.writing().begin():
+        del cycle
+        gc.collect()
+    while deletable(catalog, 0).readers:
+        pass
+    catalog.close()
 
 
 def write_many(config: StoreConfig, name: str, make_call: Any, start: Any) -> None:
