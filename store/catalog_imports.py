@@ -5,7 +5,6 @@ Invariant: what is there already stays as it is; a file that says otherwise is r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import sqlalchemy as sa
@@ -40,13 +39,13 @@ def _keep_session(connection: sa.Connection, session_id: str, session: PlannedSe
     if found is None:
         insert_session(connection, session_id, given | ended | {"finished_us": database_now_us(connection)})
     else:
-        _refuse_other(session_id, found._mapping, given | {"status": session.status})
+        _refuse_other(session_id, dict(found._mapping), given | {"status": session.status})
     now_us = database_now_us(connection)
     for i, reward in enumerate(session.rewards):
         insert_reward(connection, reward, now_us + i)  # the last of them counts, as it did
 
 
-def _refuse_other(session_id: str, found: Mapping[str, Any], given: dict[str, Any]) -> None:
+def _refuse_other(session_id: str, found: dict[str, Any], given: dict[str, Any]) -> None:
     for name, value in given.items():
         if found[name] != value:
             raise SessionConflict(

@@ -16,7 +16,7 @@ from weir.store.trajectories import CallPart, Trajectory
 
 IMPORTED_FROM = "imported_from"  # in `agent_ids`: the file by which a call came into this store, which is not exported
 # What an import makes of a line's `reward` where it has no `rewards`.
-LONE_REWARD = {"call_id": None, "name": "reward", "source": "import", "idempotency_key": "import"}
+LONE_REWARD: dict[str, Any] = {"call_id": None, "name": "reward", "source": "import", "idempotency_key": "import"}
 _JSON_DETAILS = ("sampling", "agent_ids")
 _FACTS = ("leaf_call", "session_id", "group_id", "task_id", "status", "reward", "group_size")
 _JSON_FACTS = ("task", "metadata", "info")
