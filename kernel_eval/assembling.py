@@ -15,7 +15,7 @@ from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.ptxas_report import Usage, parse_usage
 from weir.kernel_eval.reward import Stage
-from weir.kernel_eval.worker_messages import Assemble, Assembled, BuiltKernel, RefusedKernel
+from weir.kernel_eval.worker_messages import Assemble, Assembled, BuildNative, BuiltKernel, RefusedKernel
 
 _ENTRY = re.compile(r"\.entry\s+(\w+)")
 _PRINTED_CHARS = 16_000
@@ -63,8 +63,14 @@ def refused_for(refused: RefusedKernel, target: str, printed: str) -> Found:
     return Found(Stage.LOADED, _FAULTS[refused.reason], message, phase="compile", kernel=refused.kernel, **details)
 
 
-def machine_code(lease: socket.socket, limits: Limits, message: Assemble) -> Assembled:
-    """For a worker that asks: its text as the device's own code, for the device that this evaluation is on."""
+def machine_code(lease: socket.socket, limits: Limits, message: Assemble | BuildNative) -> Assembled:
+    """For a worker that asks: its text as the device's own code, for the device that this evaluation is on.
+
+    Raises `Found` where a candidate for Triton asks for a compiler of CUDA C++.
+    """
+    if isinstance(message, BuildNative):
+        text = f"{message.module.name} is CUDA C++ in a candidate for triton: send it with the backend cuda"
+        raise Found(Stage.NOTHING, Fault.UNSUPPORTED, text, phase="load")
     ours = msgspec.structs.replace(message, target=limits.target)
     ended = run_program(lease, limits, ASSEMBLER, ours, limits.compile_timeout_s, writes=True)
     return Assembled(ended.written if ended.exit_code == 0 else None, ended.printed[-_PRINTED_CHARS:])

@@ -6,17 +6,20 @@ from the judge.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
+import time
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import msgspec
 
-from weir.kernel_eval.forkserver import End, Exited, Spawn
-from weir.kernel_eval.frames import ChannelClosed, receive, send
+from weir.kernel_eval.forkserver import COMPILER, End, Exited, Spawn
+from weir.kernel_eval.frames import ChannelClosed, FrameError, receive, send
 from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.worker_channel import ZygoteLost
-from weir.kernel_eval.worker_messages import Opened
+from weir.kernel_eval.worker_messages import CompileNative, Opened, Written
 
 _MAX_PRINTED_BYTES = 256 << 10
 _MAX_WRITTEN_BYTES = 16 << 20
@@ -30,29 +33,62 @@ class Ended(NamedTuple):
     written: bytes = b""
 
 
+class Compiled(NamedTuple):
+    """What a compiler printed, its exit code (None as above), and the files that were asked for, by name."""
+
+    printed: str
+    exit_code: int | None
+    files: dict[str, bytes]
+
+
 def run_program(
     lease: socket.socket, limits: Limits, role: str, message: msgspec.Struct, timeout_s: float, *, writes: bool = False
 ) -> Ended:
     """Start one, and wait for its end. `writes`: its child hands over a file for it. Raises `ZygoteLost`."""
+    with _started(lease, limits, role, message) as (channel, output_fd):
+        file_fd = _file_of(channel, timeout_s) if writes else None
+        try:
+            exited = _await_exit(lease, timeout_s)
+            written = b"" if file_fd is None else os.pread(file_fd, _MAX_WRITTEN_BYTES, 0)
+        finally:
+            if file_fd is not None:
+                os.close(file_fd)
+        return Ended(_printed(output_fd), exited.exit_code, written)
+
+
+def run_compiler(lease: socket.socket, limits: Limits, message: CompileNative, timeout_s: float) -> Compiled:
+    """Start a compiler, and wait for its end and for what it made. Raises `ZygoteLost`."""
+    deadline = time.monotonic() + timeout_s
+    with _started(lease, limits, COMPILER, message) as (channel, output_fd):
+        try:
+            files = receive(channel, Written, timeout_s)[0].files
+        except (ChannelClosed, FrameError, TimeoutError):
+            files = {}  # its exit says more
+        exited = _await_exit(lease, max(0.0, deadline - time.monotonic()))
+        return Compiled(_printed(output_fd), exited.exit_code, files)
+
+
+@contextlib.contextmanager
+def _started(
+    lease: socket.socket, limits: Limits, role: str, message: msgspec.Struct
+) -> Iterator[tuple[socket.socket, int]]:
+    """A child that was given its message: its channel, and where its output goes."""
     output_fd = os.memfd_create("weir-program", os.MFD_CLOEXEC)
     channel, child_end = socket.socketpair()
-    file_fd = None
     try:
         with channel:
             with child_end:
                 send(lease, Spawn(limits=limits, role=role), (child_end.fileno(), output_fd))
             send(channel, message)
-            file_fd = _file_of(channel, timeout_s) if writes else None
-            exited = _await_exit(lease, timeout_s)
-        printed = os.pread(output_fd, _MAX_PRINTED_BYTES, 0).decode(errors="replace")
-        written = b"" if file_fd is None else os.pread(file_fd, _MAX_WRITTEN_BYTES, 0)
-        return Ended(printed, exited.exit_code, written)
+            yield channel, output_fd
     except ChannelClosed as error:
         raise ZygoteLost from error
     finally:
         os.close(output_fd)
-        if file_fd is not None:
-            os.close(file_fd)
+
+
+def _printed(output_fd: int) -> str:
+    return os.pread(output_fd, _MAX_PRINTED_BYTES, 0).decode(errors="replace")
 
 
 def _file_of(channel: socket.socket, timeout_s: float) -> int | None:

@@ -8,7 +8,7 @@ a claim; it becomes evidence when its launches, run elsewhere on other inputs, g
 
 from __future__ import annotations
 
-from weir.kernel_eval.trace import Launch, Opaque, Operator, Place, Trace, places
+from weir.kernel_eval.trace import EXTENSION, Launch, NativeLaunch, Opaque, Operator, Place, Step, Trace, places
 
 _NEW = "empty empty_like empty_strided new_empty new_empty_strided zeros zeros_like new_zeros ones ones_like new_ones"
 _FILLED = "full full_like new_full arange eye scalar_tensor fill_ zero_ lift_fresh lift_fresh_copy"
@@ -18,7 +18,7 @@ HELPERS = frozenset(f"{_NEW} {_FILLED} {_MOVED}".split())
 
 def broken_by(trace: Trace, relaxed: frozenset[str]) -> tuple[str, str] | None:
     """The first rule that a call broke, with what was seen; None if it broke none."""
-    if not trace.launches and "no_kernel_launched" not in relaxed:
+    if not trace.launched and "no_kernel_launched" not in relaxed:
         return "no_kernel_launched", "the answer did not come from a kernel: none was launched in this call"
     flow = _Flow(trace, relaxed)
     for step in trace.steps:
@@ -34,11 +34,17 @@ def broken_by(trace: Trace, relaxed: frozenset[str]) -> tuple[str, str] | None:
 def untransferable(trace: Trace) -> str | None:
     """Why a trace cannot be run elsewhere, though it breaks no rule: an argument of an unknown kind."""
     for step in trace.steps:
+        if isinstance(step, NativeLaunch):
+            if step.opaque is not None:
+                return f"{step.kernel} {step.opaque}"
+            continue
         if isinstance(step, Launch):
             arguments = (*step.arguments.values(), *step.options.values())
         else:
             arguments = (*step.arguments, *step.keywords.values())
         for argument in arguments:
+            if isinstance(argument, Opaque) and step.name == EXTENSION:
+                return f"the candidate's extension {argument.kind}"
             if isinstance(argument, Opaque):
                 where = step.kernel if isinstance(step, Launch) else step.name
                 return f"{where} is given a {argument.kind}"
@@ -62,12 +68,11 @@ class _Flow:
         unknown = "foreign_memory", "the answer lies in memory that neither torch nor a kernel filled in this call"
         self.spoiled = {i: unknown for i, kind in enumerate(kinds) if kind == "unknown"}
 
-    def follow(self, step: Operator | Launch) -> bool:
+    def follow(self, step: Step) -> bool:
         """Take one step; False if torch computed something in it that only kernels may."""
-        if isinstance(step, Launch):
-            touched = {place.storage for place in places(list(step.arguments.values()))}
-            self._spoil(touched, touched, None)
-            self._from_inputs |= touched
+        if not isinstance(step, Operator):
+            self._spoil(step.storages, step.storages, None)
+            self._from_inputs |= step.storages
             return True
         read = {place.storage for place in places([*step.arguments, *step.keywords.values()])}
         written = {place.storage for place in step.results}

@@ -1,8 +1,8 @@
 """This machine, where it has GPUs: kernels run on them, one evaluation at a time on each, and are timed.
 
 Invariants: an evaluation has its GPU alone, over all servers of this user (`gpu_lock.py`); a GPU that may be broken is
-examined before anything else runs on it, and what it may have hurt is judged once more. CUDA C++ is compiled only, as
-without a GPU. Not here: the states of a GPU (`gpu_fleet.py`), and how it is found to be well (`gpu_probe.py`).
+examined before anything else runs on it, and what it may have hurt is judged once more. Not here: the states of a GPU
+(`gpu_fleet.py`), and how it is found to be well (`gpu_probe.py`).
 """
 
 from __future__ import annotations

@@ -9,11 +9,11 @@ Structures and numbers are those of cuda.h. Sizes are bytes. Not here: what lies
 from __future__ import annotations
 
 import ctypes
-import functools
 import os
-from typing import Any
 
 import torch
+
+from weir.kernel_eval import cuda_driver
 
 PINNED, ON_DEVICE, POSIX_FD, READ_WRITE = 1, 1, 1, 3
 
@@ -53,14 +53,6 @@ class AccessDesc(ctypes.Structure):
     _fields_ = (("location", Location), ("flags", ctypes.c_int))
 
 
-class GpuMemoryError(RuntimeError):
-    """The driver refused; `error_code` is its number, as in cuda.h."""
-
-    def __init__(self, function: str, error_code: int) -> None:
-        super().__init__(f"{function} returned {error_code}, expected 0; see CUresult in cuda.h")
-        self.error_code = error_code
-
-
 class GpuMemory:
     """A piece of memory of the device 0 that this process sees, mapped. `fd` is a new descriptor of it, or None."""
 
@@ -71,12 +63,14 @@ class GpuMemory:
         self.size_bytes = size_bytes
         self._address = ctypes.c_ulonglong()
         try:
-            _call("cuMemAddressReserve", ctypes.byref(self._address), _size(size_bytes), _size(0), _LONG(0), _LONG(0))
-            _call("cuMemMap", self._address, _size(size_bytes), _size(0), handle, _LONG(0))
+            cuda_driver.call(
+                "cuMemAddressReserve", ctypes.byref(self._address), _size(size_bytes), _size(0), _LONG(0), _LONG(0)
+            )
+            cuda_driver.call("cuMemMap", self._address, _size(size_bytes), _size(0), handle, _LONG(0))
             access = AccessDesc(Location(ON_DEVICE, 0), READ_WRITE)
-            _call("cuMemSetAccess", self._address, _size(size_bytes), ctypes.byref(access), _size(1))
+            cuda_driver.call("cuMemSetAccess", self._address, _size(size_bytes), ctypes.byref(access), _size(1))
         finally:
-            _call("cuMemRelease", handle)  # the mapping keeps the memory
+            cuda_driver.call("cuMemRelease", handle)  # the mapping keeps the memory
 
     def flat(self, dtype: torch.dtype, count: int, offset: int) -> torch.Tensor:
         """The elements from an offset on, as a storage of their own; shape (count,)."""
@@ -87,8 +81,8 @@ class GpuMemory:
         """Unmap it; the memory is free when every process that has it has done so. Tensors on it must not be used."""
         if self._address.value:
             torch.cuda.synchronize()
-            _call("cuMemUnmap", self._address, _size(self.size_bytes))
-            _call("cuMemAddressFree", self._address, _size(self.size_bytes))
+            cuda_driver.call("cuMemUnmap", self._address, _size(self.size_bytes))
+            cuda_driver.call("cuMemAddressFree", self._address, _size(self.size_bytes))
             self._address = ctypes.c_ulonglong()
 
 
@@ -106,23 +100,25 @@ class _Span:
 
 
 def allocate(num_bytes: int) -> GpuMemory:
-    """At least so much, rounded up to what the device gives out. Raises `GpuMemoryError`."""
+    """At least so much, rounded up to what the device gives out. Raises `CudaDriverError`."""
     torch.cuda.synchronize()  # makes the context
     prop = AllocationProp(type=PINNED, requestedHandleTypes=POSIX_FD, location=Location(ON_DEVICE, 0))
     granularity, handle, fd = ctypes.c_size_t(), ctypes.c_ulonglong(), ctypes.c_int(-1)
-    _call("cuMemGetAllocationGranularity", ctypes.byref(granularity), ctypes.byref(prop), ctypes.c_int(0))
+    cuda_driver.call("cuMemGetAllocationGranularity", ctypes.byref(granularity), ctypes.byref(prop), ctypes.c_int(0))
     size_bytes = rounded_up(num_bytes, granularity.value)
-    _call("cuMemCreate", ctypes.byref(handle), _size(size_bytes), ctypes.byref(prop), _LONG(0))
-    _call("cuMemExportToShareableHandle", ctypes.byref(fd), handle, ctypes.c_int(POSIX_FD), _LONG(0))
+    cuda_driver.call("cuMemCreate", ctypes.byref(handle), _size(size_bytes), ctypes.byref(prop), _LONG(0))
+    cuda_driver.call("cuMemExportToShareableHandle", ctypes.byref(fd), handle, ctypes.c_int(POSIX_FD), _LONG(0))
     return GpuMemory(handle, size_bytes, fd.value)
 
 
 def attach(fd: int, size_bytes: int) -> GpuMemory:
-    """Map what another process allocated, and close the descriptor. Raises `GpuMemoryError`."""
+    """Map what another process allocated, and close the descriptor. Raises `CudaDriverError`."""
     torch.cuda.synchronize()
     handle = ctypes.c_ulonglong()
     try:
-        _call("cuMemImportFromShareableHandle", ctypes.byref(handle), ctypes.c_void_p(fd), ctypes.c_int(POSIX_FD))
+        cuda_driver.call(
+            "cuMemImportFromShareableHandle", ctypes.byref(handle), ctypes.c_void_p(fd), ctypes.c_int(POSIX_FD)
+        )
     finally:
         os.close(fd)
     return GpuMemory(handle, size_bytes, None)
@@ -135,14 +131,3 @@ def rounded_up(num_bytes: int, granularity: int) -> int:
 
 _LONG = ctypes.c_ulonglong
 _size = ctypes.c_size_t
-
-
-@functools.cache
-def _driver() -> ctypes.CDLL:
-    return ctypes.CDLL("libcuda.so.1")
-
-
-def _call(function: str, *arguments: Any) -> None:
-    status = getattr(_driver(), function)(*arguments)
-    if status != 0:
-        raise GpuMemoryError(function, status)

@@ -1,8 +1,9 @@
 """Runs a trace again on a GPU, in a fresh worker that holds none of the candidate's code but its kernels; and times it.
 
-As `replayer.py`, with real launches. What a kernel touches is bounded by the device, not by this process, in which
-there is nothing but what the trace is about: no expected value, and no other evaluation. Time is that of the launches
-and of the operators between them, on inputs that were never seen; the candidate's own Python is not part of it.
+As `replayer.py`, with real launches: of Triton's kernels, and of machine code that was built from the candidate's text.
+What a kernel touches is bounded by the device, not by this process, in which there is nothing but what the trace is
+about: no expected value, and no other evaluation. Time is that of the launches and of the operators between them, on
+inputs that were never seen; the candidate's own Python and C++ are no part of it.
 
 Not contained: a kernel that writes to memory it was not given could reach what the driver keeps in this process. The
 answer is compared by the judge, and the time is held against the judge's own clock (`speed.py`).
@@ -16,18 +17,20 @@ import torch
 
 from weir.kernel_eval import arena
 from weir.kernel_eval.gpu_clock import GpuClock
+from weir.kernel_eval.gpu_modules import GpuModules
 from weir.kernel_eval.replay_values import import_kernels, tensor_at, value_of
 from weir.kernel_eval.replayer import fresh_storages, operator_named
 from weir.kernel_eval.trace import Launch, Operator, Place, Trace
-from weir.kernel_eval.worker_messages import ArenaSpec, Replayed, Timed
+from weir.kernel_eval.worker_messages import ArenaSpec, Replay, Replayed, Timed
 
 
 class GpuReplayer:
     """One trace; as many inputs as are asked for."""
 
-    def __init__(self, kernels: str, trace: Trace, folder: str) -> None:
-        self._trace = trace
-        self._kernels = import_kernels(kernels, folder)
+    def __init__(self, replay: Replay, folder: str) -> None:
+        self._trace: Trace = replay.trace
+        self._kernels = import_kernels(replay.kernels, folder)
+        self._modules = GpuModules(replay.codes)
         self._clock: GpuClock | None = None
 
     def run(self, memory: arena.Memory, spec: ArenaSpec) -> Replayed:
@@ -56,8 +59,12 @@ class GpuReplayer:
         for step in self._trace.steps:
             if isinstance(step, Operator):
                 _operate(step, storages)
-            elif launches:
+            elif not launches:
+                continue
+            elif isinstance(step, Launch):
                 self._launch(step, storages)
+            else:
+                self._modules.launch(step, [storage.data_ptr() for storage in storages])
 
     def _launch(self, launch: Launch, storages: list[torch.Tensor]) -> None:
         given = launch.arguments | launch.options

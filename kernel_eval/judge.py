@@ -1,7 +1,7 @@
 """The judge: makes inputs, has the worker answer, runs the reference, compares, and says what it found.
 
 Invariant: it never runs code of the candidate, and what it knows (expected values, seeds of inputs) never leaves it.
-The steps are those of `triton_check.py` and `native_check.py`; what they find is made a judgement here.
+The steps are those of `triton_check.py`, `native_check.py` and `native_run.py`; a judgement is made of them here.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from weir.kernel_eval.arena import UnsupportedValue
 from weir.kernel_eval.judgement import Found, Job, Judgement
 from weir.kernel_eval.leases import Leases
 from weir.kernel_eval.native_check import NativeCheck
+from weir.kernel_eval.native_run import NativeRun
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reference import InvalidReference, Reference, UnsupportedReference
 from weir.kernel_eval.reward import Stage
@@ -23,7 +24,7 @@ from weir.kernel_eval.worker_channel import ZygoteLost
 def judge(job: Job, leases: Leases) -> Judgement:
     """One evaluation, from the candidate's source to a judgement. Raises only what is our own mistake."""
     started = time.monotonic()
-    evaluation = TritonCheck(job) if job.backend == "triton" else NativeCheck(job, job.backend)
+    evaluation = _evaluation(job)
     try:
         evaluation.run(leases, _reference(job.reference_src, job.limits.reference_timeout_s, job.limits.gpu))
         stage, fault, message = Stage.CORRECT, None, ""
@@ -49,6 +50,12 @@ def judge(job: Job, leases: Leases) -> Judgement:
         timed=evaluation.timed,
         details=evaluation.details,
     )
+
+
+def _evaluation(job: Job) -> TritonCheck | NativeCheck | NativeRun:
+    if job.backend == "triton":
+        return TritonCheck(job)
+    return NativeCheck(job, job.backend) if job.limits.gpu is None else NativeRun(job, job.backend)
 
 
 @functools.lru_cache(maxsize=256)

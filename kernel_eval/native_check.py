@@ -11,15 +11,12 @@ import ast
 import time
 from typing import Any
 
-import msgspec
-
 from weir.kernel_eval import native_report, native_toolchain, policy, rules
 from weir.kernel_eval.arena import Arena
-from weir.kernel_eval.contained_program import run_program
-from weir.kernel_eval.forkserver import COLLECTOR, COMPILER
+from weir.kernel_eval.forkserver import COLLECTOR
 from weir.kernel_eval.judgement import Found, Job, broken
 from weir.kernel_eval.leases import Leases
-from weir.kernel_eval.limits import Limits
+from weir.kernel_eval.native_build import check_number, compile_files
 from weir.kernel_eval.native_source import NativeSource
 from weir.kernel_eval.native_toolchain import Toolchain
 from weir.kernel_eval.protocol import Fault
@@ -29,9 +26,7 @@ from weir.kernel_eval.seeds import derive_seed
 from weir.kernel_eval.worker_channel import WorkerChannel
 from weir.kernel_eval.worker_messages import Collect, Collected, CompileNative
 
-_OF_TRITON = frozenset({"no_kernel_defined", "empty_kernel"})  # what these look for is Triton's
-_MEMORY_BYTES, _FILE_BYTES = 4 << 30, 256 << 20  # torch's headers, preprocessed, are large
-_MAX_SOURCES = 8
+OF_TRITON = frozenset({"no_kernel_defined", "empty_kernel"})  # what these look for is Triton's
 
 
 class NativeCheck:
@@ -66,7 +61,7 @@ class NativeCheck:
 
     def _check_source(self) -> None:
         tree: ast.Module = policy.parsed(self._job.candidate_src)
-        seen = rules.broken_by_source(tree, frozenset(self._job.relaxed_rules) | _OF_TRITON)
+        seen = rules.broken_by_source(tree, frozenset(self._job.relaxed_rules) | OF_TRITON)
         if seen is not None:
             raise broken(*seen)
 
@@ -94,9 +89,7 @@ class NativeCheck:
         return self._arenas[-1]
 
     def _compile_all(self, leases: Leases, toolchain: Toolchain, sources: tuple[NativeSource, ...]) -> None:
-        if len(sources) > _MAX_SOURCES:
-            text = f"{len(sources)} sources were given to the compiler, at most {_MAX_SOURCES} are taken"
-            raise Found(Stage.NOTHING, Fault.COMPILE_ERROR, text, phase="compile")
+        check_number(len(sources))
         started = time.monotonic()
         kernels: list[dict[str, Any]] = []
         for source in dict.fromkeys(sources):
@@ -114,23 +107,7 @@ class NativeCheck:
         self, leases: Leases, toolchain: Toolchain, source: NativeSource, left_s: float
     ) -> list[dict[str, Any]]:
         command = toolchain.command(source, self._limits.target)
-        message = CompileNative(source.complete_text, source.file_name, command)
-        timeout_s = max(left_s, 0.001)
-        printed, exit_code, _ = run_program(leases.program, _roomy(self._limits), COMPILER, message, timeout_s)
-        if exit_code is None:
-            text = f"{source.name}: the compiler used up its {self._limits.native_timeout_s:g} s, or its memory"
-            raise Found(Stage.NOTHING, Fault.TIMEOUT, text, phase="compile")
-        if exit_code != 0:
-            raise native_report.refusal(printed, source.name, self._limits.target)
-        return native_report.kernels_in(printed)
-
-
-def _roomy(limits: Limits) -> Limits:
-    """A compiler's limits: it needs more than a candidate, and runs none."""
-    return msgspec.structs.replace(
-        limits,
-        memory_bytes=_MEMORY_BYTES,
-        cpu_s=int(limits.native_timeout_s) + 1,
-        output_bytes=_FILE_BYTES,
-        tmp_bytes=_FILE_BYTES,
-    )
+        message = CompileNative({source.file_name: source.complete_text}, command)
+        return native_report.kernels_in(
+            compile_files(leases.program, self._limits, source.name, message, left_s).printed
+        )

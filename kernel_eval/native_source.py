@@ -66,3 +66,28 @@ class NativeSource(msgspec.Struct, frozen=True):
         """Whether the candidate compiles for sm_90a where the target is sm_90: instructions of that chip alone."""
         exact = f"{target.removeprefix('sm_')}a"
         return any(f"{kind}_{exact}" in flag for flag in self.wanted_flags for kind in ("sm", "compute"))
+
+
+class NativeModule(msgspec.Struct, frozen=True):
+    """What a candidate wants built in order to run it: pieces of device code, and what calls them.
+
+    host_text: C++ that becomes a module of Python, with all pieces in it; None: one piece, which the driver loads, and
+    whose kernel is named. defines_operators: it is not to be a module, but to register operators with torch.
+    """
+
+    name: str
+    pieces: tuple[NativeSource, ...]
+    host_text: str | None = None
+    kernel: str = ""
+    defines_operators: bool = False
+
+
+def host_text(texts: tuple[str, ...], functions: dict[str, str], name: str, *, implicit_headers: bool = True) -> str:
+    """The C++ file that `load_inline` would have made: headers, the candidate's text, bindings."""
+    bindings = [
+        f'm.def("{function}", torch::wrap_pybind_function({function}), "{says}");'
+        for function, says in functions.items()
+    ]
+    bound = ["PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {", *bindings, "}"] if functions else []
+    headers = ["#include <torch/extension.h>"] if implicit_headers else []
+    return "\n".join([f"#define TORCH_EXTENSION_NAME {name}", *headers, *texts, *bound]) + "\n"

@@ -11,6 +11,7 @@ right may not be what was fast), and that a kernel does more than it has to for 
 from __future__ import annotations
 
 import ast
+from typing import NamedTuple
 
 import torch
 
@@ -29,9 +30,16 @@ _PATIENCE = 2.0  # in a replay every address is checked
 _PROVING = frozenset({"kernel_is_not_triton", "replay_differs"})
 
 
+class Kernels(NamedTuple):
+    """What a candidate launched: Triton's kernels as a module's source, others as machine code."""
+
+    source: str
+    codes: tuple[bytes, ...] = ()
+
+
 def is_asked_for(trace: Trace, relaxed: frozenset[str]) -> bool:
     """Whether a proof is needed, and can be had: a task that allows library calls may launch nothing."""
-    return bool(trace.launches) and not relaxed & _PROVING
+    return bool(trace.launched) and not relaxed & _PROVING
 
 
 def kernels_of(tree: ast.Module, trace: Trace) -> str:
@@ -48,13 +56,13 @@ def kernels_of(tree: ast.Module, trace: Trace) -> str:
 
 
 def replay(
-    worker: WorkerChannel, kernels: str, trace: Trace, arena: Arena, timeout_s: float, relaxed: frozenset[str]
+    worker: WorkerChannel, kernels: Kernels, trace: Trace, arena: Arena, timeout_s: float, relaxed: frozenset[str]
 ) -> list[torch.Tensor]:
     """What the trace answers to the inputs in the arena. Raises `Found`."""
     reason = evidence.untransferable(trace)
     if reason is not None:
         raise Found(Stage.LOADED, Fault.UNSUPPORTED, f"the call cannot be judged: {reason}")
-    question = Replay(kernels, evidence.needed(trace, relaxed), arena.spec)
+    question = Replay(kernels.source, evidence.needed(trace, relaxed), arena.spec, kernels.codes)
     try:
         replayed = worker.ask(question, Replayed, "replay", timeout_s * _PATIENCE, arena.fd)
     except Found as found:

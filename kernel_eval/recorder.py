@@ -32,6 +32,7 @@ from weir.kernel_eval.trace import (
     Operator,
     Place,
     Plain,
+    Step,
     Storage,
     StorageKind,
     Trace,
@@ -57,7 +58,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._known: dict[int, int] = {}  # by address of the storage object: its position in the trace
         self._held: list[torch.UntypedStorage] = []
         self._storages: list[Storage] = []
-        self._steps: list[Operator | Launch] = []
+        self._steps: list[Step] = []
         self._recording = False
 
     def install(self) -> None:
@@ -104,6 +105,21 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return result
 
         kind.run = recorded
+
+    def note(self, step: Step) -> None:
+        """Something that neither Triton nor torch has told."""
+        if self._recording:
+            self._steps.append(step)
+
+    def locate(self, address: int) -> tuple[int, int] | None:
+        """The storage in which an address lies, by position in the trace, and how far; None where it is in none."""
+        before = [reference for reference, _ in self._state.values()] + list(self._earlier.values())
+        alive = (torch.UntypedStorage._new_with_weak_ptr(reference.cdata) for reference in before)
+        for storage in (*self._held, *(found for found in alive if found is not None)):
+            offset = address - storage.data_ptr()
+            if 0 <= offset < storage.nbytes():
+                return self._find(storage), offset
+        return None
 
     def take_state(self) -> list[torch.UntypedStorage]:
         """All storages that live after construction; what a call finds of them is named by position in this list."""

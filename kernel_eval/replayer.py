@@ -42,8 +42,10 @@ class Replayer:
         for position, step in enumerate(self._trace.steps):
             if isinstance(step, Launch):
                 stored[position] = self._launch(step, storages)
-            else:
+            elif isinstance(step, Operator):
                 _operate(step, storages)
+            else:
+                raise ValueError(f"{step.kernel} is machine code, which runs on a GPU only")
         for output, place in zip(self._trace.outputs, self._spec.outputs, strict=True):
             assert isinstance(output, Place)
             if 0 not in place.shape:

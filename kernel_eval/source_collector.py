@@ -12,22 +12,20 @@ import os
 import socket
 import sys
 import traceback
-from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils import cpp_extension
 
 from weir.kernel_eval import arena, stub_driver
 from weir.kernel_eval.candidate import entry_point, load_candidate
 from weir.kernel_eval.cpu_device import CpuForCuda
+from weir.kernel_eval.extension_calls import ExtensionCalls
 from weir.kernel_eval.frames import receive, send
-from weir.kernel_eval.native_source import NativeSource
+from weir.kernel_eval.native_source import NativeModule, NativeSource
 from weir.kernel_eval.seeds import seed_everything
 from weir.kernel_eval.targets import TARGETS
 from weir.kernel_eval.worker_messages import Collect, Collected, Failed, Phase
 
-_SUFFIXES = (".cu", ".hip")
 _MESSAGE_CHARS = 2000
 
 
@@ -54,38 +52,9 @@ class Collector:
     def __init__(self) -> None:
         self.sources: list[NativeSource] = []
 
-    def install(self) -> None:
-        """From now on, in this process."""
-        cpp_extension.load_inline = self._load_inline
-        cpp_extension.load = self._load
-        torch.cuda._compile_kernel = self._compile_kernel
-
-    def _load_inline(
-        self,
-        name: str,
-        cpp_sources: Any,
-        cuda_sources: Any = None,
-        *args: Any,
-        extra_cuda_cflags: Any = None,
-        no_implicit_headers: bool = False,
-        **kwargs: Any,
-    ) -> Any:
-        if cuda_sources:
-            text = cuda_sources if isinstance(cuda_sources, str) else "\n".join(cuda_sources)
-            flags = tuple(extra_cuda_cflags or ())
-            self.sources.append(NativeSource(name, text, flags, implicit_headers=not no_implicit_headers))
-        return _Extension()
-
-    def _load(self, name: str, sources: Any, *args: Any, extra_cuda_cflags: Any = None, **kwargs: Any) -> Any:
-        for path in [sources] if isinstance(sources, str) else sources:
-            if str(path).endswith(_SUFFIXES):
-                text = Path(path).read_text(encoding="utf-8")
-                self.sources.append(NativeSource(name, text, tuple(extra_cuda_cflags or ()), implicit_headers=False))
-        return _Extension()
-
-    def _compile_kernel(self, kernel_source: str, kernel_name: str, *args: Any, **kwargs: Any) -> Any:
-        flags = tuple(kwargs.get("nvcc_options") or ())
-        self.sources.append(NativeSource(kernel_name, kernel_source, flags, built_by_torch=False))
+    def collect(self, module: NativeModule) -> _Extension:
+        """Instead of building it."""
+        self.sources += module.pieces
         return _Extension()
 
 
@@ -96,7 +65,7 @@ def run(channel: socket.socket, folder: str) -> None:
     gc.enable()
     message, fds = receive(channel, Collect)
     collector = Collector()
-    collector.install()
+    ExtensionCalls(collector.collect).install()
     stub_driver.install(TARGETS[message.target])
     reply = _run_model(message, fds, folder, collector)
     sys.stdout.flush()

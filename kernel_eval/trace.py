@@ -3,7 +3,7 @@
 A trace is a small program over storages. It is a claim of the candidate's process, believed in nothing: a judge reads
 from it what was done in a call (`evidence.py`), and has it run on inputs that the candidate has never seen, in a
 process that holds none of the candidate's code but its kernels (`replayer.py`). It therefore carries no contents of
-tensors. Offsets, shapes and strides count elements, sizes bytes.
+tensors. Offsets, shapes and strides count elements, sizes bytes; in launches of machine code everything counts bytes.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ class Named(msgspec.Struct, frozen=True, tag="n", array_like=True):
     name: str
 
 
+EXTENSION = "extension"  # in place of an operator's name: something that a candidate's extension did, and what
 DEVICE = Named("torch", "device")  # whichever the evaluation is on
 
 
@@ -101,18 +102,68 @@ class Launch(msgspec.Struct, frozen=True, tag="launch", array_like=True):
         """As results name it: the kernel and the line where it starts."""
         return f"{self.kernel}:{self.line}"
 
+    @property
+    def storages(self) -> set[int]:
+        """What it may touch, by position in the trace."""
+        return {place.storage for place in places(list(self.arguments.values()))}
+
+
+class Pointer(msgspec.Struct, frozen=True, array_like=True):
+    """Eight bytes among the parameters of a launch that are an address: `offset` bytes into a storage."""
+
+    at: int
+    storage: int
+    offset: int
+
+
+class NativeLaunch(msgspec.Struct, frozen=True, tag="native", array_like=True):
+    """A kernel of CUDA C++, by its name in machine code, and its parameters as the device would see them.
+
+    module: which of the pieces that were built for the candidate · offsets: where each parameter starts · opaque: why
+    it cannot be launched elsewhere, if it cannot.
+    """
+
+    module: int
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+    parameters: bytes
+    offsets: tuple[int, ...]
+    pointers: tuple[Pointer, ...]
+    cooperative: bool = False
+    opaque: str | None = None
+
+    @property
+    def name(self) -> str:
+        """As results name it."""
+        return self.kernel
+
+    @property
+    def storages(self) -> set[int]:
+        """What it may touch, by position in the trace."""
+        return {pointer.storage for pointer in self.pointers}
+
+
+Step = Operator | Launch | NativeLaunch
+
 
 class Trace(msgspec.Struct, frozen=True, array_like=True):
     """One call."""
 
     storages: tuple[Storage, ...]
-    steps: tuple[Operator | Launch, ...]
+    steps: tuple[Step, ...]
     outputs: tuple[Place | Opaque, ...]
 
     @property
     def launches(self) -> list[Launch]:
-        """The launches, in order."""
+        """The launches of Triton, in order."""
         return [step for step in self.steps if isinstance(step, Launch)]
+
+    @property
+    def launched(self) -> list[str]:
+        """The names of all kernels that were launched, in order."""
+        return [step.name for step in self.steps if not isinstance(step, Operator)]
 
 
 def places(arguments: tuple[Argument, ...] | list[Argument]) -> list[Place]:

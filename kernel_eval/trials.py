@@ -23,7 +23,7 @@ from weir.kernel_eval.reward import Stage
 from weir.kernel_eval.seeds import derive_seed
 from weir.kernel_eval.trace import Trace
 from weir.kernel_eval.variants import plan
-from weir.kernel_eval.worker_channel import Assembler, WorkerChannel
+from weir.kernel_eval.worker_channel import Serve, WorkerChannel
 from weir.kernel_eval.worker_messages import (
     Answered,
     Call,
@@ -56,12 +56,12 @@ class Trials:
         self.num_answered = 0
         self.details: dict[str, Any] = {}
 
-    def run(self, lease: socket.socket, assemble: Assembler, at_first: Callable[[Trace], None]) -> None:
+    def run(self, lease: socket.socket, serve: Serve, at_first: Callable[[Trace], None]) -> None:
         """Return if every answer is right. `at_first` hears of the first call as soon as its answer was found right.
 
         Raises `Found` and the errors of the reference.
         """
-        worker = WorkerChannel(lease, self._limits, assemble=assemble)
+        worker = WorkerChannel(lease, self._limits, serve=serve)
         try:
             self._ask_all(worker, at_first)
         finally:
@@ -125,7 +125,7 @@ class Trials:
         compiles_s = self._limits.compile_timeout_s if self._on_gpu else 0.0
         answer = worker.ask(Call(arena.spec), Answered, "call", self._limits.call_timeout_s + compiles_s, arena.fd)
         self._call_us.append((time.perf_counter() - started) * 1e6)
-        self.launched.update(launch.name for launch in answer.trace.launches)
+        self.launched.update(answer.trace.launched)
         self.first = self.first or answer.trace
         self._check_conduct(answer, arena, expected)
         check_form(answer.outputs, expected.outputs)

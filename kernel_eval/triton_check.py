@@ -8,9 +8,8 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-from weir.kernel_eval import compilation, policy, proof, rules
-from weir.kernel_eval.answers import difference
-from weir.kernel_eval.arena import Arena, tensors_among
+from weir.kernel_eval import compilation, policy, proof, proving, rules
+from weir.kernel_eval.arena import Arena
 from weir.kernel_eval.assembling import described, entry_of, machine_code
 from weir.kernel_eval.build import PER_CONFIGURATION, Building
 from weir.kernel_eval.judgement import Found, Job, broken
@@ -20,12 +19,9 @@ from weir.kernel_eval.ptxas_report import parse_usage
 from weir.kernel_eval.reference import Reference
 from weir.kernel_eval.reward import Stage
 from weir.kernel_eval.seeds import derive_seed
-from weir.kernel_eval.speed_check import SpeedCheck
 from weir.kernel_eval.trace import Trace
 from weir.kernel_eval.trials import Trials
-from weir.kernel_eval.variants import PLAIN, Variant
-from weir.kernel_eval.worker_channel import WorkerChannel
-from weir.kernel_eval.worker_messages import Assemble, Assembled, Compile
+from weir.kernel_eval.worker_messages import Assemble, Assembled, BuildNative, Compile
 
 # what a candidate is told of the compiler's refusal instead of: the interpreter runs on where no GPU would
 _EXPLAINED = frozenset(
@@ -114,46 +110,18 @@ class TritonCheck:
         return self._report(leases, trials) if self._building is None else self._building.finish()
 
     def _prove(self, trials: Trials, leases: Leases) -> None:
-        """The launches of the first call must answer inputs that the candidate has never seen."""
-        assert trials.first is not None
-        secret, reference = self._job.secret, trials.reference
-        variant = PLAIN if self._is_asked_once(trials) else Variant(scale=-1.0)
-        inputs, expected = reference.question(trials.model, derive_seed(secret, "proof"), variant)
-        given = [tensors_among(inputs), trials.state]
-        arena = Arena(given, expected.outputs, self._limits.guard_bytes, on_gpu=self._on_gpu)
-        worker = WorkerChannel(leases.worker, self._limits, assemble=functools.partial(self._assemble, leases))
-        try:
-            if self._on_gpu:
-                worker.prepare(self._limits.load_timeout_s)
-            timeout_s = self._limits.call_timeout_s + (self._limits.compile_timeout_s if self._on_gpu else 0.0)
-            outputs = proof.replay(worker, self._kernels, trials.first, arena, timeout_s, self._relaxed)
-            wrong = difference(reference, trials.model, inputs, expected, outputs)
-            if wrong is not None:
-                raise broken("replay_differs", f"other inputs, without the candidate: {wrong.message}")
-            if self._on_gpu and self._job.num_perf_trials:
-                self._time(trials, worker)
-        finally:
-            worker.end()
-            worker.close()
-            arena.close()
+        kernels = proof.Kernels(self._kernels)
+        found = proving.prove(self._job, trials, leases.worker, kernels, functools.partial(self._assemble, leases))
+        if found is not None:
+            self.speedup, self.timed, self.details["timing"] = found.speedup, True, found.report()
 
-    def _time(self, trials: Trials, worker: WorkerChannel) -> None:
-        assert trials.first is not None
-        check = SpeedCheck(self._job, trials.reference, trials.model, trials.state, worker)
-        found = check.run(len(trials.first.steps))
-        self.speedup, self.timed = found.speedup, True
-        self.details["timing"] = found.report()
-
-    def _assemble(self, leases: Leases, message: Assemble) -> Assembled:
+    def _assemble(self, leases: Leases, message: Assemble | BuildNative) -> Assembled:
         """For the process of the proof: what its kernels need is what is reported."""
         assembled = machine_code(leases.program, self._limits, message)
         usage = parse_usage(assembled.printed)
-        if assembled.code is not None and usage is not None:
+        if isinstance(message, Assemble) and assembled.code is not None and usage is not None:
             self._assembled.append(described(entry_of(message.assembly), usage))
         return assembled
-
-    def _is_asked_once(self, trials: Trials) -> bool:
-        return trials.num_answered < 2 or "varied_inputs" in self._relaxed
 
     def _explain(self, found: Found, leases: Leases, reference: Reference) -> None:
         """Raises `Found` where the compiler has a better reason."""

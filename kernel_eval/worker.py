@@ -25,12 +25,13 @@ from triton.runtime.errors import InterpreterError, OutOfResources, PTXASError
 
 from weir.kernel_eval import arena, autotune, remote_assembler, stub_driver
 from weir.kernel_eval.candidate import entry_point, load_candidate
+from weir.kernel_eval.cuda_driver import CudaDriverError
 from weir.kernel_eval.frames import ChannelClosed, receive, send
-from weir.kernel_eval.gpu_memory import GpuMemoryError
 from weir.kernel_eval.gpu_replayer import GpuReplayer
 from weir.kernel_eval.guarded import GuardedAllocations, GuardedGpuAllocations
 from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.recorder import Recorder
+from weir.kernel_eval.remote_compiler import RemoteCompiler
 from weir.kernel_eval.replayer import Replayer
 from weir.kernel_eval.seeds import seed_everything
 from weir.kernel_eval.targets import TARGETS
@@ -80,6 +81,7 @@ class Worker:
         self._recorder.install()
         if self._on_gpu:
             remote_assembler.install(self._channel, self._target)
+            RemoteCompiler(self._channel, self._recorder, self._folder).install()
         else:
             stub_driver.install(TARGETS[self._target])
             _check_device_assertions()
@@ -153,7 +155,7 @@ class Worker:
         if not self._on_gpu:
             return Replayer(replay, memory, self._folder).run()
         torch.set_default_device("cuda")
-        self._replayer = GpuReplayer(replay.kernels, replay.trace, self._folder)
+        self._replayer = GpuReplayer(replay, self._folder)
         return self._replayer.run(memory, replay.arena)
 
     def _time(self, message: TimeReplay, fd: int) -> Timed:
@@ -226,7 +228,7 @@ def describe(error: BaseException, phase: Phase) -> Failed:
 
 
 def _code_of(error: BaseException) -> int | None:
-    is_of_device = isinstance(error, torch.AcceleratorError | GpuMemoryError)
+    is_of_device = isinstance(error, torch.AcceleratorError | CudaDriverError)
     return getattr(error, "error_code", None) if is_of_device else None
 
 

@@ -21,14 +21,24 @@ from weir.kernel_eval.judgement import Found
 from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
-from weir.kernel_eval.worker_messages import Assemble, Assembled, Done, Failed, FromWorker, Phase, Prepare
+from weir.kernel_eval.worker_messages import (
+    Assemble,
+    Assembled,
+    BuildNative,
+    BuiltNative,
+    Done,
+    Failed,
+    FromWorker,
+    Phase,
+    Prepare,
+)
 
 _TAIL_BYTES = 2000
 _MAX_REPLY_BYTES = 4 << 20  # a trace of thousands of launches
 _GRACE_S = 0.25
 _END_TIMEOUT_S = 20.0
 
-Assembler = Callable[[Assemble], Assembled]
+Serve = Callable[[Assemble | BuildNative], Assembled | BuiltNative]  # what a worker on a GPU asks of its judge
 Reply = TypeVar("Reply", bound=msgspec.Struct)
 
 
@@ -44,10 +54,10 @@ class WorkerChannel:
         lease: socket.socket,
         limits: Limits,
         role: str = "",
-        assemble: Assembler | None = None,
+        serve: Serve | None = None,
     ) -> None:
         self._lease = lease
-        self._assemble = assemble
+        self._serve = serve
         self._limits = limits
         self._exited: Exited | None = None
         self._output_fd = os.memfd_create("weir-output", os.MFD_CLOEXEC)
@@ -105,17 +115,20 @@ class WorkerChannel:
         return reply
 
     def _receive(self, deadline: float, max_bytes: int) -> FromWorker:
-        """The next message that is no request for the assembler; such requests are answered on the way."""
+        """The next message that is no request; requests are answered on the way, at no cost of the worker's time."""
         while True:
             reply: FromWorker
             left_s = max(deadline - time.monotonic(), 0.0)
             reply, fds = receive(self._channel, FromWorker, left_s, max_bytes)  # type: ignore[arg-type]
             for stray in fds:
                 os.close(stray)
-            if self._assemble is None or not isinstance(reply, Assemble):
+            if self._serve is None or not isinstance(reply, Assemble | BuildNative):
                 return reply
+            asked = time.monotonic()
+            answer = self._serve(reply)
+            deadline += time.monotonic() - asked
             self._channel.settimeout(max(deadline - time.monotonic(), 0.001))
-            send(self._channel, self._assemble(reply))
+            send(self._channel, answer)
 
     def end(self, grace_s: float = 0.0) -> Exited:
         """Have the worker ended, and wait until it is. May be called again."""

@@ -10,7 +10,8 @@ from typing import Literal
 
 import msgspec
 
-from weir.kernel_eval.native_source import NativeSource
+from weir.kernel_eval.native_source import NativeModule, NativeSource
+from weir.kernel_eval.ptx_parameters import Layout
 from weir.kernel_eval.trace import Launch, Trace
 
 Phase = Literal["load", "entry_point", "init", "call", "compile", "replay"]
@@ -93,6 +94,7 @@ class Replay(msgspec.Struct, frozen=True, tag=True):
     kernels: str
     trace: Trace
     arena: ArenaSpec
+    codes: tuple[bytes, ...] = ()  # machine code, as launches number it
 
 
 class TimeReplay(msgspec.Struct, frozen=True, tag=True):
@@ -219,11 +221,35 @@ class Collected(msgspec.Struct, frozen=True, tag=True):
 
 
 class CompileNative(msgspec.Struct, frozen=True, tag=True):
-    """Judge to a compiler of CUDA C++ or HIP: this text, with this command line; what it prints is the answer."""
+    """Judge to a compiler of CUDA C++ or HIP: these files, this command line, and the names of what is wanted of it."""
 
-    text: str
-    file_name: str
+    files: dict[str, str]
     command: tuple[str, ...]
+    results: tuple[str, ...] = ()
+
+
+class Written(msgspec.Struct, frozen=True, tag=True):
+    """Compiler to judge, when it has ended: what it made, by name."""
+
+    files: dict[str, bytes]
+
+
+class BuildNative(msgspec.Struct, frozen=True, tag=True):
+    """Worker on a GPU to its judge: have this built elsewhere, as a worker starts no program."""
+
+    module: NativeModule
+
+
+class BuiltNative(msgspec.Struct, frozen=True, tag=True):
+    """Judge to a worker: a module of Python (None: there is none), and for each piece its machine code and layouts.
+
+    first: how the judge numbers the first piece.
+    """
+
+    extension: bytes | None
+    codes: tuple[bytes, ...]
+    layouts: tuple[tuple[Layout, ...], ...]
+    first: int
 
 
 class Assemble(msgspec.Struct, frozen=True, tag=True):
@@ -249,4 +275,4 @@ class Assembled(msgspec.Struct, frozen=True, tag=True):
 
 
 FromJudge = Prepare | Load | Init | SendState | Call | WriteAgain | Replay | TimeReplay
-FromWorker = Done | Constructed | Answered | Replayed | Timed | Failed | Compiled | Collected | Assemble
+FromWorker = Done | Constructed | Answered | Replayed | Timed | Failed | Compiled | Collected | Assemble | BuildNative

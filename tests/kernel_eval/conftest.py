@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +16,8 @@ import pytest
 import torch
 
 from weir.kernel_eval import sandbox
+from weir.kernel_eval.forkserver import Lease, Ready
+from weir.kernel_eval.frames import receive, send
 from weir.kernel_eval.sandbox_level import SandboxLevel
 
 _HERE = Path(__file__).parent
@@ -25,6 +28,15 @@ _LIMITS: dict[str, Any] = {
     "load_timeout_s": 10.0,
     "memory_bytes": 1 << 29,
 }
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that need a GPU are marked so, and skipped where there is none."""
+    for item in items:
+        if "gpu_server" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.gpu)
+        if item.get_closest_marker("gpu") is not None and not torch.cuda.is_available():
+            item.add_marker(pytest.mark.skip(reason="needs a GPU"))
 
 
 def example(name: str) -> str:
@@ -98,7 +110,21 @@ def server_of_every_level(request: pytest.FixtureRequest) -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def gpu_server() -> Iterator[Server]:
     """One that judges on the GPUs of this machine."""
-    if not torch.cuda.is_available():
-        pytest.skip("needs a GPU")
     with running_server(gpus=None, memory_bytes=1 << 34, call_timeout_s=30.0) as started:
         yield started
+
+
+@pytest.fixture
+def programs() -> Iterator[socket.socket]:
+    """A lease on a real forkserver of programs."""
+    control, theirs = socket.socketpair()
+    lease, its_lease = socket.socketpair()
+    with theirs, its_lease, control, lease:
+        command = [sys.executable, "-m", "weir.kernel_eval.program_zygote", str(theirs.fileno()), "rlimits"]
+        with subprocess.Popen(command, pass_fds=(theirs.fileno(),)) as process:
+            theirs.close()
+            receive(control, Ready)
+            send(control, Lease(), (its_lease.fileno(),))
+            its_lease.close()
+            yield lease
+            process.kill()

@@ -15,7 +15,6 @@ import triton
 
 from weir.kernel_eval import gpu_memory
 
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 HEADERS = Path(triton.__file__).parent / "backends" / "nvidia" / "include"
 STRUCTURES = {
     "CUmemLocation": gpu_memory.Location,
@@ -54,7 +53,7 @@ def test_sizes_are_rounded_up_to_what_a_device_gives_out() -> None:
     assert sizes == [2 << 20, 2 << 20, 2 << 20, 4 << 20]
 
 
-@needs_gpu
+@pytest.mark.gpu
 def test_what_another_process_writes_is_seen_here() -> None:
     memory = gpu_memory.allocate(4096)
     assert memory.fd is not None

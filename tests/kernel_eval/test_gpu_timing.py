@@ -15,7 +15,6 @@ from weir.kernel_eval.gpu_lock import gpu_lock
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.worker_messages import Failed
 
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 TWO_GPUS = (
     "0, GPU-1a, NVIDIA H100 80GB HBM3, 580.95.05, 81559, 4, 0, 31, 0\n"
     "1, GPU-2b, NVIDIA GeForce RTX 4090, 580.95.05, 24564, 1204, 97, 66, [N/A]\n"
@@ -135,14 +134,14 @@ def test_the_benchmark_of_a_gpu_says_so_where_there_is_none() -> None:
     assert "no CUDA device" in ended.stderr + ended.stdout
 
 
-@needs_gpu
+@pytest.mark.gpu
 def test_kernels_over_20_us_are_timed_within_3_percent() -> None:
     command = [sys.executable, "-m", "weir.scripts.cli", "bench", "kernel-eval", "--gpu"]
     figures = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
     assert figures["median_cv_max"] <= 0.03, figures
 
 
-@needs_gpu
+@pytest.mark.gpu
 def test_work_on_another_stream_is_counted() -> None:
     clock = gpu_clock.GpuClock(0)
     x = torch.randn(4096, 4096, device="cuda")

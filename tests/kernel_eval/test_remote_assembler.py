@@ -5,14 +5,10 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from weir.kernel_eval import assembling
 from weir.kernel_eval.config import KernelEvalConfig
-from weir.kernel_eval.forkserver import Lease, Ready
 from weir.kernel_eval.frames import receive, send
 from weir.kernel_eval.worker_messages import Assemble, Assembled
 
@@ -34,22 +30,6 @@ def double(x_ptr, BLOCK: tl.constexpr):
 
 print(double.warmup(torch.ones(64), BLOCK=64, grid=(1,)).kernel[:4], flush=True)
 """
-
-
-@pytest.fixture
-def programs() -> Iterator[socket.socket]:
-    """A lease on a real forkserver of programs."""
-    control, theirs = socket.socketpair()
-    lease, its_lease = socket.socketpair()
-    with theirs, its_lease, control, lease:
-        command = [sys.executable, "-m", "weir.kernel_eval.program_zygote", str(theirs.fileno()), "rlimits"]
-        with subprocess.Popen(command, pass_fds=(theirs.fileno(),)) as process:
-            theirs.close()
-            receive(control, Ready)
-            send(control, Lease(), (its_lease.fileno(),))
-            its_lease.close()
-            yield lease
-            process.kill()
 
 
 def test_a_kernel_is_compiled_to_machine_code_where_no_program_may_be_started(
