@@ -60,12 +60,12 @@ def store(
     num_calls: Annotated[int, typer.Option(min=640, help="Calls to append and compact.")] = 8000,
     queried: Annotated[int, typer.Option(min=640, help="Calls of the store that is asked in SQL.")] = 40_000,
     grow: Annotated[
-        bool, typer.Option("--grow", help="The same questions at 4,000, 40,000 and 400,000 calls.")
+        bool, typer.Option("--grow", help="Instead: the questions at 4,000, 40,000 and 400,000 short calls.")
     ] = False,
 ) -> None:
-    """Appends, compaction and queries, against the bare disk.
+    """Appends, compaction, sizes and queries, against the bare disk and other stores.
 
-    Also the bytes that a token takes, and queries while a proxy writes.
+    Also queries while a proxy writes. Needs the extra `bench` for the comparison with Delta.
     """
     from weir.scripts.bench_store import main
 

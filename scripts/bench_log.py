@@ -2,54 +2,58 @@
 
 Calls of 28 KB (4,096 prompt and 1,024 output tokens) come in groups of 64 that wait for each other, with fsync. The
 limit is the same bytes written and synced by nothing but system calls, through the page cache or past it, whichever is
-faster. Groups take turns, so that a disk that others use too is as fast for the one as for the other.
+faster. Groups take turns, so that a disk that others use too is as fast for the one as for the other. The same once
+more on a slow disk: this one, with every fdatasync held back until two milliseconds have passed (a layer of this
+process over the real file, no device).
 """
 
 from __future__ import annotations
 
-import json
 import mmap
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-
+from weir.scripts.bench_calls import long_calls
 from weir.store.block_buffer import whole_blocks
 from weir.store.config import StoreConfig
+from weir.store.disk import SYSTEM_DISK, Disk, SystemDisk
 from weir.store.log import LogWriter
-from weir.store.records import (
-    CallRecord,
-    CaptureLevel,
-    FinishReason,
-    SessionSource,
-    VersionSpan,
-    encode_record,
-    pack_ids,
-    pack_logprobs,
-)
+from weir.store.records import encode_record
 
 GROUP = 64
 NUM_GROUPS = 96  # several segments
-PROMPT_TOKENS = 4096
-OUTPUT_TOKENS = 1024
 NUM_HANDOFFS = 4000
 NUM_SYNCS = 200
+SLOW_SYNC_S = 0.002
+
+
+class SlowDisk(SystemDisk):
+    """The real disk; a sync takes as long as on one that does 500 a second, or longer where the real one is slower."""
+
+    def sync(self, fd: int) -> None:
+        ends = time.perf_counter() + SLOW_SYNC_S
+        super().sync(fd)
+        time.sleep(max(0.0, ends - time.perf_counter()))
 
 
 def measure_log(root: Path) -> dict[str, float]:
     """The figures of the log."""
     root.mkdir(parents=True, exist_ok=True)
-    return measure_appends(root) | measure_syncs(root / "syncs") | measure_handoff(root / "handoff")
+    figures = measure_appends(root / "own", SYSTEM_DISK) | measure_syncs(root / "syncs", SYSTEM_DISK)
+    slow = measure_appends(root / "slow", SlowDisk()) | measure_syncs(root / "slow-syncs", SlowDisk())
+    names = ("append_per_s", "append_over_disk_limit", "fdatasync_per_s")
+    return figures | {f"slow_{name}": slow[name] for name in names} | measure_handoff(root / "handoff")
 
 
-def measure_appends(root: Path) -> dict[str, float]:
+def measure_appends(root: Path, disk: Disk) -> dict[str, float]:
     """Calls a second in groups of 64 with fsync, and what the disk takes of the same bytes."""
-    groups = [list(_calls(group)) for group in range(4)]
+    root.mkdir()
+    groups = [list(long_calls(GROUP, seed)) for seed in range(4)]
     data = [b"".join(map(encode_record, group)) for group in groups]
-    log = LogWriter(root / "appends", "bench", StoreConfig(root=root / "appends", durability="fsync"))
+    log = LogWriter(root, "bench", StoreConfig(root=root, durability="fsync"), disk)
 
     def append(number: int) -> None:
         for future in [log.append(call) for call in groups[number % len(groups)]]:
@@ -57,8 +61,8 @@ def measure_appends(root: Path) -> dict[str, float]:
 
     ways = {
         "append": append,
-        "buffered": _bare(root / "buffered", 0, data),
-        "direct": _bare(root / "direct", os.O_DIRECT, data),
+        "buffered": _bare(disk, root / "buffered", 0, data),
+        "direct": _bare(disk, root / "direct", os.O_DIRECT, data),
     }
     append(0)
     spent = dict.fromkeys(ways, 0.0)
@@ -78,32 +82,7 @@ def measure_appends(root: Path) -> dict[str, float]:
     }
 
 
-def _calls(group: int) -> Iterator[CallRecord]:
-    rng = np.random.default_rng(group)
-    message = {"role": "assistant", "content": "x" * 350}
-    for i in range(GROUP):
-        yield CallRecord(
-            call_id=f"call_{group:08d}_{i:02d}",
-            session_id=f"session_{i:08d}",
-            session_source=SessionSource.PATH,
-            group_id="group",
-            dialect="chat",
-            level=CaptureLevel.TOKENS,
-            model="weir",
-            stream=False,
-            started_us=1_700_000_000_000_000,
-            finished_us=1_700_000_000_900_000,
-            prompt_ids=pack_ids(rng.integers(0, 50_000, PROMPT_TOKENS, np.int32)),
-            output_ids=pack_ids(rng.integers(0, 50_000, OUTPUT_TOKENS, np.int32)),
-            output_logprobs=pack_logprobs(-rng.exponential(0.4, OUTPUT_TOKENS).astype(np.float32)),
-            spans=(VersionSpan(0, OUTPUT_TOKENS, "1"),),
-            finish=FinishReason.STOP,
-            request=json.dumps({"model": "weir", "messages": [message] * 8}).encode(),
-            answer=json.dumps(message).encode(),
-        )
-
-
-def _bare(path: Path, direct: int, data: list[bytes]) -> Callable[[int], None]:
+def _bare(disk: Disk, path: Path, direct: int, data: list[bytes]) -> Callable[[int], None]:
     """Writes and syncs one group of bytes each time it is called, one behind the other in a file with room for all."""
     blocks = [mmap.mmap(-1, whole_blocks(len(one))) for one in data]
     for block, one in zip(blocks, data, strict=True):
@@ -120,13 +99,13 @@ def _bare(path: Path, direct: int, data: list[bytes]) -> Callable[[int], None]:
         nonlocal offset
         block = blocks[number % len(blocks)]
         assert os.pwrite(fd, block, offset) == len(block)
-        os.fdatasync(fd)
+        disk.sync(fd)
         offset += len(block)
 
     return write
 
 
-def measure_syncs(path: Path) -> dict[str, float]:
+def measure_syncs(path: Path, disk: Disk) -> dict[str, float]:
     """Small writes that the disk syncs in a second: what kind of disk this is."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     os.posix_fallocate(fd, 0, NUM_SYNCS * 4096)
@@ -134,7 +113,7 @@ def measure_syncs(path: Path) -> dict[str, float]:
     started = time.perf_counter()
     for i in range(NUM_SYNCS):
         os.pwrite(fd, bytes(4096), i * 4096)
-        os.fdatasync(fd)
+        disk.sync(fd)
     per_s = NUM_SYNCS / (time.perf_counter() - started)
     os.close(fd)
     return {"fdatasync_per_s": per_s}
@@ -142,7 +121,7 @@ def measure_syncs(path: Path) -> dict[str, float]:
 
 def measure_handoff(root: Path) -> dict[str, float]:
     """Microseconds that `append` takes from its caller, at some 500 calls a second."""
-    calls = list(_calls(0))
+    calls = list(long_calls(GROUP, seed=0))
     log = LogWriter(root, "bench", StoreConfig(root=root))
     taken = []
     for i in range(NUM_HANDOFFS):

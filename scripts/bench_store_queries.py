@@ -10,14 +10,14 @@ import itertools
 import multiprocessing
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from multiprocessing.synchronize import Event
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
-import numpy as np
 
+from weir.scripts.bench_calls import make_calls, short_calls
 from weir.store import catalog_schema as t
 from weir.store.catalog import Catalog
 from weir.store.catalog_engine import now_us
@@ -25,7 +25,7 @@ from weir.store.compact import compact
 from weir.store.config import StoreConfig
 from weir.store.log import LogWriter
 from weir.store.reader import connect
-from weir.store.records import CallRecord, VersionSpan, pack_ids, pack_logprobs
+from weir.store.records import CallRecord
 
 if TYPE_CHECKING:
     import duckdb
@@ -41,7 +41,8 @@ TOKEN_SCAN = "SELECT version, avg(logprob) FROM tokens GROUP BY 1"
 GROWTH = {"4k": 4_000, "40k": 40_000, "400k": 400_000}
 WRITES_PER_S = 500
 FILE_CALLS = 20_000  # compacted together
-SHORT_PROMPT, SHORT_OUTPUT = 64, 16  # tokens of a call of the store that grows
+BUSY_ROUNDS = 7
+MOST_LATE_S = 0.1  # what a writer that could not keep up makes up for
 
 
 def measure_queries(root: Path, calls: Iterable[CallRecord]) -> dict[str, float]:
@@ -53,14 +54,31 @@ def measure_queries(root: Path, calls: Iterable[CallRecord]) -> dict[str, float]
         figures = {"connect_ms": (time.perf_counter() - started) * 1e3}
         figures |= {name: best_ms(db, query) for name, query in QUERIES.items()}
         figures["token_scan_mtok_s"] = num_tokens / best_ms(db, TOKEN_SCAN) / 1e3
-        idle = {name: median_ms(db, query) for name, query in QUERIES.items()}
-        with _Writing(config):
-            busy = {name: median_ms(db, query) for name, query in QUERIES.items()}
-            started = time.perf_counter()
-            connect(config).close()
-            figures["connect_busy_ms"] = (time.perf_counter() - started) * 1e3
-    figures["busy_over_idle"] = max(busy[name] / idle[name] for name in QUERIES)
+        figures |= _measure_busy(config, db)
     return figures
+
+
+def _measure_busy(config: StoreConfig, db: duckdb.DuckDBPyConnection) -> dict[str, float]:
+    """Medians with and without writes, in turns, so that what else the machine does is beside both."""
+    idle: dict[str, list[float]] = {name: [] for name in QUERIES}
+    busy: dict[str, list[float]] = {name: [] for name in QUERIES}
+    writing = _Writing(config)
+    try:
+        for _ in range(BUSY_ROUNDS):
+            _ask_all(db, idle)
+            with writing:
+                _ask_all(db, busy)
+        with writing:
+            connect_ms = _ms(lambda: connect(config).close())
+    finally:
+        writing.close()
+    ratios = {name: statistics.median(busy[name]) / statistics.median(idle[name]) for name in QUERIES}
+    return {"busy_over_idle": max(ratios.values()), "connect_busy_ms": connect_ms}
+
+
+def _ask_all(db: duckdb.DuckDBPyConnection, taken: dict[str, list[float]]) -> None:
+    for name, query in QUERIES.items():
+        taken[name] += [_ms(lambda query=query: db.execute(query).fetchall()) for _ in range(3)]  # type: ignore[misc]
 
 
 def measure_growth(root: Path, sizes: dict[str, int] | None = None) -> dict[str, float]:
@@ -79,16 +97,21 @@ def build(config: StoreConfig, calls: Iterable[CallRecord]) -> int:
     num_tokens, remaining = 0, iter(calls)
     sessions: dict[str, str] = {}  # and their groups
     while some := list(itertools.islice(remaining, FILE_CALLS)):
-        log = LogWriter(config.folder, f"bench-{len(sessions)}", config)
-        for start in range(0, len(some), 64):
-            for future in [log.append(call) for call in some[start : start + 64]]:
-                future.result()
-        log.close()
+        record(config, f"bench-{len(sessions)}", some)
         compact(config)
         num_tokens += sum(len(call.output_ids) // 4 for call in some)
         sessions |= {call.session_id: call.group_id for call in some}
     _reward(config, sessions)
     return num_tokens
+
+
+def record(config: StoreConfig, writer: str, calls: Sequence[CallRecord]) -> None:
+    """Append calls, a group at a time."""
+    log = LogWriter(config.folder, writer, config)
+    for start in range(0, len(calls), 64):
+        for future in [log.append(call) for call in calls[start : start + 64]]:
+            future.result()
+    log.close()
 
 
 def _reward(config: StoreConfig, groups: dict[str, str]) -> None:
@@ -105,75 +128,49 @@ def _reward(config: StoreConfig, groups: dict[str, str]) -> None:
     catalog.close()
 
 
-def short_calls(num_calls: int) -> Iterator[CallRecord]:
-    """Conversations of ten short turns."""
-    from weir.scripts.bench_store import make_calls
-
-    (like,) = make_calls(1)
-    rng = np.random.default_rng(0)
-    logprobs = pack_logprobs(np.full(SHORT_OUTPUT, -0.5, np.float32))
-    for number in range(num_calls):
-        session, turn = divmod(number, 10)
-        if turn == 0:
-            prompt = pack_ids(rng.integers(0, 50_000, SHORT_PROMPT, np.int32))
-        output = pack_ids(rng.integers(0, 50_000, SHORT_OUTPUT, np.int32))
-        at = like.started_us + session * 10_000_000 + turn * 1_000_000
-        names = {"call_id": f"call_{number:08d}", "session_id": f"session_{session:08d}"}
-        names["group_id"] = f"group_{session // 8:08d}"
-        times = {"started_us": at, "first_token_us": at + 50_000, "finished_us": at + 900_000}
-        spans = (VersionSpan(0, SHORT_OUTPUT, str(session * 8 // max(num_calls // 10, 1))),)
-        tokens = {"prompt_ids": prompt, "output_ids": output, "output_logprobs": logprobs, "spans": spans}
-        yield msgspec.structs.replace(like, **names, **times, **tokens, request=b"{}", answer=b"{}")
-        prompt += output + pack_ids([turn])
-
-
 class _Writing:
-    """A process that records 500 calls a second, as long as this lasts."""
+    """A process that records 500 calls a second in each of the blocks that this is the context of."""
 
     def __init__(self, config: StoreConfig) -> None:
         context = multiprocessing.get_context("spawn")
-        self._begun, self._stop = context.Event(), context.Event()
-        self._process = context.Process(target=_write, args=(config, self._begun, self._stop))
+        self._on, self._written = context.Event(), context.Event()
+        self._process = context.Process(target=_write, args=(config, self._on, self._written), daemon=True)
+        self._process.start()
 
     def __enter__(self) -> None:
-        self._process.start()
-        self._begun.wait()
+        self._written.clear()
+        self._on.set()
+        self._written.wait()
 
     def __exit__(self, *_: object) -> None:
-        self._stop.set()
+        self._on.clear()
+
+    def close(self) -> None:
+        self._process.terminate()
         self._process.join()
 
 
-def _write(config: StoreConfig, begun: Event, stop: Event) -> None:
-    from weir.scripts.bench_store import make_calls
-
-    calls = list(make_calls(100, seed=1))
+def _write(config: StoreConfig, on: Event, written: Event) -> None:
+    calls = list(make_calls(640, seed=1))
     log = LogWriter(config.folder, "busy", config)
-    started = time.perf_counter()
+    due = 0.0
     for number in itertools.count():
-        call = calls[number % len(calls)]
-        log.append(
-            msgspec.structs.replace(call, call_id=f"busy_{number:08d}", session_id=f"busy_{number // 10}")
-        ).result()
-        if number == WRITES_PER_S // 10:
-            begun.set()
-        if stop.wait(max(0.0, started + (number + 1) / WRITES_PER_S - time.perf_counter())):
-            break
-    log.close()
+        on.wait()
+        names = {"call_id": f"busy_{number:08d}", "session_id": f"busy_{number // 10}"}
+        log.append(msgspec.structs.replace(calls[number % len(calls)], **names)).result()
+        written.set()
+        due = max(due + 1 / WRITES_PER_S, time.monotonic() - MOST_LATE_S)
+        time.sleep(max(0.0, due - time.monotonic()))
 
 
-def best_ms(db: duckdb.DuckDBPyConnection, query: str, times: int = 7) -> float:
+def best_ms(db: duckdb.DuckDBPyConnection, query: str) -> float:
     """The least of several runs."""
-    return min(_times_ms(db, query, times))
+    return best_of_ms(lambda: db.execute(query).fetchall(), 7)
 
 
-def median_ms(db: duckdb.DuckDBPyConnection, query: str, times: int = 15) -> float:
-    """The median of several runs."""
-    return statistics.median(_times_ms(db, query, times))
-
-
-def _times_ms(db: Any, query: str, times: int) -> list[float]:
-    return [_ms(lambda: db.execute(query).fetchall()) for _ in range(times)]
+def best_of_ms(work: Callable[[], object], times: int = 5) -> float:
+    """The least of several runs."""
+    return min(_ms(work) for _ in range(times))
 
 
 def _ms(work: Callable[[], object]) -> float:

@@ -23,8 +23,8 @@ from weir.store.parquet_calls import SCHEMA, TOKEN_COLUMNS
 
 ROW_GROUP_CALLS = 2048
 _NUMBERS = {
-    "prompt_suffix.list.element": "PLAIN",
-    "output_ids.list.element": "PLAIN",
+    "prompt_suffix.list.element": "BYTE_STREAM_SPLIT",
+    "output_ids.list.element": "BYTE_STREAM_SPLIT",
     "output_logprobs.list.element": "BYTE_STREAM_SPLIT",
 }
 _WORDS = [field.name for field in SCHEMA if pa.types.is_string(field.type)]

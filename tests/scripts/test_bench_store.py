@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from weir.scripts.bench_store import make_calls
-from weir.scripts.bench_store_queries import QUERIES, measure_growth, measure_queries, short_calls
+from weir.scripts.bench_calls import make_calls, short_calls
+from weir.scripts.bench_store import measure_compaction
+from weir.scripts.bench_store_queries import QUERIES, measure_growth, measure_queries, record
 from weir.store.config import StoreConfig
 from weir.store.reader import connect
 
@@ -27,3 +28,20 @@ def test_growing_stores_have_trees_of_ten_turns(tmp_path: Path) -> None:
             (4, 10, 0.15)
         ]
     assert len(list(short_calls(5))) == 5
+
+
+def test_compacted_calls_are_smaller_than_the_same_calls_elsewhere(tmp_path: Path) -> None:
+    figures = measure_compaction(tmp_path / "store", tmp_path / "aside", list(make_calls(160)))
+    assert figures["calls"] == 160
+    assert all(figures[f"smaller_than_{name}"] > 1 for name in ("json", "sqlite", "delta"))
+    assert figures["bytes_per_id"] < 1.1 and figures["bytes_per_logprob"] < 3.5
+
+
+def test_recorded_conversations_are_trees_of_ten_turns_side_by_side(tmp_path: Path) -> None:
+    config = StoreConfig(root=tmp_path)
+    record(config, "bench", list(make_calls(160)))
+    with connect(config) as db:
+        shape = "SELECT count(DISTINCT call_id), max(depth), count(*) FILTER (role <> 'turn') FROM calls"
+        assert db.sql(shape).fetchall() == [(160, 9, 16)]
+        bridged = "SELECT count(*), count(*) FILTER (stitch_call = parent_call) FROM calls WHERE stitch = 'bridged'"
+        assert db.sql(bridged).fetchall() == [(144, 144)]

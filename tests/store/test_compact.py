@@ -110,7 +110,7 @@ def test_prompts_are_stored_as_what_they_add_and_sorted_by_group_session_depth(
     columns = [group.column(i) for i in range(group.num_columns)]
     chunk = {column.path_in_schema: set(column.encodings) for column in columns}
     assert "BYTE_STREAM_SPLIT" in chunk["output_logprobs.list.element"]
-    assert "PLAIN" in chunk["prompt_suffix.list.element"]
+        assert "BYTE_STREAM_SPLIT" in chunk["prompt_suffix.list.element"]
 
 
 @pytest.mark.parametrize("seed", range(6))
