@@ -71,9 +71,9 @@ class _Session:
 
     def __init__(self, rng: np.random.Generator, words: list[str], number: int) -> None:
         self._rng, self._words = rng, words
-        self._session_id = f"session_{rng.bytes(16).hex()}"
         self._group_id = f"group_{number // SESSIONS_PER_GROUP:08d}"
         self._at_us = 1_700_000_000_000_000 + number // SIDE_BY_SIDE * TURNS * TURN_US + number % SIDE_BY_SIDE * 1000
+        self._session_id = _id("session", self._at_us, rng)
         self._prompt = self._tokens(FIRST_PROMPT_TOKENS)
         self._messages: list[dict[str, str]] = [{"role": "user", "content": self._text(self._prompt)}]
         self._before: CallRecord | None = None
@@ -98,7 +98,7 @@ class _Session:
     def _record(self, output: TokenIds, message: dict[str, str], version: int) -> CallRecord:
         rng, before = self._rng, self._before
         return CallRecord(
-            call_id=f"call_{rng.bytes(16).hex()}",
+            call_id=_id("call", self._at_us, rng),
             session_id=self._session_id,
             session_source=SessionSource.PATH,
             group_id=self._group_id,
@@ -129,6 +129,11 @@ class _Session:
         )
 
 
+def _id(prefix: str, at_us: int, rng: np.random.Generator) -> str:
+    """An identifier of the form of `weir.store.ids`."""
+    return f"{prefix}_{at_us // 1000:012x}{rng.bytes(10).hex()}"
+
+
 def _spans(version: int, spanning: bool) -> tuple[VersionSpan, ...]:
     """Whether the weights changed in the middle of the call."""
     if not spanning:
@@ -149,7 +154,7 @@ def long_calls(num_calls: int, seed: int) -> Iterator[CallRecord]:
             "spans": (VersionSpan(0, 1024, "1"),),
         }
         prompt = pack_ids(rng.integers(0, VOCABULARY, 4096, np.int32))
-        names = {"call_id": f"call_{rng.bytes(16).hex()}", "digest": rng.bytes(16)}
+        names = {"call_id": _id("call", like.started_us, rng), "digest": rng.bytes(16)}
         yield msgspec.structs.replace(like, **names, **output, prompt_ids=prompt, request=request, answer=b"{}")
 
 

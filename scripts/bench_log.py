@@ -120,13 +120,12 @@ def measure_syncs(path: Path, disk: Disk) -> dict[str, float]:
 
 
 def measure_handoff(root: Path) -> dict[str, float]:
-    """Microseconds that `append` takes from its caller, at some 500 calls a second."""
-    calls = list(long_calls(GROUP, seed=0))
+    """Microseconds that `append` takes from its caller, at some 500 calls a second, each made just before."""
     log = LogWriter(root, "bench", StoreConfig(root=root))
     taken = []
-    for i in range(NUM_HANDOFFS):
+    for call in long_calls(NUM_HANDOFFS, seed=0):
         started = time.perf_counter()
-        future = log.append(calls[i % GROUP])
+        future = log.append(call)
         taken.append((time.perf_counter() - started) * 1e6)
         future.result()
         time.sleep(0.0015)

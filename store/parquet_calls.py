@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from weir.store.records import CallRecord
+from weir.store.records import CallRecord, VersionSpan
 from weir.store.token_sequence import TokenSequence
 from weir.store.tree import CallTokens, Link
 
@@ -90,11 +90,13 @@ ADDED_COLUMNS = {
         *("counted_prompt", "counted_output"),
     )
 }
-_PLAIN_FIELDS = (
+_RECORD_FIELDS = (
     *("call_id", "session_id", "group_id", "session_source", "dialect", "level", "model", "stream"),
     *("started_us", "first_token_us", "finished_us", "held_us"),
     *("finish", "finish_matched", "stitch", "stitch_call", "stitch_differs_at", "request", "answer"),
     *("sampling", "agent_ids", "user_agent", "engine_rids", "error"),
+    *("prompt_ids", "output_ids", "output_logprobs", "spans", "schema"),
+    *chain.from_iterable(ADDED_COLUMNS.values()),
 )
 
 
@@ -115,23 +117,25 @@ def call_table(records: Sequence[CallRecord], places: Mapping[str, Link], end_ha
     ordered = sorted(
         records, key=lambda r: (r.group_id, r.session_id, places[r.call_id].depth, r.started_us, r.call_id)
     )
-    of = [places[record.call_id] for record in ordered]
-    columns: dict[str, Any] = _fields(ordered, _PLAIN_FIELDS) | _fields(of, PLACE_COLUMNS)
+    columns: dict[str, Any] = _fields(ordered, _RECORD_FIELDS)
+    columns |= _fields([places[call_id] for call_id in columns["call_id"]], PLACE_COLUMNS)
     columns["base_call"], columns["base_len"] = columns["parent_call"], columns["prefix_len"]
-    columns["num_prompt_tokens"] = [len(r.prompt_ids) // 4 for r in ordered]
-    columns["num_output_tokens"] = [len(r.output_ids) // 4 for r in ordered]
-    suffixes = [r.prompt_ids[4 * start :] for r, start in zip(ordered, columns["base_len"], strict=True)]
+    columns["num_prompt_tokens"] = [len(ids) // 4 for ids in columns["prompt_ids"]]
+    columns["num_output_tokens"] = [len(ids) // 4 for ids in columns["output_ids"]]
+    suffixes = [ids[4 * start :] for ids, start in zip(columns["prompt_ids"], columns["base_len"], strict=True)]
     columns["prompt_suffix"] = _packed_lists(suffixes, pa.int32())
-    columns["output_ids"] = _packed_lists([r.output_ids for r in ordered], pa.int32())
-    columns["output_logprobs"] = _packed_lists([r.output_logprobs for r in ordered], pa.float32())
-    columns["spans"] = _span_lists(ordered)
-    columns["end_hash"] = [end_hashes[r.call_id] for r in ordered]
+    columns["output_ids"] = _packed_lists(columns["output_ids"], pa.int32())
+    columns["output_logprobs"] = _packed_lists(columns["output_logprobs"], pa.float32())
+    columns["spans"] = _span_lists(columns["spans"])
+    columns["end_hash"] = [end_hashes[call_id] for call_id in columns["call_id"]]
     for name in ("finish_matched", "sampling", "agent_ids"):
         columns[name] = [_json(value) for value in columns[name]]
-    columns["schema_version"] = [r.schema for r in ordered]
+    columns["schema_version"] = columns["schema"]
+    columns["digest"] = [digest or None for digest in columns["digest"]]
     for schema, names in ADDED_COLUMNS.items():
-        columns.update({name: [_known(r, name) if r.schema >= schema else None for r in ordered] for name in names})
-    return pa.table({field.name: pa.array(columns[field.name], field.type) for field in SCHEMA}, schema=SCHEMA)
+        if any(of < schema for of in columns["schema"]):  # what was recorded before knows nothing of these
+            columns |= {name: _since(schema, columns["schema"], columns[name]) for name in names}
+    return pa.table([pa.array(columns[field.name], field.type) for field in SCHEMA], schema=SCHEMA)
 
 
 def _fields(rows: Sequence[object], names: Sequence[str]) -> dict[str, Any]:
@@ -140,9 +144,8 @@ def _fields(rows: Sequence[object], names: Sequence[str]) -> dict[str, Any]:
     return dict(zip(names, columns, strict=True)) if rows else dict.fromkeys(names, ())
 
 
-def _known(record: CallRecord, name: str) -> Any:
-    value = getattr(record, name)
-    return None if value == b"" else value
+def _since(schema: int, schemas: Sequence[int], values: Sequence[Any]) -> list[Any]:
+    return [value if of >= schema else None for of, value in zip(schemas, values, strict=True)]
 
 
 def missing_columns(schema_version: int) -> set[str]:
@@ -161,11 +164,11 @@ def _packed_lists(packed: Sequence[bytes], item: pa.DataType) -> pa.ListArray:
     return pa.ListArray.from_arrays(_offsets(len(one) // 4 for one in packed), values, type=pa.list_(item))
 
 
-def _span_lists(records: Sequence[CallRecord]) -> pa.ListArray:
-    spans = list(chain.from_iterable(record.spans for record in records))
+def _span_lists(of_calls: Sequence[Sequence[VersionSpan]]) -> pa.ListArray:
+    spans = list(chain.from_iterable(of_calls))
     columns = _fields(spans, SPAN.names)
     values = pa.StructArray.from_arrays([pa.array(columns[f.name], f.type) for f in SPAN], fields=list(SPAN))
-    return pa.ListArray.from_arrays(_offsets(len(record.spans) for record in records), values, type=pa.list_(SPAN))
+    return pa.ListArray.from_arrays(_offsets(map(len, of_calls)), values, type=pa.list_(SPAN))
 
 
 def _offsets(lengths: Iterable[int]) -> pa.Array:

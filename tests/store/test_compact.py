@@ -109,8 +109,8 @@ def test_prompts_are_stored_as_what_they_add_and_sorted_by_group_session_depth(
     group = pq.ParquetFile(path).metadata.row_group(0)
     columns = [group.column(i) for i in range(group.num_columns)]
     chunk = {column.path_in_schema: set(column.encodings) for column in columns}
-    assert "BYTE_STREAM_SPLIT" in chunk["output_logprobs.list.element"]
-        assert "BYTE_STREAM_SPLIT" in chunk["prompt_suffix.list.element"]
+    for name in ("prompt_suffix", "output_ids", "output_logprobs"):
+        assert "BYTE_STREAM_SPLIT" in chunk[f"{name}.list.element"]
 
 
 @pytest.mark.parametrize("seed", range(6))
