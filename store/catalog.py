@@ -29,7 +29,7 @@ from weir.store.catalog_rows import (
 )
 from weir.store.catalog_sessions import (
     insert_budget,
-    insert_reward,
+    insert_rewards,
     insert_session,
     refuse_other_session,
     register_group,
@@ -168,7 +168,7 @@ class Catalog:
     def add_rewards(self, rewards: Sequence[RewardRow]) -> list[bool]:
         """Attach several in one transaction, all or none; for each what `add_reward` says of it, and raises."""
         with self._writers.begin() as connection:
-            return [insert_reward(connection, reward) for reward in rewards]
+            return insert_rewards(connection, rewards)
 
     def add_evaluations(self, evaluations: Sequence[EvaluationRow]) -> None:
         """Keep judgements; those of a (call, content hash) that is there already are left as they are."""

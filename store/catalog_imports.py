@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from weir.store import catalog_schema as t
 from weir.store.catalog import Catalog
 from weir.store.catalog_engine import database_now_us
-from weir.store.catalog_sessions import insert_reward, insert_session, register_group
+from weir.store.catalog_sessions import insert_rewards, insert_session, register_group
 from weir.store.errors import SessionConflict
 from weir.store.import_plan import ImportPlan, PlannedSession
 
@@ -40,9 +40,7 @@ def _keep_session(connection: sa.Connection, session_id: str, session: PlannedSe
         insert_session(connection, session_id, given | ended | {"finished_us": database_now_us(connection)})
     else:
         _refuse_other(session_id, dict(found._mapping), given | {"status": session.status})
-    now_us = database_now_us(connection)
-    for i, reward in enumerate(session.rewards):
-        insert_reward(connection, reward, now_us + i)  # the last of them counts, as it did
+    insert_rewards(connection, session.rewards, database_now_us(connection))
 
 
 def _refuse_other(session_id: str, found: dict[str, Any], given: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -12,6 +13,8 @@ from weir.store import catalog_schema as t
 from weir.store.catalog_engine import now_us
 from weir.store.catalog_rows import Budget, RewardRow
 from weir.store.errors import RewardConflict, SessionConflict, SessionUnknown
+
+IN_ONE_QUERY = 500  # ids in one IN list
 
 
 def register_group(
@@ -65,7 +68,7 @@ def refuse_other_session(connection: sa.Connection, found: sa.Row[Any], given: d
 def session_or_raise(connection: sa.Connection, session_id: str, verb: str) -> sa.Row[Any]:
     found = connection.execute(sa.select(t.sessions).where(t.sessions.c.session_id == session_id)).first()
     if found is None:
-        raise SessionUnknown(f"cannot {verb} session {session_id}: it was never registered")
+        raise _unknown(session_id, verb)
     return found
 
 
@@ -76,19 +79,47 @@ def finished_of(connection: sa.Connection, group_id: str) -> list[str]:
     return list(connection.scalars(query.order_by(t.sessions.c.created_us, t.sessions.c.session_id)))
 
 
-def insert_reward(connection: sa.Connection, reward: RewardRow, created_us: int | None = None) -> bool:
-    """True where the reward is new; `RewardConflict` where its key holds another one. No time: now."""
-    session_or_raise(connection, reward.session_id, "reward")
-    given = {"call_id": reward.call_id, "name": reward.name, "value": float(reward.value), "source": reward.source}
-    key = {"session_id": reward.session_id, "idempotency_key": reward.idempotency_key}
-    found = connection.execute(sa.select(t.rewards).filter_by(**key)).first()
-    if found is None:
-        connection.execute(t.rewards.insert().values(**key, **given, created_us=created_us or now_us()))
-        return True
-    there = {name: found._mapping[name] for name in given}
-    if there != given:
-        raise RewardConflict(
-            f"cannot reward session {reward.session_id}: the idempotency key {reward.idempotency_key!r} holds {there}, "
-            f"not {given}; use a new key for a new reward"
-        )
-    return False
+def insert_rewards(connection: sa.Connection, rewards: Sequence[RewardRow], at_us: int | None = None) -> list[bool]:
+    """For each whether it is new; `SessionUnknown`, or `RewardConflict` where its key holds another one.
+
+    They come a microsecond after one another, because of one name the last counts; no time: from now on.
+    """
+    at_us = now_us() if at_us is None else at_us
+    there: dict[tuple[str, str], dict[str, Any]] = {}
+    for start in range(0, len(rewards), IN_ONE_QUERY):
+        there |= _rewards_there(connection, sorted({r.session_id for r in rewards[start : start + IN_ONE_QUERY]}))
+    new: list[dict[str, Any]] = []
+    is_new: list[bool] = []
+    for i, reward in enumerate(rewards):
+        given = {"call_id": reward.call_id, "name": reward.name, "value": float(reward.value), "source": reward.source}
+        found = there.setdefault((reward.session_id, reward.idempotency_key), given)
+        if found != given:
+            raise RewardConflict(
+                f"cannot reward session {reward.session_id}: the idempotency key {reward.idempotency_key!r} holds "
+                f"{found}, not {given}; use a new key for a new reward"
+            )
+        is_new.append(found is given)
+        if found is given:
+            key = {"session_id": reward.session_id, "idempotency_key": reward.idempotency_key}
+            new.append(key | given | {"created_us": at_us + i})
+    if new:
+        connection.execute(t.rewards.insert(), new)
+    return is_new
+
+
+def _rewards_there(connection: sa.Connection, session_ids: list[str]) -> dict[tuple[str, str], dict[str, Any]]:
+    """The rewards of sessions, by session and idempotency key. Raises `SessionUnknown` where one does not exist."""
+    known = set(connection.scalars(sa.select(t.sessions.c.session_id).where(t.sessions.c.session_id.in_(session_ids))))
+    for session_id in session_ids:
+        if session_id not in known:
+            raise _unknown(session_id, "reward")
+    columns = [t.rewards.c[name] for name in ("session_id", "idempotency_key", "call_id", "name", "value", "source")]
+    found = connection.execute(sa.select(*columns).where(t.rewards.c.session_id.in_(session_ids)))
+    return {
+        (session_id, key): {"call_id": call_id, "name": name, "value": value, "source": source}
+        for session_id, key, call_id, name, value, source in found
+    }
+
+
+def _unknown(session_id: str, verb: str) -> SessionUnknown:
+    return SessionUnknown(f"cannot {verb} session {session_id}: it was never registered")

@@ -5,11 +5,13 @@ from __future__ import annotations
 # A verdict says its speedup itself; earlier ones say it only where they report their timing.
 EVALUATIONS = """
 SELECT
-    call_id, session_id, group_id, round_id, compiled, correct, fault, raw_reward, result, content_hash,
+    call_id, session_id, group_id,
+    coalesce(e.round_id, taken.round_id) AS round_id,  -- judged ahead of any round: that of its group
+    compiled, correct, fault, raw_reward, result, content_hash,
     TRY_CAST(json_extract_string(CAST(result AS JSON), CASE WHEN json_exists(CAST(result AS JSON), '$.speedup')
         THEN '$.speedup' ELSE '$.details.timing.speedup' END) AS DOUBLE) AS speedup,
     make_timestamp(created_us) AS created_at
-FROM stored.evaluations
+FROM stored.evaluations e LEFT JOIN stored.round_groups taken USING (group_id)
 """
 
 SOLUTIONS = """

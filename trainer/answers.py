@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,9 +16,10 @@ import msgspec
 
 from weir.kernel_eval.client import KernelTask
 from weir.store.catalog import Catalog
-from weir.store.catalog_rows import EvaluationRow
+from weir.store.catalog_rows import EvaluationRow, RewardRow
 from weir.store.reader import StoredCall
 from weir.trainer.config import TrainerConfig
+from weir.trainer.keeping import Keeping
 from weir.trainer.samples import Skip
 
 
@@ -59,6 +60,17 @@ class Asking:
     round_id: int | None  # None: ahead of any round
     slots: asyncio.Semaphore
     on_value: Callable[[], None]
+    verdicts: Keeping[EvaluationRow]
+    rewards: Keeping[RewardRow]
+    wanted: Callable[[], bool]  # whether more answers are to be asked about
+
+    def goes_on(self, given: Given) -> bool:
+        """Whether a source is asked about another answer: what is not asked now is asked next time."""
+        return not given.outages and self.wanted()
+
+
+# Told by a source which answers it has just given a value, so that values are kept as they come.
+OnGiven = Callable[[Sequence[Answer]], Awaitable[None]]
 
 
 def content_hash(*parts: object) -> str:

@@ -15,6 +15,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,17 @@ class ClaimedRound(msgspec.Struct, frozen=True, kw_only=True):
         return [*(group.group_id for group in self.groups), *self.expired]
 
 
+PinnedCalls = dict[str, list[StoredCall]]  # the calls of each claimed group, session by session
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRound:
+    """A round that can be claimed, and the calls that were read to choose its groups."""
+
+    claimed: ClaimedRound
+    calls: PinnedCalls
+
+
 @contextmanager
 def round_lock(root: Path, *, wait: bool) -> Iterator[None]:
     """Hold the rounds' lock. Raises `RoundBusy` when another process has it and `wait` is false."""
@@ -114,16 +126,18 @@ def continue_round(catalog: Catalog, root: Path) -> ClaimedRound | None:
 
 def plan_round(
     catalog: Catalog, store: StoreConfig, config: TrainerConfig, *, parent: int, parent_path: Path
-) -> ClaimedRound | None:
+) -> PlannedRound | None:
     """The round that would be claimed now, or None when no group is ready. Changes nothing."""
     choice = choose_groups(catalog, store, config, parent=parent)
     if len(choice.groups) < config.min_groups:
         return None
-    chosen = (call for group in choice.groups for calls in group.calls.values() for call in calls)
-    check_vocabulary(chosen, parent_path)
+    calls = {
+        group.row.group_id: [call for of_one in group.calls.values() for call in of_one] for group in choice.groups
+    }
+    check_vocabulary((call for of_group in calls.values() for call in of_group), parent_path)
     pinned = config.pinned()
     versions = [row.version for row in catalog.versions()] + [v.manifest.version for v in list_versions(store.folder)]
-    return ClaimedRound(
+    claimed = ClaimedRound(
         round=max((row.round_id for row in catalog.rounds()), default=0) + 1,
         version=max([*versions, parent]) + 1,
         parent=parent,
@@ -136,6 +150,7 @@ def plan_round(
         stored_rewards=joined_rewards([group.rewards for group in choice.groups]),
         created_us=time.time_ns() // 1000,
     )
+    return PlannedRound(claimed=claimed, calls=calls)
 
 
 def claim(catalog: Catalog, root: Path, planned: ClaimedRound, lease: Lease) -> None:
@@ -144,8 +159,8 @@ def claim(catalog: Catalog, root: Path, planned: ClaimedRound, lease: Lease) -> 
     _write_copy(root, planned)
 
 
-def pinned_calls(store: StoreConfig, claimed: ClaimedRound) -> dict[str, list[StoredCall]]:
-    """The calls of each claimed group, session by session; calls recorded after the claim are not among them."""
+def pinned_calls(store: StoreConfig, claimed: ClaimedRound) -> PinnedCalls:
+    """The calls of each claimed group, from the store; calls recorded after the claim are not among them."""
     stored = load_calls(store, [session_id for group in claimed.groups for session_id in group.calls])
     found = {call.call_id: call for calls in stored.values() for call in calls}
     return {group.group_id: _pinned_calls(group, found) for group in claimed.groups}

@@ -34,6 +34,7 @@ _NOT_PINNED = frozenset(
         "judge_timeout_s",
         "judge_attempts",
         "judge_retry_delay_s",
+        "judge_ahead_groups",
         "publish_timeout_s",
         "keep_versions",
         "min_groups",
@@ -101,6 +102,11 @@ class TrainerConfig(AlgorithmConfig, MixingConfig):
         default=4, ge=1, description="Tries of one evaluation before the round is left open for later."
     )
     judge_retry_delay_s: float = Field(default=1.0, ge=0, description="Wait before the second try; doubled each time.")
+    judge_ahead_groups: int = Field(
+        default=0,
+        ge=0,
+        description="Ready groups that are judged for the next round while this one trains and publishes; 0: none.",
+    )
     judge_use_cache: bool = Field(
         default=False,
         description="Let the server answer with the verdict on an equal candidate that agents asked about before.",

@@ -11,21 +11,22 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weir.trainer.answers import Answer, Asking, Given
+from weir.trainer.answers import Answer, Asking, Given, OnGiven
 from weir.trainer.hooks import import_function
 from weir.trainer.reward_terms import RewardTerm
 from weir.trainer.samples import Skip
 
 
-async def function_rewards(name: str, term: RewardTerm, answers: Sequence[Answer], asking: Asking) -> Given:
+async def function_rewards(
+    name: str, term: RewardTerm, answers: Sequence[Answer], asking: Asking, given: Given, on_given: OnGiven
+) -> None:
     """Call the function for each answer. Raises `TrainerUsageError` where the path names none."""
     assert term.function is not None
     function = import_function(term.function)
-    given = Given()
 
     async def ask(answer: Answer) -> None:
         async with asking.slots:
-            if given.outages:
+            if not asking.goes_on(given):
                 return
             try:
                 reward = await _call(function, answer)
@@ -40,9 +41,9 @@ async def function_rewards(name: str, term: RewardTerm, answers: Sequence[Answer
         else:
             given.values[answer.call.call_id] = float(reward)
         asking.on_value()
+        await on_given([answer])
 
     await asyncio.gather(*(ask(answer) for answer in answers))
-    return given
 
 
 async def _call(function: Callable[..., Any], answer: Answer) -> Any:

@@ -15,25 +15,28 @@ from typing import Any
 
 import httpx
 
-from weir.trainer.answers import Answer, Asking, Given
+from weir.kernel_eval.client import tls_context
+from weir.trainer.answers import Answer, Asking, Given, OnGiven
 from weir.trainer.reward_terms import RewardTerm
 from weir.trainer.samples import Skip
 
 
-async def http_rewards(name: str, term: RewardTerm, answers: Sequence[Answer], asking: Asking) -> Given:
+async def http_rewards(
+    name: str, term: RewardTerm, answers: Sequence[Answer], asking: Asking, given: Given, on_given: OnGiven
+) -> None:
     """Ask for the rewards of all answers, `batch_size` at once."""
-    given = Given()
     headers = {} if term.key is None else {"authorization": f"Bearer {term.key}"}
     batches = [answers[start : start + term.batch_size] for start in range(0, len(answers), term.batch_size)]
-    async with httpx.AsyncClient(headers=headers, timeout=asking.config.judge_timeout_s, trust_env=False) as http:
+    timeout_s = asking.config.judge_timeout_s
+    async with httpx.AsyncClient(headers=headers, timeout=timeout_s, trust_env=False, verify=tls_context()) as http:
 
         async def ask(batch: Sequence[Answer]) -> None:
             async with asking.slots:
-                if not given.outages:
+                if asking.goes_on(given):
                     await _ask(http, name, term, batch, asking, given)
+            await on_given(batch)
 
         await asyncio.gather(*(ask(batch) for batch in batches))
-    return given
 
 
 async def _ask(

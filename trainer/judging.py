@@ -21,6 +21,7 @@ from weir.trainer.config import TrainerConfig
 from weir.trainer.errors import JudgeUnavailable
 from weir.trainer.function_rewards import function_rewards
 from weir.trainer.http_rewards import http_rewards
+from weir.trainer.keeping import Keeping
 from weir.trainer.kernel_rewards import kernel_rewards
 from weir.trainer.reward_terms import KERNEL_EVAL, RewardTerm, is_complete
 from weir.trainer.samples import Skip
@@ -53,9 +54,7 @@ def judge(
     Raises `JudgeUnavailable` when any source had an outage; what the sources did say is stored all the same.
     """
     started = time.monotonic()
-    asked = _ask_all(answers, stored, catalog, config, round_id, on_value)
-    given = asyncio.run(asked)
-    _store_verdicts(answers, given.get(KERNEL_EVAL, Given()), catalog)
+    given = asyncio.run(ask_all(answers, stored, catalog, config, round_id=round_id, on_value=on_value))
     if outages := [outage for one in given.values() for outage in one.outages]:
         raise JudgeUnavailable(
             f"not every answer could be judged: {outages[0]}; the round stays open, run `weir round` again then"
@@ -63,16 +62,27 @@ def judge(
     return _joined(answers, given, config, time.monotonic() - started)
 
 
-async def _ask_all(
+async def ask_all(
     answers: Sequence[Answer],
     stored: StoredRewards,
     catalog: Catalog,
     config: TrainerConfig,
+    *,
     round_id: int | None,
-    on_value: Callable[[], None],
+    on_value: Callable[[], None] = lambda: None,
+    wanted: Callable[[], bool] = lambda: True,
 ) -> dict[str, Given]:
-    slots = asyncio.Semaphore(config.judge_concurrency)
-    asking = Asking(catalog=catalog, config=config, round_id=round_id, slots=slots, on_value=on_value)
+    """What all sources say, stored as they say it; once it is not `wanted` any more, nobody is asked anew."""
+    asking = Asking(
+        catalog=catalog,
+        config=config,
+        round_id=round_id,
+        slots=asyncio.Semaphore(config.judge_concurrency),
+        on_value=on_value,
+        verdicts=Keeping(catalog.add_evaluations),
+        rewards=Keeping(catalog.add_rewards),
+        wanted=wanted,
+    )
 
     async def ask(name: str, term: RewardTerm) -> Given:
         if term.source == "kernel_eval":
@@ -82,7 +92,9 @@ async def _ask_all(
         return await _remembered(name, term, answers, asking)
 
     terms = config.reward_terms
-    return dict(zip(terms, await asyncio.gather(*(ask(*one) for one in terms.items())), strict=True))
+    given = dict(zip(terms, await asyncio.gather(*(ask(*one) for one in terms.items())), strict=True))
+    await asking.rewards.keep(_verdict_rewards(answers, given.get(KERNEL_EVAL, Given())))
+    return given
 
 
 async def _remembered(name: str, term: RewardTerm, answers: Sequence[Answer], asking: Asking) -> Given:
@@ -95,16 +107,26 @@ async def _remembered(name: str, term: RewardTerm, answers: Sequence[Answer], as
         call_id = answer.call.call_id
         if (value := known.get(_key(name, call_id, keys[call_id]))) is not None:
             given.values[call_id] = value
-    missing = [answer for answer in answers if answer.call.call_id not in given.values]
-    distinct: dict[str, Answer] = {}
-    for answer in missing:
-        distinct.setdefault(keys[answer.call.call_id], answer)
+    same: dict[str, list[Answer]] = {}
+    for answer in answers:
+        if answer.call.call_id not in given.values:
+            same.setdefault(keys[answer.call.call_id], []).append(answer)
+    fresh = Given()
+
+    async def on_given(asked: Sequence[Answer]) -> None:
+        equal = [(one.call, other.call) for one in asked for other in same[keys[one.call.call_id]]]
+        values = [(call, fresh.values[one.call_id]) for one, call in equal if one.call_id in fresh.values]
+        given.values |= {call.call_id: value for call, value in values}
+        finite = [(call, value) for call, value in values if math.isfinite(value)]
+        rows = [_reward(name, c.session_id, c.call_id, value, keys[c.call_id]) for c, value in finite]
+        await asking.rewards.keep(rows)
+
     ask = http_rewards if term.source == "http" else function_rewards
-    fresh = await ask(name, term, list(distinct.values()), asking)
-    for answer in missing:
-        _copy(fresh, distinct[keys[answer.call.call_id]].call.call_id, given, answer.call.call_id)
+    await ask(name, term, [of_one[0] for of_one in same.values()], asking, fresh, on_given)
+    for first, *others in same.values():
+        if (why := fresh.without.get(first.call.call_id)) is not None:
+            given.without.update((answer.call.call_id, why) for answer in (first, *others))
     given.outages = fresh.outages
-    _store(name, missing, given.values, keys, asking.catalog)
     return given
 
 
@@ -113,31 +135,15 @@ def _content(name: str, term: RewardTerm, answer: Answer) -> str:
     return content_hash(name, term.function, task, answer.messages, answer.text)
 
 
-def _copy(fresh: Given, asked: str, given: Given, call_id: str) -> None:
-    if asked in fresh.values:
-        given.values[call_id] = fresh.values[asked]
-    elif asked in fresh.without:
-        given.without[call_id] = fresh.without[asked]
-
-
-def _store(
-    name: str, answers: Sequence[Answer], values: Mapping[str, float], keys: Mapping[str, str], catalog: Catalog
-) -> None:
-    calls = [answer.call for answer in answers if math.isfinite(values.get(answer.call.call_id, math.nan))]
-    catalog.add_rewards(
-        [_reward(name, call.session_id, call.call_id, values[call.call_id], keys[call.call_id]) for call in calls]
-    )
-
-
-def _store_verdicts(answers: Sequence[Answer], given: Given, catalog: Catalog) -> None:
-    """A reward for each judged call, and for each session that of its last call. Asked twice, it changes nothing."""
+def _verdict_rewards(answers: Sequence[Answer], given: Given) -> list[RewardRow]:
+    """A reward for each judged call, and for each session that of its last call. Stored again, they change nothing."""
     judged = [given.evaluations.get(answer.call.call_id) for answer in answers]
     rows = [row for row in judged if row is not None]
     incomplete = {a.call.session_id for a, row in zip(answers, judged, strict=True) if row is None}
     last = {row.session_id: row for row in rows if row.session_id not in incomplete}
     rewards = [_reward(KERNEL_EVAL, row.session_id, row.call_id, row.raw_reward, row.content_hash) for row in rows]
     rewards += [_reward(KERNEL_EVAL, row.session_id, None, row.raw_reward, row.content_hash) for row in last.values()]
-    catalog.add_rewards(rewards)
+    return rewards
 
 
 def _joined(answers: Sequence[Answer], given: Mapping[str, Given], config: TrainerConfig, seconds: float) -> Judged:

@@ -86,7 +86,9 @@ async def _evaluate_all(candidates: Sequence[Candidate], asking: Asking, given: 
 
     async def evaluate(candidate: Candidate) -> None:
         async with asking.slots:
-            await _evaluate(client, candidate, asking, given)
+            rows = await _evaluate(client, candidate, asking, given)
+        await asking.verdicts.keep(rows)
+        _take(given, rows)
 
     try:
         await asyncio.gather(*(evaluate(candidate) for candidate in candidates))
@@ -94,9 +96,11 @@ async def _evaluate_all(candidates: Sequence[Candidate], asking: Asking, given: 
         await client.aclose()
 
 
-async def _evaluate(client: KernelEvalClient, candidate: Candidate, asking: Asking, given: Given) -> None:
-    if given.outages:
-        return  # the server is away; what has not been asked is asked next time
+async def _evaluate(
+    client: KernelEvalClient, candidate: Candidate, asking: Asking, given: Given
+) -> list[EvaluationRow]:
+    if not asking.goes_on(given):
+        return []
     try:
         result = await client.evaluate(
             candidate.task,
@@ -110,10 +114,9 @@ async def _evaluate(client: KernelEvalClient, candidate: Candidate, asking: Aski
     except KernelEvalUnavailable as error:
         given.outages.append(f"{error}; start the kernel-evaluation server")
     else:
-        rows = [_evaluation(candidate, call, result, asking.round_id) for call in candidate.calls]
-        asking.catalog.add_evaluations(rows)
-        _take(given, rows)
         asking.on_value()
+        return [_evaluation(candidate, call, result, asking.round_id) for call in candidate.calls]
+    return []
 
 
 def _take(given: Given, rows: Sequence[EvaluationRow]) -> None:

@@ -16,12 +16,13 @@ from pathlib import Path
 
 import httpx
 
+from weir.kernel_eval.client import tls_context
 from weir.store.catalog import Catalog
 from weir.trainer.config import TrainerConfig
 from weir.trainer.errors import PublishFailed
 from weir.trainer.gates import Gates
 from weir.trainer.round_times import RoundTimes
-from weir.trainer.router_rotation import put_into_rotation, take_out_of_rotation
+from weir.trainer.router_rotation import set_rotation
 from weir.trainer.server_calls import CONTROL_TIMEOUT_S, Refused, for_each, get, post
 
 logger = logging.getLogger("weir.trainer.publishing")
@@ -55,7 +56,7 @@ async def _publish(
     folder: Path, version: int, config: TrainerConfig, control_key: str | None, catalog: Catalog
 ) -> PublishReport:
     times = RoundTimes()
-    async with httpx.AsyncClient(trust_env=False, timeout=CONTROL_TIMEOUT_S) as http:
+    async with httpx.AsyncClient(trust_env=False, timeout=CONTROL_TIMEOUT_S, verify=tls_context()) as http:
         gates = Gates(http, config.proxy_urls, catalog, control_key)
         failed: dict[str, str] = {}
         served = False
@@ -114,8 +115,7 @@ async def _set_rotation(http: httpx.AsyncClient, config: TrainerConfig, *, out: 
     if config.router_url is None:
         return
     try:
-        await take_out_of_rotation(http, config.router_url, out)
-        await put_into_rotation(http, config.router_url, set(config.engine_urls) - out)
+        await set_rotation(http, config.router_url, into=set(config.engine_urls) - out, out=out)
     except httpx.TransportError as error:  # a router that is away routes to nobody
         logger.warning("the router %s was not told which engines serve: %r", config.router_url, error)
 

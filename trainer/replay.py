@@ -17,7 +17,7 @@ from rich.console import Console
 from weir.store.catalog import Catalog
 from weir.store.catalog_rows import RoundRow
 from weir.store.config import StoreConfig
-from weir.trainer.claims import ClaimedRound
+from weir.trainer.claims import ClaimedRound, pinned_calls
 from weir.trainer.config import TrainerConfig, config_hash
 from weir.trainer.errors import RoundError, TrainerUsageError
 from weir.trainer.metrics import METRICS_FILE
@@ -72,7 +72,7 @@ def replay_round(
     before = _files_of(store, claimed)
     pinned = config.continuing(claimed.config)
     parent = _parent(claimed)
-    data = prepare(claimed, catalog, store, pinned, console, RoundTimes())
+    data = prepare(claimed, pinned_calls(store, claimed), catalog, pinned, console, RoundTimes())
     from weir.trainer.backend import open_backend
 
     learner = open_backend(parent, pinned, reference=Path(pinned.reference_path or model_path))

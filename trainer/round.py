@@ -23,9 +23,19 @@ from weir.store.catalog import Catalog
 from weir.store.catalog_leases import Lease, renew_lease
 from weir.store.catalog_ready import count_ready
 from weir.store.config import StoreConfig
-from weir.trainer.claims import ClaimedRound, claim, continue_round, plan_round, round_turn
+from weir.trainer.claims import (
+    ClaimedRound,
+    PinnedCalls,
+    PlannedRound,
+    claim,
+    continue_round,
+    pinned_calls,
+    plan_round,
+    round_turn,
+)
 from weir.trainer.config import TrainerConfig
 from weir.trainer.hooks import check_imports
+from weir.trainer.judging_ahead import JudgingAhead
 from weir.trainer.metrics import (
     METRICS_FILE,
     Metrics,
@@ -96,9 +106,12 @@ class Trainer:
         self.mixed = MixedData(model_path, renderer)
         self.catalog = Catalog.open(store)
         self._learner: Backend | None = None
+        self._ahead: JudgingAhead | None = None
 
     def close(self) -> None:
-        """Give the catalog back. May be called twice."""
+        """End what is judged ahead, and give the catalog back. May be called twice."""
+        if self._ahead is not None:
+            self._ahead.close()
         self.catalog.close()
 
     def run_round(self, *, wait: bool = False) -> RoundReport | None:
@@ -113,9 +126,8 @@ class Trainer:
             with times.step("look_back"):
                 fetch_newest(self.store)
                 self._finish_interrupted(lease)
-            with times.step("claim"):
-                claimed = continue_round(self.catalog, self.store.folder) or self._claim(lease)
-            return None if claimed is None else self._run(claimed, lease, times)
+            planned = self._continued(times) or self._claimed(lease, times)
+            return None if planned is None else self._run(planned.claimed, planned.calls, lease, times)
 
     def plan(self) -> ClaimedRound | None:
         """What `run_round` would work on; nothing is changed."""
@@ -123,28 +135,48 @@ class Trainer:
         if row is not None:
             return continue_round(self.catalog, self.store.folder)
         parent, path = self._parent()
-        return plan_round(self.catalog, self.store, self.config, parent=parent, parent_path=path)
-
-    def _claim(self, lease: Lease) -> ClaimedRound | None:
-        parent, path = self._parent()
         planned = plan_round(self.catalog, self.store, self.config, parent=parent, parent_path=path)
-        if planned is not None:
+        return None if planned is None else planned.claimed
+
+    def _continued(self, times: RoundTimes) -> PlannedRound | None:
+        """The round that was claimed and not committed, with its calls as the store has them."""
+        claimed = continue_round(self.catalog, self.store.folder)
+        if claimed is None:
+            return None
+        with times.step("read"):
+            return PlannedRound(claimed=claimed, calls=pinned_calls(self.store, claimed))
+
+    def _claimed(self, lease: Lease, times: RoundTimes) -> PlannedRound | None:
+        """A round of its own, with the calls that it was chosen by."""
+        parent, path = self._parent()
+        with times.step("read"):
+            planned = plan_round(self.catalog, self.store, self.config, parent=parent, parent_path=path)
+        if planned is None:
+            return None
+        with times.step("claim"):
             check_imports(self.config)
             mixed = self.mixed.rows(self.config)
-            planned = replace(planned, mixed_rows=None if mixed is None else mixed.digest)
+            claimed = replace(planned.claimed, mixed_rows=None if mixed is None else mixed.digest)
             if (path / MANIFEST).exists():
                 enter_version(self.catalog, path, read_manifest(path))
-            claim(self.catalog, self.store.folder, planned, lease)
-        return planned
+            claim(self.catalog, self.store.folder, claimed, lease)
+        return PlannedRound(claimed=claimed, calls=planned.calls)
 
-    def _run(self, claimed: ClaimedRound, lease: Lease, times: RoundTimes) -> RoundReport:
+    def _run(self, claimed: ClaimedRound, calls: PinnedCalls, lease: Lease, times: RoundTimes) -> RoundReport:
         config = self.config.continuing(claimed.config)
         self.on_step("claimed")
         with ThreadPoolExecutor(max_workers=1) as loader:  # the weights come while the judge works
             loading = loader.submit(self._learner_at, self._parent_folder(claimed), config)
-            data = prepare(claimed, self.catalog, self.store, config, self.console, times, self.on_step)
+            if self._ahead is not None:
+                with times.step("judge"):
+                    self._ahead.finish()
+            data = prepare(claimed, calls, self.catalog, config, self.console, times, self.on_step)
             with times.step("load"):
                 loading.result()
+        if self.config.judge_ahead_groups:
+            self._ahead = JudgingAhead(
+                self.catalog, self.store, self.config, parent=claimed.version, on_step=self.on_step
+            )
         with times.step("train"):
             metrics = self._train(claimed, data, config)
         with times.step("checkpoint"):

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from weir.store.catalog import Catalog
-from weir.store.config import StoreConfig
 from weir.store.reader import StoredCall
 from weir.trainer.advantages import credited_returns, group_advantages, has_spread
 from weir.trainer.answers import Answer
 from weir.trainer.branches import on_kept_branches
-from weir.trainer.claims import ClaimedRound, pinned_calls
+from weir.trainer.claims import ClaimedRound, PinnedCalls
 from weir.trainer.config import TrainerConfig
 from weir.trainer.hooks import Group, GroupItem, HookedGroups, apply_hooks, load_hooks
 from weir.trainer.judging import Judged, judge
@@ -49,16 +48,15 @@ class Weighed:
 
 def prepare(
     claimed: ClaimedRound,
+    calls: PinnedCalls,
     catalog: Catalog,
-    store: StoreConfig,
     config: TrainerConfig,
     console: Console,
     times: RoundTimes,
     on_step: Callable[[str], None] = lambda _: None,
 ) -> RoundData:
     """Judge a round's calls and make its samples. Raises `JudgeUnavailable`."""
-    with times.step("read"):
-        calls = pinned_calls(store, claimed)
+    with times.step("branches"):
         kept = {group_id: on_kept(of_group, config.branches) for group_id, of_group in calls.items()}
     with times.step("judge"):
         judged = _judge(claimed, kept, catalog, config, console)

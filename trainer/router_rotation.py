@@ -1,7 +1,8 @@
 """Engines in and out of the router's rotation, by the worker routes that sglang-router and smg share.
 
 Invariant: only the named engines are touched, and what is already as wanted is left alone. A router takes changes
-asynchronously: this asks, and does not wait.
+asynchronously: this asks, and does not wait. The proxies watch the same routes with a client of their own
+(proxy/rotation.py): parts meet in the store only, which knows no web.
 """
 
 from __future__ import annotations
@@ -11,16 +12,12 @@ from urllib.parse import quote
 import httpx
 
 
-async def take_out_of_rotation(http: httpx.AsyncClient, router_url: str, engines: set[str]) -> None:
-    """Remove engines from the router's workers; calls that they are serving go on."""
-    for url, worker_id in (await _workers(http, router_url)).items():
-        if url in engines:
-            await http.delete(f"{router_url}/workers/{quote(worker_id, safe='')}")
-
-
-async def put_into_rotation(http: httpx.AsyncClient, router_url: str, engines: set[str]) -> None:
-    """Add engines that the router does not have."""
-    for url in sorted(engines - set(await _workers(http, router_url))):
+async def set_rotation(http: httpx.AsyncClient, router_url: str, *, into: set[str], out: set[str]) -> None:
+    """Add engines that the router does not have, and remove others; calls that those are serving go on."""
+    workers = await _workers(http, router_url)
+    for url in sorted(out & set(workers)):
+        await http.delete(f"{router_url}/workers/{quote(workers[url], safe='')}")
+    for url in sorted(into - set(workers)):
         await http.post(f"{router_url}/workers", json={"url": url})
 
 

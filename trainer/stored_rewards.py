@@ -27,6 +27,8 @@ def read_rewards(
     catalog: Catalog, names: Sequence[str], sessions: Mapping[str, Sequence[StoredCall]], *, every_branch: bool
 ) -> StoredRewards:
     """What the store says of the calls of some sessions, now."""
+    if not names:
+        return {}
     found: StoredRewards = {name: {} for name in names}
     for row in rewards_of(catalog, list(sessions), names):  # oldest first, so that later ones win
         calls = sessions[row.session_id]
