@@ -171,7 +171,7 @@ class Learner:
             stepper.clear()
         stats = self.accumulate(samples, fresh_version, on_tokens)
         sft_loss = self.accumulate_mixed(rows)
-        value_loss = self._accumulate_critic(samples)
+        value_loss = self.accumulate_critic(samples)
         norm, *of_critic = [stepper.clip() for stepper in steppers]
         figures = {"loss": stats.loss, "gradient norm": norm, "value loss": value_loss, "sft loss": sft_loss}
         if not all(math.isfinite(figure or 0.0) for figure in (*figures.values(), *of_critic)):
@@ -198,7 +198,7 @@ class Learner:
             ranks=self.ranks,
         )
 
-    def _accumulate_critic(self, samples: Sequence[Sample]) -> float | None:
+    def accumulate_critic(self, samples: Sequence[Sample]) -> float | None:
         if self.critic is None:
             return None
         assert self._values is not None
