@@ -133,7 +133,7 @@ def loss_and_gradient(config: TrainerConfig) -> tuple[float, list[float]]:
     sequences = Sequences.of(lengths)
     tokens = SampledTokens(
         logprobs=logprobs,
-        entropy=torch.zeros_like(logprobs),
+        entropy=tensor("entropies"),
         recorded=tensor("recorded"),
         recomputed=tensor("recomputed"),
         reference=tensor("reference"),

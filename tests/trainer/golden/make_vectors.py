@@ -37,6 +37,7 @@ REFERENCE = padded((LOGPROBS + 0.5 * random.standard_normal(SHAPE)).numpy())
 ADVANTAGES = torch.tensor([1.2, -0.7, 0.4, -1.5, 2.0])
 REWARDS = torch.tensor([0.0, 1.3, 0.1, 0.3, 2.1])
 VALUES = padded(random.standard_normal(SHAPE))
+ENTROPIES = padded(random.exponential(1.0, SHAPE))
 
 
 def flat(values: torch.Tensor) -> list[float]:
@@ -65,6 +66,21 @@ def verl_case(
     return case("verl", settings, loss, logprobs)
 
 
+def verl_terms(settings: dict[str, Any], *, kl: str | None = None) -> dict[str, Any]:
+    """verl's clipped loss with a divergence or an entropy bonus beside it, as its actor adds them up."""
+    logprobs = LOGPROBS.clone().requires_grad_()
+    config = actor(clip_ratio_low=0.2, clip_ratio_high=0.28)
+    loss, _ = core_algos.get_policy_loss_fn("vanilla")(
+        RECORDED, logprobs, ADVANTAGES[:, None] * MASK, MASK, "token-mean", config, None
+    )
+    if kl is None:
+        loss = loss - settings["entropy_coef"] * core_algos.agg_loss(ENTROPIES, MASK, "token-mean")
+    else:
+        divergence = core_algos.kl_penalty(logprobs, REFERENCE, kl)
+        loss = loss + settings["kl_coef"] * core_algos.agg_loss(divergence, MASK, "token-mean")
+    return case("verl", {"algorithm": "dapo"} | settings, loss, logprobs)
+
+
 def verl_cases() -> list[dict[str, Any]]:
     dapo = {"policy_loss": "clipped", "clip_low": 0.2, "clip_high": 0.28}
     difference = (RECOMPUTED - RECORDED) * MASK
@@ -78,6 +94,13 @@ def verl_cases() -> list[dict[str, Any]]:
         verl_case("vanilla", "seq-mean-token-mean", dapo | {"loss_mean": "sequence"}),
         verl_case("vanilla", "seq-mean-token-sum", dapo | {"loss_mean": "sequence_sum"}),
         verl_case("vanilla", "token-mean", dapo | {"loss_mean": "token", "dual_clip": 1.2}, clip_ratio_c=1.2),
+        verl_case(
+            "vanilla",
+            "seq-mean-token-sum-norm",
+            {"algorithm": "dr_grpo", "clip_low": 0.2, "clip_high": 0.2, "loss_constant": SHAPE[1]},
+        ),
+        *(verl_terms({"kl": kl, "kl_coef": 0.05}, kl=kl) for kl in ("k1", "k2", "k3")),
+        verl_terms({"entropy_coef": 0.03}),
         verl_case("gspo", "seq-mean-token-mean", {"algorithm": "gspo", "clip_low": 0.05, "clip_high": 0.08}),
         verl_case("gspo", "seq-mean-token-mean", {"algorithm": "gspo", "clip_low": 3e-4, "clip_high": 4e-4}),
         verl_case("cispo", "token-mean", {"algorithm": "cispo", "clip_low": 1.0, "clip_high": 0.28}),
@@ -128,10 +151,12 @@ def trl_case(settings: dict[str, Any], *, opsm: float | None = None, **of_trl: A
     trainer.top_entropy_quantile, trainer.off_policy_mask_threshold = 1.0, opsm
     trainer.aux_loss_enabled, trainer.use_vllm = False, False
     trainer.max_completion_length, trainer.current_gradient_accumulation_steps = 16, 1
-    trainer._entropy_bonus_enabled, trainer.vllm_importance_sampling_correction = False, False
+    trainer.vllm_importance_sampling_correction = trainer.use_adaptive_entropy = False
+    trainer.entropy_coef = settings.get("entropy_coef", 0.0)
+    trainer._entropy_bonus_enabled = trainer.entropy_coef > 0
     trainer.accelerator = Accelerator(cpu=True)
     trainer._metrics = {"train": defaultdict(list)}
-    trainer._get_per_token_logps_and_entropies = lambda *_, **__: (logprobs, torch.zeros(SHAPE), None)
+    trainer._get_per_token_logps_and_entropies = lambda *_, **__: (logprobs, ENTROPIES, None)
     zeros = torch.zeros(SHAPE, dtype=torch.int64)
     inputs = {
         "prompt_ids": zeros[:, :1],
@@ -175,6 +200,15 @@ def trl_cases() -> list[dict[str, Any]]:
             beta=0.0,
             **bounds,
         ),
+        trl_case(
+            {"algorithm": "gspo", "clip_low": 0.05, "clip_high": 0.08},
+            loss_type="grpo",
+            importance_sampling_level="sequence",
+            beta=0.0,
+            epsilon=0.05,
+            epsilon_high=0.08,
+        ),
+        trl_case({"algorithm": "dapo", "entropy_coef": 0.03} | plain, loss_type="dapo", beta=0.0, **bounds),
         trl_case(
             {"algorithm": "cispo", "clip_high": 0.28}, loss_type="cispo", beta=0.0, epsilon=0.2, epsilon_high=1.28
         ),
@@ -262,6 +296,7 @@ if __name__ == "__main__":
         "reference": flat(REFERENCE),
         "advantages": ADVANTAGES.tolist(),
         "values": flat(VALUES),
+        "entropies": flat(ENTROPIES),
         "rewards": REWARDS.tolist(),
     }
     vectors = {
