@@ -40,9 +40,9 @@ class RankPair:
 
 
 @contextmanager
-def rank_pair() -> Iterator[RankPair]:
+def rank_pair(device: str = "cpu") -> Iterator[RankPair]:
     """Two ranks on this machine; they leave when their input ends."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", __file__]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", __file__, device]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process:
         yield RankPair(process)
@@ -50,13 +50,13 @@ def rank_pair() -> Iterator[RankPair]:
         process.stdin.close()
 
 
-def main() -> None:
+def main(device: str) -> None:
     """Answer until the input ends."""
     from support_gradients import whole_gradient
 
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no answer
-    ranks = Ranks.of_torchrun()
+    ranks = Ranks.of_torchrun(torch.device(device))
     while (job := _next_job(ranks)) is not None:
         gradient = whole_gradient(*job, ranks)
         if ranks.rank == 0:
@@ -77,4 +77,4 @@ def _next_job(ranks: Ranks) -> Any:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

@@ -12,6 +12,7 @@ import importlib
 import math
 import random
 import statistics
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -130,12 +131,13 @@ def import_function(path: str) -> Callable[..., Any]:
 
 
 def apply_hooks(groups: Sequence[Group], hooks: Hooks) -> HookedGroups:
-    """Run the five hooks. Raises `TrainerUsageError` when one of them changed a raw reward."""
+    """Run the five hooks. Raises `TrainerUsageError` when one of them changed a raw reward or copied an item."""
     meta_info = dict(hooks.get_group_data_meta_info(groups))
     filtered = [replace(g, items=tuple(item for item in g.items if hooks.filter_item(item))) for g in groups]
     valid = [group for group in filtered if hooks.is_valid_group(group)]
     shaped = [hooks.pad_group_data(hooks.normalize_group_data(group)) for group in valid]
     _check_raw_rewards(groups, shaped)
+    _check_copies(shaped)
     return HookedGroups(
         groups=shaped,
         meta_info=meta_info,
@@ -152,4 +154,14 @@ def _check_raw_rewards(before: Sequence[Group], after: Sequence[Group]) -> None:
             raise TrainerUsageError(
                 f"a hook gave call {item.call_id} the raw reward {item.raw_reward}, it was given {known}; "
                 "hooks shape `reward` and leave `raw_reward` alone"
+            )
+
+
+def _check_copies(groups: Sequence[Group]) -> None:
+    times = Counter(item.call_id for group in groups for item in group.items)
+    for call_id, count in times.items():
+        if count > 1:
+            raise TrainerUsageError(
+                f"after the hooks call {call_id} is in the groups {count} times, and each copy would count in its "
+                "group's mean; groups may be of any size: leave a short one as it is"
             )

@@ -28,9 +28,9 @@ class Ranks:
     count: int = 1
 
     @classmethod
-    def of_torchrun(cls) -> Ranks:
-        """Join the processes that torchrun started beside this one, over NCCL where there are GPUs, else gloo."""
-        on_gpu = torch.cuda.is_available()
+    def of_torchrun(cls, device: torch.device) -> Ranks:
+        """Join the processes that torchrun started beside this one, over NCCL on GPUs, else gloo."""
+        on_gpu = device.type == "cuda"
         if on_gpu:
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         dist.init_process_group("nccl" if on_gpu else "gloo")

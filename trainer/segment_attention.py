@@ -4,6 +4,10 @@ Invariant: a segment's queries meet the keys of its ancestors and, causally, its
 row are not masked, they are not there, so nothing can leak. It is a function of transformers' attention interface under
 the name `ATTENTION`, for every model family that calls it with keys of the whole row; layers that carry a state along
 the row instead are not for packing (`can_pack`).
+
+The same on CPU and GPU. On CUDA a root goes to flash attention, what hangs on it to the memory-efficient kernel with a
+mask of its own; neither builds the scores of a row. FlexAttention would do a row in one kernel, but has no backward
+pass on a CPU (torch 2.13), where its exactness would have to be shown.
 """
 
 from __future__ import annotations
@@ -69,11 +73,14 @@ def segment_attention(
     assert attention_mask is None and query.shape[0] == 1
     queries, keys, values = (tensor.split(segments.lengths, dim=2) for tensor in (query, key, value))  # type: ignore[no-untyped-call]
     outputs = []
+    heads_per_key = query.shape[1] // key.shape[1]
     with sdpa_kernel(KERNELS):
         for own, path in zip(queries, segments.paths, strict=True):
             seen = keys[path[0]] if len(path) == 1 else torch.cat([keys[i] for i in path], dim=2)
             held = values[path[0]] if len(path) == 1 else torch.cat([values[i] for i in path], dim=2)
             mask = segments.mask(own.shape[2], seen.shape[2], sliding_window, own.device)
+            if not takes_grouped_heads(own, mask):
+                seen, held = (tensor.repeat_interleave(heads_per_key, dim=1) for tensor in (seen, held))
             outputs.append(
                 F.scaled_dot_product_attention(
                     own,
@@ -83,10 +90,22 @@ def segment_attention(
                     dropout_p=dropout,
                     is_causal=mask is None,
                     scale=scaling,
-                    enable_gqa=query.shape[1] != key.shape[1],
+                    enable_gqa=own.shape[1] != seen.shape[1],
                 )
             )
     return torch.cat(outputs, dim=2).transpose(1, 2), None
+
+
+def takes_grouped_heads(query: torch.Tensor, mask: torch.Tensor | None) -> bool:
+    """Whether the kernel for these queries takes fewer heads of keys than of queries.
+
+    On CUDA only flash attention does, in half precision and without a mask; others fall back to building the scores.
+    """
+    device = query.device.type
+    if device != "cuda":
+        return True
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else query.dtype
+    return mask is None and dtype in (torch.bfloat16, torch.float16)
 
 
 def can_pack(model: Any) -> bool:

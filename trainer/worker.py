@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 from weir.trainer.errors import NotFinite
 from weir.trainer.learner import Learner
+from weir.trainer.model import choose_device
 from weir.trainer.ranks import Ranks
 from weir.trainer.torchrun import JOB_FILE, NOT_FINITE_FILE, STEPS_FILE, VERSION_FILES, Job
 
@@ -22,7 +23,7 @@ from weir.trainer.torchrun import JOB_FILE, NOT_FINITE_FILE, STEPS_FILE, VERSION
 def main(folder: Path) -> None:
     """Train the job's samples and leave the result in its folder."""
     job: Job = pickle.loads((folder / JOB_FILE).read_bytes())
-    ranks = Ranks.of_torchrun()
+    ranks = Ranks.of_torchrun(choose_device(job.config.device))
     try:
         learner = Learner(job.folder, job.config, reference=job.reference, ranks=ranks)
         steps = learner.train(job.samples, fresh_version=job.fresh_version, seed=job.seed, supervised=job.supervised)

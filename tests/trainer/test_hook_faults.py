@@ -1,0 +1,91 @@
+"""The five hooks in rounds: each replaced by an import path, and no fault of the predecessor's defaults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support_rounds import Judge, add_group, add_sessions, make_record, trainer_config
+
+from weir.store.config import StoreConfig
+from weir.store.reader import load_calls
+from weir.trainer.config import TrainerConfig
+from weir.trainer.errors import TrainerUsageError
+from weir.trainer.hooks import HookName
+from weir.trainer.round import Trainer
+from weir.trainer.samples import make_samples
+
+REPLACED: dict[HookName, tuple[str, dict[str, object]]] = {
+    "get_group_data_meta_info": ("count_sessions", {"meta_info": {"sessions": 6.0}}),
+    "filter_item": ("above_a_tenth", {"items_filtered": 3, "samples": 2, "skipped": {"filtered": 3, "no_spread": 1}}),
+    "is_valid_group": ("of_three", {"groups_invalid": 1, "samples": 4, "skipped": {"filtered": 2}}),
+    "normalize_group_data": ("without_spread", {"samples": 0, "skipped": {"no_spread": 6}}),
+    "pad_group_data": ("without_the_last", {"samples": 3, "skipped": {"filtered": 2, "no_spread": 1}}),
+}
+
+
+@pytest.mark.parametrize("name", REPLACED)
+def test_each_hook_is_replaced_by_an_import_path(
+    tiny_model_dir: Path, store: StoreConfig, judge: Judge, name: HookName
+) -> None:
+    add_group(store, tiny_model_dir, "g1", [0.0, 0.3, 1.0, 0.1])
+    add_group(store, tiny_model_dir, "g2", [0.0, 0.7])
+    function, expected = REPLACED[name]
+    trainer = Trainer(
+        trainer_config(judge, hooks={name: f"support_hooks:{function}"}), store, model_path=tiny_model_dir
+    )
+    report = trainer.run_round()
+    assert report is not None
+    assert {key: report.metrics[key] for key in expected} == expected
+    trainer.close()
+
+
+def test_the_fastest_kernels_are_trained_on(tiny_model_dir: Path, store: StoreConfig, judge: Judge) -> None:
+    """The predecessor's filter_item dropped rewards above 1."""
+    add_group(store, tiny_model_dir, "g1", [0.0, 2.3])
+    trainer = Trainer(trainer_config(judge), store, model_path=tiny_model_dir)
+    report = trainer.run_round()
+    assert report is not None
+    assert (report.metrics["samples"], report.metrics["items_filtered"]) == (2, 0)
+    trainer.close()
+
+
+def test_groups_that_are_too_few_for_a_round_are_all_there_for_the_next(
+    tiny_model_dir: Path, store: StoreConfig, judge: Judge
+) -> None:
+    """The predecessor deleted finished groups before it looked whether there were enough, and had them in memory only."""
+    config = trainer_config(judge, groups_per_round=3, min_groups=3)
+    for group_id in ("g1", "g2"):
+        add_group(store, tiny_model_dir, group_id, [0.0, 1.0])
+    early = Trainer(config, store, model_path=tiny_model_dir)
+    assert early.run_round() is None
+    early.close()
+    add_group(store, tiny_model_dir, "g3", [0.0, 1.0])
+    later = Trainer(config, store, model_path=tiny_model_dir)
+    report = later.run_round()
+    assert report is not None
+    assert (report.metrics["groups"], report.metrics["samples"]) == (3, 6)
+    later.close()
+
+
+def test_a_group_that_lost_items_is_not_filled_up_with_copies(
+    tiny_model_dir: Path, store: StoreConfig, judge: Judge
+) -> None:
+    """The predecessor's pad_group_data copied an item and halved what both copies count; here it would count twice."""
+    add_group(store, tiny_model_dir, "g1", [0.0, 1.0])
+    copying = {"pad_group_data": "support_hooks:with_a_copy"}
+    trainer = Trainer(trainer_config(judge, hooks=copying), store, model_path=tiny_model_dir)
+    with pytest.raises(TrainerUsageError, match="call call-g1-0 is in the groups 2 times"):
+        trainer.run_round()
+    trainer.close()
+
+
+def test_what_is_trained_on_is_what_was_sampled_not_its_text_again(store: StoreConfig) -> None:
+    """The predecessor tokenised texts again, and had no logprobs."""
+    ids, told = np.array([300, 301, 7, 7], np.int32), np.array([-0.5, -1.5, -0.25, -2.0], np.float32)
+    add_sessions(store, "g", [[make_record("c", "s", "g", [11, 12], ids, told, text="quite another text")]])
+    samples, skipped = make_samples(load_calls(store, ["s"])["s"], {"c": 1.0}, {}, 0, TrainerConfig())
+    assert not skipped
+    assert [sample.output_ids.tolist() for sample in samples] == [ids.tolist()]
+    assert [sample.old_logprobs.tolist() for sample in samples] == [told.tolist()]
