@@ -54,7 +54,7 @@ def test_the_fastest_kernels_are_trained_on(tiny_model_dir: Path, store: StoreCo
 def test_groups_that_are_too_few_for_a_round_are_all_there_for_the_next(
     tiny_model_dir: Path, store: StoreConfig, judge: Judge
 ) -> None:
-    """The predecessor deleted finished groups before it looked whether there were enough, and had them in memory only."""
+    """The predecessor deleted finished groups before it looked for their number, and had them in memory only."""
     config = trainer_config(judge, groups_per_round=3, min_groups=3)
     for group_id in ("g1", "g2"):
         add_group(store, tiny_model_dir, group_id, [0.0, 1.0])
