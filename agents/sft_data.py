@@ -214,7 +214,7 @@ def _check_task(found: TaskCheck) -> None:
 def _check_right(result: EvalResult) -> float | None:
     """The speedup, if one was measured."""
     if not result.correct:
-        raise _Dropped(Reason.WRONG, result.fault or "", result.fault_message)
+        raise _Dropped(Reason.WRONG, result.fault or "", result.fault_message or "")
     if result.speedup is not None and result.speedup < 1:
         raise _Dropped(Reason.SLOWER, "", f"{result.speedup:.2f} times as fast as the reference")
     return result.speedup

@@ -64,6 +64,7 @@ def run_compiler(lease: socket.socket, limits: Limits, message: CompileNative, t
             files = receive(channel, Written, timeout_s)[0].files
         except (ChannelClosed, FrameError, TimeoutError):
             files = {}  # its exit says more
+            channel.close()  # it may be writing to it still
         exited = _await_exit(lease, max(0.0, deadline - time.monotonic()))
         return Compiled(_printed(output_fd), exited.exit_code, files)
 

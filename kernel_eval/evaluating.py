@@ -169,7 +169,7 @@ class Evaluating:
             compiled=judgement.stage >= Stage.LOADED,
             correct=judgement.fault is None,
             fault=judgement.fault,
-            fault_message=judgement.message,
+            fault_message=None if judgement.fault is None else judgement.message,
             raw_reward=raw_reward(
                 Outcome(judgement.stage, judgement.speedup, judgement.timed), judgement.fault, self._reward
             ),

@@ -27,7 +27,6 @@ from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.sandbox_level import SandboxLevel
 
 ASSEMBLER, BUILDER, COLLECTOR, COMPILER = "assembler", "builder", "collector", "compiler"  # of a zygote's children
-ON_GPU = "on_gpu"  # of a judge
 _GRACE_S = 0.5  # between a worker's closing its channel and its being killed
 
 

@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Callable
 
 from weir.kernel_eval import huge_pages, linux, sandbox, seccomp
-from weir.kernel_eval.forkserver import ON_GPU, Forkserver, Ready, Spawn
+from weir.kernel_eval.forkserver import Forkserver, Ready, Spawn
 from weir.kernel_eval.frames import ChannelClosed, receive, send
 from weir.kernel_eval.judgement import Job, Judgement
 from weir.kernel_eval.leases import Leases
@@ -40,13 +40,18 @@ def main(fd: int, level: SandboxLevel) -> None:
     gc.freeze()
     num_huge = huge_pages.gather()
     control = socket.socket(fileno=fd)
-    seccomp_load = seccomp.build(allowed=("memfd_create", "socketpair"))  # arenas, channels
-    send(control, Ready(pid=os.getpid(), seccomp=seccomp_load is not None, num_huge_pages=num_huge))
-    Forkserver(control, level, functools.partial(serve_jobs, level, seccomp_load)).serve()
+    allowed = ("memfd_create", "socketpair")  # arenas, channels
+    filters = {on_gpu: seccomp.build(allowed, on_gpu=on_gpu) for on_gpu in (False, True)}
+    send(control, Ready(pid=os.getpid(), seccomp=filters[False] is not None, num_huge_pages=num_huge))
+    Forkserver(control, level, functools.partial(serve_jobs, level, filters)).serve()
 
 
 def serve_jobs(
-    level: SandboxLevel, seccomp_load: Callable[[], None] | None, spawn: Spawn, channel: socket.socket, folder: str
+    level: SandboxLevel,
+    filters: dict[bool, Callable[[], None] | None],
+    spawn: Spawn,
+    channel: socket.socket,
+    folder: str,
 ) -> None:
     """In a judge: one job after the other, until the server closes the channel."""
     import torch
@@ -54,17 +59,15 @@ def serve_jobs(
     from weir.kernel_eval.judge import judge
     from weir.kernel_eval.task_check import check_task
 
-    if spawn.role == ON_GPU:
-        linux.forbid_inspection()
-    else:
-        sandbox.contain_judge(level, spawn.limits, folder, seccomp_load)
+    on_gpu = spawn.limits.gpu is not None
+    sandbox.contain_judge(level, spawn.limits, folder, filters[on_gpu])
+    if on_gpu:  # for all its life; it has not spoken to it yet
+        os.environ.update(CUDA_VISIBLE_DEVICES=str(spawn.limits.gpu), CUDA_CACHE_DISABLE="1")
     while True:
         try:
             job, fds = receive(channel, Job)
         except ChannelClosed:
             return
-        if job.limits.gpu is not None:  # a judge has one GPU for all its life, and has not spoken to it yet
-            os.environ.setdefault("CUDA_VISIBLE_DEVICES", job.limits.gpu)
         try:
             leases = Leases(*(socket.socket(fileno=fd) for fd in fds))
             with contextlib.closing(leases):

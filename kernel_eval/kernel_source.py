@@ -20,9 +20,8 @@ _FROM_TRITON = frozenset({"cdiv", "next_power_of_2"})
 _HIDDEN = frozenset(
     {"core", "semantic", "standard", "random", "target_info", "extra", "wraps", "List", "T", "builtin", "to_tensor"}
 )
-_BUILTINS = frozenset(
-    {"range", "min", "max", "abs", "float", "int", "bool", "len", "print", "isinstance", "tuple", "list"}
-)
+# no isinstance: what is a constant to the compiler is none to the interpreter, so that a kernel could be two
+_BUILTINS = frozenset({"range", "min", "max", "abs", "float", "int", "bool", "len", "print", "tuple", "list"})
 _ON_VALUES = (
     "T abs advance argmax argmin associative_scan atomic_add atomic_and atomic_cas atomic_max atomic_min atomic_or "
     "atomic_xchg atomic_xor broadcast_to cast cdiv ceil cos cumprod cumsum erf exp exp2 expand_dims flip floor "

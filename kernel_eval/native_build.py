@@ -62,7 +62,9 @@ class NativeBuilder:
         self._left_s -= time.monotonic() - started
         self._kernels += native_report.kernels_in(made.printed)
         codes = tuple(made.files.get(f"{name}.cubin", b"") for name in names)
-        layouts = tuple(tuple(layouts_in(made.files.get(f"{name}.ptx", b"").decode())) for name in names)
+        layouts = tuple(
+            tuple(layouts_in(made.files.get(f"{name}.ptx", b"").decode(errors="replace"))) for name in names
+        )
         first = len(self.codes)
         self.codes += codes
         return BuiltNative(made.files.get(EXTENSION), codes, layouts, first)

@@ -19,10 +19,12 @@ import tempfile
 import time
 from typing import Any
 
+import msgspec
+
 from weir.kernel_eval import sandbox
 from weir.kernel_eval.cleanup import make_folder
 from weir.kernel_eval.config import KernelEvalConfig
-from weir.kernel_eval.forkserver import ON_GPU, Exited, Lease, Ready, Spawn
+from weir.kernel_eval.forkserver import Exited, Lease, Ready, Spawn
 from weir.kernel_eval.frames import ChannelClosed, FrameError, read_frame, write_frame
 from weir.kernel_eval.judgement import Job, Judgement
 from weir.kernel_eval.leases import Leases
@@ -138,7 +140,7 @@ class ForkserverProcess:
 
 
 class JudgeSlot:
-    """One judge process, the task that it was made for (without a GPU: its only one), and the means to end it."""
+    """One judge process, the task that it was made for (its only one), and the means to end it."""
 
     def __init__(self, channel: socket.socket, lease: socket.socket, reference_src: str) -> None:
         self.channel = channel
@@ -262,19 +264,21 @@ class Pool:
             held[1].close()
 
     async def _take_slot(self, gpu: str | None, reference_src: str) -> JudgeSlot:
-        """A judge of this task; on a GPU one of any task, as its context takes seconds to make."""
-        for held in self._idle:
-            if held[0] == gpu and (gpu is not None or held[1].reference_src == reference_src):
-                self._idle.remove(held)
-                return held[1]
-        if gpu is None and self._idle:
-            self._idle.pop(0)[1].close()  # of another task, whose code may have changed anything in the process
+        """A judge of this task, on this GPU; one of another task is ended: its code may have changed the process."""
+        of_gpu = [held for held in self._idle if held[0] == gpu]
+        same = next((held for held in of_gpu if held[1].reference_src == reference_src), None)
+        if same is not None:
+            self._idle.remove(same)
+            return same[1]
+        if of_gpu:
+            self._idle.remove(of_gpu[0])
+            of_gpu[0][1].close()
         lease = await self.judges.lease()
         channel, theirs = socket.socketpair()
         lease.setblocking(False)
         channel.setblocking(False)
         with theirs, contextlib.suppress(ChannelClosed):
-            spawn = Spawn(limits=self._config.limits, role="" if gpu is None else ON_GPU)
+            spawn = Spawn(limits=msgspec.structs.replace(self._config.limits, gpu=gpu))
             await write_frame(lease, spawn, (theirs.fileno(), sys.stderr.fileno()))
         return JudgeSlot(channel, lease, reference_src)
 

@@ -147,12 +147,15 @@ class TaskCheck(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EvalReply(msgspec.Struct, frozen=True, kw_only=True):
-    """Body of every answer to a well-formed POST /eval. `raw_reward` is null exactly when the fault is ours."""
+    """Body of every answer to a well-formed POST /eval. `raw_reward` is null exactly when the fault is ours.
+
+    `fault_message` is null exactly when `fault` is.
+    """
 
     compiled: bool
     correct: bool
     fault: Fault | None
-    fault_message: str
+    fault_message: str | None
     raw_reward: float | None
     sandbox: str
     mode: Literal["interpreter", "gpu"]
@@ -168,7 +171,7 @@ class EvalResult(msgspec.Struct, frozen=True, kw_only=True):
     compiled: bool  # it imports and has its entry point
     correct: bool  # right on every trial, and no rule was broken
     fault: str | None  # a `Fault`
-    fault_message: str
+    fault_message: str | None  # None where there is no fault
     raw_reward: float
     sandbox: str
     mode: Literal["interpreter", "gpu"]

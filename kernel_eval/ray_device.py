@@ -35,7 +35,7 @@ class RayDevice:
         self.ready = False
         self.health: dict[str, Any] = {}
         self._config_json = config.model_copy(
-            update={"concurrency": num_slots, "api_key": None, "ray": None}
+            update={"concurrency": num_slots, "api_key": None, "ray": None, "gpus": None if uses_gpu else []}
         ).model_dump_json()
         self._uses_gpu = uses_gpu
         self._actor: Any = None
@@ -120,6 +120,13 @@ class RayDevice:
             self._lose(error)
         except TimeoutError:
             self._fail(f"has not answered for {_ANSWER_S:g} s")
+        else:
+            self._take_in_use()
+
+    def _take_in_use(self) -> None:
+        """Verdicts of interpreters and of GPUs earn by different rules: one is not taken for the other."""
+        if self._uses_gpu and self.health["mode"] != "gpu":
+            self._fail("Ray counts a GPU there that evaluations cannot use: see nvidia-smi and torch on that machine")
         else:
             self.ready = bool(self.health["ready"])
             self._trouble = "its processes start"

@@ -1,8 +1,9 @@
 """The machines of a Ray cluster, as one: an actor for each device, found as machines come and go.
 
 Invariants: a job has one id in all its attempts, and an actor judges an id once; a device that is lost costs its jobs
-an attempt elsewhere, never a verdict; the actors end with the server. A machine without GPUs is one device with its
-processors as slots; elsewhere each GPU is a device. Not here: what a device does (ray_actor.py).
+an attempt elsewhere, never a verdict; the actors end with the server; all verdicts are of one mode. In a cluster with
+GPUs each GPU is a device, and machines without any are not used; in one without, each machine is a device with its
+processors as slots. Not here: what a device does (ray_actor.py).
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ _WATCH_S = 1.0
 _ATTEMPTS = 4
 _CONNECT_S = 10.0
 _encode = msgspec.msgpack.Encoder().encode
+_Key = tuple[str, int, bool]  # the node, the device's number there, whether it is a GPU
 
 
 class RayMachines:
@@ -51,7 +53,8 @@ class RayMachines:
             raise RayUnavailable(f"no Ray cluster at {address!r}: {error}; start one with ray start --head") from error
         self._config = config
         self._address = address
-        self._devices: dict[tuple[str, int], RayDevice] = {}
+        self._devices: dict[_Key, RayDevice] = {}
+        self._on_gpus = False
         self._changed = asyncio.Condition()
         self._watching: asyncio.Task[None] | None = None
         self.waiting = 0
@@ -105,7 +108,7 @@ class RayMachines:
             "ready": bool(ready),
             "ray": self._address,
             "sandbox": min((one["sandbox"] for one in known), key=list(SandboxLevel).index, default=None),
-            "mode": "interpreter",
+            "mode": self._mode,
             "backends": sorted(set.intersection(*(set(one["backends"]) for one in known))) if known else [],
             "target": self._config.target,
             "slots": sum(device.num_slots for device in ready),
@@ -118,7 +121,7 @@ class RayMachines:
         """Of every machine, by name."""
         told = await self._ask_each_machine("gpus")
         gpus = [{"machine": name, **gpu} for name, one in told for gpu in one["gpus"]]
-        return {"gpus": gpus, "mode": "interpreter"}
+        return {"gpus": gpus, "mode": self._mode}
 
     async def reset_gpu(self, index: int) -> None:
         """Refused: a number names a GPU on each machine."""
@@ -137,6 +140,10 @@ class RayMachines:
             "judges_ended": sum(one["judges_ended"] for one in told),
             "folders_removed": [name for one in told for name in one["folders_removed"]],
         }
+
+    @property
+    def _mode(self) -> str:
+        return "gpu" if self._on_gpus else "interpreter"
 
     def _ready(self) -> list[RayDevice]:
         return [device for device in self._devices.values() if device.ready]
@@ -172,22 +179,24 @@ class RayMachines:
 
     async def _look(self) -> None:
         nodes = [node for node in await asyncio.to_thread(ray.nodes) if node["Alive"]]
+        self._on_gpus = self._config.gpus != [] and any(node["Resources"].get("GPU", 0) >= 1 for node in nodes)
         found = {key: device for node in nodes for key, device in self._devices_of(node)}
         for key in self._devices.keys() - found.keys():
-            _log.warning("%s has left the Ray cluster", self._devices.pop(key).name)
+            gone = self._devices.pop(key)
+            _log.warning("%s has left the Ray cluster, or is not used beside GPUs", gone.name)
+            await gone.close()
         self._devices.update({key: found[key] for key in found.keys() - self._devices.keys()})
         await asyncio.gather(*(device.look() for device in self._devices.values()))
         async with self._changed:
             self._changed.notify_all()
 
-    def _devices_of(self, node: dict[str, Any]) -> Iterator[tuple[tuple[str, int], RayDevice]]:
+    def _devices_of(self, node: dict[str, Any]) -> Iterator[tuple[_Key, RayDevice]]:
         num_cpus, num_gpus = (int(node["Resources"].get(kind, 0)) for kind in ("CPU", "GPU"))
-        slots = min(self._config.concurrency or num_cpus, num_cpus)
-        for number in range(num_gpus or min(1, slots)):
-            key = (node["NodeID"], number)
+        slots = 1 if self._on_gpus else min(self._config.concurrency or num_cpus, num_cpus)
+        for number in range(num_gpus if self._on_gpus else min(1, slots)):
             name = f"{node['NodeManagerHostname']}/{number}"
-            given = slots if num_gpus == 0 else 1
-            yield key, RayDevice(self._config, name, node["NodeID"], given, uses_gpu=num_gpus > 0)
+            key = (node["NodeID"], number, self._on_gpus)
+            yield key, RayDevice(self._config, name, node["NodeID"], slots, uses_gpu=self._on_gpus)
 
     async def _ask_each_machine(self, what: str) -> list[tuple[str, dict[str, Any]]]:
         """By one device of each machine that is ready."""

@@ -15,7 +15,7 @@ import torch
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from weir.kernel_eval.trace import DEVICE, Argument, Descriptor, Many, Named, Place, Plain
+from weir.kernel_eval.trace import DEVICE, Argument, Descriptor, Many, Named, Operator, Place, Plain, places
 
 _DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
 _FORMATS = {
@@ -55,6 +55,25 @@ def end_bytes(place: Place) -> int:
     steps = zip(place.shape, place.stride, strict=True)
     last = 0 if 0 in place.shape else 1 + sum((size - 1) * stride for size, stride in steps)
     return max(1, (place.offset + last) * _DTYPES[place.dtype].itemsize)
+
+
+def operator_of(step: Operator) -> Any:
+    """The operator of torch that a step names. Raises ValueError for one of anybody else, and for one that writes to
+    other storages than the step says: what was made of inputs is followed by what steps say (`evidence.py`)."""
+    namespace, name, overload = step.name.split(".")
+    if namespace != "aten":
+        raise ValueError(f"{step.name} is no operator of torch's own")
+    operator = getattr(getattr(torch.ops.aten, name), overload)
+    said = {place.storage for place in step.results}
+    if said and not _written_by(step, operator._schema.arguments) <= said:
+        raise ValueError(f"{step.name} writes to memory that its record does not name")
+    return operator
+
+
+def _written_by(step: Operator, parameters: Any) -> set[int]:
+    given = dict(zip((parameter.name for parameter in parameters), step.arguments, strict=False)) | step.keywords
+    writes = {p.name for p in parameters if p.alias_info is not None and p.alias_info.is_write}
+    return {place.storage for place in places([value for name, value in given.items() if name in writes])}
 
 
 def value_of(value: Argument, storages: Storages, kernels: types.ModuleType | None = None) -> Any:

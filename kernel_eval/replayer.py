@@ -16,7 +16,7 @@ from triton.runtime.errors import InterpreterError
 
 from weir.kernel_eval import arena
 from weir.kernel_eval.replay_memory import BoundedMemory, Region
-from weir.kernel_eval.replay_values import import_kernels, tensor_at, value_of
+from weir.kernel_eval.replay_values import import_kernels, operator_of, tensor_at, value_of
 from weir.kernel_eval.trace import Launch, Operator, Place, Trace, places
 from weir.kernel_eval.worker_messages import ArenaSpec, Replay, Replayed, TensorSpec
 
@@ -105,7 +105,7 @@ def _specs(value: Any) -> list[TensorSpec]:
 
 def _operate(step: Operator, storages: list[torch.Tensor]) -> None:
     """One operator: in place where it is of that kind, else its results are put where they lay."""
-    function = operator_named(step.name)
+    function = operator_of(step)
     arguments = [value_of(value, storages) for value in step.arguments]
     keywords = {name: value_of(value, storages) for name, value in step.keywords.items()}
     result = function(*arguments, **keywords)
@@ -114,14 +114,6 @@ def _operate(step: Operator, storages: list[torch.Tensor]) -> None:
     results = [result] if isinstance(result, torch.Tensor) else [r for r in result if isinstance(r, torch.Tensor)]
     for place, made in zip(step.results, results, strict=True):
         tensor_at(place, storages).copy_(made)
-
-
-def operator_named(name: str) -> Any:
-    """An operator of torch by its full name. Raises ValueError for one of anybody else."""
-    namespace, operator, overload = name.split(".")
-    if namespace != "aten":
-        raise ValueError(f"{name} is no operator of torch's own")
-    return getattr(getattr(torch.ops.aten, operator), overload)
 
 
 def _raw(tensor: torch.Tensor) -> Any:

@@ -105,7 +105,7 @@ class Launch(msgspec.Struct, frozen=True, tag="launch", array_like=True):
     @property
     def storages(self) -> set[int]:
         """What it may touch, by position in the trace."""
-        return {place.storage for place in places(list(self.arguments.values()))}
+        return {place.storage for place in places([*self.arguments.values(), *self.options.values()])}
 
 
 class Pointer(msgspec.Struct, frozen=True, array_like=True):

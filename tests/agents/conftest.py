@@ -101,7 +101,7 @@ class StubJudge:
                 "compiled": True,
                 "correct": right,
                 "fault": None if right else "runtime_error",
-                "fault_message": "" if right else "NameError: name 'exp' is not defined",
+                "fault_message": None if right else "NameError: name 'exp' is not defined",
                 "raw_reward": 1.0 if right else 0.1,
                 "sandbox": "stub",
                 "mode": "interpreter",

@@ -28,7 +28,7 @@ RIGHT = {
     "compiled": True,
     "correct": True,
     "fault": None,
-    "fault_message": "",
+    "fault_message": None,
     "raw_reward": 1.0,
     "sandbox": "bubblewrap",
     "mode": "interpreter",

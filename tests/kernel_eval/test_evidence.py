@@ -53,6 +53,7 @@ def test_a_kernel_may_say_what_triton_knows(line: str, before: str) -> None:
     "line",
     [
         "torch.relu(x_ptr)",
+        "x = 1 if isinstance(n, tl.constexpr) else 2",
         "os.system('true')",
         "x = np.zeros(3)",
         "x = held",

@@ -70,6 +70,27 @@ def test_on_a_gpu_addresses_are_not_limited_but_data_and_files_are(tmp_path: Pat
     assert in_a_fork(check)
 
 
+@pytest.mark.skipif(seccomp.build() is None, reason="needs libseccomp")
+def test_a_judge_on_a_gpu_is_contained_as_without_one_but_for_addresses(tmp_path: Path) -> None:
+    load = seccomp.build(("memfd_create", "socketpair"), on_gpu=True)
+
+    def check() -> bool:
+        unlimited = resource.getrlimit(resource.RLIMIT_AS)
+        sandbox.contain_judge(SandboxLevel.LANDLOCK, LIMITS, str(tmp_path), load)
+        os.close(os.memfd_create("arena"))
+        one, two = socket.socketpair()
+        one.close()
+        two.close()
+        return (
+            resource.getrlimit(resource.RLIMIT_AS) == unlimited
+            and refused(lambda: socket.socket(socket.AF_INET))
+            and refused(os.fork)
+            and refused(lambda: Path("/root/.profile").read_text())
+        )
+
+    assert in_a_fork(check)
+
+
 def test_without_a_gpu_no_file_of_a_driver_is_shown() -> None:
     shown = sandbox.command(SandboxLevel.BUBBLEWRAP, (), on_gpu=True)
     devices = [word for word in shown if word.startswith("/dev/nvidia")]

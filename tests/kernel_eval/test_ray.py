@@ -83,6 +83,22 @@ def test_a_machine_that_cannot_contain_candidates_is_not_used(cluster: Cluster, 
         assert not told["ready"]
 
 
+def test_a_gpu_that_ray_counts_and_nothing_can_use_judges_nothing_and_nor_do_machines_without_one(
+    cluster: Cluster, start_server: Any
+) -> None:
+    """Verdicts of one server are of one mode."""
+    pretender = cluster.add_node(num_cpus=1, num_gpus=1, object_store_memory=1 << 27)
+    try:
+        with start_server(ray=cluster.address, gpus=None) as server:
+            told = wait_for(server, lambda health: any("GPU" in m.get("trouble", "") for m in health["machines"]))
+            assert (told["mode"], told["ready"], len(told["machines"])) == ("gpu", False, 1)
+        with start_server(ray=cluster.address, gpus=[]) as server:
+            told = wait_for(server, lambda health: health["slots"] > 0)
+            assert told["mode"] == "interpreter"
+    finally:
+        cluster.remove_node(pretender)
+
+
 def test_a_cluster_that_is_not_there_ends_the_start(start_server: Any) -> None:
     command = [sys.executable, "-m", "weir.kernel_eval.serve", json.dumps({"port": 0, "ray": "127.0.0.1:9"})]
     ended = subprocess.run(command, capture_output=True, text=True)

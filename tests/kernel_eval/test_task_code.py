@@ -71,6 +71,13 @@ def test_what_a_task_does_to_torch_reaches_no_other_task(small_server: Any, read
     assert small_server.evaluate(candidate)["correct"] is True
 
 
+@pytest.mark.parametrize("top", ["torch.relu = torch.sigmoid", "torch.set_default_dtype(torch.float64)"])
+def test_nor_does_it_on_a_gpu(gpu_server: Any, read_example: Any, top: str) -> None:
+    candidate = read_example("relu_candidate")
+    gpu_server.evaluate(candidate, task(top=top))
+    assert gpu_server.evaluate(candidate)["correct"] is True
+
+
 def test_a_task_leaves_nothing_in_shared_memory(contained_server: Any) -> None:
     top = """
 for folder in ("/dev/shm", "/scratch", "/tmp"):
