@@ -13,6 +13,7 @@ from weir.kernel_eval import evidence, rules
 from weir.kernel_eval.arena import Arena
 from weir.kernel_eval.kernel_source import VALUE_ATTRIBUTES, KernelSource, NotFound, NotTriton
 from weir.kernel_eval.reference import Reference, free_size
+from weir.kernel_eval.replay_values import operator_of
 from weir.kernel_eval.trace import Launch, Operator, Place, Storage, Trace
 from weir.kernel_eval.variants import PLAIN, Variant, plan
 
@@ -236,3 +237,32 @@ def test_a_source_that_asks_where_it_runs_breaks_a_rule(line: str) -> None:
 def test_what_honest_sources_ask_for_breaks_none(line: str) -> None:
     source = HEAD + line + KERNEL.replace("{line}", "n = n + 1") + "class ModelNew:\n    def forward(self): ...\n"
     assert rules.broken_by_source(ast.parse(source), NONE) is None
+
+
+FORGED = Operator(
+    "aten.copy_.default", (Place(0, "float32", (2,), (1,), 0), Place(1, "float32", (2,), (1,), 0)), {}, ()
+)
+
+
+@pytest.mark.parametrize(("said", "runs"), [((0,), True), ((2,), False), ((0, 2), True), ((), True)])
+def test_an_operator_is_not_run_again_where_its_record_hides_what_it_writes_to(
+    said: tuple[int, ...], runs: bool
+) -> None:
+    results = tuple(Place(storage, "float32", (2,), (1,), 0) for storage in said)
+    step = Operator(FORGED.name, FORGED.arguments, {}, results)
+    if runs:
+        assert operator_of(step) is torch.ops.aten.copy_.default
+    else:
+        with pytest.raises(ValueError, match="does not name"):
+            operator_of(step)
+
+
+def test_a_tensor_among_the_options_of_a_launch_holds_what_stems_from_the_inputs() -> None:
+    hidden = Place(1, "float32", (2,), (1,), 0)
+    given = Place(0, "float32", (2,), (1,), 0)
+    steps = (
+        Launch("copy", 1, (1,), {"x_ptr": given}, {"out_ptr": hidden}),
+        Operator("aten.relu_.default", (hidden,), {}, (hidden,)),
+    )
+    trace = Trace((Storage("input", 0, 8), Storage("fresh", 0, 8)), steps, (hidden,))
+    assert (evidence.broken_by(trace, NONE) or ("",))[0] == "torch_operator"
