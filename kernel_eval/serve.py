@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 
@@ -13,6 +14,7 @@ from weir.kernel_eval.server import create_app
 
 def serve(config: KernelEvalConfig) -> None:
     """Blocks. The first line of stdout names the address and what judges, once connections are accepted."""
+    _open_standard_streams()
     app = create_app(config)
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     with socket.create_server((config.host, config.port), family=family, backlog=1024) as listener:
@@ -20,6 +22,17 @@ def serve(config: KernelEvalConfig) -> None:
         print(f"weir kernel-eval: http://{config.host}:{port} {app.state.judges_in}", flush=True)
         settings = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=5)
         uvicorn.Server(settings).run(sockets=[listener])
+
+
+def _open_standard_streams() -> None:
+    """Where a service manager starts us without: else our sockets get their numbers, and are lost to our children."""
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free: this one
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
 
 
 if __name__ == "__main__":

@@ -235,3 +235,18 @@ def test_a_body_that_is_said_to_be_too_large_is_refused_before_it_is_sent(server
     with socket.create_connection((host, int(port))) as client:
         client.sendall(b"POST /eval HTTP/1.1\r\nHost: weir\r\nContent-Length: 99999999999\r\n\r\n{")
         assert b" 413 " in client.recv(100)
+
+
+def test_a_server_that_is_started_without_standard_streams_judges(read_example: Read) -> None:
+    command = [sys.executable, "-m", "weir.kernel_eval.serve", '{"port": 0, "gpus": []}']
+    shell = ["sh", "-c", 'exec "$@" <&- 2>&-', "sh", *command]
+    with subprocess.Popen(shell, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            url = process.stdout.readline().split()[2]
+            body = {"original_model_src": read_example("relu_task"), "custom_model_src": read_example("relu_candidate")}
+            reply = httpx.post(f"{url}/eval", json=body, timeout=120, trust_env=False).json()
+        finally:
+            process.terminate()
+    assert reply["correct"] is True
+    assert reply["fault_message"] is None
