@@ -30,7 +30,7 @@ def main(fd: int, level: SandboxLevel, target: str) -> None:
     os.environ.pop("TRITON_INTERPRET", None)
     import torch
 
-    from weir.kernel_eval import worker  # noqa: F401 - once, for every worker
+    from weir.kernel_eval import remote_compiler, worker  # noqa: F401 - once, for every worker
 
     torch.set_num_threads(1)
     _build_launcher(level)

@@ -31,7 +31,6 @@ from weir.kernel_eval.gpu_replayer import GpuReplayer
 from weir.kernel_eval.guarded import GuardedAllocations, GuardedGpuAllocations
 from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.recorder import Recorder
-from weir.kernel_eval.remote_compiler import RemoteCompiler
 from weir.kernel_eval.replayer import Replayer
 from weir.kernel_eval.seeds import seed_everything
 from weir.kernel_eval.targets import TARGETS
@@ -80,6 +79,8 @@ class Worker:
         """Until the judge closes the channel."""
         self._recorder.install()
         if self._on_gpu:
+            from weir.kernel_eval.remote_compiler import RemoteCompiler  # imports setuptools: only its zygote does
+
             remote_assembler.install(self._channel, self._target)
             RemoteCompiler(self._channel, self._recorder, self._folder).install()
         else:
