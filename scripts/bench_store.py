@@ -7,6 +7,7 @@ The calls are those of bench_calls.py. Appends are measured by themselves (bench
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 import time
@@ -23,6 +24,8 @@ from weir.store.compact import compact
 from weir.store.config import StoreConfig
 from weir.store.reader import load_calls
 from weir.store.records import CallRecord
+
+COMPACTIONS = 3  # of which the fastest counts
 
 
 def main(num_calls: int = 8000, num_queried: int = 40_000, grow: bool = False, folder: Path | None = None) -> None:
@@ -44,18 +47,29 @@ def _measure(root: Path, num_calls: int, num_queried: int) -> dict[str, float]:
 
 
 def measure_compaction(root: Path, aside: Path, calls: list[CallRecord]) -> dict[str, float]:
-    """Compaction of a log into a store whose catalog is there, sizes, and how long a group takes to be read whole."""
-    config = StoreConfig(root=root, segment_grace_s=0)
-    Catalog.open(config).close()
-    record(config, "bench", calls)
-    started = time.perf_counter()
-    report = compact(config)
-    figures = {"calls": float(report.calls), "compact_per_s": report.calls / (time.perf_counter() - started)}
+    """Compaction, sizes, and how long a group takes to be read whole."""
+    per_s = 0.0
+    for attempt in range(COMPACTIONS):
+        config = StoreConfig(root=root / str(attempt), segment_grace_s=0)
+        per_s = max(per_s, _compact_per_s(config, calls))
+    figures = {"calls": float(len(calls)), "compact_per_s": per_s}
     figures |= measure_sizes(config.data_dir, aside, calls)
     group = {call.session_id for call in calls if call.group_id == calls[0].group_id}
     assert len(group) == SESSIONS_PER_GROUP
     figures["rebuild_group_ms"] = best_of_ms(lambda: load_calls(config, sorted(group)))
     return figures
+
+
+def _compact_per_s(config: StoreConfig, calls: list[CallRecord]) -> float:
+    """Of a log that is on the disk, into a store whose catalog is there: it is seconds old when it is compacted."""
+    Catalog.open(config).close()
+    record(config, "bench", calls)
+    os.sync()
+    started = time.perf_counter()
+    report = compact(config)
+    taken = time.perf_counter() - started
+    assert report.calls == len(calls)
+    return report.calls / taken
 
 
 if __name__ == "__main__":

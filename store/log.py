@@ -48,6 +48,13 @@ class LogStats:
     writing_s: float  # how long the write that goes on now has taken
 
 
+class _Written(Future[None]):
+    """Whether one record was written. A waiter that goes away does not take the record with it."""
+
+    def cancel(self) -> bool:
+        return False
+
+
 class LogWriter:
     """Appends call records under `root/log/<writer>/`. One process owns a writer name."""
 
@@ -69,8 +76,7 @@ class LogWriter:
 
     def append(self, record: CallRecord) -> Future[None]:
         """Hand a record over. The future fails with LogFull, LogClosed, StoreUnavailable, or ValueError."""
-        future: Future[None] = Future()
-        future.set_running_or_notify_cancel()  # a waiter that goes away does not take the record with it
+        future = _Written()
         with self._gate:
             if not self._closed and self._queue.qsize() < self._config.queue_records:
                 self._queue.put((record, future))

@@ -22,6 +22,7 @@ from weir.store.errors import StoreCorrupt
 from weir.store.parquet_calls import SCHEMA, TOKEN_COLUMNS
 
 ROW_GROUP_CALLS = 2048
+SINK_BYTES = 8 * 2**20
 _NUMBERS = {
     "prompt_suffix.list.element": "BYTE_STREAM_SPLIT",
     "output_ids.list.element": "BYTE_STREAM_SPLIT",
@@ -46,7 +47,9 @@ class CallFileWriter:
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self._writer = pq.ParquetWriter(file, SCHEMA, **_WRITING)
+        # Python is called for every so many bytes only: for each call the thread would wait until the other one pauses.
+        self._sink = pa.BufferedOutputStream(pa.PythonFile(file, "w"), SINK_BYTES)
+        self._writer = pq.ParquetWriter(self._sink, SCHEMA, **_WRITING)
         self._thread = ThreadPoolExecutor(1, "weir-parquet")
         self._last: Future[None] | None = None
 
@@ -68,6 +71,7 @@ class CallFileWriter:
         """Write what is left. Returns the file's size in bytes."""
         self._wait()
         self._writer.close()
+        self._sink.flush()
         return self._file.tell()
 
     def _wait(self) -> None:
