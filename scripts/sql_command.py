@@ -57,6 +57,7 @@ def sql(
     DuckDB's SQL over the views of docs/sql.md: calls, labels, tokens, sessions, branches, groups, rewards, evaluations,
     rounds, versions and more.
     """
+    from weir.scripts.query_limits import contained
     from weir.store.query import asking
     from weir.store.reader import connect
 
@@ -70,7 +71,11 @@ def sql(
 
         return run_shell(store, folder)
     query = sys.stdin.read() if query is None or query == "-" else query
-    with connect(store, folder) as connection, asking(connection, store.query_timeout_s):
+    with (
+        connect(store, folder) as connection,
+        contained(store.query_memory_mb, store.query_timeout_s),
+        asking(connection, store.query_timeout_s),
+    ):
         _answer(connection, query, parameters, format, output)
 
 

@@ -21,6 +21,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.lexers import PygmentsLexer
 from pygments.lexers.sql import SqlLexer
 
+from weir.scripts.query_limits import contained
 from weir.scripts.query_output import FORMS, print_answer
 from weir.store.errors import StoreError
 from weir.store.query import answer_rows, asking
@@ -81,7 +82,9 @@ class Shell:
         self._connection.close()
 
     def _ask(self, query: str) -> None:
-        with asking(self._connection, self._store.query_timeout_s):
+        store = self._store
+        limits = contained(store.query_memory_mb, store.query_timeout_s)
+        with limits, asking(self._connection, store.query_timeout_s):
             print_answer(answer_rows(self._connection, query, {}), self._form, sys.stdout)
 
     def _command(self, name: str, *words: str) -> None:

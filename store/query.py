@@ -1,8 +1,8 @@
 """One question to the views: it may only read, it ends in time, and its answer comes row by row or as Arrow batches.
 
-Invariant: nothing but one SELECT (or EXPLAIN of one) is run, so that nothing a user types can change the store, or a
-setting of the connection. Time is limited here; memory when the connection is opened (views.py). Not here: how answers
-look (scripts/query_output.py).
+Invariant: nothing but one SELECT (or EXPLAIN of one) is run, in a transaction that only reads, so that nothing a user
+types can change the store, the snapshot of it, or a setting of the connection. Time is limited here; memory when the
+connection is opened (views.py). Not here: how answers look (scripts/query_output.py).
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ def asking(connection: duckdb.DuckDBPyConnection, timeout_s: float | None = None
     if timeout_s is not None:
         timer.start()
     try:
+        connection.execute("BEGIN TRANSACTION READ ONLY")
         yield
     except duckdb.InterruptException as error:
         why = f"it took longer than {timeout_s:g} s; raise the limit (--timeout-s)" if is_late.is_set() else "as asked"
@@ -66,6 +67,8 @@ def asking(connection: duckdb.DuckDBPyConnection, timeout_s: float | None = None
         raise QueryRefused(f"{_first_sentence(error)} ({_HINT})") from error
     finally:
         timer.cancel()
+        with contextlib.suppress(duckdb.Error):  # the connection was closed, say
+            connection.execute("ROLLBACK")
 
 
 def answer_rows(connection: duckdb.DuckDBPyConnection, query: str, parameters: Parameters) -> Answer:
@@ -97,14 +100,18 @@ def check_question(connection: duckdb.DuckDBPyConnection, query: str) -> None:
             return
         if kind == duckdb.StatementType.EXPLAIN:
             return check_question(connection, _explained(text))
+        if kind == duckdb.StatementType.MULTI:
+            raise QueryRefused(
+                "cannot run this: a PIVOT names its values, as in PIVOT calls ON role IN ('turn', 'fork')"
+            )
     raise QueryRefused(f"cannot run this: give one SELECT; the store is read-only ({_HINT})")
 
 
 def _explained(text: str) -> str:
     """What an EXPLAIN or EXPLAIN ANALYZE is about."""
     rest = text.split(maxsplit=1)[1]
-    first, _, after = rest.partition(" ")
-    return after if first.lower() == "analyze" else rest
+    first, *after = rest.split(maxsplit=1)
+    return "".join(after) if first.lower() == "analyze" else rest
 
 
 def _fetched(result: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
