@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -20,5 +21,7 @@ def write_slime(trajectories: Iterable[Trajectory], path: Path, provenance: Prov
         slime_row(one, index, groups.setdefault(one.facts["group_id"], len(groups)))
         for index, one in enumerate(trajectories)
     ]
+    whole = io.BytesIO()  # torch says nothing of a disk that refuses
+    torch.save({"rollout_id": 0, "samples": samples, PROVENANCE: provenance}, whole)
     with appearing(path) as aside:
-        torch.save({"rollout_id": 0, "samples": samples, PROVENANCE: provenance}, aside)
+        aside.write_bytes(whole.getbuffer())

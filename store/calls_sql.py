@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-CALLS = """
+ANSWER = "decode(nullif(answer, ''::BLOB))"  # empty where a call failed before it had one: that is no JSON
+
+CALLS = f"""
 SELECT
     call_id, session_id, group_id, session_source, dialect, level, model, stream,
     parent_call, prefix_len, depth, root_call, role, twin_of, ambiguous,
@@ -15,9 +17,9 @@ SELECT
     num_prompt_tokens,
     num_prompt_tokens - prefix_len AS num_new_tokens,
     num_output_tokens,
-    json_extract_string(decode(answer), '$.content') AS text,
-    json_extract_string(decode(answer), '$.reasoning_content') AS reasoning,
-    json_extract(decode(answer), '$.tool_calls') AS tool_calls,
+    TRY(json_extract_string({ANSWER}, '$.content')) AS text,
+    TRY(json_extract_string({ANSWER}, '$.reasoning_content')) AS reasoning,
+    TRY(json_extract({ANSWER}, '$.tool_calls')) AS tool_calls,
     finish, finish_matched,
     spans,
     list_min(list_transform(spans, lambda s: TRY_CAST(s.label AS INTEGER))) AS version_min,

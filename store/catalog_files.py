@@ -22,7 +22,8 @@ from weir.store.catalog_engine import database_now_us
 from weir.store.catalog_retention import refuse_needed, remove_groups
 from weir.store.catalog_rows import CompactedSegment, FileGroup, FileRow
 from weir.store.config import StoreConfig
-from weir.store.errors import CompactionRunning
+from weir.store.errors import CompactionRunning, SchemaTooNew
+from weir.store.records import SCHEMA_VERSION
 from weir.store.tree import CallRole, Link
 
 
@@ -37,7 +38,7 @@ class FileSet:
 
 
 def file_set(connection: sa.Connection) -> FileSet:
-    """The store's files, inside the caller's transaction."""
+    """The store's files, inside the caller's transaction. Raises SchemaTooNew where a later Weir wrote one."""
     files = connection.execute(sa.select(t.files).order_by(t.files.c.created_us, t.files.c.file_id))
     relinks = {}
     for row in connection.execute(sa.select(t.relinks)):
@@ -46,7 +47,7 @@ def file_set(connection: sa.Connection) -> FileSet:
         relinks[call_id] = Link(**{**place, "role": CallRole(row.role)})
     return FileSet(
         generation=generation_now(connection),
-        files=[FileRow(**row._mapping) for row in files],
+        files=[_known_file(row) for row in files],
         compacted=frozenset(connection.scalars(sa.select(t.file_sources.c.segment_id))),
         relinks=relinks,
     )
@@ -65,7 +66,16 @@ def files_with_groups(connection: sa.Connection, group_ids: Collection[str]) -> 
         query = sa.select(t.files).join(t.file_groups).where(t.file_groups.c.group_id.in_(some)).distinct()
         found.update((row.file_id, row) for row in connection.execute(query))
     ordered = sorted(found.values(), key=lambda row: (row.created_us, row.file_id))
-    return [FileRow(**row._mapping) for row in ordered]
+    return [_known_file(row) for row in ordered]
+
+
+def _known_file(row: sa.Row[Any]) -> FileRow:
+    if row.schema_version > SCHEMA_VERSION:
+        raise SchemaTooNew(
+            f"cannot read {row.path}: it has schema version {row.schema_version}, this Weir knows up to "
+            f"{SCHEMA_VERSION}; install the version of Weir that wrote it, or a later one"
+        )
+    return FileRow(**row._mapping)
 
 
 @dataclass(slots=True, kw_only=True)

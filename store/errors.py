@@ -22,7 +22,8 @@ StoreError
 ├── VersionUnknown     a weight version that is not there, or that is not an integer
 ├── QueryRefused       a query that is wrong, or that is not a question
 ├── QueryStopped       a query that ran into its limit of time or memory
-└── ImportRefused      a file to import that is not what it should be
+├── ImportRefused      a file to import that is not what it should be
+└── OutputRefused      a file that an answer or an export is to be cannot be written
 """
 
 from __future__ import annotations
@@ -138,3 +139,7 @@ class ImportRefused(StoreError):
     """A line of the file cannot be kept, so nothing of it was."""
 
     exit_code = 2
+
+
+class OutputRefused(StoreError):
+    """The disk refuses the file that was asked for."""

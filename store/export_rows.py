@@ -213,12 +213,12 @@ def _call(part: CallPart) -> dict[str, Any]:
 
 
 def _decoded(data: bytes | str | None) -> Any:
-    """JSON as values; what never was JSON stays text."""
+    """JSON as values; what never was JSON, or is nested without end, stays text."""
     if not data:
         return None
     try:
         return msgspec.json.decode(data)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return data if isinstance(data, str) else data.decode(errors="replace")
 
 

@@ -19,7 +19,7 @@ WITH said AS (
     SELECT
         call_id, session_id, parent_call, role, stitch, stitch_call, twin_of, root_call, started_us, finished_us,
         num_messages, num_output_tokens,
-        json_extract(decode(answer), '$.tool_calls') IS NOT NULL AS calls_tools,
+        TRY(json_extract(decode(nullif(answer, ''::BLOB)), '$.tool_calls')) IS NOT NULL AS calls_tools,
         coalesce(json_array_length(body, '$.tools'), 0) AS num_tools,
         coalesce(CAST(json_extract(body, '$.tools') AS VARCHAR), '[]') AS tools,
         coalesce(

@@ -185,10 +185,10 @@ def answer_text(answer: bytes) -> str:
 
 
 def _messages(request: bytes) -> list[dict[str, Any]]:
-    """The messages of a recorded request; a body that never was JSON was refused, and has none."""
+    """The messages of a recorded request; a body that never was JSON, or is nested without end, has none."""
     try:
         body = msgspec.json.decode(request)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return []
     messages = body.get("messages") if isinstance(body, dict) else None
     return messages if isinstance(messages, list) else []

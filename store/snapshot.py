@@ -16,8 +16,8 @@ import sqlalchemy as sa
 from weir.store.catalog import Catalog
 from weir.store.catalog_files import FileSet, file_set
 from weir.store.config import StoreConfig
-from weir.store.errors import SchemaTooNew, StoreUnavailable
-from weir.store.records import SCHEMA_VERSION, CallRecord
+from weir.store.errors import StoreUnavailable
+from weir.store.records import CallRecord
 from weir.store.segments import Segment, list_segments
 from weir.store.sharing import fetch_files, fetch_log
 from weir.store.snapshot_pin import SnapshotPin
@@ -65,7 +65,6 @@ def take_snapshot(config: StoreConfig, tables: Sequence[sa.Table] = ()) -> Snaps
                     table.name: [tuple(row) for row in connection.execute(sa.select(table))] for table in tables
                 }
                 pin.pin(connection)
-            _refuse_later_files(fileset)
             try:
                 hot = read_records(segment for segment in segments if segment.segment_id not in fileset.compacted)
                 fetch_files(config, [file.path for file in fileset.files])
@@ -80,15 +79,6 @@ def take_snapshot(config: StoreConfig, tables: Sequence[sa.Table] = ()) -> Snaps
     except BaseException:
         pin.release()
         raise
-
-
-def _refuse_later_files(fileset: FileSet) -> None:
-    for file in fileset.files:
-        if file.schema_version > SCHEMA_VERSION:
-            raise SchemaTooNew(
-                f"cannot read {file.path}: it has schema version {file.schema_version}, this Weir knows up to "
-                f"{SCHEMA_VERSION}; install the version of Weir that wrote it, or a later one"
-            )
 
 
 def read_records(segments: Iterable[Segment]) -> list[CallRecord]:

@@ -15,6 +15,8 @@ from weir.store.compact import compact
 from weir.store.config import StoreConfig
 from weir.store.log import LogWriter
 from weir.store.reader import connect, load_calls
+from weir.store.records import CaptureLevel
+from weir.store.views_sql import VIEWS
 
 
 @pytest.fixture
@@ -188,6 +190,44 @@ def test_messages_of_every_dialect_are_rows_and_the_new_ones_are_marked(
     assert [row[:3] for row in rows] == told
     assert [row[3] for row in rows] == [False] * (len(told) - 1) + [True]
     assert set(calls) <= {("t1",), (None,)}
+
+
+ODD_BODIES = [
+    b"",
+    b"{",
+    b"\xff",
+    b"null",
+    b"5",
+    b'{"messages":[5,null,{"role":7}]}',
+    b"[" * 2000,
+    b'{"tools":"x","input":{}}',
+]
+ODD_ANSWERS = [
+    b"",
+    b"null",
+    b"[]",
+    b'{"content":5}',
+    b'{"content":"a\\u0000b"}',
+    b'{"content":"\\ud83d"}',
+    b'{"tool_calls":"x"}',
+]
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_no_body_and_no_answer_stops_a_question_about_the_others(
+    config: StoreConfig, record: Any, make_call: Any, view: str
+) -> None:
+    odd = [make_call(f"r{i}", [i], [2], request=body) for i, body in enumerate(ODD_BODIES)]
+    odd += [make_call(f"a{i}", [i, 9], [2], answer=answer) for i, answer in enumerate(ODD_ANSWERS)]
+    record([*odd, make_call("b", [], [], level=CaptureLevel.TEXT, request=b"{", answer=b""), make_call("z", [7], [8])])
+    for _ in range(2):
+        with connect(config) as db:
+            db.sql(f"SELECT * FROM {view}").fetchall()
+            assert db.sql("SELECT text FROM calls WHERE call_id IN ('a0', 'z') ORDER BY call_id").fetchall() == [
+                (None,),
+                ("answer of z",),
+            ]
+        compact(config)
 
 
 def test_what_was_no_json_has_only_its_answer(config: StoreConfig, record: Any, make_call: Any) -> None:

@@ -141,3 +141,10 @@ def test_a_condition_in_sql_chooses_what_is_written(filled: StoreConfig, tmp_pat
     )
     assert status == 2 and "give one SELECT" in said
     assert len(path.read_text().splitlines()) == 2  # a failed export leaves the file as it was
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet", "trl", "verl", "slime"])
+def test_a_place_that_cannot_be_written_is_named(filled: StoreConfig, tmp_path: Path, form: str) -> None:
+    path = tmp_path / "missing" / "out"
+    status, said = weir("export", "--root", filled.root, "--format", form, "--output", path)
+    assert (status, said) == (1, f"cannot write {path}: No such file or directory; name another place, or make room")

@@ -15,6 +15,8 @@ import pytest
 
 from weir.store.config import StoreConfig
 
+PROMPT = "weir>"
+
 
 class Terminal:
     """A shell at a terminal of its own, and all that it has written."""
@@ -32,7 +34,7 @@ class Terminal:
         )
         os.close(theirs)
         self.seen = ""
-        self.wait_for("weir> ")
+        self.wait_for(PROMPT)
 
     def wait_for(self, text: str) -> None:
         """Read until it was written, behind what was waited for before."""
@@ -76,9 +78,11 @@ def begin(config: StoreConfig, record: Any, make_call: Any, tmp_path: Path) -> I
 
 def test_questions_are_completed_by_tab_and_come_back_by_the_up_key_in_the_next_shell(begin: Any) -> None:
     first = begin()
-    first.type("SELECT 40 + num_output_tok\t AS n FROM calls;\r")
+    first.type("SELECT 40 + num_output_tok\t")
+    first.wait_for("num_output_tokens")
+    first.type(" AS n FROM calls;\r")
     first.wait_for("41")
-    first.wait_for("weir> ")
+    first.wait_for(PROMPT)
     assert first.end() == 0
     second = begin()
     second.type("\x1b[A")
@@ -94,7 +98,7 @@ def test_ctrl_c_stops_a_question_and_the_shell_goes_on(begin: Any) -> None:
     shell.wait_for("\n")
     shell.interrupt()
     shell.wait_for("stopped")
-    shell.wait_for("weir> ")
+    shell.wait_for(PROMPT)
     shell.type("SELECT 6 * 7;\r")
     shell.wait_for("42")
     assert shell.end() == 0

@@ -18,6 +18,8 @@ from weir.store.compact import compact
 from weir.store.config import StoreConfig
 from weir.store.errors import SchemaTooNew
 from weir.store.reader import connect, load_calls
+from weir.store.status import store_status
+from weir.store.verify import verify
 
 CALLS = ["call_0", "call_1", "call_2", "call_3"]
 RECORDED = """SELECT call_id, parent_call, text, output_ids, output_logprobs, spans[2].label, held_ms, finish_matched,
@@ -54,11 +56,12 @@ def test_every_column_of_version_2_reads(old: StoreConfig, compacted: bool) -> N
     assert calls[3].versions.tolist() == [3, 4]
 
 
-def test_a_file_of_a_later_version_is_refused_by_readers(old: StoreConfig) -> None:
+def test_a_file_of_a_later_version_is_refused_by_all_that_read_or_change_files(old: StoreConfig) -> None:
     catalog = Catalog.open(old)
     with catalog.writing().begin() as connection:
         connection.execute(sa.update(t.files).values(schema_version=99))
     catalog.close()
-    for read in (lambda: connect(old), lambda: load_calls(old, ["session_1"])):
+    uses = (connect, lambda store: load_calls(store, ["session_1"]), compact, store_status, verify)
+    for use in uses:
         with pytest.raises(SchemaTooNew, match="schema version 99, this Weir knows up to"):
-            read()
+            use(old)
