@@ -59,6 +59,10 @@ def asking(connection: duckdb.DuckDBPyConnection, timeout_s: float | None = None
     except duckdb.InterruptException as error:
         why = f"it took longer than {timeout_s:g} s; raise the limit (--timeout-s)" if is_late.is_set() else "as asked"
         raise QueryStopped(f"the query was stopped: {why}") from error
+    except RuntimeError as error:
+        if type(error) is not RuntimeError:
+            raise
+        raise QueryStopped("the query was stopped, as asked") from error  # so DuckDB's module answers to Ctrl-C
     except duckdb.OutOfMemoryException as error:
         raise QueryStopped(
             "the query was stopped: it needs more memory than allowed; raise the limit (--memory-mb), or ask for less"
