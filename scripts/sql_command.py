@@ -57,6 +57,7 @@ def sql(
     DuckDB's SQL over the views of docs/sql.md: calls, labels, tokens, sessions, branches, groups, rewards, evaluations,
     rounds, versions and more.
     """
+    from weir.scripts.query_interrupt import interruptible
     from weir.scripts.query_limits import contained
     from weir.store.query import asking
     from weir.store.reader import connect
@@ -74,6 +75,7 @@ def sql(
     with (
         connect(store, folder) as connection,
         contained(store.query_memory_mb, store.query_timeout_s),
+        interruptible(connection),
         asking(connection, store.query_timeout_s),
     ):
         _answer(connection, query, parameters, format, output)

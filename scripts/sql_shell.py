@@ -21,6 +21,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.lexers import PygmentsLexer
 from pygments.lexers.sql import SqlLexer
 
+from weir.scripts.query_interrupt import interruptible
 from weir.scripts.query_limits import contained
 from weir.scripts.query_output import FORMS, print_answer
 from weir.store.errors import StoreError
@@ -84,7 +85,7 @@ class Shell:
     def _ask(self, query: str) -> None:
         store = self._store
         limits = contained(store.query_memory_mb, store.query_timeout_s)
-        with limits, asking(self._connection, store.query_timeout_s):
+        with limits, interruptible(self._connection), asking(self._connection, store.query_timeout_s):
             print_answer(answer_rows(self._connection, query, {}), self._form, sys.stdout)
 
     def _command(self, name: str, *words: str) -> None:
