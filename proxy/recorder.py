@@ -49,6 +49,7 @@ class Recorder:
         self.num_calls = 0
         self.records_lost = 0
         self._rendering = rendering
+        self._vocabulary = rendering.tokenizer.vocabulary
         self._memory = memory
         self._raw_prompts = raw_prompts
         self._budgets = budgets
@@ -67,7 +68,7 @@ class Recorder:
         ended_by_length = stop is None and finish is not None and finish.type == "length"
         matched = stop if stop is not None else _single(finish.matched) if finish is not None else None
         reason = FinishReason.LENGTH if ended_by_length else FinishReason.STOP
-        record = record_of(call, reason, matched=matched, answer=answer)
+        record = record_of(call, reason, matched=matched, answer=answer, tokenizer=self._vocabulary)
         await self._record(call, record)
         if call.allowance is not None:
             await self._budgets.settle(call.allowance, len(capture.ids), was_answered=True)
@@ -109,7 +110,7 @@ class Recorder:
 
     async def _cut(self, call: Call, reason: FinishReason, error: str | None) -> None:
         call.recorded = True
-        record = record_of(call, reason, answer=self._understood(call), error=error)
+        record = record_of(call, reason, answer=self._understood(call), error=error, tokenizer=self._vocabulary)
         self._count(call, record)
         try:
             await asyncio.wrap_future(self._log.append(record))

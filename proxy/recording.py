@@ -124,6 +124,7 @@ def record_of(
     matched: int | str | None = None,
     answer: Answer | None,
     error: str | None = None,
+    tokenizer: str,
 ) -> CallRecord:
     """The record of a call that has ended."""
     capture, request, prompt = call.capture, call.request, call.prompt
@@ -171,6 +172,7 @@ def record_of(
         request_id=call.request_id,
         choice=call.choice,
         forced=len(call.forced_ids),
+        tokenizer=tokenizer,
         cached_tokens=capture.cached_tokens,
         num_messages=len(request.messages),
         digest=_history(prompt, finish, answer),

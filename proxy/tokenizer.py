@@ -14,6 +14,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from weir.proxy.errors import SetupError
+from weir.store.vocabulary_digest import vocabulary_digest
 
 _SHORT_TEXT = 32  # characters
 _SHORT_TEXTS = 4096  # remembered
@@ -36,7 +37,9 @@ class ModelTokenizer:
         self.special_ids = frozenset(number for number, token in added.items() if token.special)
         self.all_special_tokens = [added[number].content for number in sorted(self.special_ids)]
         self.num_tokens: int = self.backend.get_vocab_size(with_added_tokens=True)
-        self.longest_token = max(map(len, self.backend.get_vocab()), default=1)  # in characters or bytes
+        vocabulary = self.backend.get_vocab()
+        self.vocabulary = vocabulary_digest(vocabulary)
+        self.longest_token = max(map(len, vocabulary), default=1)  # in characters or bytes
         self.chat_template = _chat_template(folder, config)
 
     def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:

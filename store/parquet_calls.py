@@ -81,6 +81,7 @@ SCHEMA = pa.schema(
         ("forced", pa.int32()),
         ("counted_prompt", pa.int32()),
         ("counted_output", pa.int32()),
+        ("tokenizer", pa.string()),
     ]
 )
 # What a schema version added: files written before hold none of it, and calls recorded before know nothing of it.
@@ -88,7 +89,8 @@ ADDED_COLUMNS = {
     2: (
         *("request_id", "choice", "cached_tokens", "digest", "num_messages", "retry_count", "forced"),
         *("counted_prompt", "counted_output"),
-    )
+    ),
+    3: ("tokenizer",),
 }
 _RECORD_FIELDS = (
     *("call_id", "session_id", "group_id", "session_source", "dialect", "level", "model", "stream"),

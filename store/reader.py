@@ -26,7 +26,7 @@ from weir.store.tree import CallTokens, link
 if TYPE_CHECKING:
     import duckdb
 
-_BODY_COLUMNS = ("output_logprobs", "spans", "finish", "answer", "request", "sampling", "level")
+_BODY_COLUMNS = ("output_logprobs", "spans", "finish", "answer", "request", "sampling", "level", "tokenizer")
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -48,6 +48,7 @@ class StoredCall:
     started_us: int
     finished_us: int
     level: CaptureLevel
+    tokenizer: str = ""  # digest of the vocabulary that the ids are of, where it is known
 
 
 def connect(store: Path | str | StoreConfig, tokenizer: Path | str | None = None) -> duckdb.DuckDBPyConnection:
@@ -108,6 +109,7 @@ class _Body:
     request: bytes
     sampling: dict[str, Any]
     level: CaptureLevel
+    tokenizer: str
 
 
 def _hot_body(record: CallRecord) -> _Body:
@@ -121,12 +123,14 @@ def _hot_body(record: CallRecord) -> _Body:
         request=record.request,
         sampling=record.sampling,
         level=record.level,
+        tokenizer=record.tokenizer,
     )
 
 
 def _stored_bodies(table: pa.Table) -> dict[str, _Body]:
     logprobs = list_slices(table["output_logprobs"])
-    rows = table.select(["group_id", "spans", "finish", "answer", "request", "sampling", "level"]).to_pylist()
+    names = ["group_id", "spans", "finish", "answer", "request", "sampling", "level", "tokenizer"]
+    rows = table.select(names).to_pylist()
     return {
         tokens.call_id: _Body(
             tokens=tokens,
@@ -138,6 +142,7 @@ def _stored_bodies(table: pa.Table) -> dict[str, _Body]:
             request=row["request"],
             sampling=msgspec.json.decode(row["sampling"]),
             level=CaptureLevel(row["level"]),
+            tokenizer=row["tokenizer"] or "",
         )
         for i, (tokens, row) in enumerate(zip(rebuild(table), rows, strict=True))
     }
@@ -161,6 +166,7 @@ def _stored_call(body: _Body, parent_call: str | None) -> StoredCall:
         started_us=tokens.started_us,
         finished_us=tokens.finished_us,
         level=body.level,
+        tokenizer=body.tokenizer,
     )
 
 

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 TokenIds = npt.NDArray[np.int32]
 Logprobs = npt.NDArray[np.float32]
@@ -122,6 +122,9 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     counted_prompt: int | None = None  # prompt tokens as the upstream counts them, where it says so
     counted_output: int | None = None  # output tokens, likewise
     forced: int = 0  # how many ids at the end of the prompt were put there to force a tool call
+
+    # Since schema version 3.
+    tokenizer: str = ""  # digest of the vocabulary that the ids are of (vocabulary_digest.py), where it is known
 
     def __post_init__(self) -> None:
         num_tokens, rest = divmod(len(self.output_ids), 4)

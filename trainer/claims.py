@@ -31,10 +31,11 @@ from weir.trainer.config import TrainerConfig, config_hash
 from weir.trainer.errors import RoundBusy, RoundError
 from weir.trainer.group_choice import ChosenGroup, choose_groups
 from weir.trainer.stored_rewards import StoredRewards, joined_rewards
-from weir.trainer.versions import MANIFEST, list_versions, round_folder, write_aside
+from weir.trainer.versions import MANIFEST, list_versions, read_manifest, round_folder, version_path, write_aside
 from weir.trainer.vocabulary import check_vocabulary
 
 SCHEMA = 1
+CONFIG = "config.json"  # of a Hugging Face folder
 LEASE_POLL_S = 1.0
 
 
@@ -157,6 +158,26 @@ def claim(catalog: Catalog, root: Path, planned: ClaimedRound, lease: Lease) -> 
     """Take the groups for the round: from here on they belong to it, whatever happens."""
     catalog.claim_groups(planned.round, planned.group_ids, msgspec.to_builtins(planned), lease)
     _write_copy(root, planned)
+
+
+def parent_folder(root: Path, claimed: ClaimedRound, model_path: Path) -> Path:
+    """The weights that a round starts from, on this machine, which need not be the one that claimed it.
+
+    Raises `RoundError` where they are not here: no other weights take their place.
+    """
+    folder, claimed_at = version_path(root, claimed.parent).absolute(), Path(claimed.parent_path)
+    for candidate in (folder, claimed_at, model_path.absolute()):
+        if (candidate / CONFIG).exists() and _version_of(candidate) == claimed.parent:
+            return candidate
+    raise RoundError(
+        f"round {claimed.round} cannot go on: the version {claimed.parent} that it starts from is neither in {folder} "
+        f"nor in {claimed_at}; it was deleted or lost, put its folder back from a copy"
+    )
+
+
+def _version_of(folder: Path) -> int:
+    """The version that a folder names; first weights that name none are version 0."""
+    return read_manifest(folder).version if (folder / MANIFEST).exists() else 0
 
 
 def pinned_calls(store: StoreConfig, claimed: ClaimedRound) -> PinnedCalls:

@@ -17,13 +17,15 @@ from rich.console import Console
 from weir.store.catalog import Catalog
 from weir.store.catalog_rows import RoundRow
 from weir.store.config import StoreConfig
-from weir.trainer.claims import ClaimedRound, pinned_calls
+from weir.store.objects import objects_of
+from weir.trainer.claims import ClaimedRound, parent_folder, pinned_calls
 from weir.trainer.config import TrainerConfig, config_hash
 from weir.trainer.errors import RoundError, TrainerUsageError
 from weir.trainer.metrics import METRICS_FILE
 from weir.trainer.mixing import MixedData
 from weir.trainer.round_data import prepare
 from weir.trainer.round_times import RoundTimes
+from weir.trainer.shared_versions import fetch_version
 from weir.trainer.versions import (
     MANIFEST,
     FileEntry,
@@ -49,12 +51,14 @@ class Replay:
     differing: list[str]  # files of the version that are not the same bits
 
 
-def keep_manifest(root: Path, manifest: VersionManifest) -> None:
-    """Keep what a round's version was made of, for when its folder is gone."""
+def keep_manifest(store: StoreConfig, manifest: VersionManifest) -> None:
+    """Keep what a round's version was made of, for when its folder is gone; where machines share it, for all."""
     assert manifest.round is not None
-    folder = round_folder(root, manifest.round)
+    folder, text = round_folder(store.folder, manifest.round), msgspec.json.encode(manifest)
     folder.mkdir(parents=True, exist_ok=True)
-    write_aside(folder / VERSION_COPY, msgspec.json.encode(manifest))
+    write_aside(folder / VERSION_COPY, text)
+    if (objects := objects_of(store)) is not None:
+        objects.put(_shared_copy(manifest.round), text)
 
 
 def replay_round(
@@ -69,9 +73,11 @@ def replay_round(
 ) -> Replay:
     """Repeat a committed round and compare. Raises `TrainerUsageError` or `RoundError` where that cannot be done."""
     claimed = _claimed(catalog, number)
+    for version in (claimed.parent, claimed.version):
+        fetch_version(store, version)
     before = _files_of(store, claimed)
     pinned = config.continuing(claimed.config)
-    parent = _parent(claimed)
+    parent = _parent(store, claimed, model_path)
     data = prepare(claimed, pinned_calls(store, claimed), catalog, pinned, console, RoundTimes())
     from weir.trainer.backend import open_backend
 
@@ -82,7 +88,9 @@ def replay_round(
         seed=claimed.seed + claimed.round,
         supervised=mixed.of_round(claimed, pinned, learner.num_steps),
     )
-    with tempfile.TemporaryDirectory(dir=round_folder(store.folder, number)) as name:
+    folder = round_folder(store.folder, number)
+    folder.mkdir(parents=True, exist_ok=True)  # on a machine that did not run it
+    with tempfile.TemporaryDirectory(dir=folder) as name:
         learner.save(Path(name))
         after = {file.name: file_entry(file) for file in Path(name).iterdir()}
     return Replay(
@@ -111,8 +119,8 @@ def _files_of(store: StoreConfig, claimed: ClaimedRound) -> dict[str, FileEntry]
     folder, copy = version_path(store.folder, claimed.version), round_folder(store.folder, claimed.round) / VERSION_COPY
     if folder.exists():
         manifest = read_manifest(folder)
-    elif copy.exists():
-        manifest = msgspec.json.decode(copy.read_bytes(), type=VersionManifest)
+    elif (text := _kept_manifest(store, claimed, copy)) is not None:
+        manifest = msgspec.json.decode(text, type=VersionManifest)
     else:
         raise RoundError(
             f"cannot compare round {claimed.round}: neither {folder} nor {copy} is there to say what its files were"
@@ -120,13 +128,22 @@ def _files_of(store: StoreConfig, claimed: ClaimedRound) -> dict[str, FileEntry]
     return {name: entry for name, entry in manifest.files.items() if name != METRICS_FILE}
 
 
-def _parent(claimed: ClaimedRound) -> Path:
-    folder = Path(claimed.parent_path)
-    if not folder.exists():
-        raise RoundError(
-            f"cannot repeat round {claimed.round}: {folder}, the version {claimed.parent} that it started from, was "
-            "deleted; set trainer.keep_versions higher to be able to repeat more rounds"
-        )
+def _kept_manifest(store: StoreConfig, claimed: ClaimedRound, copy: Path) -> bytes | None:
+    objects = objects_of(store)
+    if copy.exists() or objects is None:
+        return copy.read_bytes() if copy.exists() else None
+    return objects.read(_shared_copy(claimed.round))
+
+
+def _shared_copy(round_id: int) -> str:
+    return f"rounds/{round_id:08d}/{VERSION_COPY}"
+
+
+def _parent(store: StoreConfig, claimed: ClaimedRound, model_path: Path) -> Path:
+    try:
+        folder = parent_folder(store.folder, claimed, model_path)
+    except RoundError as error:
+        raise RoundError(f"{error}; set trainer.keep_versions higher to be able to repeat more rounds") from error
     if (folder / MANIFEST).exists():
         verify(folder)
     return folder

@@ -29,6 +29,7 @@ from weir.trainer.claims import (
     PlannedRound,
     claim,
     continue_round,
+    parent_folder,
     pinned_calls,
     plan_round,
     round_turn,
@@ -280,7 +281,7 @@ class Trainer:
     def _commit(self, version: Version, metrics: Metrics, lease: Lease) -> None:
         manifest = version.manifest
         assert manifest.round is not None
-        keep_manifest(self.store.folder, manifest)
+        keep_manifest(self.store, manifest)
         set_current(self.store.folder, manifest.version)
         self.on_step("current")
         enter_version(self.catalog, version.path, manifest)
@@ -317,12 +318,7 @@ class Trainer:
         return first, self.model_path
 
     def _parent_folder(self, claimed: ClaimedRound) -> Path:
-        """The parent's weights on this machine, which need not be the one that claimed the round."""
-        folder = version_path(self.store.folder, claimed.parent).absolute()
-        if (folder / MANIFEST).exists():
-            return folder
-        claimed_at = Path(claimed.parent_path)
-        return claimed_at if claimed_at.exists() else self.model_path.absolute()
+        return parent_folder(self.store.folder, claimed, self.model_path)
 
     def _learner_at(self, folder: Path, config: TrainerConfig) -> Backend:
         """The learner in memory where it stands at this folder, else one loaded from it."""

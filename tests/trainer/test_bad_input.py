@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import pytest
 from support_model import make_tiny_model
 from support_rounds import Judge, add_group, add_sessions, make_record, trainer_config
 
+from weir.proxy.tokenizer import ModelTokenizer
 from weir.store.catalog import Catalog
+from weir.store.compact import compact
 from weir.store.config import StoreConfig
 from weir.trainer.errors import JudgeUnavailable, TrainerUsageError, VersionError
 from weir.trainer.round import Trainer
@@ -75,6 +78,32 @@ def test_tokens_of_another_tokenizer_are_named_before_anything_is_claimed(
     trainer.close()
     right = Trainer(trainer_config(judge), store, model_path=tiny_model_dir)
     assert right.plan() is not None
+    right.close()
+
+
+def test_a_tokenizer_of_equal_size_that_is_another_one_is_named_before_anything_is_claimed(
+    tiny_model_dir: Path, tmp_path: Path, store: StoreConfig, judge: Judge
+) -> None:
+    add_group(store, tiny_model_dir, "g1", [0.0, 1.0], tokenizer=ModelTokenizer(tiny_model_dir).vocabulary)
+    other = shutil.copytree(tiny_model_dir, tmp_path / "other")
+    file = other / "tokenizer.json"
+    tokenizer = json.loads(file.read_bytes())
+    vocabulary = tokenizer["model"]["vocab"]
+    first, second = sorted(vocabulary)[:2]
+    vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
+    file.write_text(json.dumps(tokenizer))
+    trainer = Trainer(trainer_config(judge), store, model_path=other)
+    with pytest.raises(
+        TrainerUsageError, match=r"call call-g1-0 of group g1 was recorded with the vocabulary [0-9a-f]"
+    ):
+        trainer.run_round()
+    assert trainer.catalog.rounds() == []
+    trainer.close()
+    compact(store)
+    file.write_text(json.dumps(json.loads((tiny_model_dir / "tokenizer.json").read_bytes()), indent=1))
+    right = Trainer(trainer_config(judge), store, model_path=other)  # the same one, written in another form
+    report = right.run_round()
+    assert report is not None and report.metrics["samples"] == 2
     right.close()
 
 
