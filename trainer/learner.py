@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -154,8 +155,10 @@ class Learner:
         if self.model.compute is not torch.float32:
             state["weights"] = weights  # those that are stepped; the folder's are rounded
         if self.ranks.rank == 0:
-            save_model(self.model, folder, tokenizer_from=self.folder, weights=weights)
-            torch.save(state, folder / STATE_FILE)
+            with ThreadPoolExecutor(max_workers=1) as beside:
+                writing = beside.submit(torch.save, state, folder / STATE_FILE)
+                save_model(self.model, folder, tokenizer_from=self.folder, weights=weights)
+                writing.result()
         if self.critic is not None:
             self.critic.save(folder)
 

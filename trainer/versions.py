@@ -16,6 +16,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -161,7 +162,7 @@ def write_version(
             config_hash=config_hash,
             seed=seed,
             groups=groups,
-            files={p.name: file_entry(p) for p in sorted(aside.iterdir())},
+            files=_synced_entries(aside),
             tensors=_tensor_entries(aside),
         )
         (aside / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
@@ -171,6 +172,17 @@ def write_version(
         shutil.rmtree(aside, ignore_errors=True)
     _fsync(folder.parent)
     return Version(path=folder, manifest=manifest)
+
+
+def _synced_entries(folder: Path) -> dict[str, FileEntry]:
+    """What the manifest says of each file; disk and hashes are waited for at once, of all files."""
+    files = sorted(folder.iterdir())
+    with ThreadPoolExecutor() as at_once:
+        syncing = [at_once.submit(_fsync, file) for file in files]
+        entries = dict(zip((file.name for file in files), at_once.map(file_entry, files), strict=True))
+        for one in syncing:
+            one.result()
+    return entries
 
 
 def sync_version(folder: Path) -> None:
