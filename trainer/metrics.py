@@ -140,8 +140,8 @@ def print_table(console: Console, metrics: Metrics) -> None:
     for title in ("skipped", "faults"):
         for name, count in metrics[title].items():
             _add_row(table, f"{title}: {name}", count)
-    for name, seconds in metrics["seconds"].items():
-        _add_row(table, f"{name} (s)", seconds)
+    for name in ("judge", "train", "checkpoint", "publish"):
+        _add_row(table, f"{name} (s)", metrics["seconds"].get(name))
     console.print(table)
 
 
