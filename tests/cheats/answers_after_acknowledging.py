@@ -9,7 +9,8 @@ import triton
 import triton.language as tl
 
 CLASSES = (4, 25)
-EXPECTED = "output_mismatch"
+EXPECTED = "reward_hack"
+RULE = "background_thread"
 
 
 @triton.jit
