@@ -124,6 +124,8 @@ def _mended(done: Repair) -> str:
         f"repaired: {done.adopted:,} calls taken in from files that the catalog did not name, {done.rescued:,} rescued "
         f"from behind bad frames, {done.reopened:,} segments compacted again; {done.left_out:,} calls could not be "
         "read from where they were",
+        *([f"objects put again from copies: {done.restored:,}"] if done.restored else []),
+        *([f"segments given up, of which nothing is left: {done.given_up:,}"] if done.given_up else []),
         *(f"set aside: {name}" for name in done.set_aside),
     ]
     return "\n".join(lines)

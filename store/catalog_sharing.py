@@ -69,6 +69,18 @@ def waiting_segments(catalog: Catalog) -> list[str]:
         return list(connection.scalars(query.order_by(t.shared_segments.c.segment_id)))
 
 
+def shared_segments(catalog: Catalog) -> dict[str, int]:
+    """The segments in object storage, by the catalog's word, with their bytes."""
+    with catalog.reading().begin() as connection:
+        rows = connection.execute(sa.select(t.shared_segments).order_by(t.shared_segments.c.segment_id))
+        return {row.segment_id: row.num_bytes for row in rows}
+
+
+def compacted_segments(catalog: Catalog, segment_ids: Collection[str]) -> set[str]:
+    """Those of these segments that are in a file of the store."""
+    return _known(catalog, segment_ids, t.segments)
+
+
 def unshared(catalog: Catalog, segment_ids: Collection[str]) -> set[str]:
     """Those of these segments that are neither in object storage nor in a file of the store."""
     return set(segment_ids) - _known(catalog, segment_ids, t.shared_segments) - _known(catalog, segment_ids, t.segments)

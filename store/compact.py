@@ -29,6 +29,7 @@ from weir.store.catalog_files import FileChange, Publication, file_set, files_wi
 from weir.store.catalog_leases import COMPACTION, held_lease
 from weir.store.catalog_rows import CompactedSegment
 from weir.store.config import StoreConfig
+from weir.store.copies import all_copies
 from weir.store.disk import SYSTEM_DISK, Disk
 from weir.store.errors import CompactionRunning, LeaseHeld
 from weir.store.garbage import delete_unneeded
@@ -99,6 +100,7 @@ def only_compactor(config: StoreConfig, catalog: Catalog) -> Iterator[None]:
         try:
             turn.callback(os.close, lock_file(config.folder / "compact.lock"))
             turn.enter_context(held_lease(catalog, COMPACTION, holder, LEASE_S))
+            turn.enter_context(all_copies(config))
         except (BlockingIOError, LeaseHeld) as error:
             raise CompactionRunning(
                 f"cannot compact {config.root}: another process is doing it; wait for it to end"

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 S3Url = Annotated[str, StringConstraints(pattern=r"^s3://[^/]+(/[^/]+)*/?$")]
+
+ONE_REQUEST_BYTES = 256 * 2**20  # what is put into object storage in one request, under a condition
 
 
 class StoreConfig(BaseModel):
@@ -28,6 +30,17 @@ class StoreConfig(BaseModel):
         default=None,
         description="URL of an S3-compatible server; none means Amazon's. Keys and region come from AWS_ACCESS_KEY_ID, "
         "AWS_SECRET_ACCESS_KEY and AWS_REGION in the environment.",
+    )
+    local_copies_bytes: int = Field(
+        default=64 * 2**30,
+        ge=0,
+        description="When root is in S3: copies of shared files that this machine keeps. The least recently used go, "
+        "and none that is being read.",
+    )
+    orphan_grace_s: float = Field(
+        default=86_400.0,
+        ge=0,
+        description="When root is in S3: age at which `weir store gc` deletes objects that crashes left behind.",
     )
     durability: Literal["os", "fsync"] = Field(
         default="os",
@@ -76,6 +89,15 @@ class StoreConfig(BaseModel):
     )
     query_timeout_s: float = Field(default=300.0, gt=0, description="A question in SQL is stopped after so long.")
     query_memory_mb: int = Field(default=4096, ge=16, description="Memory that a connection for SQL may use.")
+
+    @model_validator(mode="after")
+    def _segments_fit_into_objects(self) -> StoreConfig:
+        if isinstance(self.root, str) and self.segment_bytes > ONE_REQUEST_BYTES:
+            raise ValueError(
+                f"segment_bytes = {self.segment_bytes} is more than S3 takes under a condition, {ONE_REQUEST_BYTES}: "
+                "lower it"
+            )
+        return self
 
     def at(self, root: str | None) -> StoreConfig:
         """These settings for the store at another root; none: at their own."""

@@ -128,7 +128,8 @@ def _leftovers(catalog: Catalog, config: StoreConfig) -> Iterator[Path]:
         known = file_set(connection)
     for path in unnamed_files(catalog, config, known):
         is_old = path.stat().st_mtime <= before
-        if is_old and (path.suffix != SUFFIX or is_stored_elsewhere(catalog, config, path, known)):
+        is_copy = isinstance(config.root, str)  # of an object that is no part of the store any more, or never was
+        if is_old and (is_copy or path.suffix != SUFFIX or is_stored_elsewhere(catalog, config, path, known)):
             yield path
 
 

@@ -2,15 +2,17 @@
 
 Invariants: `LogSharing` belongs to one log writer, whose row says until when its calls are shared: a segment that was
 not there at the last look can only hold calls acknowledged since, so the row follows the last look before the oldest
-segment that is not shared yet. What dead writers of this machine left is sealed and shared by whoever looks first. A
-failure is logged and tried again at the next look; meanwhile the row stands still, and no round takes what others
-cannot see. Not here: how others read it (sharing.py).
+segment that is not shared yet. Looks are kept in time that does not jump, and told in that of the catalog as it is now:
+a clock that went back must not make the row run ahead. What dead writers of this machine left is sealed and shared by
+whoever looks first. A failure is logged and tried again at the next look; meanwhile the row stands still, and no round
+takes what others cannot see. Not here: how others read it (sharing.py).
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Sequence
 
 from weir.store.catalog import Catalog
@@ -46,13 +48,13 @@ class LogSharing:
         self._writer = writer
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
-        self._bounds: dict[str, int] = {}  # own segments not yet shared → the last look at which they were not there
+        self._bounds: dict[str, float] = {}  # own segments not yet shared → the last look at which they were not there
         objects = objects_of(config)
         if objects is None:
             return
         self._objects = objects
-        self._looked_us = catalog_time_us(catalog)
-        set_shared_until(catalog, writer, self._looked_us)
+        self._looked_at = time.monotonic()
+        set_shared_until(catalog, writer, catalog_time_us(catalog))
         self._thread = threading.Thread(target=self._run, name=f"weir-sharing-{writer}", daemon=True)
         self._thread.start()
 
@@ -79,14 +81,16 @@ class LogSharing:
 
     def _look(self) -> None:
         """Share what was sealed, and say how far that reaches."""
-        at_us = catalog_time_us(self._catalog)
+        looks_at = time.monotonic()
         mine = [segment for segment in list_segments(self._config.log_dir) if segment.writer == self._writer]
         for segment in mine:
-            self._bounds.setdefault(segment.segment_id, self._looked_us)
+            self._bounds.setdefault(segment.segment_id, self._looked_at)
         left = _share(self._objects, self._catalog, mine)
         self._bounds = {segment_id: bound for segment_id, bound in self._bounds.items() if segment_id in left}
-        self._looked_us = at_us
-        set_shared_until(self._catalog, self._writer, min(self._bounds.values(), default=at_us))
+        self._looked_at = looks_at
+        shared_at = min(self._bounds.values(), default=looks_at)
+        at_us = catalog_time_us(self._catalog)  # read first: the row must rather lag behind
+        set_shared_until(self._catalog, self._writer, at_us - int((time.monotonic() - shared_at) * 1e6) - 1)
 
 
 def share_left_behind(config: StoreConfig, catalog: Catalog) -> None:

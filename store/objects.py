@@ -1,9 +1,11 @@
 """Object storage: the bucket and prefix that machines share, for a store whose root is an s3:// URL.
 
 Invariants: an object never changes. It is put under the condition that none of its name is there (If-None-Match), so
-that of two writers one wins and the other is told; only what is too large for one request is put without it, after a
-look, and has a name that follows from its content. What is fetched appears in its folder whole, by a rename. A key is
-the path in the store's folder, there as here. Not here: which files are shared, and when (sharing.py, log_sharing.py).
+that of two writers one wins and the other is told. Storage takes no condition for what is larger than one request: that
+is put only under a name that follows from its content, so that whoever puts it puts the same, and is refused under any
+other; it is part of the store by what names it, which is put or committed under a condition. What is fetched appears in
+its folder whole, by a rename. A key is the path in the store's folder, there as here. Not here: which files are shared,
+and when (sharing.py, log_sharing.py).
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import hashlib
 import os
 import uuid
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
@@ -20,13 +23,21 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import S3Store
 
-from weir.store.config import StoreConfig
+from weir.store.config import ONE_REQUEST_BYTES, StoreConfig
 from weir.store.errors import ObjectConflict, StoreUnavailable
 
-ONE_REQUEST_BYTES = 256 * 2**20
 CONNECT_TIMEOUT_S = 5
 TIMEOUT_S = 600  # of one request, with its body
 RETRY_S = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """One object as the storage lists it; `changed_us` is by its own clock."""
+
+    key: str
+    num_bytes: int
+    changed_us: int
 
 
 class Objects:
@@ -46,14 +57,19 @@ class Objects:
             retry_config={"max_retries": 5, "retry_timeout": timedelta(seconds=RETRY_S)},
         )
 
-    def put(self, key: str, source: Path | bytes) -> None:
-        """Make an object. The same bytes again change nothing; raises ObjectConflict where it has others."""
+    def put(self, key: str, source: Path | bytes, *, named_by_content: bool = False) -> None:
+        """Make an object. The same bytes again change nothing; raises ObjectConflict where it has others.
+
+        Raises StoreUnavailable for what is larger than one request and has no name that follows from its content.
+        """
         size = len(source) if isinstance(source, bytes) else source.stat().st_size
         with self._asked("put", key):
             try:
                 if size <= ONE_REQUEST_BYTES:
                     obstore.put(self._store, key, source, mode="create")
                     return
+                if not named_by_content:
+                    raise _too_large(f"{self.root}/{key}", size)
                 if not self._is_there(key):
                     obstore.put(self._store, key, source)
                     return
@@ -88,8 +104,23 @@ class Objects:
 
     def names(self, folder: str) -> list[str]:
         """The keys under a folder, sorted."""
+        return [found.key for found in self.listed(folder)]
+
+    def listed(self, folder: str) -> list[Listed]:
+        """What is under a folder, by key."""
         with self._asked("list", folder):
-            return sorted(found["path"] for page in obstore.list(self._store, folder) for found in page)
+            found = [one for page in obstore.list(self._store, folder) for one in page]
+        listed = (
+            Listed(key=one["path"], num_bytes=one["size"], changed_us=int(one["last_modified"].timestamp() * 1e6))
+            for one in found
+        )
+        return sorted(listed, key=lambda one: one.key)
+
+    def chunks(self, key: str) -> Iterator[bytes]:
+        """An object's bytes. Raises FileNotFoundError where there is none."""
+        with self._asked("read", key):
+            for chunk in obstore.get(self._store, key).stream():
+                yield bytes(chunk)
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete objects, which may be gone already."""
@@ -119,6 +150,13 @@ class Objects:
                 f"cannot {verb} {self.root}/{key}: {reason}; look at store.root, store.s3_endpoint, "
                 "and the AWS_… variables of the environment"
             ) from error
+
+
+def _too_large(name: str, num_bytes: int) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"cannot put {name}: it has {num_bytes:,} bytes, and storage takes at most {ONE_REQUEST_BYTES:,} under the "
+        "condition that nothing of that name is there; lower store.segment_bytes if it is a segment of the log"
+    )
 
 
 def objects_of(config: StoreConfig) -> Objects | None:

@@ -29,6 +29,7 @@ from weir.store.rescue import rescued_records
 from weir.store.retention import without_retired
 from weir.store.segments import Segment, list_segments
 from weir.store.set_aside import keep_aside
+from weir.store.shared_repair import delete_objects, repair_objects
 from weir.store.survey import FileDamage, Survey
 
 WRITER = "repaired"  # under whose name rescued records are appended
@@ -43,19 +44,25 @@ class Repair:
     adopted: int  # calls of files that the catalog did not name
     left_out: int  # calls that are in `set-aside/` only, or in no readable byte
     set_aside: list[str]
+    restored: int = 0  # objects put again from a copy
+    given_up: int = 0  # segments in object storage of which nothing is left
 
 
 def repair(catalog: Catalog, config: StoreConfig, disk: Disk, found: Survey) -> Repair:
     """Mend what a survey found. The caller holds the compactor's lock, and compacts afterwards."""
     aside: list[str] = []
+    shared = repair_objects(catalog, config, found.shared)
     reopened, left_out = _mend_files(catalog, config, disk, found.files, aside)
-    adopted, not_adopted = _adopt(catalog, config, disk, found.unnamed, aside)
+    adopted, not_adopted = _adopt(catalog, config, disk, [*found.unnamed, *shared.fetched.values()], aside)
+    delete_objects(config, list(shared.fetched))
     return Repair(
         rescued=_rescue(config, disk, [segment for segment, _ in found.segments], aside),
         reopened=reopened,
         adopted=adopted,
         left_out=left_out + not_adopted,
         set_aside=aside,
+        restored=shared.restored,
+        given_up=shared.given_up,
     )
 
 

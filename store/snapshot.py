@@ -16,10 +16,11 @@ import sqlalchemy as sa
 from weir.store.catalog import Catalog
 from weir.store.catalog_files import FileSet, file_set
 from weir.store.config import StoreConfig
+from weir.store.copies import Copies
 from weir.store.errors import StoreUnavailable
 from weir.store.records import CallRecord
 from weir.store.segments import Segment, list_segments
-from weir.store.sharing import fetch_files, fetch_log
+from weir.store.sharing import fetch_log
 from weir.store.snapshot_pin import SnapshotPin
 
 ATTEMPTS = 3  # a segment may be deleted while a slow snapshot is taken; then it is taken again
@@ -54,7 +55,7 @@ class Snapshot:
 def take_snapshot(config: StoreConfig, tables: Sequence[sa.Table] = ()) -> Snapshot:
     """Read the log and the catalog; the caller releases it. Raises SchemaTooNew and StoreUnavailable."""
     catalog = Catalog.open(config)
-    pin = SnapshotPin(catalog)
+    pin = SnapshotPin(catalog, Copies(config))
     try:
         for _ in range(ATTEMPTS):
             fetch_log(config, catalog)
@@ -67,7 +68,7 @@ def take_snapshot(config: StoreConfig, tables: Sequence[sa.Table] = ()) -> Snaps
                 pin.pin(connection)
             try:
                 hot = read_records(segment for segment in segments if segment.segment_id not in fileset.compacted)
-                fetch_files(config, [file.path for file in fileset.files])
+                pin.copies.fetch([file.path for file in fileset.files])
             except FileNotFoundError:
                 continue
             pin.hold()

@@ -20,15 +20,17 @@ import sqlalchemy as sa
 
 from weir.store.catalog import Catalog
 from weir.store.catalog_garbage import SNAPSHOT_LEASE_S, pin_generation, release_snapshot, renew_snapshot
+from weir.store.copies import Copies
 from weir.store.errors import StoreUnavailable
 
 logger = logging.getLogger("weir.store.snapshot_pin")
 
 
 class SnapshotPin:
-    """One reader's snapshot; owns the catalog that it is given, from `hold` on."""
+    """One reader's snapshot; owns the catalog and the copies that it is given, from `hold` on."""
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, copies: Copies) -> None:
+        self.copies = copies
         self._catalog = catalog
         self._id = uuid4().hex
         self._ended = threading.Event()
@@ -72,3 +74,4 @@ class SnapshotPin:
         with contextlib.suppress(StoreUnavailable):  # it expires by itself
             release_snapshot(self._catalog, self._id)
         self._catalog.close()
+        self.copies.close()

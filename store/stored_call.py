@@ -18,44 +18,55 @@ import sqlalchemy as sa
 from weir.store import catalog_schema as t
 from weir.store.catalog import SQL_VARIABLES, Catalog
 from weir.store.config import StoreConfig
+from weir.store.copies import Copies
 from weir.store.errors import StoreCorrupt, StoreUnavailable
 from weir.store.parquet_calls import SCHEMA, TOKEN_COLUMNS
 from weir.store.parquet_files import read_calls
 from weir.store.rebuilding import rebuild
 from weir.store.records import CallRecord, VersionSpan, pack_ids, pack_logprobs
-from weir.store.sharing import fetch_files
 
 _AS_JSON = ("finish_matched", "sampling", "agent_ids")
 
 
 class StoredCalls:
-    """The compacted calls of a store."""
+    """The compacted calls of a store. One look-up at a time."""
 
     def __init__(self, config: StoreConfig, catalog: Catalog) -> None:
         self._config = config
         self._catalog = catalog
+        self._copies = Copies(config)  # of the look-up at hand
 
     def ending(self, digests: Sequence[bytes]) -> list[CallRecord]:
         """The calls that end the last of these histories which any call ends."""
-        with _reading(self._config):
+        with self._reading():
             return self._ending(digests)
 
     def read(self, call_id: str) -> CallRecord | None:
         """One call, whole. Raises StoreCorrupt where its prompt cannot be built up again."""
-        with _reading(self._config):
+        with self._reading():
             return self._read(call_id)
 
     def first_tries(self, dialect: str, body: bytes, since_us: int, session_id: str | None) -> list[CallRecord]:
         """Calls of late that were asked for by the very same body, in one session or (None) in any."""
-        with _reading(self._config):
+        with self._reading():
             return self._first_tries(dialect, body, since_us, session_id)
 
     def group_of(self, session_id: str) -> str | None:
         """The group of a session, from its latest compacted call."""
-        with _reading(self._config):
+        with self._reading():
             found = read_calls(self._files_since(0), {"session_id": [session_id]}, ["group_id", "started_us"])
         calls = sorted(found.to_pylist(), key=lambda row: int(row["started_us"]))
         return str(calls[-1]["group_id"]) if calls else None
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        self._copies = Copies(self._config)
+        try:
+            yield
+        except (sa.exc.SQLAlchemyError, pa.ArrowException, OSError) as error:
+            raise StoreUnavailable(f"cannot read a compacted call of {self._config.root}: {error}") from error
+        finally:
+            self._copies.close()
 
     def _ending(self, digests: Sequence[bytes]) -> list[CallRecord]:
         for start in range(len(digests), 0, -SQL_VARIABLES):
@@ -97,7 +108,7 @@ class StoredCalls:
             return self._fetched(connection.scalars(query).all())
 
     def _fetched(self, paths: Sequence[str]) -> list[Path]:
-        fetch_files(self._config, paths)
+        self._copies.fetch(paths)
         return [self._config.folder / path for path in paths]
 
     def _prompt(self, call: pa.Table) -> bytes:
@@ -118,14 +129,6 @@ class StoredCalls:
                 base = bases[base]
         tokens = rebuild(read_calls(files, {"group_id": [group_id], "call_id": chain}, TOKEN_COLUMNS))
         return next(pack_ids(one.prompt_ids) for one in tokens if one.call_id == call_id)
-
-
-@contextlib.contextmanager
-def _reading(config: StoreConfig) -> Iterator[None]:
-    try:
-        yield
-    except (sa.exc.SQLAlchemyError, pa.ArrowException, OSError) as error:
-        raise StoreUnavailable(f"cannot read a compacted call of {config.root}: {error}") from error
 
 
 def _record(row: dict[str, Any], prompt: bytes) -> CallRecord:

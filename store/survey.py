@@ -1,8 +1,8 @@
 """What a store looks like when every byte of it is read: damage by kind, and where.
 
-Invariant: a survey changes nothing. It reads all segments and files once, a group at a time, so that a store of any
-size fits. A call is sound when its prompt can be built up and matches its hash. Not here: what to do about it
-(repair.py), and how it is told (verify.py).
+Invariant: a survey changes nothing but copies of shared files, which it fetches. It reads all segments and files once,
+a group at a time, so that a store of any size fits. A call is sound when its prompt can be built up and matches its
+hash. Not here: what to do about it (repair.py), objects (shared_survey.py), and how it is told (verify.py).
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ from weir.store.clocks import ClockJump, call_jumps, writer_jumps
 from weir.store.config import StoreConfig
 from weir.store.garbage import unnamed_files
 from weir.store.log import writer_is_alive
+from weir.store.objects import objects_of
 from weir.store.parquet_files import ReadableRowGroups
 from weir.store.rebuilding import broken_calls
 from weir.store.segments import Segment, list_segments
+from weir.store.shared_survey import SharedSurvey, old_orphans, survey_objects
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,24 +50,33 @@ class Survey:
     files: list[FileDamage] = field(default_factory=list)
     unnamed: list[Path] = field(default_factory=list)  # Parquet files of which the catalog knows nothing
     jumps: list[ClockJump] = field(default_factory=list)
+    shared: SharedSurvey = field(default_factory=SharedSurvey)  # of objects; empty where the root is a folder
     calls: int = 0  # that were read, in files and segments
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing needs a repair. Clocks that jumped cannot be repaired, and damage nothing."""
-        return not (self.segments or self.files or self.unnamed)
+        """Whether nothing needs a repair. Clocks that jumped and foreign objects damage nothing."""
+        return not (self.segments or self.files or self.unnamed or self.shared.needs_repair)
 
 
 def survey(catalog: Catalog, config: StoreConfig) -> Survey:
-    """Read everything. Raises SchemaTooNew and StoreUnavailable."""
+    """Read everything, while all copies are held. Raises SchemaTooNew and StoreUnavailable."""
     found = Survey()
     with catalog.reading().begin() as connection:
         known = file_set(connection)
+    objects = objects_of(config)
+    if objects is not None:
+        found.shared = survey_objects(catalog, config, objects, known)
+        found.shared.orphans = old_orphans(found.shared, config.orphan_grace_s)
     _survey_log(config, known.compacted, found)
     damage = {file.file_id: FileDamage(file=file) for file in known.files}
     _survey_files(config, damage, found)
+    for one in damage.values():
+        if (why := found.shared.damaged.get(one.file.path)) is not None:
+            one.unreadable.append(why)
     found.files = [one for one in damage.values() if one.is_missing or one.unreadable or one.broken]
-    found.unnamed = [path for path in unnamed_files(catalog, config, known) if path.suffix == SUFFIX]
+    if objects is None:  # else what counts are the objects: a copy that is not named is no part of the store
+        found.unnamed = [path for path in unnamed_files(catalog, config, known) if path.suffix == SUFFIX]
     return found
 
 

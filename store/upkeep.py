@@ -16,6 +16,7 @@ from weir.store.disk import SYSTEM_DISK, Disk
 from weir.store.errors import CompactionRunning, StoreError
 from weir.store.garbage import Garbage, delete_leftovers, delete_unneeded, found_garbage
 from weir.store.retention import Retirement, planned_retirement, retire_groups
+from weir.store.shared_repair import delete_orphans
 
 
 def collect_garbage(config: StoreConfig, disk: Disk = SYSTEM_DISK) -> tuple[Retirement, Garbage]:
@@ -29,9 +30,10 @@ def collect_garbage(config: StoreConfig, disk: Disk = SYSTEM_DISK) -> tuple[Reti
             retirement = retire_groups(catalog, config, disk)
             unneeded = delete_unneeded(catalog, config, disk)
             leftovers, num_bytes = delete_leftovers(catalog, config, disk)
+            orphans, orphan_bytes = delete_orphans(catalog, config)
     finally:
         catalog.close()
-    return retirement, replace(unneeded, leftovers=leftovers, bytes=unneeded.bytes + num_bytes)
+    return retirement, replace(unneeded, leftovers=leftovers + orphans, bytes=unneeded.bytes + num_bytes + orphan_bytes)
 
 
 def planned_garbage(config: StoreConfig) -> tuple[Retirement, Garbage]:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from weir.store.catalog import Catalog
 from weir.store.compact import compact, only_compactor
 from weir.store.config import StoreConfig
+from weir.store.copies import all_copies
 from weir.store.disk import SYSTEM_DISK, Disk
 from weir.store.repair import Repair, repair
-from weir.store.sharing import fetch_log
 from weir.store.survey import FileDamage, Survey, survey
 
 
@@ -35,13 +35,13 @@ def verify(config: StoreConfig, disk: Disk = SYSTEM_DISK, mend: bool = False) ->
     catalog = Catalog.open(config)
     done = None
     try:
-        fetch_log(config, catalog)
         if mend:
             with only_compactor(config, catalog):
                 found = survey(catalog, config)
                 done = None if found.is_sound else repair(catalog, config, disk, found)
         else:
-            found = survey(catalog, config)
+            with all_copies(config):
+                found = survey(catalog, config)
     finally:
         catalog.close()
     if done is not None:
@@ -56,6 +56,13 @@ def _words(found: Survey) -> Iterator[str]:
         yield from _file_words(file)
     for path in found.unnamed:
         yield f"file {path.name}: the catalog does not name it"
+    for key, why in (found.shared.restorable | found.shared.lost).items():
+        remark = ", and a whole copy is on this machine" if key in found.shared.restorable else ""
+        yield f"object {key}: {why}{remark}"
+    for orphan in found.shared.orphans:
+        yield f"object {orphan.key}: the catalog does not name it"
+    for key in found.shared.foreign:
+        yield f"object {key}: it is none of the store's, and is left alone"
     for jump in found.jumps:
         yield f"clock, {jump.where}: {jump.detail}"
 

@@ -39,7 +39,7 @@ def share_version(store: StoreConfig, version: Version) -> Version:
     number, text = version.manifest.version, (version.path / MANIFEST).read_bytes()
     if objects.read(_pointer(number)) is None:
         for name in (*version.manifest.files, MANIFEST):
-            objects.put(f"{_files(number, text)}/{name}", version.path / name)
+            objects.put(f"{_files(number, text)}/{name}", version.path / name, named_by_content=True)
     try:
         objects.put(_pointer(number), text)
     except ObjectConflict:

@@ -50,16 +50,19 @@ def test_of_many_writers_of_one_object_one_wins_and_the_others_are_told(objects:
     assert [objects.read("a")] == winners
 
 
-def test_what_is_larger_than_one_request_is_put_in_parts(
+def test_what_is_larger_than_one_request_is_put_in_parts_under_a_name_of_its_content_only(
     objects: Objects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(objects_module, "ONE_REQUEST_BYTES", 1000)
     file = tmp_path / "file"
     file.write_bytes(bytes(range(256)) * 50_000)
-    objects.put("large", file)
-    objects.put("large", file)
+    with pytest.raises(StoreUnavailable, match="takes at most 1,000 under the condition"):
+        objects.put("large", file)
+    assert objects.names("") == []
+    objects.put("large", file, named_by_content=True)
+    objects.put("large", file, named_by_content=True)
     with pytest.raises(ObjectConflict):
-        objects.put("large", b"x" * 2000)
+        objects.put("large", b"x" * 2000, named_by_content=True)
     objects.fetch("large", tmp_path / "back")
     assert (tmp_path / "back").read_bytes() == file.read_bytes()
 
