@@ -12,7 +12,7 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from weir.proxy.errors import PeerFailed, PeerGone
 from weir.proxy.listening import listen_unix
 from weir.store.catalog import Catalog
 from weir.store.catalog_proxies import HEARTBEAT_S, forget_proxy, is_live, proxies, seen_proxy
-from weir.store.catalog_rows import ProxyRow
+from weir.store.catalog_rows import ProxyRow, Recording
 from weir.store.errors import StoreError
 from weir.store.ids import new_id
 
@@ -48,11 +48,11 @@ class Peers:
         """The socket that the others reach this process by."""
         return listen_unix(self._path(self.proxy_id))
 
-    async def join(self, url: str) -> None:
-        """Make this process known as one that serves `url`, and keep saying that it lives."""
+    async def join(self, url: str, recording: Callable[[], Recording]) -> None:
+        """Make this process known as one that serves `url`, and keep saying that it lives, and how recording goes."""
         self.url = url
-        await asyncio.to_thread(seen_proxy, self._catalog, self.proxy_id, url=url, writer=self.writer)
-        self._beat = asyncio.create_task(self._keep_seen(url))
+        await self._say(url, recording())
+        self._beat = asyncio.create_task(self._keep_seen(url, recording))
 
     async def leave(self) -> None:
         """Be gone for the others. May be called twice."""
@@ -124,11 +124,16 @@ class Peers:
         with contextlib.suppress(StoreError):
             await asyncio.to_thread(forget_proxy, self._catalog, peer.proxy_id)
 
-    async def _keep_seen(self, url: str) -> None:
+    async def _say(self, url: str, recording: Recording) -> None:
+        await asyncio.to_thread(
+            seen_proxy, self._catalog, self.proxy_id, url=url, writer=self.writer, recording=recording
+        )
+
+    async def _keep_seen(self, url: str, recording: Callable[[], Recording]) -> None:
         while True:
             await asyncio.sleep(HEARTBEAT_S)
             try:
-                await asyncio.to_thread(seen_proxy, self._catalog, self.proxy_id, url=url, writer=self.writer)
+                await self._say(url, recording())
             except StoreError as error:
                 logger.warning("the catalog was not told that this process lives: %s", error)
 

@@ -59,6 +59,7 @@ from weir.proxy.stitch_memory import StitchMemory
 from weir.proxy.stitching import Stitching
 from weir.proxy.upstream import Upstream
 from weir.store.catalog import Catalog
+from weir.store.catalog_rows import Recording
 from weir.store.config import StoreConfig
 from weir.store.log import LogWriter
 from weir.store.log_sharing import LogSharing
@@ -172,6 +173,13 @@ class Proxy:
             "engines_out": self.engines.out(),
         }
 
+    def recording(self) -> Recording:
+        """How recording goes now, for those who look at the store."""
+        log = self.log.stats
+        return Recording(
+            failed=log.failed, unrecorded=self.recorder.records_lost, waiting=log.queue_depth, failure=log.failure
+        )
+
     async def is_ready(self) -> bool:
         """Whether new calls should come here."""
         is_there = self.upstream.has_workers if self.relayed is None else self.relayed.is_there
@@ -252,7 +260,7 @@ class Proxy:
         server = uvicorn_server(self.app, PEER_LIMIT_S)
         serving = asyncio.create_task(server.serve(sockets=[self.peers.listen()]))
         try:
-            await self.peers.join(url)
+            await self.peers.join(url, self.recording)
             await self.gates.follow()
             if self._has_engines:
                 self.engines.start()

@@ -75,13 +75,23 @@ def store_status(root: RootOption = None, config: ConfigOption = None) -> None:
         f"log         {status.open_segments:,} open and {status.sealed_segments:,} sealed segments waiting, "
         f"{status.log_bytes:,} bytes; {status.compacted_segments:,} compacted before"
     )
-    typer.echo(f"dropped     {status.bytes_dropped:,} bytes that no record could be read from")
+    if status.behind_s is not None:
+        typer.echo(f"            the oldest sealed segment was begun {status.behind_s:,.0f} s ago")
+    dropped = f"{status.frames_dropped:,} frames, {status.bytes_dropped:,} bytes"
+    typer.echo(f"dropped     {dropped} that no record could be read from")
     for segment_id, reason in status.damaged:
         typer.echo(f"            {segment_id}: {reason}")
     for row in status.unshared:
         typer.echo(
             f"            {row.writer}: others can read it up to {_time(row.shared_us)}, seen {_time(row.seen_us)}"
         )
+    for proxy in status.proxies:
+        typer.echo(
+            f"proxy       {proxy.url} ({proxy.writer}): {proxy.failed or 0:,} records not taken, "
+            f"{proxy.unrecorded or 0:,} answers unrecorded, {proxy.waiting or 0:,} records waiting"
+        )
+        if proxy.failure is not None:
+            typer.echo(f"            {proxy.failure}")
     typer.echo(f"sessions    {status.sessions:,} registered, {status.groups:,} groups, {status.rounds:,} rounds")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DatabaseError
@@ -15,7 +16,7 @@ from sqlalchemy.exc import DatabaseError
 from weir.store import catalog_schema as t
 from weir.store.catalog import Catalog
 from weir.store.catalog_engine import now_us
-from weir.store.catalog_rows import ProxyRow
+from weir.store.catalog_rows import ProxyRow, Recording
 from weir.store.errors import StoreUnavailable
 
 HEARTBEAT_S = 5.0
@@ -23,14 +24,18 @@ LEASE_S = 30.0
 FORGOTTEN_S = 600.0
 
 
-def seen_proxy(catalog: Catalog, proxy_id: str, *, url: str, writer: str) -> None:
-    """Say that a process is alive; rows that nobody renewed for long go. Raises `StoreUnavailable`, as all here."""
+def seen_proxy(catalog: Catalog, proxy_id: str, *, url: str, writer: str, recording: Recording | None = None) -> None:
+    """Say that a process is alive, and how recording goes in it; rows that nobody renewed for long go.
+
+    Raises `StoreUnavailable`, as all here.
+    """
     now = now_us()
     known = t.proxies.c.proxy_id == proxy_id
-    row = {"proxy_id": proxy_id, "url": url, "writer": writer, "started_us": now, "seen_us": now}
+    changing = {"url": url, "seen_us": now, **(asdict(recording) if recording is not None else {})}
+    row = {"proxy_id": proxy_id, "writer": writer, "started_us": now, **changing}
     with _reached(), catalog.writing().begin() as connection:
         connection.execute(t.proxies.delete().where(t.proxies.c.seen_us < now - int(FORGOTTEN_S * 1e6)))
-        if connection.execute(t.proxies.update().where(known).values(url=url, seen_us=now)).rowcount == 0:
+        if connection.execute(t.proxies.update().where(known).values(changing)).rowcount == 0:
             connection.execute(t.proxies.insert().values(row))
 
 

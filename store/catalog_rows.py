@@ -127,13 +127,30 @@ class VersionRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyRow:
-    """A proxy process; those of one proxy share its `url`. `writer` is the name under which it writes its log."""
+    """A proxy process; those of one proxy share its `url`. `writer` is the name under which it writes its log.
+
+    The rest is how recording went when it was last seen; None where an earlier Weir did not say.
+    """
 
     proxy_id: str
     url: str
     writer: str
     started_us: int
     seen_us: int
+    failed: int | None = None  # records that the log did not take
+    unrecorded: int | None = None  # answers given without a record
+    waiting: int | None = None  # records that waited for the log
+    failure: str | None = None  # why the log takes none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """How recording goes in a proxy process now."""
+
+    failed: int
+    unrecorded: int
+    waiting: int
+    failure: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +161,7 @@ class CompactedSegment:
     num_records: int
     num_bytes: int
     bytes_dropped: int
+    frames_dropped: int
     reason: str | None
 
 

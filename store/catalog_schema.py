@@ -32,6 +32,7 @@ segments = Table(
     Column("num_records", Integer, nullable=False),
     Column("num_bytes", BigInteger, nullable=False),
     Column("bytes_dropped", BigInteger, nullable=False),
+    Column("frames_dropped", BigInteger),  # none: compacted by a Weir that did not count
     Column("reason", String),
     Column("compacted_us", BigInteger, nullable=False),
     Column("deleted_us", BigInteger),
@@ -285,4 +286,8 @@ proxies = Table(
     Column("writer", String, nullable=False),
     Column("started_us", BigInteger, nullable=False),
     Column("seen_us", BigInteger, nullable=False),
+    Column("failed", BigInteger),
+    Column("unrecorded", BigInteger),
+    Column("waiting", BigInteger),
+    Column("failure", String),
 )

@@ -40,6 +40,7 @@ from weir.store.parquet_calls import call_table
 from weir.store.parquet_files import ROW_GROUP_CALLS
 from weir.store.placing import Placement, place
 from weir.store.records import CallRecord
+from weir.store.rescue import frames_dropped
 from weir.store.retention import Retirement, retire_groups
 from weir.store.segment_file import SEAL_REQUEST
 from weir.store.segments import Segment, SegmentContents, list_segments
@@ -212,6 +213,7 @@ def _source(segment: Segment, contents: SegmentContents) -> CompactedSegment:
         num_records=len(contents.records),
         num_bytes=segment.path.stat().st_size,
         bytes_dropped=contents.bytes_dropped,
+        frames_dropped=frames_dropped(segment, contents),
         reason=contents.reason,
     )
 

@@ -284,6 +284,13 @@ def _retention(op: Operations) -> None:
     )
 
 
+def _health(op: Operations) -> None:
+    op.add_column("segments", sa.Column("frames_dropped", sa.BigInteger))
+    for name in ("failed", "unrecorded", "waiting"):
+        op.add_column("proxies", sa.Column(name, sa.BigInteger))
+    op.add_column("proxies", sa.Column("failure", sa.String))
+
+
 REVISIONS = (
     Revision("0001_first", _first),
     Revision("0002_limits", _limits),
@@ -292,4 +299,5 @@ REVISIONS = (
     Revision("0005_generations", _generations),
     Revision("0006_sharing", _sharing),
     Revision("0007_retention", _retention),
+    Revision("0008_health", _health),
 )

@@ -56,7 +56,7 @@ def repair(catalog: Catalog, config: StoreConfig, disk: Disk, found: Survey) -> 
     adopted, not_adopted = _adopt(catalog, config, disk, [*found.unnamed, *shared.fetched.values()], aside)
     delete_objects(config, list(shared.fetched))
     return Repair(
-        rescued=_rescue(config, disk, [segment for segment, _ in found.segments], aside),
+        rescued=_rescue(catalog, config, disk, [segment for segment, _ in found.segments], aside),
         reopened=reopened,
         adopted=adopted,
         left_out=left_out + not_adopted,
@@ -119,12 +119,13 @@ def _digests(table: pa.Table) -> dict[str, bytes]:
 def _adopt(catalog: Catalog, config: StoreConfig, disk: Disk, paths: list[Path], aside: list[str]) -> tuple[int, int]:
     """Take the calls of unnamed files into the store that are not there. Returns how many, and how many cannot be."""
     adopted = not_adopted = 0
+    in_log = pa.array(sorted(_names_in_log(catalog, config)) if paths else [], pa.string())
     for path in paths:
         with catalog.reading().begin() as connection:
             known = file_set(connection)
         stored = [config.folder / file.path for file in known.files]
         tables = (without_retired(catalog, table) for table in ReadableRowGroups(path).tables())
-        fresh = [_without_stored(table, stored) for table in tables]
+        fresh = [_without_stored(table, stored, in_log) for table in tables]
         sound = _with_bases(fresh, stored)
         change = FileChange(digests={call: digest for table in sound for call, digest in _digests(table).items()})
         written = write_call_file(config, disk, file_id_of(["adopted", path.name]), iter(sound), now_us())
@@ -139,9 +140,24 @@ def _adopt(catalog: Catalog, config: StoreConfig, disk: Disk, paths: list[Path],
     return adopted, not_adopted
 
 
-def _without_stored(table: pa.Table, stored: list[Path]) -> pa.Table:
+def _names_in_log(catalog: Catalog, config: StoreConfig) -> set[str]:
+    """The calls of the segments that are in no file: compaction will take them."""
+    with catalog.reading().begin() as connection:
+        compacted = file_set(connection).compacted
+    waiting = [segment for segment in list_segments(config.log_dir) if segment.segment_id not in compacted]
+    return {record.call_id for segment in waiting for record in segment.read().records}
+
+
+def _stored_names(catalog: Catalog, config: StoreConfig, names: list[str]) -> set[str]:
+    with catalog.reading().begin() as connection:
+        paths = [config.folder / file.path for file in file_set(connection).files]
+    return set(read_calls(paths, {"call_id": names}, ["call_id"])["call_id"].to_pylist()) if names else set()
+
+
+def _without_stored(table: pa.Table, stored: list[Path], in_log: pa.Array) -> pa.Table:
     there = read_calls(stored, {"call_id": table["call_id"].to_pylist()}, ["call_id"])
-    return table.filter(pc.invert(pc.is_in(table["call_id"], there["call_id"].combine_chunks())))
+    known = pa.concat_arrays([there["call_id"].combine_chunks(), in_log])
+    return table.filter(pc.invert(pc.is_in(table["call_id"], known)))
 
 
 def _with_bases(tables: list[pa.Table], stored: list[Path]) -> list[pa.Table]:
@@ -156,12 +172,14 @@ def _with_bases(tables: list[pa.Table], stored: list[Path]) -> list[pa.Table]:
         tables = [table.filter(pc.invert(pc.is_in(table["base_call"], gone))) for table in tables]
 
 
-def _rescue(config: StoreConfig, disk: Disk, segments: list[Segment], aside: list[str]) -> int:
+def _rescue(catalog: Catalog, config: StoreConfig, disk: Disk, segments: list[Segment], aside: list[str]) -> int:
     """Append what lies behind bad frames to a log of its own, and set the segments' damaged form aside."""
     rescued = 0
     for segment in segments:
-        read = {record.call_id for record in segment.read().records}
-        records = [record for record in rescued_records(segment.path) if record.call_id not in read]
+        there = {record.call_id for record in segment.read().records} | _names_in_log(catalog, config)
+        records = [record for record in rescued_records(segment.path) if record.call_id not in there]
+        there = _stored_names(catalog, config, [record.call_id for record in records])
+        records = [record for record in records if record.call_id not in there]
         if not records:
             continue
         aside.append(str(keep_aside(config, disk, segment.path)))

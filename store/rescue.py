@@ -13,7 +13,7 @@ import msgspec
 from isal.isal_zlib import crc32
 
 from weir.store.records import CallRecord, decode_record
-from weir.store.segments import FRAME, HEADER, Segment, segment_schema
+from weir.store.segments import FRAME, HEADER, Segment, SegmentContents, segment_schema
 
 # A record is a msgpack map whose first key is one of these; a map's own head takes one, three or five bytes.
 _FIRST_KEYS = (b"\xa7call_id", b"\xa6schema")
@@ -38,6 +38,13 @@ def rescued_records(path: Path) -> list[CallRecord]:
 def holds_more_than_is_read(segment: Segment) -> bool:
     """Whether there are whole records behind the frame where reading stops."""
     return len(rescued_records(segment.path)) > len(segment.read().records)
+
+
+def frames_dropped(segment: Segment, contents: SegmentContents) -> int:
+    """How many frames of a segment were not read: the bad ones that were met, and the whole ones behind them."""
+    if contents.reason is None:
+        return 0
+    return contents.frames_dropped + len(rescued_records(segment.path)) - len(contents.records)
 
 
 def _frames(data: bytes, key: bytes) -> Iterator[int]:

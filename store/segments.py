@@ -34,6 +34,7 @@ class SegmentContents:
     records: list[CallRecord]
     num_bytes: int = 0  # of the header and the whole frames
     bytes_dropped: int = 0
+    frames_dropped: int = 0  # that were met; rescue.py counts whole ones behind a bad one
     reason: str | None = None
 
 
@@ -118,7 +119,7 @@ def read_segment(path: Path) -> SegmentContents:
         head = file.read(HEADER.size)
         problem = _header_problem(path, head)
         if problem is not None:
-            return SegmentContents(records=[], bytes_dropped=_nonzero_bytes(file, 0), reason=problem)
+            return SegmentContents(records=[], bytes_dropped=_nonzero_bytes(file, 0), frames_dropped=1, reason=problem)
         return _read_frames(path, file, size, segment_schema(head))
 
 
@@ -146,19 +147,24 @@ def _refuse_newer(path: Path, schema: int) -> None:
 
 def _read_frames(path: Path, file: BinaryIO, size: int, schema: int) -> SegmentContents:
     records: list[CallRecord] = []
-    offset, undecodable, reason = HEADER.size, 0, None
+    offset, undecodable, frames, reason = HEADER.size, 0, 0, None
     while True:
         head = file.read(FRAME.size)
         if not head.strip(b"\0"):
-            return SegmentContents(records=records, num_bytes=offset, bytes_dropped=undecodable, reason=reason)
+            return SegmentContents(
+                records=records, num_bytes=offset, bytes_dropped=undecodable, frames_dropped=frames, reason=reason
+            )
         payload, problem = _read_payload(file, head, offset, size)
         if problem is not None:
             dropped = undecodable + _nonzero_bytes(file, offset)
-            return SegmentContents(records=records, num_bytes=offset, bytes_dropped=dropped, reason=problem)
+            return SegmentContents(
+                records=records, num_bytes=offset, bytes_dropped=dropped, frames_dropped=frames + 1, reason=problem
+            )
         try:
             record = decode_record(payload)
         except msgspec.MsgspecError as error:  # whole as it was written, yet no record: the next frame may be one
             undecodable += FRAME.size + len(payload)
+            frames += 1
             reason = f"the frame at byte {offset} is not a call record: {error}"
         else:
             _refuse_newer(path, record.schema)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sa
 
 from weir.store import catalog_schema as t
 from weir.store.catalog import Catalog
+from weir.store.catalog_engine import now_us
 from weir.store.catalog_files import file_set
+from weir.store.catalog_proxies import is_live, proxies
+from weir.store.catalog_rows import ProxyRow
 from weir.store.catalog_sharing import LogWriterRow, log_writers
 from weir.store.config import StoreConfig
 from weir.store.log import writer_is_alive
-from weir.store.segments import list_segments
+from weir.store.rescue import frames_dropped
+from weir.store.segments import Segment, created_us, list_segments
 from weir.store.sharing import fetch_log
 
 
@@ -30,6 +35,9 @@ class StoreStatus:
     log_bytes: int
     compacted_segments: int
     bytes_dropped: int
+    frames_dropped: int  # frames that were begun, or whole behind a bad one, and that reading leaves aside
+    behind_s: float | None  # for how long the oldest segment has waited for compaction; None: none waits
+    proxies: list[ProxyRow]  # those that are alive
     damaged: list[tuple[str, str]]  # segment, and why not all of it could be read
     sessions: int
     groups: int
@@ -49,6 +57,7 @@ def store_status(config: StoreConfig) -> StoreStatus:
         fetch_log(config, catalog)
         segments = list_segments(config.log_dir)
         unshared = log_writers(catalog)
+        serving = [row for row in proxies(catalog) if is_live(row)]
         with catalog.reading().begin() as connection:
             fileset = file_set(connection)
             counts = {
@@ -56,7 +65,7 @@ def store_status(config: StoreConfig) -> StoreStatus:
                 for table in (t.sessions, t.groups, t.rounds)
             }
             damaged = [
-                (row.segment_id, row.reason, row.bytes_dropped)
+                (row.segment_id, row.reason, row.bytes_dropped, row.frames_dropped or 0)
                 for row in connection.execute(sa.select(t.segments).where(t.segments.c.reason.is_not(None)))
             ]
     finally:
@@ -68,7 +77,8 @@ def store_status(config: StoreConfig) -> StoreStatus:
         hot_calls += len(contents.records)
         log_bytes += contents.num_bytes
         if contents.reason is not None and (segment.sealed or not writer_is_alive(segment.folder)):
-            damaged.append((segment.segment_id, contents.reason, contents.bytes_dropped))
+            frames = frames_dropped(segment, contents)
+            damaged.append((segment.segment_id, contents.reason, contents.bytes_dropped, frames))
     return StoreStatus(
         catalog=sa.make_url(config.url).render_as_string(hide_password=True),
         stored_calls=sum(file.num_calls for file in fileset.files),
@@ -79,10 +89,19 @@ def store_status(config: StoreConfig) -> StoreStatus:
         sealed_segments=sum(segment.sealed for segment in waiting),
         log_bytes=log_bytes,
         compacted_segments=len(fileset.compacted),
-        bytes_dropped=sum(dropped for _, _, dropped in damaged),
-        damaged=[(segment_id, reason) for segment_id, reason, _ in damaged],
+        bytes_dropped=sum(num_bytes for _, _, num_bytes, _ in damaged),
+        frames_dropped=sum(frames for _, _, _, frames in damaged),
+        behind_s=_behind_s(waiting),
+        proxies=serving,
+        damaged=[(segment_id, reason) for segment_id, reason, _, _ in damaged],
         sessions=counts["sessions"],
         groups=counts["groups"],
         rounds=counts["rounds"],
         unshared=unshared,
     )
+
+
+def _behind_s(waiting: Sequence[Segment]) -> float | None:
+    """By the clocks of those who began the segments."""
+    begun = [at_us for segment in waiting if segment.sealed and (at_us := created_us(segment)) is not None]
+    return max((now_us() - min(begun)) / 1e6, 0.0) if begun else None

@@ -1,9 +1,10 @@
-"""Processes that append to a store and compact it until they are killed: `python support_crashes.py ROOT SEED ROUNDS`.
+"""Processes that append to a store and look after it until they are killed: `support_crashes.py ROOT SEED ROUNDS`.
 
-In each round a writer and a compactor work at the same time, and both end by SIGKILL: at an operation on the disk or a
-commit of the catalog that the seed chose, in the middle of a write too, or at any moment from outside. They are forked
-from this process, which has everything loaded and no threads. Beside the store lie `acknowledged`, the names of calls
-that were, one a line, and `killed`, where processes were hit.
+In each round a writer and a second process work at the same time: a compactor, or one that takes out old groups,
+collects garbage and repairs. Both end by SIGKILL: at an operation on the disk or a commit of the catalog that the seed
+chose, in the middle of a write too, or at any moment from outside. They are forked from this process, which has
+everything loaded and no threads. Beside the store lie `acknowledged`, the names of calls that were, one a line, and
+`killed`, where processes were hit.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import sqlalchemy as sa
 from support_disk import WatchedDisk
 
 from weir.store.block_buffer import BLOCK
+from weir.store.catalog import Catalog
 from weir.store.compact import compact
 from weir.store.config import StoreConfig
 from weir.store.log import LogWriter, writer_is_alive
@@ -36,13 +38,20 @@ from weir.store.records import (
     pack_ids,
     pack_logprobs,
 )
+from weir.store.upkeep import collect_garbage
+from weir.store.verify import verify
 
 WRITER = "proxy"
+GROUPS = ("g0", "g1", "g2")
+GOING = "going"  # the group that retention takes out
+UPKEEP_TURNS = 8  # after so many a process that looks after a store ends like the others
 STORE_ROUNDS = 25  # after so many a new store is begun
 
 
 # Where processes are hit: at an operation, the first up to that many times that it is done.
 WRITER_POINTS = {"open": 8, "reserve": 5, "write": 40, "sync": 12, "truncate": 4, "rename": 4}
+# of retention (which writes files anew), merging, garbage collection and repair
+UPKEEP_POINTS = {"open": 6, "write": 6, "sync": 6, "rename": 6, "sync_folder": 9, "commit": 24, "unlink": 12}
 COMPACTOR_POINTS = {"open": 2, "write": 2, "sync": 2, "rename": 2, "sync_folder": 3, "commit": 8, "unlink": 4}
 OPERATIONS = 300  # after so many a process ends in any case
 Point = tuple[str, int]  # an operation, and how often it was done before
@@ -82,15 +91,29 @@ def crash_config(root: Path, seed: int) -> StoreConfig:
     return StoreConfig(root=root, durability=durability, segment_bytes=2**16, segment_grace_s=0)
 
 
+def retiring(config: StoreConfig) -> StoreConfig:
+    """Every group leaves at once that is not registered: `GOING`."""
+    return config.model_copy(update={"retention_days": 1e-12})
+
+
+def register_groups(config: StoreConfig) -> None:
+    """All groups but `GOING` wait for a round, which keeps them."""
+    catalog = Catalog.open(config)
+    for group_id in GROUPS:
+        catalog.register_session(group_id, group_id, task=None, group_size=9, metadata={}, key_hash=None)
+    catalog.close()
+
+
 def crash_call(name: str) -> CallRecord:
     """The call of a name; the same each time, so that what was stored can be compared."""
     rng = random.Random(name)
+    group_id = rng.choice((*GROUPS, GOING))
     output = [rng.randrange(1000) for _ in range(rng.randrange(1, 30))]
     return CallRecord(
         call_id=name,
-        session_id="s",
+        session_id="going" if group_id == GOING else "s",
         session_source=SessionSource.PATH,
-        group_id=f"g{rng.randrange(3)}",
+        group_id=group_id,
         dialect="chat",
         level=CaptureLevel.TOKENS,
         model="small",
@@ -127,6 +150,16 @@ def compact_until_killed(config: StoreConfig, disk: KillingDisk) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def look_after_until_killed(config: StoreConfig, disk: KillingDisk) -> None:
+    """Compact, take out the group that is to leave, collect garbage and repair, again and again."""
+    sa.event.listen(sa.Engine, "commit", lambda _: disk.meet("commit"))
+    for _ in range(UPKEEP_TURNS):
+        compact(config, disk=disk)
+        collect_garbage(retiring(config), disk)
+        verify(config, disk, mend=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def forked(work: Callable[[], None]) -> int:
     """The id of a child that does the work; should it end otherwise than by a kill, it says why."""
     pid = os.fork()
@@ -140,7 +173,7 @@ def forked(work: Callable[[], None]) -> int:
 
 
 def round_of_kills(config: StoreConfig, rng: random.Random, prefix: str) -> None:
-    """One writer and one compactor, and the end of both. Raises AssertionError when one ended by itself."""
+    """A writer, one that looks after the store, and the end of both. Raises AssertionError: one ended by itself."""
     config.root.mkdir(parents=True, exist_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     acknowledged, killed = (os.open(config.root / name, flags, 0o644) for name in ("acknowledged", "killed"))
@@ -151,11 +184,14 @@ def round_of_kills(config: StoreConfig, rng: random.Random, prefix: str) -> None
         point = None if by_time else (operation, rng.randrange(points[operation]))
         return KillingDisk(point, lambda operation: os.write(killed, f"{who} {operation}\n".encode()), rng)
 
-    writer, compactor = disk("writer", WRITER_POINTS), disk("compactor", COMPACTOR_POINTS)
-    pids = [
-        forked(lambda: write_until_killed(config, writer, acknowledged, prefix)),
-        forked(lambda: compact_until_killed(config, compactor)),
-    ]
+    writer = disk("writer", WRITER_POINTS)
+    pids = [forked(lambda: write_until_killed(config, writer, acknowledged, prefix))]
+    if rng.random() < 0.5:
+        compactor = disk("compactor", COMPACTOR_POINTS)
+        pids.append(forked(lambda: compact_until_killed(config, compactor)))
+    else:
+        upkeep = disk("upkeep", UPKEEP_POINTS)
+        pids.append(forked(lambda: look_after_until_killed(config, upkeep)))
     if by_time:
         time.sleep(rng.uniform(0.01, 0.2))
         for pid in rng.sample(pids, 2):
@@ -171,7 +207,10 @@ def main(folder: Path, seed: int, num_rounds: int) -> None:
     rng = random.Random(seed)
     for number in range(num_rounds):
         store = number // STORE_ROUNDS
-        round_of_kills(crash_config(folder / str(store), store), rng, str(number))
+        config = crash_config(folder / str(store), store)
+        if number % STORE_ROUNDS == 0:
+            register_groups(config)
+        round_of_kills(config, rng, str(number))
 
 
 if __name__ == "__main__":

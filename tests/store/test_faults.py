@@ -1,4 +1,7 @@
-"""A store on a disk that refuses, tears and forgets: what was acknowledged is read back, once, and the store opens."""
+"""A store on a disk that refuses, tears and forgets, while it is written, compacted, collected and repaired.
+
+What was acknowledged is read back, once, and the store opens.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,15 @@ from weir.store.log import LogWriter
 from weir.store.reader import load_calls
 from weir.store.records import CallRecord, unpack_ids
 from weir.store.segments import list_segments
+from weir.store.upkeep import collect_garbage
+from weir.store.verify import verify
 
 LIVES = 4  # of one store; each ends with the power cut, or with the process
 WAIT_S = 60.0
 
 
 class Life:
-    """One process that appends to a store and compacts it, until the power goes or it has done enough."""
+    """One process that appends to a store and looks after it, until the power goes or it has done enough."""
 
     def __init__(self, config: StoreConfig, disk: FaultyDisk, rng: random.Random, make_call: Any, number: int) -> None:
         self.acknowledged: list[CallRecord] = []
@@ -38,7 +43,7 @@ class Life:
         for step in range(12):
             self._append(log, step)
             if self._rng.random() < 0.3:
-                self._compact()
+                self._look_after()
             if self._disk.is_off:
                 break
         log.close()
@@ -59,11 +64,16 @@ class Life:
         call: CallRecord = self._make_call(name, prompt, output, group_id=f"g{rng.randrange(3)}")
         return call
 
-    def _compact(self) -> None:
+    def _look_after(self) -> None:
+        work = self._rng.choice((compact, collect_garbage, _repair))
         try:
-            compact(self._config, disk=self._disk)
+            work(self._config, disk=self._disk)
         except (OSError, StoreError):
             assert self._disk.is_off or self._disk.refused
+
+
+def _repair(config: StoreConfig, disk: FaultyDisk) -> None:
+    verify(config, disk, mend=True)
 
 
 def assert_holds(config: StoreConfig, promised: list[CallRecord]) -> None:

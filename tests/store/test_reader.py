@@ -10,11 +10,14 @@ from typing import Any
 
 import duckdb
 import pytest
+from typer.testing import CliRunner
 
+from weir.scripts.cli import app
 from weir.store.catalog import Catalog
 from weir.store.catalog_garbage import deletable
 from weir.store.catalog_leases import ROUNDS, take_lease
-from weir.store.catalog_rows import EvaluationRow
+from weir.store.catalog_proxies import seen_proxy
+from weir.store.catalog_rows import EvaluationRow, Recording
 from weir.store.compact import compact
 from weir.store.config import StoreConfig
 from weir.store.errors import VersionUnknown
@@ -295,6 +298,29 @@ def test_processes_write_their_own_logs_and_are_read_together(config: StoreConfi
     ]
 
 
+def test_status_counts_the_frames_behind_a_bad_one_and_says_how_recording_goes_in_living_proxies(
+    config: StoreConfig, record: Any, make_call: Any
+) -> None:
+    record([make_call(name, [1], [2]) for name in "abcd"])
+    [path] = config.log_dir.glob("*/*.sealed.wal")
+    content = bytearray(path.read_bytes())
+    content[content.index(b"answer of b")] ^= 1
+    path.write_bytes(content)
+    for _ in range(2):
+        status = store_status(config)
+        assert (status.calls, status.frames_dropped) == (1, 3)
+        compact(config)
+    assert status.behind_s is None
+    catalog = Catalog.open(config)
+    recording = Recording(failed=3, unrecorded=2, waiting=1, failure="the disk is full")
+    seen_proxy(catalog, "p", url="http://here", writer="w", recording=recording)
+    catalog.close()
+    said = CliRunner().invoke(app, ["store", "status", "--root", str(config.root)]).output
+    assert "dropped     3 frames" in said
+    assert "http://here (w): 3 records not taken, 2 answers unrecorded, 1 records waiting" in said
+    assert "the disk is full" in said
+
+
 def test_status_counts_and_names_what_is_damaged(config: StoreConfig, record: Any, make_call: Any) -> None:
     record([make_call("a", [1], [2]), make_call("b", [1], [2])])
     compact(config)
@@ -304,7 +330,8 @@ def test_status_counts_and_names_what_is_damaged(config: StoreConfig, record: An
     status = store_status(config)
     assert (status.stored_calls, status.hot_calls, status.calls, status.files) == (2, 1, 3, 1)
     assert (status.sealed_segments, status.open_segments, status.compacted_segments) == (1, 0, 1)
-    assert status.bytes_dropped == 4
+    assert (status.bytes_dropped, status.frames_dropped) == (4, 1)
+    assert status.behind_s is not None and status.behind_s >= 0
     [(segment, reason)] = status.damaged
     assert segment == "other/00000001" and "ends inside the frame" in reason
     compact(config)

@@ -205,7 +205,8 @@ def test_files_that_nobody_named_are_taken_in_or_deleted_where_all_is_stored_and
 
         for table in (t.file_sources, t.call_ends, t.file_groups, t.files, t.segments):
             connection.execute(table.delete())
-    assert collect_garbage(one)[1].leftovers == 0, "its calls are stored nowhere else"
+    collect_garbage(one)
+    assert key in objects.names("data"), "its calls are stored nowhere else"
     mended = verify(one, mend=True).repair
     assert mended is not None and mended.adopted == 1
     assert names(shared("two")) == ["a"]
@@ -232,8 +233,9 @@ def test_copies_are_bounded_and_the_least_recently_used_go_first(
         assert delete_copies(nothing) == 0, "all of them are being read"
         assert compact(nothing).segments == 0
         assert db.sql("SELECT count(*) FROM calls").fetchall() == [(3,)]
-    delete_copies(nothing)
-    assert list(one.data_dir.iterdir()) == []
+    del db
+    while list(one.data_dir.iterdir()):  # the connection's thread gives them back
+        delete_copies(nothing)
     assert [call.prompt_ids.tolist() for call in load_calls(nothing, ["b"])["b"]] == [[1, 2, 3]]
     assert list(one.data_dir.iterdir()) == []
     found = StoredCalls(nothing, catalog).read("c")

@@ -277,3 +277,30 @@ def test_machines_that_record_while_others_compact_and_read_lose_and_repeat_noth
     reader.join()
     assert seen == sorted(seen), "calls that a reader saw stay"
     assert len(places(machine("new"))) == 100
+
+
+def test_a_clock_that_goes_back_does_not_make_a_group_ready_before_its_calls_are_shared(
+    catalog: Catalog,
+    machine: Machine,
+    recording: Callable[[str, str], Recording],
+    make_call: MakeCall,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = log_sharing.catalog_time_us
+    ahead_us = [3600 * 10**6]
+    monkeypatch.setattr(log_sharing, "catalog_time_us", lambda catalog: real(catalog) + ahead_us[0])
+    writer = recording("a", "writer-a")
+    writer.record(make_call("c1", [1], [2], session_id="early", group_id="g"))
+    seen = log_writers(catalog)[0].seen_us
+    wait_until(lambda: log_writers(catalog)[0].seen_us > seen)
+    ahead_us[0] = 0
+    seen = log_writers(catalog)[0].seen_us
+    wait_until(lambda: log_writers(catalog)[0].seen_us > seen)
+    seen = log_writers(catalog)[0].seen_us
+    wait_until(lambda: log_writers(catalog)[0].seen_us > seen)
+    finished(catalog, "early", "g")
+    seen = log_writers(catalog)[0].seen_us
+    wait_until(lambda: log_writers(catalog)[0].seen_us > seen)
+    assert ready(catalog) == [], "its call is in the open segment"
+    writer.close()
+    assert ready(catalog) == ["g"]
