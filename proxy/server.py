@@ -308,6 +308,7 @@ class Proxy:
         watch("weir_record_queue", "Records that wait for the log.", lambda: self.log.stats.queue_depth)
         watch("weir_record_failures", "Records that the log did not take.", lambda: self.log.stats.failed)
         watch("weir_record_writing_seconds", "How long the log's write takes so far.", lambda: self.log.stats.writing_s)
+        watch("weir_log_segments", "Segments of this process's log: compaction deletes them.", self.log.count_segments)
         watch("weir_stitch_calls", "Calls remembered for stitching.", lambda: len(self.memory))
 
 

@@ -26,7 +26,7 @@ from weir.store.disk import SYSTEM_DISK, Disk
 from weir.store.errors import LogClosed, LogFull, LogLocked, StoreError, StoreUnavailable
 from weir.store.records import CallRecord, encode_record
 from weir.store.segment_file import LOCK, WAKE_S, SegmentFile
-from weir.store.segments import SEALED_SUFFIX, SegmentContents, list_segments, read_segment
+from weir.store.segments import OPEN_SUFFIX, SEALED_SUFFIX, SegmentContents, list_segments, read_segment
 
 __all__ = ["LogStats", "LogWriter", "SegmentContents", "read_segment"]
 
@@ -106,6 +106,10 @@ class LogWriter:
             failure=self._failure,
             writing_s=time.monotonic() - since if since is not None else 0.0,
         )
+
+    def count_segments(self) -> int:
+        """How many segments of this writer are there: being written, waiting for compaction, or in its grace."""
+        return sum(1 for _ in self.folder.glob(f"*{OPEN_SUFFIX}"))
 
     def close(self) -> None:
         """Write what waits, seal the segment, give the writer name back. May be called twice."""
