@@ -23,6 +23,7 @@ from weir.store.sharing import fetch_keys
 
 FOLDER = "reading"
 LOCK = "copies.lock"
+SUFFIX = ".parquet"
 ALL = "*"
 
 
@@ -90,7 +91,7 @@ def delete_copies(config: StoreConfig) -> int:
         read = _being_read(config.folder / FOLDER)
         if ALL in read:
             return 0  # whoever holds all of them does it afterwards
-        found = [(path, path.stat()) for path in config.data_dir.iterdir() if path.is_file()]
+        found = [(path, path.stat()) for path in config.data_dir.glob(f"[!.]*{SUFFIX}")]  # and none being fetched
         excess = sum(stat.st_size for _, stat in found) - config.local_copies_bytes
         for path, stat in sorted(found, key=lambda one: one[1].st_mtime_ns):
             if excess > 0 and str(path.relative_to(config.folder)) not in read:

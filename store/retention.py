@@ -74,7 +74,9 @@ def planned_retirement(catalog: Catalog, config: StoreConfig) -> Retirement:
 def _due(catalog: Catalog, config: StoreConfig) -> Due:
     with catalog.writing().begin() as connection:
         now_us = database_now_us(connection)
-        return due_groups(connection, config, grow_older(connection, now_us), now_us)
+        age_us = grow_older(connection, now_us)
+    with catalog.reading().begin() as connection:
+        return due_groups(connection, config, age_us, now_us)
 
 
 def _take_out(config: StoreConfig, disk: Disk, file: FileRow, going: list[str], change: Publication) -> None:
@@ -104,4 +106,5 @@ def without_retired(catalog: Catalog, table: pa.Table) -> pa.Table:
     with catalog.reading().begin() as connection:
         retired = retired_groups(connection, table["group_id"].unique().to_pylist())
     rows = zip(table["group_id"].to_pylist(), table["finished_us"].to_pylist(), strict=True)
-    return table.filter(pa.array([finished_us > retired.get(group_id, -1) for group_id, finished_us in rows]))
+    stays = [finished_us > retired.get(group_id, -1) for group_id, finished_us in rows]
+    return table.filter(pa.array(stays, pa.bool_()))

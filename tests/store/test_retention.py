@@ -30,7 +30,6 @@ from weir.store.upkeep import collect_garbage, planned_garbage
 from weir.store.verify import verify
 
 YEAR_S = 365 * DAY_S
-GROUP_TABLES = (t.sessions, t.evaluations, t.groups, t.file_groups)
 
 
 @pytest.fixture
@@ -39,11 +38,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture
-def kept(config: StoreConfig) -> StoreConfig:
+def kept(config: StoreConfig, request: pytest.FixtureRequest) -> StoreConfig:
     """A store whose groups leave after ten days, those that no round took after twenty, but for the latest round's."""
-    return config.model_copy(
-        update={"retention_days": 10.0, "retention_unclaimed_days": 20.0, "retention_rounds": 1, "durability": "os"}
-    )
+    on_postgresql = getattr(request, "param", "sqlite") == "postgresql"
+    url = request.getfixturevalue("postgres_url") if on_postgresql else None
+    settings = {"retention_days": 10.0, "retention_unclaimed_days": 20.0, "retention_rounds": 1}
+    return config.model_copy(update={**settings, "catalog_url": url})
 
 
 @pytest.fixture
@@ -102,6 +102,23 @@ def count(config: StoreConfig, table: sa.Table) -> int:
         found = connection.scalar(sa.select(sa.func.count()).select_from(table))
     catalog.close()
     return int(found or 0)
+
+
+@pytest.mark.parametrize("kept", ["postgresql"], indirect=True)
+def test_groups_leave_a_store_with_postgresql_too(kept: StoreConfig, group: Any, take_rounds: Any) -> None:
+    for name in ("early", "late", "unregistered"):
+        group(name, registered=name != "unregistered")
+    take_rounds(["early"], ["late"])
+    catalog = Catalog.open(kept)
+    with catalog.writing().begin() as connection:
+        connection.execute(t.store_age.update().values(age_us=int(11 * DAY_S * 1e6)))
+        connection.execute(t.sessions.update().values(created_us=1, finished_us=2))
+    assert planned_retirement(catalog, kept).groups == 2
+    done = retire_groups(catalog, kept, SYSTEM_DISK)
+    catalog.close()
+    assert (done.groups, done.calls, done.needed) == (2, 4, {IN_LATE_ROUND: 1})
+    assert groups_of(kept) == {"late"}
+    assert [count(kept, table) for table in (t.sessions, t.rewards, t.call_ends)] == [1, 1, 2]
 
 
 def test_groups_leave_whole_once_rounds_have_consumed_them_and_they_are_old(
