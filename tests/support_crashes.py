@@ -44,7 +44,7 @@ from weir.store.verify import verify
 WRITER = "proxy"
 GROUPS = ("g0", "g1", "g2")
 GOING = "going"  # the group that retention takes out
-UPKEEP_TURNS = 8  # after so many a process that looks after a store ends like the others
+UPKEEP_TURNS = 3  # after so many a process that looks after a store ends like the others
 STORE_ROUNDS = 25  # after so many a new store is begun
 
 
