@@ -68,6 +68,7 @@ def deletable(catalog: Catalog, grace_s: float) -> Deletable:
         now = database_now_us(connection)
         grow_older(connection, now)
         _forget_dead(connection, now)
+        _take_back_the_future(connection, now)
         readers = connection.execute(sa.select(t.snapshots)).all()
         oldest = min((reader.generation for reader in readers), default=generation_now(connection))
         before_us = now - int(grace_s * 1e6)
@@ -93,6 +94,12 @@ def _forget_dead(connection: sa.Connection, now_us: int) -> None:
     silent = (s.seen_us < now_us - lease_us) | (s.seen_us > now_us + lease_us)
     doubtful = later | (s.doubted_us.is_(None) & silent)
     connection.execute(t.snapshots.update().where(doubtful).values(doubted_us=now_us))
+
+
+def _take_back_the_future(connection: sa.Connection, now_us: int) -> None:
+    """A clock went back since these left the store: their grace begins now, and not when it has caught up."""
+    for column in (t.replaced_files.c.replaced_us, t.segments.c.compacted_us):
+        connection.execute(column.table.update().where(column > now_us).values({column: now_us}))
 
 
 def replaced_paths(catalog: Catalog) -> set[str]:

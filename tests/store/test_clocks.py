@@ -66,9 +66,9 @@ def test_an_open_connection_reads_on_across_a_jump(
         assert compact(config).files_merged == 8
         collect_garbage(config)
         assert db.sql("SELECT count(*) FROM calls").fetchall() == [(8,)]
-    compact(config)
-    collect_garbage(config)
-    assert len(list(config.data_dir.iterdir())) == 1
+    del db
+    while len(list(config.data_dir.iterdir())) > 1:  # the connection's thread takes its word back
+        collect_garbage(config)
     assert len(load_calls(config, ["s"])["s"]) == 8
 
 
