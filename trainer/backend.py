@@ -1,8 +1,9 @@
 """What a round asks of whatever trains: samples in, figures out, then the files of a version.
 
 Invariant: the result depends on the folder, the settings, the samples and the seed only, and the files that `save`
-leaves are what another backend of the same settings begins with. Not here: what is in those files but the weights in
-Hugging Face's form.
+leaves are what another backend of the same settings begins with. Every optimiser step has one denominator for all its
+tokens (`loss_means.py`), and nothing is stepped where a loss or gradient is not finite. Not here: what is in those
+files but the weights in Hugging Face's form. A second one is `tests/support_backend.py`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from weir.trainer.config import TrainerConfig
+from weir.trainer.hooks import import_function
 from weir.trainer.samples import Sample
 from weir.trainer.step_stats import StepStats
 from weir.trainer.supervised_data import SupervisedRow
@@ -53,8 +55,20 @@ class Backend(Protocol):
         ...
 
 
+class OpenBackend(Protocol):
+    """What an import path names: a class or function that gives a backend standing at a folder."""
+
+    def __call__(self, folder: Path, config: TrainerConfig, *, reference: Path) -> Backend: ...
+
+
 def open_backend(folder: Path, config: TrainerConfig, *, reference: Path) -> Backend:
-    """The backend that the settings name, standing at a folder."""
+    """The backend that the settings name, standing at a folder.
+
+    Raises `TrainerUsageError` where it cannot be imported.
+    """
+    if config.backend != "torch":
+        open_other: OpenBackend = import_function(config.backend)
+        return open_other(folder, config, reference=reference)
     if config.processes > 1:
         from weir.trainer.torchrun import TorchrunLearner
 

@@ -74,6 +74,10 @@ BELONGINGS = (
     ),
     Belonging(settings=("sft_tokens", "sft_seed"), where="sft_files", holds=lambda config: bool(config.sft_files)),
     Belonging(
+        settings=("published_weights",), where="an ema, such as 0.99", holds=lambda config: config.ema is not None
+    ),
+    Belonging(settings=("processes",), where="backend = torch", holds=lambda config: config.backend == "torch"),
+    Belonging(
         settings=("lr_total_steps", "lr_min_ratio"),
         where="an lr_schedule that falls: linear or cosine",
         holds=lambda config: config.lr_schedule != "constant",

@@ -159,8 +159,23 @@ class TrainerConfig(AlgorithmConfig, MixingConfig):
     gradient_checkpointing: bool = Field(
         default=False, description="Compute activations again in the backward pass instead of keeping them."
     )
+    ema: float | None = Field(
+        default=None,
+        gt=0,
+        lt=1,
+        description="Decay of an exponential average of the weights, kept from step to step; unset: none is kept.",
+    )
+    published_weights: Literal["stepped", "averaged"] = Field(
+        default="stepped",
+        description="Which weights a version's model files are, and so what is served and evaluated. averaged: those "
+        "of ema; training goes on from the stepped ones in either case.",
+    )
     offload_optimizer: bool = Field(
         default=False, description="Keep the optimiser's moments in the CPU's memory between steps."
+    )
+    backend: str = Field(
+        default="torch",
+        description="What trains: torch, or the import path of another backend (docs/trainer.md).",
     )
     processes: int = Field(
         default=1, ge=1, description="Processes that share a round's training on this machine, over FSDP2; one a GPU."

@@ -113,6 +113,8 @@ def load_hooks(paths: Mapping[HookName, str]) -> Hooks:
 def check_imports(config: TrainerConfig) -> None:
     """Raise `TrainerUsageError` where the settings name a function that is not there."""
     load_hooks(config.hooks)
+    if config.backend != "torch":
+        import_function(config.backend)
     for term in config.reward_terms.values():
         if term.function is not None:
             import_function(term.function)

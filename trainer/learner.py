@@ -57,8 +57,8 @@ class Learner:
         )
         self.layout = self.model.layout(share_prefixes=config.share_prefixes)
         self.critic = Critic(folder, config, self.model, self.device, ranks) if config.advantage == "gae" else None
-        ranks.shard(self.model, self.model.layers, self.model.compute)
-        self.stepper = Stepper(self.model, config, lr=config.lr, weight_decay=config.weight_decay)
+        ranks.shard(self.model, self.model.layers)
+        self.stepper = Stepper(self.model, config, lr=config.lr, weight_decay=config.weight_decay, ema=config.ema)
         if (folder / STATE_FILE).exists():
             self._load_state(folder / STATE_FILE)
 
@@ -149,15 +149,22 @@ class Learner:
             penalties[call_id] = (self.config.kl_coef * divergence).numpy()
         return penalties
 
+    @property
+    def _is_published(self) -> bool:
+        """Whether the weights that are stepped are those that engines were given."""
+        return self.config.published_weights == "stepped" or self.num_steps == 0
+
     def save(self, folder: Path) -> None:
         """Write weights, configuration, tokenizer and optimiser states into an existing folder; all ranks call it."""
         weights, state = self.stepper.weights(), self.stepper.state()
-        if self.model.compute is not torch.float32:
-            state["weights"] = weights  # those that are stepped; the folder's are rounded
+        averaged = self.config.published_weights == "averaged"
+        if averaged or self.model.compute is not torch.float32:
+            state["weights"] = weights  # those that are stepped; the folder's are others
+        published = self.stepper.averaged_weights() if averaged else weights
         if self.ranks.rank == 0:
             with ThreadPoolExecutor(max_workers=1) as beside:
                 writing = beside.submit(torch.save, state, folder / STATE_FILE)
-                save_model(self.model, folder, tokenizer_from=self.folder, weights=weights)
+                save_model(self.model, folder, tokenizer_from=self.folder, weights=published)
                 writing.result()
         if self.critic is not None:
             self.critic.save(folder)
@@ -228,6 +235,7 @@ class Learner:
             tokens,
             found,
             weighted.detach(),
+            is_fresh=(tokens.staleness == 0) & self._is_published,
             sample_tokens=sum(len(sample.prompt_ids) + n for sample, n in zip(samples, lengths, strict=True)),
             computed_tokens=batch.num_tokens,
         )

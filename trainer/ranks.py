@@ -3,6 +3,8 @@
 Invariant: the sum over all ranks of what they computed is what one process would have computed. All make the same
 number of passes, as the collectives of sharded weights demand; a rank without a micro-batch of its own repeats one
 with a weight of zero. Weights, gradients and optimiser state are sharded by FSDP2 (arXiv 2304.11277), gradients summed.
+Weights are gathered in float32 and rounded where they are computed with, as in one process: gathered in bfloat16, the
+residual stream is rounded too, and a gradient of two ranks was 5 % off that of one.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 
 PartT = TypeVar("PartT")
 ValueT = TypeVar("ValueT")
@@ -50,13 +52,12 @@ class Ranks:
         dist.all_gather_object(found, value)
         return found
 
-    def shard(self, module: Any, layers: Sequence[torch.nn.Module], compute: torch.dtype) -> None:
+    def shard(self, module: Any, layers: Sequence[torch.nn.Module]) -> None:
         """Spread a module's weights over the ranks, layer by layer."""
         if self.count == 1:
             return
-        policy = MixedPrecisionPolicy(param_dtype=compute, reduce_dtype=torch.float32)
         for part in (*layers, module):
-            fully_shard(part, mp_policy=policy)
+            fully_shard(part)
         for part in module.modules():
             if isinstance(part, FSDPModule):
                 part.set_gradient_divide_factor(1.0)  # losses are divided once, for the whole step

@@ -59,5 +59,5 @@ def score_by(
 ) -> Scores:
     """As `score`, by the model in a folder, which is in memory no longer than that."""
     model = load_model(folder, device, precision=config.precision)
-    ranks.shard(model, model.layers, model.compute)
+    ranks.shard(model, model.layers)
     return score(model, samples, config, device, ranks)

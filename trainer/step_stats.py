@@ -75,14 +75,19 @@ class TokenStats:
         found: Objective,
         weighted: torch.Tensor,
         *,
+        is_fresh: torch.Tensor,
         sample_tokens: int,
         computed_tokens: int,
     ) -> TokenStats:
-        """The sums of one micro-batch; `weighted` are the losses as they enter the step's, shape (N,)."""
+        """The sums of one micro-batch.
+
+        `weighted` are the losses as they enter the step's, shape (N,); `is_fresh` says which tokens were sampled by the
+        weights that the round started from.
+        """
         diff = tokens.logprobs - tokens.recorded
         log_ratio = diff.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
         ratio, diff = log_ratio.exp(), diff.abs()
-        fresh_diff = diff[tokens.staleness == 0]
+        fresh_diff = diff[is_fresh]
         return cls(
             num_tokens=ratio.numel(),
             sample_tokens=sample_tokens,

@@ -1,4 +1,4 @@
-"""AdamW over one module: its learning rate, its clipped norm, its state in a file, and where that state lies.
+"""AdamW over one module: its learning rate, its clipped norm, the average of its weights, and its state in a file.
 
 Invariant: what `state` gives and `load` takes are the same bits on any number of ranks; the settings decide rates and
 decay, the file holds moments and the number of steps.
@@ -6,6 +6,7 @@ decay, the file holds moments and the number of steps.
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -19,20 +20,30 @@ from torch.distributed.checkpoint.state_dict import (
 
 from weir.trainer.config import TrainerConfig
 from weir.trainer.schedule import learning_rate
+from weir.trainer.weight_average import WeightAverage
 
 _WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class Stepper:
-    """The optimiser of a module, with a highest learning rate of its own."""
+    """The optimiser of a module, with a highest learning rate of its own; `ema` is the decay of its average."""
 
-    def __init__(self, module: torch.nn.Module, config: TrainerConfig, *, lr: float, weight_decay: float) -> None:
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        config: TrainerConfig,
+        *,
+        lr: float,
+        weight_decay: float,
+        ema: float | None = None,
+    ) -> None:
         self.module = module
         self.config = config
         self.lr = lr
         self.weight_decay = weight_decay
         self.num_steps = 0
+        self.average = None if ema is None else WeightAverage(module, ema)
         self.optimizer = torch.optim.AdamW(module.parameters(), lr=lr, betas=config.betas, weight_decay=weight_decay)
 
     def clear(self) -> None:
@@ -60,18 +71,27 @@ class Stepper:
         self._move_moments(to_weights=True)
         self.optimizer.step()
         self.num_steps += 1
+        if self.average is not None:
+            self.average.update()
         self._move_moments(to_weights=False)
 
     def weights(self) -> dict[str, Any]:
         """The module's whole state on the CPU; on ranks but the first it is empty."""
         return get_model_state_dict(self.module, options=_WHOLE)
 
+    def averaged_weights(self) -> dict[str, Any]:
+        """As `weights`, of the average."""
+        assert self.average is not None
+        with self.average.in_place():
+            return copy.deepcopy(self.weights())  # on a CPU they may be the module's own memory
+
     def state(self) -> dict[str, Any]:
-        """Moments and the number of steps, whole and on the CPU; on ranks but the first without moments."""
-        return {
+        """Moments, average and the number of steps, whole and on the CPU; on ranks but the first without tensors."""
+        state = {
             "optimizer": get_optimizer_state_dict(self.module, self.optimizer, options=_WHOLE),
             "num_steps": self.num_steps,
         }
+        return state if self.average is None else state | {"average": self.averaged_weights()}
 
     def load_weights(self, weights: dict[str, Any]) -> None:
         """Take over what `weights` gave. Raises `RuntimeError` where it is another module's."""
@@ -83,6 +103,11 @@ class Stepper:
         set_optimizer_state_dict(self.module, self.optimizer, state["optimizer"], options=options)
         self.num_steps = state["num_steps"]
         self._move_moments(to_weights=False)
+        if self.average is not None:
+            self.average.restart()
+            if "average" in state:
+                with self.average.in_place():
+                    self.load_weights(state["average"])
 
     def _move_moments(self, *, to_weights: bool) -> None:
         """With offload_optimizer moments lie in the CPU's memory but for the step itself."""

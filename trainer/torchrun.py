@@ -2,14 +2,16 @@
 
 Invariant: the processes live for one round and begin with its parent's folder, so a round on ranks resumes exactly as a
 round in one process does, and a process that dies takes nothing along but its round. Samples go to them in a file, and
-the files of the new version come back.
+the files of the new version come back. Processes end with the one that started them, also when it is killed.
 """
 
 from __future__ import annotations
 
+import ctypes
 import math
 import pickle
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -32,6 +34,14 @@ STEPS_FILE = "steps.pickle"
 NOT_FINITE_FILE = "not_finite.txt"
 VERSION_FILES = "files"
 TAIL_CHARS = 2000
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def end_with_parent() -> None:
+    """Have the kernel kill this process when the thread that started it is gone."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +122,7 @@ class TorchrunLearner:
     def _run(self, folder: Path) -> None:
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
         command += ["--nproc-per-node", str(self.config.processes), "-m", "weir.trainer.worker", str(folder)]
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = subprocess.run(command, capture_output=True, text=True, preexec_fn=end_with_parent)
         if (folder / NOT_FINITE_FILE).exists():
             raise NotFinite((folder / NOT_FINITE_FILE).read_text())
         if done.returncode or not (folder / STEPS_FILE).exists():

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import pickle
+import select
 import shutil
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -19,6 +27,15 @@ from weir.trainer.errors import NotFinite, TrainerError
 from weir.trainer.learner import Learner
 from weir.trainer.ranks import Ranks
 from weir.trainer.schedule import learning_rate
+from weir.trainer.torchrun import TorchrunLearner
+
+
+def on_ranks(script: str, job: Any, folder: Path) -> None:
+    """Run a script on two ranks, with a job in the file that it is given."""
+    (folder / "job").write_bytes(pickle.dumps(job))
+    (folder / "ranks.py").write_text(script)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    subprocess.run([*command, str(folder / "ranks.py"), str(folder / "job")], check=True)
 
 
 @given(st.lists(st.integers(), max_size=9), st.integers(1, 4))
@@ -28,12 +45,27 @@ def test_every_part_counts_once_and_all_ranks_make_as_many_passes(parts: list[in
     assert sorted(part for share in shares for part, counts in share if counts) == sorted(parts)
 
 
-def test_a_round_on_two_ranks_goes_on_as_a_round_in_one_process(tiny_model_dir: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"algorithm": "ppo", "lr_schedule": "linear", "lr_total_steps": 8, "lr_warmup_steps": 1},
+        {
+            "ema": 0.9,
+            "published_weights": "averaged",
+            "precision": "bfloat16",
+            "gradient_checkpointing": True,
+            "offload_optimizer": True,
+        },
+    ],
+    ids=["ppo", "bfloat16"],
+)
+def test_a_round_on_two_ranks_goes_on_as_a_round_in_one_process(
+    tiny_model_dir: Path, tmp_path: Path, more: dict[str, Any]
+) -> None:
     """The first round on two ranks, the second in one process; against both in one process."""
     first, second = branching_samples(tiny_model_dir), make_samples(tiny_model_dir, [(4, 6), (7, 3)], seed=1)
-    settings = {"algorithm": "ppo", "device": "cpu", "optimizer_steps": 2, "token_budget": 60}
-    settings |= {"lr_schedule": "linear", "lr_total_steps": 8, "lr_warmup_steps": 1}
-    weights, figures = [], []
+    settings: dict[str, Any] = {"device": "cpu", "optimizer_steps": 2, "token_budget": 60, **more}
+    weights, states, figures = [], [], []
     for processes in (1, 2):
         folder = tmp_path / str(processes)
         folder.mkdir()
@@ -47,13 +79,17 @@ def test_a_round_on_two_ranks_goes_on_as_a_round_in_one_process(tiny_model_dir: 
         (folder / "second").mkdir()
         learner.save(folder / "second")
         weights.append(load_file(folder / "second" / "model.safetensors"))
+        states.append(torch.load(folder / "trainer_state.pt", weights_only=True))
     for alone, together in zip(*figures, strict=True):
         assert together.loss == pytest.approx(alone.loss, rel=1e-4, abs=1e-6)
         assert together.grad_norm == pytest.approx(alone.grad_norm, rel=1e-4)
         assert (together.num_tokens, together.tree_ratio) == (alone.num_tokens, pytest.approx(alone.tree_ratio))
     assert weights[0].keys() == weights[1].keys()
     for name, alone_weights in weights[0].items():
-        assert torch.allclose(weights[1][name], alone_weights, atol=2e-4)
+        assert torch.allclose(weights[1][name], alone_weights, atol=2e-4 if "precision" not in more else 4e-3)
+    assert states[0].keys() == states[1].keys() >= {"average"} & settings.keys()
+    for name, mean in states[0].get("average", {}).items():
+        assert torch.allclose(states[1]["average"][name], mean, atol=2e-4)
 
 
 def test_ranks_that_end_are_told_of_and_what_is_not_finite_is_not_written(tiny_model_dir: Path, tmp_path: Path) -> None:
@@ -69,6 +105,67 @@ def test_ranks_that_end_are_told_of_and_what_is_not_finite_is_not_written(tiny_m
     save_file(weights, broken / "model.safetensors", {"format": "pt"})
     with pytest.raises(NotFinite, match="the step was not taken"):
         open_backend(broken, config, reference=broken).train(samples, fresh_version=0, seed=0)
+
+
+GUARD = """
+import os, pickle, sys, torch
+from pathlib import Path
+from weir.trainer.errors import NotFinite
+from weir.trainer.learner import Learner
+from weir.trainer.ranks import Ranks
+folder, config, samples, out = pickle.loads(Path(sys.argv[1]).read_bytes())
+ranks = Ranks.of_torchrun(torch.device("cpu"))
+learner = Learner(folder, config, ranks=ranks)
+shares = lambda: [p.detach().to_local().clone() for p in learner.model.parameters()]
+before = shares()
+try:
+    learner.train(samples, fresh_version=0, seed=0)
+    told = "stepped"
+except NotFinite as error:
+    told = str(error)
+same = all(torch.equal(old, new) for old, new in zip(before, shares()))
+torch.save([told, same, len(learner.stepper.optimizer.state)], f"{out}.{ranks.rank}")
+torch.distributed.barrier()
+os._exit(0)
+"""
+
+
+def test_a_nan_on_one_rank_alone_stops_all_ranks_before_the_step(tiny_model_dir: Path, tmp_path: Path) -> None:
+    good, bad = make_samples(tiny_model_dir, [(3, 4), (5, 6)])
+    bad.old_logprobs[2] = np.nan
+    config = TrainerConfig(device="cpu", token_budget=1)  # a micro-batch each
+    on_ranks(GUARD, (tiny_model_dir, config, [good, bad], tmp_path / "told"), tmp_path)
+    for rank in range(2):
+        told, same, num_moments = torch.load(tmp_path / f"told.{rank}", weights_only=True)
+        assert told.startswith("the step was not taken: loss nan")
+        assert (same, num_moments) == (True, 0)
+
+
+class ReadsForever:
+    """What a rank that unpickles it reads until the other end is closed."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> Any:
+        return eval, (f"open({str(self.file)!r}).read()",)
+
+
+def test_ranks_end_with_the_process_that_is_killed(tiny_model_dir: Path, tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    config = TrainerConfig(device="cpu", processes=2)
+    train = multiprocessing.get_context("fork").Process(
+        target=lambda: TorchrunLearner(tiny_model_dir, config).train([ReadsForever(fifo)], fresh_version=0, seed=0)  # type: ignore[list-item]
+    )
+    train.start()
+    writer = os.open(fifo, os.O_WRONLY)  # until a rank reads
+    train.kill()
+    train.join()
+    poll = select.poll()
+    poll.register(writer, 0)
+    assert poll.poll() == [(writer, select.POLLERR)]  # until none does
+    os.close(writer)
 
 
 def test_the_gradient_in_bfloat16_is_near_that_of_float32(tiny_model_dir: Path) -> None:
