@@ -19,8 +19,10 @@ from weir.scripts import (
     kernel_eval_command,
     key_command,
     proxy_command,
+    regression_command,
     report_command,
     run_command,
+    sft_command,
     sft_data_command,
     sql_command,
     store_commands,
@@ -51,7 +53,8 @@ app.command("kernel-eval")(kernel_eval_command.kernel_eval)
 app.command("doctor")(doctor_command.doctor)
 app.command("run")(run_command.run)
 app.command("sft-data")(sft_data_command.sft_data)
-app.command("sft")(trainer_commands.sft)
+app.command("sft")(sft_command.sft)
+app.command("regression")(regression_command.regression)
 app.command("round")(trainer_commands.round_)
 app.command("publish")(trainer_commands.publish)
 app.command("rollback")(trainer_commands.rollback)

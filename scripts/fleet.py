@@ -25,8 +25,8 @@ def fleet(settings: Settings, config_path: Path | None) -> list[Server]:
     config = ["--config", str(config_path)] if config_path else []
     return [
         *(engines_and_router(settings, config, logs) if settings.engine.count else []),
-        _weir("proxy", ["proxy", *config], f"http://{settings.proxy.host}:{settings.proxy.port}/readyz", logs),
-        _weir(
+        weir_server("proxy", ["proxy", *config], f"http://{settings.proxy.host}:{settings.proxy.port}/readyz", logs),
+        weir_server(
             "kernel-eval",
             ["kernel-eval", *config],
             f"http://{settings.kernel_eval.host}:{settings.kernel_eval.port}/health",
@@ -38,7 +38,7 @@ def fleet(settings: Settings, config_path: Path | None) -> list[Server]:
 
 def _compactor(settings: Settings, config: list[str], logs: Path) -> Server:
     every = ["--every", str(settings.store.compact_every_s)]
-    return _weir("compactor", ["store", "compact", *every, *config], None, logs)
+    return weir_server("compactor", ["store", "compact", *every, *config], None, logs)
 
 
 def engines_and_router(settings: Settings, config: list[str], logs: Path) -> list[Server]:
@@ -78,7 +78,7 @@ def engine_servers(settings: Settings, config: list[str], logs: Path) -> list[Se
         flags += ["--seed", str(engine.seed + number)]
         if engine.ledger is not None:
             flags += ["--ledger", f"{engine.ledger}.{number}"]
-        servers.append(_weir(f"engine-{number}", flags, f"{url}/health", logs))
+        servers.append(weir_server(f"engine-{number}", flags, f"{url}/health", logs))
     return servers
 
 
@@ -93,7 +93,8 @@ def router_server(config: RouterConfig, workers: list[str], logs: Path) -> Serve
     return Server(name=config.kind, argv=argv, ready_url=url, log_path=logs / f"{config.kind}.log")
 
 
-def _weir(name: str, arguments: list[str], ready_url: str | None, logs: Path) -> Server:
+def weir_server(name: str, arguments: list[str], ready_url: str | None, logs: Path) -> Server:
+    """A server that is a `weir` command of its own."""
     return Server(
         name=name,
         argv=[sys.executable, "-m", "weir.scripts.cli", *arguments],

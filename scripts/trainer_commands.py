@@ -1,4 +1,4 @@
-"""`weir sft`, `weir round`, `weir publish`, `weir rollback`, `weir versions`."""
+"""`weir round`, `weir publish`, `weir rollback`, `weir versions`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from weir.scripts.errors import UsageError
-from weir.scripts.settings import ConfigOption, RootOption, Settings, existing_store, load_settings, with_flags
+from weir.scripts.settings import ConfigOption, RootOption, Settings, existing_store, load_settings
 
 if TYPE_CHECKING:
     from weir.trainer.chat_rows import ChatRenderer
@@ -20,56 +20,6 @@ if TYPE_CHECKING:
     from weir.trainer.round import Trainer
 
 PLAIN_WIDTH = 240  # of a table that goes into a file or a pipe
-
-
-def sft(
-    data: Annotated[Path, typer.Option(help='JSON Lines of {"messages": [...]} or {"text": "..."}.')],
-    out: Annotated[Path, typer.Option(help="Version folder to write; it must not exist.")],
-    model: Annotated[
-        Path | None, typer.Option(help="Hugging Face folder to start from; default: [model] path.")
-    ] = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes over the data.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Conversations in one optimiser step.")] = None,
-    lr: Annotated[float | None, typer.Option(help="AdamW's highest learning rate.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Longer sequences are left out.")] = None,
-    validation_share: Annotated[
-        float | None, typer.Option(help="Part of the conversations that is held back and scored after each epoch.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of the order of the data.")] = None,
-    version: Annotated[int | None, typer.Option(help="The weight version that the result is called.")] = None,
-    config: ConfigOption = None,
-) -> None:
-    """Cold start: train on conversations.
-
-    On the assistant's tokens only, rendered as the proxy renders them.
-    """
-    settings = load_settings(config)
-    first = first_weights(settings, model)
-    given = {
-        "epochs": epochs,
-        "batch_size": batch_size,
-        "lr": lr,
-        "max_tokens": max_tokens,
-        "validation_share": validation_share,
-        "seed": seed,
-        "version": version,
-    }
-    from rich.console import Console
-
-    from weir.trainer.config import SftConfig
-    from weir.trainer.sft import run_sft
-
-    sft_config = with_flags(SftConfig(), given, "weir sft")
-    report = run_sft(
-        sft_config, data=data, model=first, out=out, renderer=chat_renderer(first, settings), console=Console()
-    )
-    held_back = " → ".join(f"{loss:.3f}" for loss in report.validation_losses)
-    typer.echo(
-        f"{report.version.path}: version {report.version.manifest.version}, {report.num_rows} rows "
-        f"({report.num_too_long} too long), loss {report.losses[0]:.3f} → {report.losses[-1]:.3f}, "
-        + (f"of {report.num_held_back} rows held back {held_back}, " if held_back else "")
-        + f"{report.seconds:.1f} s"
-    )
 
 
 def round_(

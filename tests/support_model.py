@@ -141,6 +141,7 @@ def make_tiny_model(
     hidden_size: int = 64,
     num_layers: int = 2,
     max_position_embeddings: int = 4096,
+    dropout: float = 0.0,
 ) -> Path:
     """Write a random model of `family` and its tokenizer to `folder`; `version` also writes a manifest.json with it.
 
@@ -158,6 +159,7 @@ def make_tiny_model(
         "max_position_embeddings": max_position_embeddings,
         "tie_word_embeddings": tied,
         "initializer_range": 0.2,
+        "attention_dropout": dropout,
         "bos_token_id": None,
         "eos_token_id": tokenizer.convert_tokens_to_ids("<|im_end|>"),
         "pad_token_id": tokenizer.convert_tokens_to_ids("<|endoftext|>"),

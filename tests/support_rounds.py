@@ -75,7 +75,12 @@ def scripted_judge() -> Iterator[Judge]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            status, answer = judge.reply(self.rfile.read(int(self.headers["content-length"])))
+            self._send(*judge.reply(self.rfile.read(int(self.headers["content-length"]))))
+
+        def do_GET(self) -> None:
+            self._send(503 if judge.out_of_order else 200, b"{}")
+
+        def _send(self, status: int, answer: bytes) -> None:
             self.send_response(status)
             self.send_header("content-length", str(len(answer)))
             self.end_headers()

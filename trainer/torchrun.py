@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import os
 import pickle
 import shutil
 import signal
@@ -33,15 +34,18 @@ JOB_FILE = "job.pickle"
 STEPS_FILE = "steps.pickle"
 NOT_FINITE_FILE = "not_finite.txt"
 VERSION_FILES = "files"
+LAUNCHER_FILE = "launcher.pid"
 TAIL_CHARS = 2000
 
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def end_with_parent() -> None:
-    """Have the kernel kill this process when the thread that started it is gone."""
+def end_with(parent_pid: int) -> None:
+    """Have the kernel kill this process when the one that started it ends; it may have ended already."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent_pid:
+        os._exit(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +126,13 @@ class TorchrunLearner:
     def _run(self, folder: Path) -> None:
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
         command += ["--nproc-per-node", str(self.config.processes), "-m", "weir.trainer.worker", str(folder)]
-        done = subprocess.run(command, capture_output=True, text=True, preexec_fn=end_with_parent)
+        ours = os.getpid()
+
+        def enter() -> None:
+            end_with(ours)
+            (folder / LAUNCHER_FILE).write_text(str(os.getpid()))
+
+        done = subprocess.run(command, capture_output=True, text=True, preexec_fn=enter)
         if (folder / NOT_FINITE_FILE).exists():
             raise NotFinite((folder / NOT_FINITE_FILE).read_text())
         if done.returncode or not (folder / STEPS_FILE).exists():

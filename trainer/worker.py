@@ -17,12 +17,20 @@ from weir.trainer.errors import NotFinite
 from weir.trainer.learner import Learner
 from weir.trainer.model import choose_device
 from weir.trainer.ranks import Ranks
-from weir.trainer.torchrun import JOB_FILE, NOT_FINITE_FILE, STEPS_FILE, VERSION_FILES, Job, end_with_parent
+from weir.trainer.torchrun import (
+    JOB_FILE,
+    LAUNCHER_FILE,
+    NOT_FINITE_FILE,
+    STEPS_FILE,
+    VERSION_FILES,
+    Job,
+    end_with,
+)
 
 
 def main(folder: Path) -> None:
     """Train the job's samples and leave the result in its folder."""
-    end_with_parent()
+    end_with(int((folder / LAUNCHER_FILE).read_text()))
     job: Job = pickle.loads((folder / JOB_FILE).read_bytes())
     ranks = Ranks.of_torchrun(choose_device(job.config.device))
     try:
