@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
-import os
 import shutil
 import signal
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
-from renderers import create_renderer
-from renderers.configs import Qwen3RendererConfig
-from support_model import make_tiny_model, make_tokenizer
+from support_model import make_tiny_model
+from support_sft import TOKENIZER, renderer, sft_in_process
 
 from weir.trainer.chat_rows import conversation_rows
 from weir.trainer.config import SftConfig
@@ -25,12 +20,6 @@ from weir.trainer.errors import TrainerUsageError, VersionError
 from weir.trainer.sft import run_sft
 from weir.trainer.supervised_data import Conversation, SupervisedRow, read_data
 from weir.trainer.versions import verify
-
-TOKENIZER = make_tokenizer(512)
-
-
-def renderer(**settings: Any) -> Any:
-    return create_renderer(TOKENIZER, Qwen3RendererConfig(thinking_retention="all", **settings))
 
 
 def conversation(*turns: tuple[str, str]) -> Conversation:
@@ -197,53 +186,21 @@ def test_a_killed_run_goes_on_to_the_same_bits(tiny_model_dir: Path, tmp_path: P
     assert not list(tmp_path.glob(".*.pt"))
 
 
-def count_calls(kill_at: int | None) -> Callable[[], int]:
-    """Count the calls of functions from here on, and be killed at one of them; tells how many there were."""
-    calls = 0
-
-    def on_call(frame: object, event: str, argument: object) -> None:
-        nonlocal calls
-        calls += event in ("call", "c_call")
-        if calls == kill_at:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    sys.setprofile(on_call)
-    return lambda: calls
-
-
-def sft_in_process(data: Path, model: Path, out: Path, kill_at: int | None, count_into: Path) -> None:
-    """A cold start with a checkpoint after every step; the number of its calls goes into a file."""
-    config = SftConfig(epochs=2, warmup_steps=2, device="cpu", checkpoint_steps=1, validation_share=0.2)
-    calls = count_calls(kill_at)
-    run_sft(config, data=data, model=model, out=out, renderer=renderer())
-    sys.setprofile(None)
-    count_into.write_text(str(calls()))
-
-
 def test_a_cold_start_that_is_killed_anywhere_again_and_again_ends_at_the_same_bits(tmp_path: Path) -> None:
     model = make_tiny_model(tmp_path / "model", dropout=0.1)
-    data, count = write_data(tmp_path), tmp_path / "calls"
-    processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload(["weir.trainer.sft", "transformers.models.qwen3.modeling_qwen3"])
-
-    def run(name: str, kill_at: int | None) -> int | None:
-        process = processes.Process(target=sft_in_process, args=(data, model, tmp_path / name, kill_at, count))
-        process.start()
-        process.join()
-        return process.exitcode
-
+    data, count, random = write_data(tmp_path), tmp_path / "calls", Random(3)
     for name in ("warm", "whole"):  # the first process imports what later ones find in memory
-        assert run(name, None) == 0
-    random, calls, kills = Random(3), int(count.read_text()), 0
-    while kills < 12 or not (tmp_path / "killed").exists():
-        if (tmp_path / "killed").exists():
-            shutil.rmtree(tmp_path / "killed")
-        code = run("killed", random.randint(1, calls))
+        assert sft_in_process(data, model, tmp_path / name, kill_at=None, count_into=count) == 0
+    calls, kills, killed = int(count.read_text()), 0, tmp_path / "killed"
+    while kills < 12 or not killed.exists():
+        if killed.exists():
+            shutil.rmtree(killed)
+        code = sft_in_process(data, model, killed, kill_at=random.randint(1, calls), count_into=count)
         assert code in (0, -signal.SIGKILL)
         kills += code != 0
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "killed")]
     assert weights[0] == weights[1]
-    assert verify(tmp_path / "killed").version == 0
+    assert verify(killed).version == 0
 
 
 def test_conversations_held_back_are_scored_after_each_epoch_and_never_trained_on(
