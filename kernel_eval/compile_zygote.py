@@ -17,9 +17,10 @@ from collections.abc import Callable
 
 from weir.kernel_eval import huge_pages, linux, sandbox, seccomp
 from weir.kernel_eval.forkserver import BUILDER, COLLECTOR, Forkserver, Ready, Spawn
-from weir.kernel_eval.frames import send
+from weir.kernel_eval.frames import learn, send
 from weir.kernel_eval.sandbox_level import SandboxLevel
 from weir.kernel_eval.targets import TARGETS
+from weir.kernel_eval.worker_messages import Build, Collect, Compile
 
 
 def main(fd: int, level: SandboxLevel, target: str) -> None:
@@ -37,6 +38,7 @@ def main(fd: int, level: SandboxLevel, target: str) -> None:
     folder = tempfile.mkdtemp(dir=own_tmp)
     compile_worker.warm_up(TARGETS[target], folder)
     shutil.rmtree(folder)
+    learn(Build, Collect, Compile)
     seccomp_load = seccomp.build()
     gc.collect()
     gc.freeze()

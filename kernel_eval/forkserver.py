@@ -90,6 +90,7 @@ class Forkserver:
         self._control = control
         self._level = level
         self._run_child = run_child
+        self._worker_tmp = sandbox.worker_tmp()
         self._selector = selectors.DefaultSelector()
         self._selector.register(control, selectors.EVENT_READ)
         self._children: set[_Child] = set()
@@ -150,7 +151,7 @@ class Forkserver:
         with sandbox.pid_namespace_for_children(self._level):
             pid = os.fork()
             if pid == 0:
-                self._become_child(spawn, fds, child.tmp or sandbox.worker_tmp())
+                self._become_child(spawn, fds, child.tmp or self._worker_tmp)
         child.pid, child.pidfd = pid, os.pidfd_open(pid)
         child.kill_at, child.killed_by_us, child.num_threads = None, False, 1
         self._selector.register(child.pidfd, selectors.EVENT_READ, child)

@@ -8,11 +8,12 @@ server's event loop has `read_frame` and `write_frame`.
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import socket
 import struct
 import time
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -63,9 +64,22 @@ def receive(
 def decode(payload: bytes, kind: type[Message]) -> Message:
     """One message from its bytes. Raises `FrameError`."""
     try:
-        return msgspec.msgpack.decode(payload, type=kind)
+        known: Any = kind
+        message: Message = _decoder(known).decode(payload)
+        return message
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise FrameError(f"not a message that was expected here: {error}") from error
+
+
+def learn(*kinds: Any) -> None:
+    """Make ready what reading messages of these kinds takes, so that no child that is forked later has to."""
+    for kind in kinds:
+        _decoder(kind)
+
+
+@functools.cache
+def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
+    return msgspec.msgpack.Decoder(kind)
 
 
 def _read(sock: socket.socket, size: int, deadline: float | None, fds: list[int] | None) -> bytes:

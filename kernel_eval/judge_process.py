@@ -18,13 +18,14 @@ import traceback
 from collections.abc import Callable
 
 from weir.kernel_eval import huge_pages, linux, sandbox, seccomp
-from weir.kernel_eval.forkserver import Forkserver, Ready, Spawn
-from weir.kernel_eval.frames import ChannelClosed, receive, send
+from weir.kernel_eval.forkserver import Exited, Forkserver, Ready, Spawn
+from weir.kernel_eval.frames import ChannelClosed, learn, receive, send
 from weir.kernel_eval.judgement import Job, Judgement
 from weir.kernel_eval.leases import Leases
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
 from weir.kernel_eval.sandbox_level import SandboxLevel
+from weir.kernel_eval.worker_messages import FromWorker, Opened
 
 
 def main(fd: int, level: SandboxLevel) -> None:
@@ -36,6 +37,7 @@ def main(fd: int, level: SandboxLevel) -> None:
 
     torch.set_num_threads(1)
     judge_warm_up.warm_up()  # also reads /proc/cpuinfo, which a judge cannot
+    learn(Job, FromWorker, Exited, Opened)
     gc.collect()
     gc.freeze()
     num_huge = huge_pages.gather()

@@ -170,7 +170,7 @@ class Pool:
     def __init__(self, config: KernelEvalConfig, level: SandboxLevel, gpu_target: str | None = None) -> None:
         self._config = config
         on_gpu = gpu_target is not None
-        self.zygote = ForkserverProcess("weir.kernel_eval.zygote", level)
+        self.zygote = ForkserverProcess("weir.kernel_eval.zygote", level, config.target)
         if gpu_target is not None:
             self.zygote = ForkserverProcess("weir.kernel_eval.gpu_zygote", level, gpu_target, on_gpu=True)
         self.compilers = ForkserverProcess("weir.kernel_eval.compile_zygote", level, config.target)

@@ -15,8 +15,10 @@ from collections.abc import Callable
 
 from weir.kernel_eval import assembler, linux, native_compiler, sandbox, seccomp
 from weir.kernel_eval.forkserver import ASSEMBLER, COMPILER, Forkserver, Ready, Spawn
-from weir.kernel_eval.frames import send
+from weir.kernel_eval.frames import learn, send
 from weir.kernel_eval.sandbox_level import SandboxLevel
+from weir.kernel_eval.targets import TARGETS
+from weir.kernel_eval.worker_messages import Assemble, CompileNative
 
 _ROLES = {ASSEMBLER: assembler.run, COMPILER: native_compiler.run}
 
@@ -26,6 +28,9 @@ def main(fd: int, level: SandboxLevel) -> None:
     own_network = sandbox.isolate_zygote(level)
     linux.die_with_parent()
     filters = {ASSEMBLER: seccomp.build(allowed=("execve",)), COMPILER: seccomp.build(may_fork=True)}
+    learn(Assemble, CompileNative)
+    for target in TARGETS.values():
+        assembler.program_for(target)  # which looks for it on disk, once
     gc.collect()
     gc.freeze()
     control = socket.socket(fileno=fd)

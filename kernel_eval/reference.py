@@ -58,7 +58,7 @@ class Reference:
     def init_arguments(self, seed: int) -> list[Any]:
         """The arguments of both Model and ModelNew."""
         with self._step("get_init_inputs"):
-            seed_everything(seed)
+            seed_everything(seed, on_gpu=self._on_gpu)
             arguments = list(self._get_init_inputs())
         _check_supported(arguments)
         return arguments
@@ -66,7 +66,7 @@ class Reference:
     def build(self, arguments: list[Any], weight_seed: int) -> Any:
         """A Model, whose weights follow from the seed."""
         with self._step("Model()"):
-            seed_everything(weight_seed)
+            seed_everything(weight_seed, on_gpu=self._on_gpu)
             model = self._model(*copy.deepcopy(arguments))
             if self._on_gpu and isinstance(model, torch.nn.Module):
                 model = model.cuda()
@@ -77,7 +77,7 @@ class Reference:
     def inputs(self, seed: int) -> list[Any]:
         """The arguments of one call."""
         with self._step("get_inputs"):
-            seed_everything(seed)
+            seed_everything(seed, on_gpu=self._on_gpu)
             inputs = [self._placed(value) for value in self._get_inputs()]
         _check_supported(inputs)
         return inputs

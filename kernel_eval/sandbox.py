@@ -49,6 +49,7 @@ _SYSTEM_FOLDERS = (
     "/nix/store",
     "/etc/ld.so.cache",
     "/etc/ld.so.conf.d",
+    "/sys/kernel/mm/transparent_hugepage",  # where a C library learns whether it may have huge pages
 )
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 _TMP_BYTES = 32 << 20  # of what probes a level
@@ -64,8 +65,9 @@ _BUBBLEWRAP = (
 )
 
 
+@functools.cache
 def readable_folders() -> tuple[str, ...]:
-    """What an interpreter with torch and Triton needs to read, and this package."""
+    """What an interpreter with torch and Triton needs to read, and this package. Asked once: forks know it, too."""
     own = Path(__file__).resolve().parent
     interpreter = Path(sys.executable).resolve().parent
     packages = [*site.getsitepackages(), *(path for path in sys.path if path.endswith("-packages"))]  # .pth files too
@@ -74,6 +76,7 @@ def readable_folders() -> tuple[str, ...]:
     return tuple(dict.fromkeys(folder for folder in folders if Path(folder).exists()))
 
 
+@functools.cache
 def worker_tmp() -> str:
     """Where a worker's own tmpfs lies: /tmp, unless what it has to read lies below that and would be hidden."""
     return "/scratch" if any(Path(folder).is_relative_to("/tmp") for folder in readable_folders()) else "/tmp"

@@ -16,11 +16,14 @@ def derive_seed(secret: bytes, *purpose: str | int) -> int:
     return int.from_bytes(hashlib.blake2b(text, key=secret, digest_size=8).digest(), "little") >> 1
 
 
-def seed_everything(seed: int) -> None:
-    """Seed all generators that a task or a candidate may draw from."""
+def seed_everything(seed: int, *, on_gpu: bool = False) -> None:
+    """Seed all generators that a task or a candidate may draw from; torch's for GPUs only where one is used."""
     import numpy as np
     import torch
 
-    torch.manual_seed(seed)
+    if on_gpu:
+        torch.manual_seed(seed)
+    else:
+        torch.default_generator.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed % 2**32)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import types
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -49,6 +50,24 @@ class StubDriver:
         """As on a CUDA device."""
         return torch.cuda
 
+    def described(self) -> Any:
+        """As `torch.cuda.get_device_properties` describes a device."""
+        target = self.target
+        return types.SimpleNamespace(
+            name=target.device_name,
+            major=target.capability[0],
+            minor=target.capability[1],
+            total_memory=target.memory_bytes,
+            multi_processor_count=target.num_multiprocessors,
+            shared_memory_per_block_optin=target.max_shared_bytes,
+            shared_memory_per_block=48 << 10,
+            max_threads_per_multi_processor=2048,
+            max_threads_per_block=MAX_THREADS_PER_BLOCK,
+            regs_per_multiprocessor=65536,
+            warp_size=_WARP_SIZE,
+            L2_cache_size=target.l2_bytes,
+        )
+
     def _properties(self, device: int) -> dict[str, int]:
         return {
             "max_shared_mem": self.target.max_shared_bytes,
@@ -81,39 +100,30 @@ class StubStream:
 
 
 def install(target: Target) -> StubDriver:
-    """For a worker, once: Triton's driver and `torch.cuda` speak of the target."""
+    """Triton's driver and `torch.cuda` speak of the target, from now on. A zygote does it, so that a child need not."""
+    installed = driver._active
+    if isinstance(installed, StubDriver):
+        installed.target = target
+        return installed
     stub = StubDriver(target)
     driver.set_active(stub)
-    properties = types.SimpleNamespace(
-        name=target.device_name,
-        major=target.capability[0],
-        minor=target.capability[1],
-        total_memory=target.memory_bytes,
-        multi_processor_count=target.num_multiprocessors,
-        shared_memory_per_block_optin=target.max_shared_bytes,
-        shared_memory_per_block=48 << 10,
-        max_threads_per_multi_processor=2048,
-        max_threads_per_block=MAX_THREADS_PER_BLOCK,
-        regs_per_multiprocessor=65536,
-        warp_size=_WARP_SIZE,
-        L2_cache_size=target.l2_bytes,
-    )
-    answers: dict[str, Any] = {
-        "is_available": True,
-        "device_count": 1,
-        "current_device": 0,
-        "get_device_name": target.device_name,
-        "get_device_capability": target.capability,
-        "get_device_properties": properties,
-        "current_stream": StubStream(),
-        "default_stream": StubStream(),
-        "synchronize": None,
-        "set_device": None,
-        "empty_cache": None,
-        "is_current_stream_capturing": False,
+    current, default = StubStream(), StubStream()
+    answers: dict[str, Callable[[], Any]] = {
+        "is_available": lambda: True,
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "get_device_name": lambda: stub.target.device_name,
+        "get_device_capability": lambda: stub.target.capability,
+        "get_device_properties": stub.described,
+        "current_stream": lambda: current,
+        "default_stream": lambda: default,
+        "synchronize": lambda: None,
+        "set_device": lambda: None,
+        "empty_cache": lambda: None,
+        "is_current_stream_capturing": lambda: False,
     }
     for name, answer in answers.items():
-        setattr(torch.cuda, name, lambda *args, answer=answer, **kwargs: answer)
+        setattr(torch.cuda, name, lambda *args, answer=answer, **kwargs: answer())
     for name in ("device", "device_of", "stream"):
         setattr(torch.cuda, name, lambda *args, **kwargs: contextlib.nullcontext())
     for name in ("Stream", "Event"):

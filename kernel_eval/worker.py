@@ -135,7 +135,7 @@ class Worker:
 
     def _init(self, init: Init, fd: int) -> Constructed:
         arguments = arena.read_value(arena.attach(init.arena, fd), init.arena.arguments)
-        seed_everything(init.weight_seed)
+        seed_everything(init.weight_seed, on_gpu=self._on_gpu)
         with self._allocations:
             self._model = self._entry(*arguments)
             if self._on_gpu and isinstance(self._model, torch.nn.Module):

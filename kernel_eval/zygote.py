@@ -1,4 +1,4 @@
-"""`python -m weir.kernel_eval.zygote FD LEVEL`: the forkserver of workers, with torch and Triton's interpreter warm.
+"""`python -m weir.kernel_eval.zygote FD LEVEL TARGET`: forks workers, torch and Triton's interpreter warm.
 
 What it must not be: multi-threaded (a fork would copy one thread and the locks of the others), or the holder of
 anything that a candidate may not see, because every worker starts as its copy.
@@ -15,23 +15,29 @@ from collections.abc import Callable
 
 from weir.kernel_eval import huge_pages, linux, sandbox, seccomp
 from weir.kernel_eval.forkserver import Forkserver, Ready, Spawn
-from weir.kernel_eval.frames import send
+from weir.kernel_eval.frames import learn, send
 from weir.kernel_eval.sandbox_level import SandboxLevel
+from weir.kernel_eval.targets import TARGETS
+from weir.kernel_eval.worker_messages import FromJudge
 
 
-def main(fd: int, level: SandboxLevel) -> None:
+def main(fd: int, level: SandboxLevel, target: str) -> None:
     """Import what workers need, say so, and fork until the server is gone."""
     own_network = sandbox.isolate_zygote(level)
     linux.die_with_parent()
     import torch
 
-    from weir.kernel_eval import libdevice, narrow_floats, worker  # noqa: F401 - worker: imported once, for every one
+    from weir.kernel_eval import interpreted_language, libdevice, narrow_floats, stub_driver
+    from weir.kernel_eval import worker as _worker  # noqa: F401 - imported once, for every one
     from weir.kernel_eval.warm_up import warm_up
 
     torch.set_num_threads(1)
     narrow_floats.install()
     libdevice.install()
+    interpreted_language.install()
+    stub_driver.install(TARGETS[target])
     warm_up()
+    learn(FromJudge)
     seccomp_load = seccomp.build()
     gc.collect()
     gc.freeze()  # the collector of a worker leaves the shared pages alone
@@ -53,4 +59,4 @@ def run_worker(
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), SandboxLevel(sys.argv[2]))
+    main(int(sys.argv[1]), SandboxLevel(sys.argv[2]), sys.argv[3])
