@@ -26,7 +26,7 @@ from triton.compiler.errors import CompilationError
 from triton.runtime.errors import OutOfResources
 from triton.runtime.jit import JITFunction
 
-from weir.kernel_eval import arena, autotune, stub_driver
+from weir.kernel_eval import arena, autotune, prepared_context, stub_driver
 from weir.kernel_eval.candidate import entry_point, kernel_id, load_candidate
 from weir.kernel_eval.cpu_device import CpuForCuda
 from weir.kernel_eval.frames import receive, send
@@ -123,6 +123,7 @@ def prepare() -> None:
     for target in TARGETS.values():
         get_ptxas_version(target.arch)  # asks the program, once; a compile worker may start none
     triton.knobs.compilation.store_binary_only = True
+    triton.knobs.compilation.disable_line_info = True  # nobody debugs what is thrown away; the code is the same
 
 
 def run(channel: socket.socket, folder: str) -> None:
@@ -168,6 +169,7 @@ def warm_up(target: Target, folder: str) -> None:
     from weir.kernel_eval.warm_up import compile_all
 
     os.environ["TRITON_CACHE_DIR"] = f"{folder}/triton"
-    stub_driver.install(target)
+    stub = stub_driver.install(target)
+    prepared_context.install(CUDABackend(stub.get_current_target()))
     with torch.no_grad(), CpuForCuda():
         compile_all()
