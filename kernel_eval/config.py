@@ -31,7 +31,7 @@ class KernelEvalConfig(BaseModel):
     concurrency: int | None = Field(
         default=None,
         ge=1,
-        description="Evaluations at a time, on each machine; default: min(2, cores), or all that Ray gives.",
+        description="Evaluations at a time, on each machine; default: cores + 1, or all that Ray gives.",
     )
     ray: str | None = Field(
         default=None,
@@ -100,8 +100,8 @@ class KernelEvalConfig(BaseModel):
 
     @property
     def num_slots(self) -> int:
-        """How many evaluations run at a time."""
-        return self.concurrency or min(2, os.cpu_count() or 1)
+        """How many evaluations run at a time: one more than cores, as each waits now and then for processes to end."""
+        return self.concurrency or (os.cpu_count() or 1) + 1
 
     @property
     def limits(self) -> Limits:

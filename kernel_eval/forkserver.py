@@ -149,7 +149,7 @@ class Forkserver:
         if self._level is not SandboxLevel.BUBBLEWRAP:
             child.tmp = tempfile.mkdtemp(prefix="weir-kernel-eval-")
         with sandbox.pid_namespace_for_children(self._level):
-            pid = os.fork()
+            pid = linux.fork()
             if pid == 0:
                 self._become_child(spawn, fds, child.tmp or self._worker_tmp)
         child.pid, child.pidfd = pid, os.pidfd_open(pid)

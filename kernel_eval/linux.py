@@ -22,6 +22,7 @@ _SYS_CAPSET = {"x86_64": 126, "aarch64": 91}
 _CAPABILITY_VERSION_3 = 0x20080522
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_libc_under_lock = ctypes.PyDLL(None, use_errno=True)  # calls that keep the interpreter's lock
 
 
 def check(result: int, what: str) -> int:
@@ -35,6 +36,15 @@ def check(result: int, what: str) -> int:
 def syscall(number: int, *arguments: object) -> int:
     """A system call that libc has no function for."""
     return check(_libc.syscall(ctypes.c_long(number), *arguments), f"system call {number}")
+
+
+def fork() -> int:
+    """fork(2) and nothing of what Python does around it, for a process that has one thread, and had no other.
+
+    `os.fork` makes locks anew that other threads might hold, seeds `random` and runs the hooks of every module: most
+    of what a fork costs, and 300 pages written. Whoever draws from `random` in a child has to seed it.
+    """
+    return check(_libc_under_lock.fork(), "fork")
 
 
 def collapse(start: int, size: int) -> None:
