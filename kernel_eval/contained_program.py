@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from weir.kernel_eval import verdict
 from weir.kernel_eval.forkserver import COMPILER, End, Exited, Spawn
 from weir.kernel_eval.frames import ChannelClosed, FrameError, receive, send
 from weir.kernel_eval.limits import Limits
@@ -44,11 +45,11 @@ class Compiled(NamedTuple):
 def run_program(
     lease: socket.socket, limits: Limits, role: str, message: msgspec.Struct, timeout_s: float, *, writes: bool = False
 ) -> Ended:
-    """Start one, and wait for its end. `writes`: its child hands over a file for it. Raises `ZygoteLost`."""
+    """Start one, and wait for its end. `writes`: its child hands over a file for it. Raises `ZygoteLost`, `Found`."""
     with _started(lease, limits, role, message) as (channel, output_fd):
         file_fd = _file_of(channel, timeout_s) if writes else None
         try:
-            exited = _await_exit(lease, timeout_s)
+            exited = _await_exit(lease, limits, timeout_s)
             written = b"" if file_fd is None else os.pread(file_fd, _MAX_WRITTEN_BYTES, 0)
         finally:
             if file_fd is not None:
@@ -57,7 +58,7 @@ def run_program(
 
 
 def run_compiler(lease: socket.socket, limits: Limits, message: CompileNative, timeout_s: float) -> Compiled:
-    """Start a compiler, and wait for its end and for what it made. Raises `ZygoteLost`."""
+    """Start a compiler, and wait for its end and for what it made. Raises `ZygoteLost`, `Found`."""
     deadline = time.monotonic() + timeout_s
     with _started(lease, limits, COMPILER, message) as (channel, output_fd):
         try:
@@ -65,7 +66,7 @@ def run_compiler(lease: socket.socket, limits: Limits, message: CompileNative, t
         except (ChannelClosed, FrameError, TimeoutError):
             files = {}  # its exit says more
             channel.close()  # it may be writing to it still
-        exited = _await_exit(lease, max(0.0, deadline - time.monotonic()))
+        exited = _await_exit(lease, limits, max(0.0, deadline - time.monotonic()))
         return Compiled(_printed(output_fd), exited.exit_code, files)
 
 
@@ -101,10 +102,13 @@ def _file_of(channel: socket.socket, timeout_s: float) -> int | None:
     return fds[0]
 
 
-def _await_exit(lease: socket.socket, timeout_s: float) -> Exited:
+def _await_exit(lease: socket.socket, limits: Limits, timeout_s: float) -> Exited:
+    """Raises `Found` for what the system killed: that says nothing of what was compiled."""
     try:
         exited, _ = receive(lease, Exited, timeout_s)
     except TimeoutError:
         send(lease, End())
         exited, _ = receive(lease, Exited)
+    if verdict.killed_by_system(exited, limits):
+        raise verdict.from_exit(exited, "compile", limits)
     return exited

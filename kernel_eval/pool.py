@@ -1,7 +1,8 @@
 """The processes behind the server: forkservers of workers, compilers, programs and judges, and a judge per slot.
 
 Runs in the server's event loop and never blocks it. Invariant: at any time there are `num_slots` judges, or they are
-being made again; a job ends with a judgement, however its processes died (`server_error` after one more attempt).
+being made again; a job ends with a judgement, however its processes died (`server_error` after one more attempt). What
+the system killed is judged again too: others may have used up the memory, and a kernel that does so does it again.
 When the server dies, however it dies, everything here dies with it.
 """
 
@@ -35,6 +36,7 @@ from weir.kernel_eval.sandbox_level import SandboxLevel
 _log = logging.getLogger(__name__)
 _RESTART_PAUSE_S = 0.5
 _ATTEMPTS = 2
+_JUDGED_AGAIN = frozenset({Fault.SERVER_ERROR, Fault.HOST_OOM_KILLED})
 _EXIT_S = 5.0  # between a judge's closing its channel and its end
 _CRASHES = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL})  # SIGBUS: memory that is full
 
@@ -199,7 +201,7 @@ class Pool:
         self.end_idle_judges()
 
     async def evaluate(self, job: Job) -> Judgement:
-        """Wait for a slot, then judge. A judge or zygote that is lost costs one more attempt."""
+        """Wait for a slot, then judge. A process that is lost, or killed by the system, costs one more attempt."""
         self.waiting += 1
         try:
             await self._slots.acquire()
@@ -209,7 +211,7 @@ class Pool:
         try:
             for _ in range(_ATTEMPTS):
                 judgement = await self._attempt(job)
-                if judgement.fault is not Fault.SERVER_ERROR:
+                if judgement.fault not in _JUDGED_AGAIN:
                     break
             return judgement
         finally:

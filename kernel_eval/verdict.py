@@ -95,14 +95,21 @@ def from_exit(exited: Exited, phase: Phase, limits: Limits) -> Found:
             phase=phase,
         )
     name = signal.Signals(exited.signal).name
+    if killed_by_system(exited, limits):
+        message = f"the operating system killed the process in {phase}"
+        return Found(stage, Fault.HOST_OOM_KILLED, message, phase=phase)
     if exited.signal != signal.SIGKILL:
         fault = _BY_SIGNAL.get(signal.Signals(exited.signal), Fault.KILLED)
         return Found(stage, fault, f"the process was ended by {name} in {phase}", phase=phase, signal=name)
     if exited.killed_by_us:
         return Found(stage, Fault.PROTOCOL_ERROR, f"the candidate closed the worker's channel in {phase}", phase=phase)
-    if exited.cpu_s >= limits.cpu_s - _CPU_SLACK_S:
-        return Found(stage, Fault.TIMEOUT, f"{limits.cpu_s} s of processor time were used up in {phase}", phase=phase)
-    return Found(stage, Fault.HOST_OOM_KILLED, f"the operating system killed the process in {phase}", phase=phase)
+    return Found(stage, Fault.TIMEOUT, f"{limits.cpu_s} s of processor time were used up in {phase}", phase=phase)
+
+
+def killed_by_system(exited: Exited, limits: Limits) -> bool:
+    """Whether neither we nor a limit on processor time ended it by SIGKILL: out of memory, or somebody's `kill -9`."""
+    used_up = exited.cpu_s >= limits.cpu_s - _CPU_SLACK_S
+    return exited.signal == signal.SIGKILL and not exited.killed_by_us and not used_up
 
 
 def from_timeout(phase: Phase, timeout_s: float) -> Found:
