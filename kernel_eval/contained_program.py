@@ -18,7 +18,10 @@ import msgspec
 from weir.kernel_eval import verdict
 from weir.kernel_eval.forkserver import COMPILER, End, Exited, Spawn
 from weir.kernel_eval.frames import ChannelClosed, FrameError, receive, send
+from weir.kernel_eval.judgement import Found
 from weir.kernel_eval.limits import Limits
+from weir.kernel_eval.protocol import Fault
+from weir.kernel_eval.reward import Stage
 from weir.kernel_eval.worker_channel import ZygoteLost
 from weir.kernel_eval.worker_messages import CompileNative, Opened, Written
 
@@ -110,5 +113,6 @@ def _await_exit(lease: socket.socket, limits: Limits, timeout_s: float) -> Exite
         send(lease, End())
         exited, _ = receive(lease, Exited)
     if verdict.killed_by_system(exited, limits):
-        raise verdict.from_exit(exited, "compile", limits)
+        message = "the operating system killed the compiler"
+        raise Found(Stage.NOTHING, Fault.HOST_OOM_KILLED, message, phase="compile")
     return exited

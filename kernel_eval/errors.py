@@ -4,6 +4,7 @@ KernelEvalError
 ├── SandboxUnavailable      the machine cannot contain a candidate as `min_sandbox` asks; the server does not start
 ├── UnknownReward           kernel_eval.reward names nothing that can be found; the server does not start
 ├── InsecureBinding         an address that others can reach, without a key; the server does not start
+├── TooFewFiles             this process may not open as many files as its slots take; the server does not start
 ├── RayUnavailable          no Ray, or no cluster at the address; the server does not start
 ├── NoSuchGpu               no GPU of that number here
 ├── KernelEvalRejected      the server refused the request itself (HTTP 4xx): the caller is wrong, no retry helps
@@ -32,6 +33,12 @@ class UnknownReward(KernelEvalError):
 
 class InsecureBinding(KernelEvalError):
     """The server was asked to listen beyond loopback without an API key."""
+
+    exit_code = 2
+
+
+class TooFewFiles(KernelEvalError):
+    """The limit on open files is too low for the server, and cannot be raised by it."""
 
     exit_code = 2
 

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import sys
 
 import uvicorn
 
 from weir.kernel_eval.config import KernelEvalConfig
+from weir.kernel_eval.errors import TooFewFiles
 from weir.kernel_eval.server import create_app
+
+_FILES = 128  # a worker's own limit, and connections
+_FILES_OF_A_SLOT = 8
 
 
 def serve(config: KernelEvalConfig) -> None:
-    """Blocks. The first line of stdout names the address and what judges, once connections are accepted."""
+    """Blocks. The first line of stdout names the address and what judges, once connections are accepted.
+
+    Raises `KernelEvalError` where it cannot start.
+    """
     _open_standard_streams()
+    _raise_file_limit(_FILES + _FILES_OF_A_SLOT * config.num_slots)
     app = create_app(config)
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     with socket.create_server((config.host, config.port), family=family, backlog=1024) as listener:
@@ -33,6 +42,18 @@ def _open_standard_streams() -> None:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free: this one
     sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
     sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
+
+
+def _raise_file_limit(needed: int) -> None:
+    """To what the system allows. Raises `TooFewFiles`: with fewer, zygotes die while they import torch."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise TooFewFiles(
+            f"this process may open {hard} files, and {needed} are needed: raise the limit (ulimit -Hn {needed}), "
+            "or lower kernel_eval.concurrency"
+        )
 
 
 if __name__ == "__main__":

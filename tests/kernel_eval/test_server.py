@@ -250,3 +250,15 @@ def test_a_server_that_is_started_without_standard_streams_judges(read_example: 
             process.terminate()
     assert reply["correct"] is True
     assert reply["fault_message"] is None
+
+
+def test_a_limit_on_open_files_that_is_too_low_is_named_and_one_that_can_be_raised_is() -> None:
+    serve = [sys.executable, "-m", "weir.kernel_eval.serve", '{"port": 0, "gpus": [], "concurrency": 2}']
+    refused = subprocess.run(["sh", "-c", 'ulimit -n 24; exec "$@"', "sh", *serve], capture_output=True, text=True)
+    assert refused.returncode != 0
+    assert "may open 24 files, and 144 are needed" in refused.stderr
+    with subprocess.Popen(["sh", "-c", 'ulimit -Sn 24; exec "$@"', "sh", *serve], stdout=subprocess.PIPE) as raised:
+        try:
+            assert raised.stdout is not None and raised.stdout.readline().startswith(b"weir kernel-eval: http://")
+        finally:
+            raised.terminate()
