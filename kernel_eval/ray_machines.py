@@ -1,8 +1,9 @@
 """The machines of a Ray cluster, as one: an actor for each device, found as machines come and go.
 
 Invariants: a job has one id in all its attempts, and an actor judges an id once; a device that is lost costs its jobs
-an attempt elsewhere, never a verdict; the actors end with the server; all verdicts are of one mode. In a cluster with
-GPUs each GPU is a device, and machines without any are not used; in one without, each machine is a device with its
+an attempt elsewhere, never a verdict; the actors end with the server; all verdicts are of one mode. A server whose own
+node is gone joins the cluster again; where the cluster's head is gone, Ray ends the server after a minute. In a cluster
+with GPUs each GPU is a device, and machines without any are not used; in one without, each machine is a device with its
 processors as slots. Not here: what a device does (ray_actor.py).
 """
 
@@ -38,6 +39,7 @@ _WATCH_S = 1.0
 _ATTEMPTS = 4
 _CONNECT_S = 10.0
 _encode = msgspec.msgpack.Encoder().encode
+_OF_RAY = (OSError, ValueError, RuntimeError, RayError)  # what its calls raise where a cluster fails
 _Key = tuple[str, int, bool]  # the node, the device's number there, whether it is a GPU
 
 
@@ -46,11 +48,7 @@ class RayMachines:
 
     def __init__(self, config: KernelEvalConfig, address: str) -> None:
         """Join the cluster; blocks. Raises `RayUnavailable`."""
-        _check_reachable(address)
-        try:
-            ray.init(address=address, log_to_driver=False, configure_logging=False)
-        except (ConnectionError, OSError, ValueError, RuntimeError, RayError) as error:
-            raise RayUnavailable(f"no Ray cluster at {address!r}: {error}; start one with ray start --head") from error
+        _join(address)
         self._config = config
         self._address = address
         self._devices: dict[_Key, RayDevice] = {}
@@ -173,12 +171,17 @@ class RayMachines:
         while True:
             try:
                 await self._look()
-            except RayError as error:
+            except (*_OF_RAY, RayUnavailable) as error:
                 _log.warning("the Ray cluster does not answer: %s", error)
             await asyncio.sleep(_WATCH_S)
 
     async def _look(self) -> None:
+        if not ray.is_initialized():
+            await asyncio.to_thread(_join, self._address)
         nodes = [node for node in await asyncio.to_thread(ray.nodes) if node["Alive"]]
+        if ray.get_runtime_context().get_node_id() not in [node["NodeID"] for node in nodes]:
+            await self._leave()
+            return
         self._on_gpus = self._config.gpus != [] and any(node["Resources"].get("GPU", 0) >= 1 for node in nodes)
         found = {key: device for node in nodes for key, device in self._devices_of(node)}
         for key in self._devices.keys() - found.keys():
@@ -189,6 +192,15 @@ class RayMachines:
         await asyncio.gather(*(device.look() for device in self._devices.values()))
         async with self._changed:
             self._changed.notify_all()
+
+    async def _leave(self) -> None:
+        """The node that this process joined by is gone, and all its actors with it: join by another, the next time."""
+        for device in self._devices.values():
+            device.ready = False
+        if self.running == 0:  # Ray tells each job that its device is lost, but not after a shutdown
+            _log.warning("this server's node of the Ray cluster is gone; it joins again")
+            self._devices.clear()
+            await asyncio.to_thread(ray.shutdown)
 
     def _devices_of(self, node: dict[str, Any]) -> Iterator[tuple[_Key, RayDevice]]:
         num_cpus, num_gpus = (int(node["Resources"].get(kind, 0)) for kind in ("CPU", "GPU"))
@@ -203,6 +215,15 @@ class RayMachines:
         one_each = {device.node_id: device for device in self._ready()}
         asked: list[Awaitable[dict[str, Any]]] = [device.ask(what) for device in one_each.values()]
         return list(zip((device.machine for device in one_each.values()), await asyncio.gather(*asked), strict=True))
+
+
+def _join(address: str) -> None:
+    """Blocks. Raises `RayUnavailable`."""
+    _check_reachable(address)
+    try:
+        ray.init(address=address, log_to_driver=False, configure_logging=False)
+    except _OF_RAY as error:
+        raise RayUnavailable(f"no Ray cluster at {address!r}: {error}; start one with ray start --head") from error
 
 
 def _check_reachable(address: str) -> None:

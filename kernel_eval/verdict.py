@@ -70,6 +70,8 @@ def _fault_of_exception(failed: Failed) -> Fault:
         return Fault.EARLY_EXIT
     if failed.exception == "DeviceAssertion":
         return Fault.DEVICE_ASSERT
+    if failed.in_kernel and failed.exception == "NotImplementedError":
+        return Fault.UNSUPPORTED  # the interpreter's; where the compiler refuses the kernel too, that is told instead
     if failed.in_kernel:
         return (
             Fault.TRITON_COMPILE_ERROR

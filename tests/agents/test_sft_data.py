@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import random
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -98,6 +100,25 @@ def test_a_run_that_was_stopped_goes_on_and_gives_the_same(pairs: Path, config: 
     sft_data(pairs, out, "--config", config)
     found, expected = ([json.loads(line) for line in file.read_text().splitlines()] for file in (out, whole))
     assert found == [{**expected[0], "pair_id": "from the journal"}, *expected[1:]]
+
+
+def test_a_run_that_is_killed_again_and_again_gives_the_same(pairs: Path, config: Path, tmp_path: Path) -> None:
+    whole, out = tmp_path / "whole.jsonl", tmp_path / "chat.jsonl"
+    sft_data(pairs, whole, "--turns", 2, "--config", config)
+    journal = out.with_name("chat.jsonl.part")
+    command = [sys.executable, "-m", "weir.scripts.cli", "sft-data", pairs, out, "--turns", "2", "--config", config]
+    for num_outcomes in random.Random(0).sample(range(8), 2):
+        with subprocess.Popen(command) as process:
+            while process.poll() is None and (
+                not journal.exists() or journal.read_bytes().count(b"\n") <= num_outcomes
+            ):
+                os.sched_yield()
+            process.kill()
+        assert not out.exists()
+    subprocess.run(command, check=True)
+    assert len(out.read_bytes().splitlines()) == 3
+    assert out.read_bytes() == whole.read_bytes()
+    assert (tmp_path / "chat.dropped.jsonl").read_bytes() == (tmp_path / "whole.dropped.jsonl").read_bytes()
 
 
 def test_a_journal_of_other_settings_is_refused(pairs: Path, config: Path, tmp_path: Path) -> None:

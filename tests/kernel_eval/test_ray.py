@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -97,6 +99,20 @@ def test_a_gpu_that_ray_counts_and_nothing_can_use_judges_nothing_and_nor_do_mac
             assert told["mode"] == "interpreter"
     finally:
         cluster.remove_node(pretender)
+
+
+def test_a_server_whose_own_node_is_killed_joins_again(start_server: Any, read_example: Callable[[str], str]) -> None:
+    noticed_soon = {"health_check_period_ms": 500, "health_check_failure_threshold": 2}
+    head: dict[str, Any] = {"num_cpus": 0, "object_store_memory": 1 << 27, "_system_config": noticed_soon}
+    brittle = Cluster(initialize_head=True, head_node_args=head)
+    try:
+        add_machine(brittle)
+        with start_server(ray=brittle.address) as server:
+            os.kill(brittle.head_node.all_processes["raylet"][0].process.pid, signal.SIGKILL)
+            reply = server.evaluate(read_example("relu_candidate"))
+            assert (reply["correct"], reply["fault"]) == (True, None), reply
+    finally:
+        brittle.shutdown()
 
 
 def test_a_cluster_that_is_not_there_ends_the_start(start_server: Any) -> None:
