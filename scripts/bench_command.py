@@ -63,7 +63,7 @@ def store(
         bool, typer.Option("--grow", help="Instead: the questions at 4,000, 40,000 and 400,000 short calls.")
     ] = False,
 ) -> None:
-    """Appends, compaction, sizes and queries, against the bare disk and other stores.
+    """Appends, compaction, sizes and queries, beside its peers.
 
     Also queries while a proxy writes. Needs the extra `bench` for the comparison with Delta.
     """
