@@ -21,6 +21,7 @@ from pathlib import Path
 import httpx
 
 from weir.scripts.errors import ServerFailed
+from weir.scripts.listening import session_listens
 
 _PR_SET_PDEATHSIG = 1
 _FIRST_PORT = 10_000
@@ -70,6 +71,8 @@ def free_ports_in_row(count: int, *, wanted: int | None = None, host: str = "127
 def running(servers: Sequence[Server], *, ready_timeout_s: float = 120.0) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Start the servers together, wait until each is ready, stop them in reverse order on the way out.
 
+    Ready is what answers 200 itself: another server that has the port already does not count.
+
     Raises `ServerFailed` when one ends or is not ready in time; those that were started are stopped first.
     """
     processes: list[subprocess.Popen[bytes]] = []
@@ -118,6 +121,7 @@ def _die_with_parent() -> None:
 def _wait_ready(server: Server, process: subprocess.Popen[bytes], deadline: float) -> None:
     if server.ready_url is None:
         return
+    port = httpx.URL(server.ready_url).port or 80
     with httpx.Client(trust_env=False, timeout=5.0) as client:
         while time.monotonic() < deadline:
             if process.poll() is not None:
@@ -126,12 +130,12 @@ def _wait_ready(server: Server, process: subprocess.Popen[bytes], deadline: floa
                     f"{_last_line(server.log_path)}; its log is {server.log_path}"
                 )
             with contextlib.suppress(httpx.TransportError):
-                if client.get(server.ready_url).status_code == 200:
+                if client.get(server.ready_url).status_code == 200 and session_listens(process.pid, port):
                     return
             time.sleep(0.05)
     raise ServerFailed(
-        f"{server.name} was not ready in time (no 200 from {server.ready_url}){_last_line(server.log_path)}; "
-        f"its log is {server.log_path}"
+        f"{server.name} was not ready in time (no 200 of its own from {server.ready_url})"
+        f"{_last_line(server.log_path)}; its log is {server.log_path}"
     )
 
 

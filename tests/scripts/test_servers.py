@@ -54,6 +54,23 @@ def test_a_server_that_never_gets_ready_is_an_error(tmp_path: Path) -> None:
         pass
 
 
+def test_another_server_on_the_port_is_not_taken_for_ones_own(tmp_path: Path) -> None:
+    first = http_server("first", tmp_path)
+    argv = [
+        sys.executable,
+        "-c",
+        f"import time; time.sleep(0.3)  # as one that loads a model before it listens\n{SERVE}",
+        *first.argv[-1:],
+    ]
+    second = Server(name="second", argv=argv, ready_url=first.ready_url, log_path=tmp_path / "second.log")
+    with (
+        running([first]),
+        pytest.raises(ServerFailed, match=r"second ended .*Address already in use"),
+        running([second]),
+    ):
+        pass
+
+
 def test_servers_die_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     program = (
         "import sys, signal; from pathlib import Path; sys.path[:0] = sys.argv[1:3]\n"
