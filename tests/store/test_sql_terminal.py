@@ -93,6 +93,7 @@ def test_ctrl_c_stops_a_question_and_the_shell_goes_on(config: StoreConfig, reco
 import os, signal, threading
 from weir.scripts.sql_shell import Shell
 from weir.store.config import StoreConfig
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the background jobs of a shell are started without it
 shell = Shell(StoreConfig(root={str(config.root)!r}), None)
 shell.run(".format csv")
 threading.Timer(1, os.kill, [os.getpid(), signal.SIGINT]).start()

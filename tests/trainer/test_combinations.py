@@ -57,6 +57,8 @@ WITHOUT_EFFECT: list[tuple[dict[str, Any], str]] = [
     ({}, "sapo_tau_negative"),
     *(({}, name) for name in ("gae_gamma", "gae_lambda", "critic_path", "critic_lr", "value_clip")),
     ({"credit": "trajectory"}, "gamma"),
+    ({}, "published_weights"),
+    ({"backend": "mine.backend:open"}, "processes"),
     *(({"algorithm": name}, "keep_without_spread") for name in ("ppo", "reinforce_plus_plus")),
     *(({"loss_mean": name}, "loss_constant") for name in ("token", "sequence", "sequence_sum", "group")),
     ({}, "correction_high"),
@@ -142,6 +144,7 @@ def test_a_setting_that_would_be_ignored_is_refused_by_name(context: dict[str, A
     value = {"loss_constant": 9, "lr_total_steps": 9, "overlong_buffer": 3, "sft_tokens": 9, "sft_seed": 1}.get(
         name, value
     )
+    value = {"published_weights": "averaged", "processes": 2}.get(name, value)
     value = {"keep_without_spread": True, "kl_ratio": True, "dual_clip": 2.0}.get(name, value)
     TrainerConfig(**context)
     with pytest.raises(ValueError, match=f"{name} = .* has no effect here"):
