@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -107,15 +106,17 @@ def test_a_run_that_is_killed_again_and_again_gives_the_same(pairs: Path, config
     sft_data(pairs, whole, "--turns", 2, "--config", config)
     journal = out.with_name("chat.jsonl.part")
     command = [sys.executable, "-m", "weir.scripts.cli", "sft-data", pairs, out, "--turns", "2", "--config", config]
-    for num_outcomes in random.Random(0).sample(range(8), 2):
+    for num_outcomes in (1, 4):
         with subprocess.Popen(command) as process:
             while process.poll() is None and (
                 not journal.exists() or journal.read_bytes().count(b"\n") <= num_outcomes
             ):
                 os.sched_yield()
             process.kill()
-        assert not out.exists()
-    subprocess.run(command, check=True)
+        if out.exists():
+            break  # on a machine so busy that the run came to its end before it was killed
+    else:
+        subprocess.run(command, check=True)
     assert len(out.read_bytes().splitlines()) == 3
     assert out.read_bytes() == whole.read_bytes()
     assert (tmp_path / "chat.dropped.jsonl").read_bytes() == (tmp_path / "whole.dropped.jsonl").read_bytes()
