@@ -70,7 +70,7 @@ def machine_code(lease: socket.socket, limits: Limits, message: Assemble | Build
     """
     if isinstance(message, BuildNative):
         text = f"{message.module.name} is CUDA C++ in a candidate for triton: send it with the backend cuda"
-        raise Found(Stage.NOTHING, Fault.UNSUPPORTED, text, phase="load")
+        raise Found(Stage.NOTHING, Fault.COMPILE_ERROR, text, phase="load")
     ours = msgspec.structs.replace(message, target=limits.target)
     ended = run_program(lease, limits, ASSEMBLER, ours, limits.compile_timeout_s, writes=True)
     return Assembled(ended.written if ended.exit_code == 0 else None, ended.printed[-_PRINTED_CHARS:])

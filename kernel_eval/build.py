@@ -16,6 +16,7 @@ from weir.kernel_eval.frames import MAX_FRAME_BYTES
 from weir.kernel_eval.judgement import Found
 from weir.kernel_eval.leases import Leases
 from weir.kernel_eval.limits import Limits
+from weir.kernel_eval.patience import Patience
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
 from weir.kernel_eval.trace import Trace
@@ -29,11 +30,11 @@ PER_CONFIGURATION = frozenset({Fault.SHARED_MEM_EXCEEDED, Fault.LAUNCH_FAILURE, 
 class Building:
     """One trace, from its start to `finish`. `close` must be called."""
 
-    def __init__(self, leases: Leases, limits: Limits, kernels: str, trace: Trace) -> None:
+    def __init__(self, leases: Leases, limits: Limits, patience: Patience, kernels: str, trace: Trace) -> None:
         self._leases = leases
         self._limits = limits
         self._started = time.monotonic()
-        self._builder = WorkerChannel(leases.compiler, limits, BUILDER)
+        self._builder = WorkerChannel(leases.compiler, limits, patience, BUILDER)
         self._builder.tell(Build(kernels, tuple(trace.launches), limits.target), ())
 
     def finish(self) -> dict[str, Any]:
@@ -45,7 +46,7 @@ class Building:
             raise refused_for(refused, self._limits.target, self._builder.output_tail())
         if compiled.stopped is not None:
             message = f"the launches of the first call do not build without the candidate: {compiled.stopped}"
-            raise Found(Stage.LOADED, Fault.UNSUPPORTED, message, phase="compile")
+            raise Found(Stage.LOADED, Fault.TRITON_COMPILE_ERROR, message, phase="compile")
         return {
             "target": self._limits.target,
             "kernels": [describe(self._leases.program, self._limits, built) for built in compiled.built],

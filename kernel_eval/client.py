@@ -147,7 +147,9 @@ class KernelEvalClient:
 
     async def check_task(self, task: KernelTask) -> TaskCheck:
         """Whether a task can be judged at all. Raises `KernelEvalUnavailable` or `KernelEvalRejected`."""
-        body = msgspec.json.encode(TaskCheckRequest(reference_src=task.reference_src))
+        body = msgspec.json.encode(
+            TaskCheckRequest(reference_src=task.reference_src, relax_rules=tuple(task.relax_rules))
+        )
         failure = "it was never asked"
         for attempt in range(self._attempts):
             if attempt:

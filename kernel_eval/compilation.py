@@ -16,25 +16,31 @@ from weir.kernel_eval.frames import MAX_FRAME_BYTES
 from weir.kernel_eval.judgement import Found
 from weir.kernel_eval.leases import Leases
 from weir.kernel_eval.limits import Limits
+from weir.kernel_eval.patience import Patience
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
 from weir.kernel_eval.worker_channel import WorkerChannel
 from weir.kernel_eval.worker_messages import Compile, Compiled
 
 
-def explain(leases: Leases, limits: Limits, question: Compile, fds: tuple[int, ...]) -> None:
+def explain(leases: Leases, limits: Limits, patience: Patience, question: Compile, fds: tuple[int, ...]) -> None:
     """For a candidate that failed: raises `Found` where the compiler already refuses a kernel of it."""
-    compiled, printed = _compile(leases, limits, question, fds)
+    compiled, printed = _compile(leases, limits, patience, question, fds)
     for refused in compiled.refused:
         raise refused_for(refused, limits.target, printed)
 
 
 def report(
-    leases: Leases, limits: Limits, question: Compile, fds: tuple[int, ...], launched: frozenset[str]
+    leases: Leases,
+    limits: Limits,
+    patience: Patience,
+    question: Compile,
+    fds: tuple[int, ...],
+    launched: frozenset[str],
 ) -> dict[str, Any]:
     """For one that is right without a proof: what to report. Raises `Found` where a launched kernel is not built."""
     started = time.monotonic()
-    compiled, printed = _compile(leases, limits, question, fds)
+    compiled, printed = _compile(leases, limits, patience, question, fds)
     for refused in compiled.refused:
         if refused.kernel in launched:
             raise refused_for(refused, limits.target, printed)
@@ -45,8 +51,10 @@ def report(
     return {"target": limits.target, "kernels": kernels, "seconds": round(time.monotonic() - started, 4)}
 
 
-def _compile(leases: Leases, limits: Limits, question: Compile, fds: tuple[int, ...]) -> tuple[Compiled, str]:
-    worker = WorkerChannel(leases.compiler, limits)
+def _compile(
+    leases: Leases, limits: Limits, patience: Patience, question: Compile, fds: tuple[int, ...]
+) -> tuple[Compiled, str]:
+    worker = WorkerChannel(leases.compiler, limits, patience)
     try:
         worker.tell(question, fds)
         compiled = worker.hear(Compiled, "compile", limits.compile_timeout_s, MAX_FRAME_BYTES)

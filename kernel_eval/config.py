@@ -10,6 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.sandbox_level import SandboxLevel
 
+_OF_CANDIDATES = 2 / 3  # of an evaluation's time; the rest is its task's and ours
+
 
 class KernelEvalConfig(BaseModel):
     """One server. Every limit holds for each evaluation."""
@@ -74,7 +76,9 @@ class KernelEvalConfig(BaseModel):
         default=2.0, gt=0, description="`weir tasks check` rejects tasks whose reference takes longer for a call."
     )
     evaluation_timeout_s: float = Field(
-        default=300.0, gt=0, description="Wall time of one evaluation; then its judge is ended."
+        default=300.0,
+        gt=0,
+        description="Wall time of one evaluation; then its judge is ended. Two thirds of it are the candidate's.",
     )
     target: Literal["sm_80", "sm_86", "sm_89", "sm_90", "sm_100"] = Field(
         default="sm_90", description="Architecture that kernels are compiled for where there is no GPU."
@@ -87,7 +91,7 @@ class KernelEvalConfig(BaseModel):
     )
     reward_compiled: bool = Field(
         default=False,
-        description="Without a GPU, CUDA C++ that compiles earns 0.1 at most; default: it is left out.",
+        description="Without a GPU, what compiles and cannot be run earns 0.1 at most; default: it is left out.",
     )
     guard_bytes: int = Field(
         default=65536, ge=64, multiple_of=64, description="Guard zone on each side of every tensor."
@@ -115,6 +119,7 @@ class KernelEvalConfig(BaseModel):
             init_timeout_s=self.init_timeout_s,
             call_timeout_s=self.call_timeout_s,
             reference_timeout_s=self.reference_timeout_s,
+            patience_s=self.evaluation_timeout_s * _OF_CANDIDATES,
             guard_bytes=self.guard_bytes,
             compile_timeout_s=self.compile_timeout_s,
             native_timeout_s=self.native_timeout_s,

@@ -89,6 +89,9 @@ class Evaluating:
             wanted = _decode_check(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise Refused(400, f"not a task to check: {error}") from error
+        unknown = rules.refusal(wanted.relax_rules)
+        if unknown is not None:
+            return TaskCheck(judgeable=False, problem=Problem.UNKNOWN_RULE, message=unknown)
         self._refuse_beyond_queue()
         request = EvalRequest(original_model_src=wanted.reference_src, custom_model_src="", seed_num=wanted.seed_num)
         judgement = (await self._machines.evaluate(self._job(request, checks_task=True))).judgement
@@ -139,9 +142,9 @@ class Evaluating:
             raise Refused(400, f"num_perf_trials is {wanted.num_perf_trials}, expected 0 or more")
         if wanted.job_id is not None and not 1 <= len(wanted.job_id) <= _JOB_ID_LENGTH:
             raise Refused(400, f"job_id has {len(wanted.job_id)} characters, expected 1 to {_JOB_ID_LENGTH}")
-        unknown = rules.unknown_rules(wanted.relax_rules)
-        if unknown:
-            raise Refused(400, f"relax_rules names {unknown}; the rules are {sorted(rules.RULES)}")
+        unknown = rules.refusal(wanted.relax_rules)
+        if unknown is not None:
+            raise Refused(400, unknown)
         if wanted.encoding == "utf-8":
             return wanted
         sources = {name: _decoded(name, getattr(wanted, name)) for name in ("original_model_src", "custom_model_src")}

@@ -10,6 +10,7 @@ from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
 from weir.kernel_eval.sandbox_level import SandboxLevel
+from weir.kernel_eval.trace import Trace
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +60,14 @@ class Found(Exception):
         self.fault = fault
         self.message = message
         self.details = details
+
+
+class Lacks(Found):
+    """The candidate's process says that Triton's interpreter lacks something. A claim (`lacking.py`)."""
+
+    def __init__(self, found: Found, trace: Trace) -> None:
+        super().__init__(found.stage, found.fault, found.message, **found.details)
+        self.trace = trace  # of the call, up to the launch that failed
 
 
 def broken(rule: str, seen: str) -> Found:

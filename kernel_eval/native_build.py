@@ -50,7 +50,7 @@ class NativeBuilder:
         self._modules.append(module)
         if module.defines_operators:
             text = f"{module.name} registers operators with torch, whose launches cannot be followed: bind functions"
-            raise Found(Stage.LOADED, Fault.UNSUPPORTED, text, phase="compile")
+            raise Found(Stage.NOTHING, Fault.COMPILE_ERROR, text, phase="compile")
         check_number(sum(len(module.pieces) for module in self._modules))
         names = [piece_name(index) for index in range(len(module.pieces))]
         wanted = (EXTENSION, *(f"{name}.{kind}" for name in names for kind in ("cubin", "ptx")))

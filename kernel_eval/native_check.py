@@ -7,11 +7,10 @@ configurations, dynamic shared memory) is not looked at.
 
 from __future__ import annotations
 
-import ast
 import time
 from typing import Any
 
-from weir.kernel_eval import native_report, native_toolchain, policy, rules
+from weir.kernel_eval import native_report, native_toolchain, policy
 from weir.kernel_eval.arena import Arena
 from weir.kernel_eval.forkserver import COLLECTOR
 from weir.kernel_eval.judgement import Found, Job, broken
@@ -19,6 +18,7 @@ from weir.kernel_eval.leases import Leases
 from weir.kernel_eval.native_build import check_number, compile_files
 from weir.kernel_eval.native_source import NativeSource
 from weir.kernel_eval.native_toolchain import Toolchain
+from weir.kernel_eval.patience import Patience
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reference import Reference
 from weir.kernel_eval.reward import Stage
@@ -47,7 +47,7 @@ class NativeCheck:
         toolchain = native_toolchain.find(self._language)
         if isinstance(toolchain, str):
             raise Found(Stage.NOTHING, Fault.UNSUPPORTED, f"backend {self._language}: {toolchain}")
-        self._check_source()
+        policy.checked(self._job.candidate_src, frozenset(self._job.relaxed_rules) | OF_TRITON)
         sources = self._collect(leases, reference)
         self._compile_all(leases, toolchain, sources)
         fault = Fault.NOT_RUN if self._job.reward_compiled else Fault.UNSUPPORTED
@@ -59,12 +59,6 @@ class NativeCheck:
         for arena in self._arenas:
             arena.close()
 
-    def _check_source(self) -> None:
-        tree: ast.Module = policy.parsed(self._job.candidate_src)
-        seen = rules.broken_by_source(tree, frozenset(self._job.relaxed_rules) | OF_TRITON)
-        if seen is not None:
-            raise broken(*seen)
-
     def _collect(self, leases: Leases, reference: Reference) -> tuple[NativeSource, ...]:
         secret = self._job.secret
         init = self._arena(reference.init_arguments(derive_seed(secret, "init")))
@@ -72,7 +66,7 @@ class NativeCheck:
         message = Collect(
             self._job.candidate_src, self._limits.target, init.spec, call.spec, derive_seed(secret, "weights")
         )
-        collector = WorkerChannel(leases.compiler, self._limits, COLLECTOR)
+        collector = WorkerChannel(leases.compiler, self._limits, Patience(self._limits.patience_s), COLLECTOR)
         try:
             collector.tell(message, (init.fd, call.fd))
             timeout_s = self._limits.load_timeout_s + self._limits.init_timeout_s + self._limits.call_timeout_s

@@ -9,12 +9,13 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from weir.kernel_eval import native_toolchain, policy, proof, proving, rules
+from weir.kernel_eval import native_toolchain, policy, proof, proving
 from weir.kernel_eval.assembling import machine_code
 from weir.kernel_eval.judgement import Found, Job, broken
 from weir.kernel_eval.leases import Leases
 from weir.kernel_eval.native_build import NativeBuilder
 from weir.kernel_eval.native_check import OF_TRITON
+from weir.kernel_eval.patience import Patience
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reference import Reference
 from weir.kernel_eval.reward import Stage
@@ -43,17 +44,14 @@ class NativeRun:
         missing = toolchain if isinstance(toolchain, str) else native_toolchain.runs_here(toolchain)
         if isinstance(toolchain, str) or missing is not None:
             raise Found(Stage.NOTHING, Fault.UNSUPPORTED, f"backend {self._language}: {missing}")
-        tree = policy.parsed(self._job.candidate_src)
-        seen = rules.broken_by_source(tree, self._relaxed | OF_TRITON)
-        if seen is not None:
-            raise broken(*seen)
+        tree = policy.checked(self._job.candidate_src, self._relaxed | OF_TRITON)
         self._judge(tree, leases, reference, NativeBuilder(leases.program, self._limits, toolchain))
 
     def close(self) -> None:
         """Nothing is left when `run` has ended."""
 
     def _judge(self, tree: ast.Module, leases: Leases, reference: Reference, builder: NativeBuilder) -> None:
-        trials = Trials(self._job, reference, {})
+        trials = Trials(self._job, reference, {}, Patience(self._limits.patience_s))
 
         def serve(message: Assemble | BuildNative) -> Assembled | BuiltNative:
             if isinstance(message, BuildNative):

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import torch
 
-from weir.kernel_eval import evidence
+from weir.kernel_eval import evidence, policy
 from weir.kernel_eval.arena import Arena
 from weir.kernel_eval.judgement import Found, broken
 from weir.kernel_eval.kernel_source import KernelSource, NotFound, NotTriton
@@ -47,12 +47,12 @@ def kernels_of(tree: ast.Module, trace: Trace) -> str:
     launched = [(launch.kernel, launch.line) for launch in trace.launches]
     passed = [v.name for launch in trace.launches for v in launch.arguments.values() if isinstance(v, Named)]
     try:
-        return KernelSource(tree).extract([*launched, *((name, 0) for name in passed if name.isidentifier())])
+        with policy.reading():
+            return KernelSource(tree).extract([*launched, *((name, 0) for name in passed if name.isidentifier())])
     except NotTriton as error:
         raise broken("kernel_is_not_triton", str(error)) from None
     except NotFound as error:
-        message = f"{error}, so that it cannot be judged: define it with def at the top of the module"
-        raise Found(Stage.LOADED, Fault.UNSUPPORTED, message) from None
+        raise broken("kernel_is_not_triton", f"{error}: define it with def at the top of the module") from None
 
 
 def replay(
@@ -61,7 +61,9 @@ def replay(
     """What the trace answers to the inputs in the arena. Raises `Found`."""
     reason = evidence.untransferable(trace)
     if reason is not None:
-        raise Found(Stage.LOADED, Fault.UNSUPPORTED, f"the call cannot be judged: {reason}")
+        if kernels.codes:
+            raise Found(Stage.LOADED, Fault.UNSUPPORTED, f"the call cannot be judged: {reason}")
+        raise broken("replay_differs", f"the first call cannot be made without the candidate: {reason}")
     question = Replay(kernels.source, evidence.needed(trace, relaxed), arena.spec, kernels.codes)
     try:
         replayed = worker.ask(question, Replayed, "replay", timeout_s * _PATIENCE, arena.fd)

@@ -96,6 +96,7 @@ class Problem(enum.StrEnum):
     ALL_ZERO = "all_zero"
     TINY_OUTPUT = "tiny_output"
     CONSTANT_OUTPUT = "constant_output"
+    UNKNOWN_RULE = "unknown_rule"  # relax_rules names one that there is not
 
 
 class KernelTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,6 +135,7 @@ class TaskCheckRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     reference_src: str
     seed_num: int = 42
+    relax_rules: tuple[str, ...] = ()  # of the task; one that nobody knows is a problem of it
 
 
 class TaskCheck(msgspec.Struct, frozen=True, kw_only=True):

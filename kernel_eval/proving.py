@@ -26,7 +26,7 @@ def prove(job: Job, trials: Trials, lease: socket.socket, kernels: proof.Kernels
     inputs, expected = reference.question(trials.model, derive_seed(job.secret, "proof"), variant)
     given = [tensors_among(inputs), trials.state]
     arena = Arena(given, expected.outputs, limits.guard_bytes, on_gpu=on_gpu)
-    worker = WorkerChannel(lease, limits, serve=serve)
+    worker = WorkerChannel(lease, limits, trials.patience, serve=serve)
     try:
         if on_gpu:
             worker.prepare(limits.load_timeout_s)

@@ -59,6 +59,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._held: list[torch.UntypedStorage] = []
         self._storages: list[Storage] = []
         self._steps: list[Step] = []
+        self._failed: Launch | None = None  # the latest that raised; another configuration of it may have run since
         self._recording = False
 
     def install(self) -> None:
@@ -94,17 +95,22 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             try:
                 with torch._C._DisableTorchDispatch():
                     result = run(kernel, *args, grid=shown, warmup=False, **kwargs)
+            except Exception:
+                self._failed = self._launch(kernel, seen[0], args, kwargs) if seen else None
+                raise
             finally:
                 kernel.pre_run_hooks = hooks
-            given = dict(zip(kernel.arg_names, args, strict=False))
-            given |= {name: value for name, value in kwargs.items() if name in kernel.arg_names}
-            described = {name: self._describe(value) for name, value in given.items()}
-            options = {name: self._describe(value) for name, value in kwargs.items() if name not in kernel.arg_names}
-            name, line = kernel.fn.__name__, kernel.fn.__code__.co_firstlineno
-            self._steps.append(Launch(name, line, seen[0], described, options))
+            self._steps.append(self._launch(kernel, seen[0], args, kwargs))
             return result
 
         kind.run = recorded
+
+    def _launch(self, kernel: Any, grid: tuple[int, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Launch:
+        given = dict(zip(kernel.arg_names, args, strict=False))
+        given |= {name: value for name, value in kwargs.items() if name in kernel.arg_names}
+        described = {name: self._describe(value) for name, value in given.items()}
+        options = {name: self._describe(value) for name, value in kwargs.items() if name not in kernel.arg_names}
+        return Launch(kernel.fn.__name__, kernel.fn.__code__.co_firstlineno, grid, described, options)
 
     def note(self, step: Step) -> None:
         """Something that neither Triton nor torch has told."""
@@ -135,9 +141,16 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def start(self, inputs: list[torch.Tensor]) -> None:
         """A call begins, with these tensors among its arguments, in order."""
         self._known, self._held, self._storages, self._steps = {}, [], [], []
+        self._failed = None
         for index, tensor in enumerate(inputs):
             self._add(tensor.untyped_storage(), "input", index)
         self._recording = True
+
+    def finish_failed(self) -> Trace:
+        """A launch raised, and the call with it: what came before, and that launch."""
+        if self._failed is not None:
+            self._steps.append(self._failed)
+        return self.finish([])
 
     def finish(self, outputs: list[Any]) -> Trace:
         """The call is over."""

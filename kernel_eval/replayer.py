@@ -18,7 +18,7 @@ from weir.kernel_eval import arena
 from weir.kernel_eval.replay_memory import BoundedMemory, Region
 from weir.kernel_eval.replay_values import import_kernels, operator_of, tensor_at, value_of
 from weir.kernel_eval.trace import Launch, Operator, Place, Trace, places
-from weir.kernel_eval.worker_messages import ArenaSpec, Replay, Replayed, TensorSpec
+from weir.kernel_eval.worker_messages import ArenaSpec, InterpreterLacks, Replay, Replayed, TensorSpec
 
 _FILL = 0xFF
 _MARKS = (0x00, 0x41)  # two contents for what kernels stored; whatever follows from it differs between them
@@ -60,7 +60,10 @@ class Replayer:
         try:
             getattr(self._kernels, launch.kernel)[launch.grid](**arguments)
         except InterpreterError as error:
-            raise (error.__cause__ or error) from None
+            cause = error.__cause__ or error
+            if isinstance(cause, NotImplementedError):
+                raise InterpreterLacks(str(cause)) from None
+            raise cause from None
         return [(position, region.stored) for position, region in regions.items()]
 
     def _coverage(self, stored: dict[int, list[Any]]) -> tuple[float, ...]:

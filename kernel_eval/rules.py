@@ -35,9 +35,10 @@ def broken_by_source(tree: ast.Module, relaxed: frozenset[str]) -> tuple[str, st
     return None
 
 
-def unknown_rules(names: Iterable[str]) -> list[str]:
-    """Those of `names` that no rule has."""
-    return sorted(set(names) - RULES.keys())
+def refusal(names: Iterable[str]) -> str | None:
+    """Why these cannot be relaxed: there are no such rules. None where there are."""
+    unknown = sorted(set(names) - RULES.keys())
+    return f"relax_rules names {unknown}; the rules are {sorted(RULES)}" if unknown else None
 
 
 def _no_kernel(tree: ast.Module) -> str | None:

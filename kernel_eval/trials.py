@@ -17,6 +17,7 @@ from weir.kernel_eval import evidence, timing
 from weir.kernel_eval.answers import check_form, difference, raw
 from weir.kernel_eval.arena import Arena
 from weir.kernel_eval.judgement import Found, Job, broken
+from weir.kernel_eval.patience import Patience
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reference import Expected, Reference
 from weir.kernel_eval.reward import Stage
@@ -39,10 +40,11 @@ from weir.kernel_eval.worker_messages import (
 class Trials:
     """One candidate in one worker. `run` once, then `close`."""
 
-    def __init__(self, job: Job, reference: Reference, passed_over: Mapping[str, int]) -> None:
+    def __init__(self, job: Job, reference: Reference, passed_over: Mapping[str, int], patience: Patience) -> None:
         self._job = job
         self._limits = job.limits
         self.reference = reference
+        self.patience = patience
         self._passed_over = dict(passed_over)
         self._relaxed = frozenset(job.relaxed_rules)
         self._arenas: list[Arena] = []
@@ -61,7 +63,7 @@ class Trials:
 
         Raises `Found` and the errors of the reference.
         """
-        worker = WorkerChannel(lease, self._limits, serve=serve)
+        worker = WorkerChannel(lease, self._limits, self.patience, serve=serve)
         try:
             self._ask_all(worker, at_first)
         finally:
@@ -103,8 +105,10 @@ class Trials:
         sizes = constructed.state_bytes
         if not sizes:
             return
-        if min(sizes) < 0 or sum(sizes) > self._limits.memory_bytes:
-            raise Found(Stage.LOADED, Fault.OUT_OF_MEMORY, f"the model holds {sum(sizes)} bytes", phase="init")
+        needed = sum(sizes) + 2 * self._limits.guard_bytes * len(sizes)
+        if min(sizes) < 0 or needed > self._limits.memory_bytes:
+            message = f"the model holds {len(sizes)} pieces of memory, {needed} bytes with what guards them"
+            raise Found(Stage.LOADED, Fault.OUT_OF_MEMORY, message, phase="init")
         arena = Arena(
             [], [torch.empty(size, dtype=torch.uint8) for size in sizes], self._limits.guard_bytes, on_gpu=self._on_gpu
         )

@@ -8,16 +8,16 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-from weir.kernel_eval import compilation, policy, proof, proving, rules
+from weir.kernel_eval import compilation, lacking, policy, proof, proving
 from weir.kernel_eval.arena import Arena
 from weir.kernel_eval.assembling import described, entry_of, machine_code
 from weir.kernel_eval.build import PER_CONFIGURATION, Building
-from weir.kernel_eval.judgement import Found, Job, broken
+from weir.kernel_eval.judgement import Found, Job, Lacks
 from weir.kernel_eval.leases import Leases
+from weir.kernel_eval.patience import Patience
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.ptxas_report import parse_usage
 from weir.kernel_eval.reference import Reference
-from weir.kernel_eval.reward import Stage
 from weir.kernel_eval.seeds import derive_seed
 from weir.kernel_eval.trace import Trace
 from weir.kernel_eval.trials import Trials
@@ -27,7 +27,7 @@ from weir.kernel_eval.worker_messages import Assemble, Assembled, BuildNative, C
 _EXPLAINED = frozenset(
     {
         *(Fault.RUNTIME_ERROR, Fault.OUTPUT_MISMATCH, Fault.NON_FINITE),
-        *(Fault.SHAPE_MISMATCH, Fault.DTYPE_MISMATCH, Fault.MEMORY_FAULT, Fault.SEGFAULT, Fault.UNSUPPORTED),
+        *(Fault.SHAPE_MISMATCH, Fault.DTYPE_MISMATCH, Fault.MEMORY_FAULT, Fault.SEGFAULT),
     }
 )
 _MAX_ATTEMPTS = 16  # with other configurations of autotuned kernels
@@ -41,6 +41,7 @@ class TritonCheck:
         self._limits = job.limits
         self._relaxed = frozenset(job.relaxed_rules)
         self._on_gpu = job.limits.gpu is not None
+        self._patience = Patience(job.limits.patience_s)
         self._kernels = ""
         self._assembled: list[dict[str, Any]] = []
         self.speedup: float | None = None
@@ -51,17 +52,19 @@ class TritonCheck:
 
     def run(self, leases: Leases, reference: Reference) -> None:
         """Return if the candidate is correct. Raises `Found` and the errors of the reference."""
-        tree = self._check_source()
+        tree = policy.checked(self._job.candidate_src, self._relaxed)
         passed_over: dict[str, int] = {}
         before: Trace | None = None
         for _ in range(_MAX_ATTEMPTS):
-            trials = Trials(self._job, reference, passed_over)
+            trials = Trials(self._job, reference, passed_over, self._patience)
             try:
                 return self._judge(tree, leases, trials)
             except Found as found:
                 kernel = _refused_configuration(tree, found)
                 if kernel is None or trials.first == before:
                     self._explain(found, leases, reference)
+                    if isinstance(found, Lacks) and not self._on_gpu and trials.model is not None:
+                        lacking.confirm(self._job, tree, trials, found, leases)
                     raise
                 passed_over[kernel] = passed_over.get(kernel, 0) + 1
                 before, last = trials.first, found
@@ -72,16 +75,6 @@ class TritonCheck:
         if self._building is not None:
             self._building.close()
             self._building = None
-
-    def _check_source(self) -> ast.Module:
-        tree = policy.parsed(self._job.candidate_src)
-        unsupported = None if self._on_gpu else policy.find_unsupported(tree)
-        if unsupported:
-            raise Found(Stage.NOTHING, Fault.UNSUPPORTED, f"the interpreter cannot judge {unsupported}")
-        seen = rules.broken_by_source(tree, self._relaxed)
-        if seen is not None:
-            raise broken(*seen)
-        return tree
 
     def _judge(self, tree: ast.Module, leases: Leases, trials: Trials) -> None:
         try:
@@ -101,7 +94,7 @@ class TritonCheck:
         if proof.is_asked_for(first, self._relaxed):
             self._kernels = proof.kernels_of(tree, first)
             if not self._on_gpu:
-                self._building = Building(leases, self._limits, self._kernels, first)
+                self._building = Building(leases, self._limits, self._patience, self._kernels, first)
 
     def _built(self, leases: Leases, trials: Trials) -> dict[str, Any]:
         """What was compiled for the proof; for a task without one, what the candidate's own process had compiled."""
@@ -127,14 +120,14 @@ class TritonCheck:
         """Raises `Found` where the compiler has a better reason."""
         if self._on_gpu:
             return  # the kernels were compiled for this very device
-        if found.fault in _EXPLAINED or found.details.get("rule") == "kernel_is_not_triton":
+        if isinstance(found, Lacks) or found.fault in _EXPLAINED or found.details.get("rule") == "kernel_is_not_triton":
             with self._question(reference) as (question, fds):
-                compilation.explain(leases, self._limits, question, fds)
+                compilation.explain(leases, self._limits, self._patience, question, fds)
 
     def _report(self, leases: Leases, trials: Trials) -> dict[str, Any]:
         """For a task without a proof: what the candidate's own process had compiled."""
         with self._question(trials.reference) as (question, fds):
-            return compilation.report(leases, self._limits, question, fds, frozenset(trials.launched))
+            return compilation.report(leases, self._limits, self._patience, question, fds, frozenset(trials.launched))
 
     @contextlib.contextmanager
     def _question(self, reference: Reference) -> Iterator[tuple[Compile, tuple[int, ...]]]:

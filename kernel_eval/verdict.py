@@ -2,7 +2,7 @@
 
 Order of trust: the signal and exit code, which the operating system reports; the errno, CUDA's code and the type of an
 exception, which the worker reports; text, only where torch offers nothing else (`out_of_memory` is set by the worker
-for that).
+for that). Invariant: nothing that a worker reports is a fault of ours.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import signal
 
 from weir.kernel_eval import cuda_errors
 from weir.kernel_eval.forkserver import Exited
-from weir.kernel_eval.judgement import Found
+from weir.kernel_eval.judgement import Found, Lacks
 from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
@@ -44,7 +44,7 @@ def from_exception(failed: Failed) -> Found:
     """The candidate raised."""
     fault = _fault_of_exception(failed)
     where = "in a kernel" if failed.in_kernel else f"in {failed.phase}"
-    return Found(
+    found = Found(
         stage_of(failed.phase),
         fault,
         f"{failed.exception} {where}: {failed.message}",
@@ -52,6 +52,7 @@ def from_exception(failed: Failed) -> Found:
         exception=failed.exception,
         traceback=failed.traceback,
     )
+    return found if failed.trace is None else Lacks(found, failed.trace)
 
 
 def _fault_of_exception(failed: Failed) -> Fault:
@@ -70,8 +71,6 @@ def _fault_of_exception(failed: Failed) -> Fault:
         return Fault.EARLY_EXIT
     if failed.exception == "DeviceAssertion":
         return Fault.DEVICE_ASSERT
-    if failed.in_kernel and failed.exception == "NotImplementedError":
-        return Fault.UNSUPPORTED  # the interpreter's; where the compiler refuses the kernel too, that is told instead
     if failed.in_kernel:
         return (
             Fault.TRITON_COMPILE_ERROR
@@ -114,6 +113,9 @@ def killed_by_system(exited: Exited, limits: Limits) -> bool:
     return exited.signal == signal.SIGKILL and not exited.killed_by_us and not used_up
 
 
-def from_timeout(phase: Phase, timeout_s: float) -> Found:
-    """The worker did not answer in time."""
-    return Found(stage_of(phase), Fault.TIMEOUT, f"no answer within {timeout_s:g} s in {phase}", phase=phase)
+def from_timeout(phase: Phase, timeout_s: float, total_s: float | None = None) -> Found:
+    """The worker did not answer in time; `total_s`: of all its time together."""
+    message = f"no answer within {timeout_s:g} s in {phase}"
+    if total_s is not None:
+        message = f"the candidate has used up the {total_s:g} s of all its calls together, in {phase}"
+    return Found(stage_of(phase), Fault.TIMEOUT, message, phase=phase)

@@ -118,6 +118,8 @@ class Worker:
                 torch.cuda.synchronize()  # what a kernel did wrong shows here, and the judge reads what it wrote
         except BaseException as error:  # a candidate may raise anything, SystemExit too
             reply = describe(error, phase)
+            if phase == "call" and reply.in_kernel and reply.exception == "NotImplementedError":
+                reply = msgspec.structs.replace(reply, trace=self._recorder.finish_failed())
             if self._on_gpu and reply.cuda_error is None:
                 reply = msgspec.structs.replace(reply, cuda_error=_error_of_device())
         sys.stdout.flush()

@@ -19,6 +19,7 @@ from weir.kernel_eval.forkserver import End, Exited, Spawn
 from weir.kernel_eval.frames import ChannelClosed, FrameError, receive, send
 from weir.kernel_eval.judgement import Found
 from weir.kernel_eval.limits import Limits
+from weir.kernel_eval.patience import Patience
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
 from weir.kernel_eval.worker_messages import (
@@ -53,10 +54,12 @@ class WorkerChannel:
         self,
         lease: socket.socket,
         limits: Limits,
+        patience: Patience,
         role: str = "",
         serve: Serve | None = None,
     ) -> None:
         self._lease = lease
+        self._patience = patience
         self._serve = serve
         self._limits = limits
         self._exited: Exited | None = None
@@ -72,11 +75,12 @@ class WorkerChannel:
         self, message: msgspec.Struct, kind: type[Reply], phase: Phase, timeout_s: float, fd: int | None = None
     ) -> Reply:
         """One question and its answer. Raises `Found` for anything but an answer of `kind`, and `ZygoteLost`."""
-        self._channel.settimeout(timeout_s)
+        self._channel.settimeout(max(min(timeout_s, self._patience.left_s), 0.001))
         try:
-            self.tell(message, () if fd is None else (fd,))
+            with self._patience.waiting():
+                self.tell(message, () if fd is None else (fd,))
         except TimeoutError:
-            raise verdict.from_timeout(phase, timeout_s) from None
+            raise self._timeout(phase, timeout_s) from None
         except ChannelClosed:
             raise verdict.from_exit(self.end(_GRACE_S), phase, self._limits) from None
         return self.hear(kind, phase, timeout_s)
@@ -96,9 +100,10 @@ class WorkerChannel:
     def hear(self, kind: type[Reply], phase: Phase, timeout_s: float, max_bytes: int = _MAX_REPLY_BYTES) -> Reply:
         """The answer to one question. Raises as `ask` does."""
         try:
-            reply = self._receive(time.monotonic() + timeout_s, max_bytes)
+            with self._patience.waiting():
+                reply = self._receive(time.monotonic() + min(timeout_s, self._patience.left_s), max_bytes)
         except TimeoutError:
-            raise verdict.from_timeout(phase, timeout_s) from None
+            raise self._timeout(phase, timeout_s) from None
         except FrameError as error:
             raise Found(verdict.stage_of(phase), Fault.PROTOCOL_ERROR, str(error), phase=phase) from None
         except ChannelClosed:
@@ -114,6 +119,11 @@ class WorkerChannel:
             )
         return reply
 
+    def _timeout(self, phase: Phase, timeout_s: float) -> Found:
+        """Which of the two limits was reached."""
+        patience = self._patience
+        return verdict.from_timeout(phase, timeout_s, None if patience.left_s else patience.total_s)
+
     def _receive(self, deadline: float, max_bytes: int) -> FromWorker:
         """The next message that is no request; requests are answered on the way, at no cost of the worker's time."""
         while True:
@@ -126,7 +136,9 @@ class WorkerChannel:
                 return reply
             asked = time.monotonic()
             answer = self._serve(reply)
-            deadline += time.monotonic() - asked
+            took_s = time.monotonic() - asked
+            deadline += took_s
+            self._patience.give_back(took_s)
             self._channel.settimeout(max(deadline - time.monotonic(), 0.001))
             send(self._channel, answer)
 

@@ -155,6 +155,12 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     out_of_memory: bool = False
     cuda_error: int | None = None  # a code of CUDA's runtime, where torch raised one
     refused_by: Literal["compiler", "shared_memory", "threads"] | None = None  # Triton, on a GPU, before a launch
+    trace: Trace | None = None  # where the interpreter lacks something: the call, up to the launch that failed
+
+
+class InterpreterLacks(Exception):
+    """Raised where a trace is run again without the candidate, which could raise this itself: a kernel needs something
+    that Triton's interpreter has not. `Failed` has its name."""
 
 
 class Compile(msgspec.Struct, frozen=True, tag=True):

@@ -13,6 +13,7 @@ Read = Callable[[str], str]
 OPERATION = "tl.maximum(x, 0.0)"
 LAUNCH = "relu[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), BLOCK=256)"
 RETURN = "        return out"
+ASSEMBLY = 'tl.inline_asm_elementwise("max.f32 $0, $1, 0f00000000;", "=r,r", [x], tl.float32, True, 1)'
 LOAD = "x = tl.load(x_ptr + offsets, mask=mask)"
 
 # what the relu candidate has, what stands there instead
@@ -42,7 +43,7 @@ PROVOKED_BY_A_CANDIDATE = {
     Fault.PROTOCOL_ERROR: (RETURN, "        import os; os.write(3, bytes([255] * 64))"),
     Fault.REWARD_HACK: (RETURN, "        return torch.relu(x)"),
     Fault.SANDBOX_VIOLATION: (RETURN, "        import os; os.fork()"),
-    Fault.UNSUPPORTED: (OPERATION, "tl.inline_asm_elementwise(x)"),
+    Fault.UNSUPPORTED: (OPERATION, ASSEMBLY),
 }
 # in a PID namespace of its own, the first process is deaf to signals that it sends to itself
 PROVOKED_BY_A_SIGNAL = {Fault.KILLED: "SIGABRT", Fault.HOST_OOM_KILLED: "SIGKILL"}
@@ -83,10 +84,33 @@ def test_a_task_that_does_not_run_is_an_invalid_reference(server: Any, read_exam
 
 
 def test_an_evaluation_that_the_server_gives_up_is_its_own_error(start_server: Any, read_example: Read) -> None:
-    slow = read_example("relu_candidate").replace(RETURN, "        import time; time.sleep(30)")
-    with start_server(evaluation_timeout_s=1.0, call_timeout_s=30.0) as impatient:
-        reply = impatient.evaluate(slow)
+    slow = read_example("relu_task").replace("return [", "import time; time.sleep(30); return [")
+    with start_server(evaluation_timeout_s=2.0) as impatient:
+        reply = impatient.evaluate(read_example("relu_candidate"), slow)
     assert (reply["fault"], reply["raw_reward"]) == (Fault.SERVER_ERROR, None)
+
+
+def test_calls_that_stay_below_their_limit_and_take_too_long_together_are_the_candidates(
+    start_server: Any, read_example: Read
+) -> None:
+    slow = read_example("relu_candidate").replace(RETURN, "        import time; time.sleep(1)\n" + RETURN)
+    with start_server(evaluation_timeout_s=12.0, call_timeout_s=10.0) as impatient:
+        reply = impatient.evaluate(slow, num_correct_trials=32)
+    assert (reply["fault"], reply["raw_reward"]) == (Fault.TIMEOUT, 0.1), reply
+    assert "all its calls together" in reply["fault_message"]
+
+
+def test_what_compiles_and_cannot_be_run_is_left_out_or_earns_what_the_server_says(
+    start_server: Any, server: Any, read_example: Read
+) -> None:
+    source = read_example("relu_candidate").replace(OPERATION, ASSEMBLY)
+    left_out = server.evaluate(source)
+    assert (left_out["fault"], left_out["raw_reward"]) == (Fault.UNSUPPORTED, None), left_out
+    wrong = server.evaluate(source.replace("max.f32", "maxx.f32"))
+    assert (wrong["fault"], wrong["raw_reward"]) == (Fault.TRITON_COMPILE_ERROR, 0.1), wrong
+    with start_server(reward_compiled=True) as generous:
+        reply = generous.evaluate(source)
+    assert (reply["fault"], reply["raw_reward"]) == (Fault.NOT_RUN, 0.1), reply
 
 
 def test_every_fault_has_its_test() -> None:

@@ -20,6 +20,7 @@ from weir.kernel_eval.config import KernelEvalConfig
 from weir.kernel_eval.forkserver import Lease, Ready
 from weir.kernel_eval.frames import receive, send
 from weir.kernel_eval.judgement import Found
+from weir.kernel_eval.patience import Patience
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.worker_channel import WorkerChannel
 
@@ -63,7 +64,7 @@ def lease(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[socket.soc
 def test_a_worker_is_forked_and_contained_and_that_it_reaches_no_gpu_is_no_fault_of_a_candidate(
     lease: socket.socket,
 ) -> None:
-    worker = WorkerChannel(lease, LIMITS)
+    worker = WorkerChannel(lease, LIMITS, Patience(60.0))
     try:
         with pytest.raises(Found) as raised:
             worker.prepare(LIMITS.load_timeout_s)

@@ -94,8 +94,8 @@ def test_a_worker_that_may_start_nothing_gets_an_extension_and_a_kernel_and_its_
     ("text", "fields", "fault", "says"),
     [
         ("__global__ void k() { nothing(); }", {}, Fault.COMPILE_ERROR, "nothing"),
-        ("__global__ void k() {}", {"defines_operators": True}, Fault.UNSUPPORTED, "operators"),
-        ("#include <cublas_v9.h>", {}, Fault.UNSUPPORTED, "cublas_v9.h"),
+        ("__global__ void k() {}", {"defines_operators": True}, Fault.COMPILE_ERROR, "operators"),
+        ("#include <cublas_v9.h>", {}, Fault.COMPILE_ERROR, "cublas_v9.h"),
     ],
 )
 def test_what_cannot_be_built_ends_the_evaluation(

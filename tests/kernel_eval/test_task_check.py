@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from weir.agents.family import family_tasks
 from weir.agents.tasks import load_tasks
 from weir.kernel_eval.client import KernelEvalClient, KernelEvalUnavailable, TaskCheck
+from weir.kernel_eval.protocol import Problem
 
 EXAMPLES = Path(__file__).parents[2] / "agents" / "examples"
 TASK = """
@@ -86,6 +88,22 @@ def test_our_own_tasks_can_be_judged(server: Any) -> None:
 
     found = asyncio.run(check_all())
     assert [task.task_id for task, one in zip(tasks, found, strict=True) if not one.judgeable] == []
+
+
+def test_a_task_that_relaxes_a_rule_that_nobody_knows_is_named_and_so_are_the_rules(server: Any) -> None:
+    task = msgspec.structs.replace(load_tasks(EXAMPLES)[0], relax_rules=["torch_operator", "no_such_rule"])
+
+    async def ask() -> TaskCheck:
+        client = KernelEvalClient(server.url)
+        try:
+            return await client.check_task(task)
+        finally:
+            await client.aclose()
+
+    found = asyncio.run(ask())
+    assert (found.judgeable, found.problem) == (False, Problem.UNKNOWN_RULE)
+    assert "no_such_rule" in found.message
+    assert "torch_operator" in found.message
 
 
 def test_a_server_that_is_away_is_no_verdict_on_a_task() -> None:

@@ -15,6 +15,7 @@ from weir.kernel_eval.compare import compare
 from weir.kernel_eval.config import KernelEvalConfig
 from weir.kernel_eval.forkserver import End, Exited, Spawn
 from weir.kernel_eval.guarded import GuardedAllocations
+from weir.kernel_eval.judgement import Found
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Outcome, Stage, raw_reward
 from weir.kernel_eval.seeds import derive_seed
@@ -80,6 +81,8 @@ def test_an_end_without_an_answer_is_classified_by_what_the_system_reports(
         ("init", "TypeError", False, None, Fault.INIT_ERROR),
         ("call", "TypeError", False, None, Fault.RUNTIME_ERROR),
         ("call", "TypeError", True, None, Fault.TRITON_COMPILE_ERROR),
+        ("call", "NotImplementedError", False, None, Fault.RUNTIME_ERROR),
+        ("call", "NotImplementedError", True, None, Fault.TRITON_COMPILE_ERROR),
         ("call", "SystemExit", False, None, Fault.EARLY_EXIT),
         ("call", "PermissionError", False, errno.EPERM, Fault.SANDBOX_VIOLATION),
         ("call", "OSError", True, errno.EROFS, Fault.SANDBOX_VIOLATION),
@@ -203,11 +206,23 @@ def test_what_python_cannot_compile_is_a_syntax_error(source: str) -> None:
         policy.parse(source)
 
 
-def test_policy_reads_names_and_not_text() -> None:
-    named = policy.parse("import torch.utils.cpp_extension as ext\ny = ext.load_inline()\n")
-    mentioned = policy.parse("# load_inline\ntext = 'load_inline'\n")
-    assert "load_inline (line 2)" in (policy.find_unsupported(named) or "")
-    assert policy.find_unsupported(mentioned) is None
+@pytest.mark.parametrize(
+    "source",
+    [
+        "(" * 100_000,
+        "x.y" + ".z" * 400 + " = 1",
+        "class ModelNew(A if 1 else 0x" + "f" * 5000 + "): pass",
+        "q = 1\n" * (1 << 18),
+    ],
+)
+def test_a_source_that_cannot_be_looked_through_is_the_candidates_mistake(source: str) -> None:
+    with pytest.raises(Found) as found:
+        policy.checked("import x\n" + source, frozenset(rules.RULES) - {"inherited_model", "patched_module"})
+    assert (found.value.fault, found.value.stage) == (Fault.SYNTAX_ERROR, Stage.NOTHING)
+
+
+def test_what_defines_no_kernel_is_told_by_its_source() -> None:
+    mentioned = policy.parse("# triton.jit\ntext = 'triton.jit'\n")
     assert rules.broken_by_source(mentioned, frozenset()) == (
         "no_kernel_defined",
         "the source defines no Triton kernel",

@@ -53,7 +53,6 @@ BROKEN = [
     ("tl.maximum(x, 0.0)", "x / (x - x)", "non_finite", 0.3),
     ("        return out", "        return out * 1.0", "reward_hack", 0.0),
     ("tl.maximum(x, 0.0)", "tl.minimum(x, 0.0)", "output_mismatch", 0.3),
-    ("import triton\n", "import triton\nfrom torch.utils.cpp_extension import load_inline\n", "unsupported", None),
 ]
 
 
