@@ -12,6 +12,7 @@ import typer
 
 from weir.scripts.errors import UsageError
 from weir.scripts.settings import ConfigOption, Settings, load_settings, with_flags
+from weir.scripts.trainer_commands import first_weights
 
 if TYPE_CHECKING:
     from weir.kernel_eval.client import KernelTask
@@ -40,7 +41,8 @@ def regression(
     bound: Annotated[float | None, typer.Option(help="How far a share may fall before it counts as worse.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the answers.")] = None,
     engine: Annotated[
-        str | None, typer.Option(help="URL of an idle engine that loads both; default: an embedded one is started.")
+        str | None,
+        typer.Option(help="URL of an idle engine, which loads both and keeps the second; default: one is started."),
     ] = None,
     fail_on_regression: Annotated[
         bool, typer.Option("--fail-on-regression", help="Exit 1 where it got worse.")
@@ -52,16 +54,16 @@ def regression(
     Compiled, correct and faster than the reference, as the kernel-evaluation server finds.
     """
     given = {"samples": samples, "bound": bound, "seed": seed}
-    setup = prepare(load_settings(config), config, tasks, engine, given)
+    settings = load_settings(config)
+    before, after = first_weights(settings, before), first_weights(settings, after)
+    setup = prepare(settings, config, tasks, engine, given)
     report(run(setup, before, after), after, fail=fail_on_regression)
 
 
 def prepare(
     settings: Settings, config_path: Path | None, tasks: Path, engine_url: str | None, given: dict[str, Any]
 ) -> Setup:
-    """Read the tasks and look for the judge. Raises `UsageError` where one of them is missing."""
-    import httpx
-
+    """Read the tasks and look for judge and engine. Raises `UsageError` where one of them is missing."""
     from weir.agents.tasks import load_tasks
     from weir.trainer.regression import RegressionConfig
 
@@ -72,17 +74,23 @@ def prepare(
         config_path=config_path,
         config=with_flags(usual, given, "weir regression"),
         tasks=load_tasks(tasks),
-        engine_url=engine_url,
+        engine_url=None if engine_url is None else engine_url.rstrip("/"),
     )
     judge = settings.kernel_eval.base_url
-    try:
-        httpx.get(f"{judge}/health", trust_env=False).raise_for_status()
-    except httpx.HTTPError as error:
-        raise UsageError(
-            f"no kernel-evaluation server at {judge} ({error}): start `weir kernel-eval`, or name another one in "
-            "[kernel_eval]"
-        ) from error
+    _look_for(f"{judge}/health", "kernel-evaluation server", "start `weir kernel-eval`, or name one in [kernel_eval]")
+    if setup.engine_url is not None:
+        _look_for(f"{setup.engine_url}/model_info", "engine", "start it, or leave --engine out and have one started")
     return setup
+
+
+def _look_for(url: str, name: str, remedy: str) -> None:
+    """Raise `UsageError` where nobody answers at a URL."""
+    import httpx
+
+    try:
+        httpx.get(url, trust_env=False).raise_for_status()
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise UsageError(f"no {name} at {url.rpartition('/')[0]} ({error}): {remedy}") from error
 
 
 def run(setup: Setup, before: Path, after: Path) -> Regression:
@@ -123,7 +131,8 @@ def report(found: Regression, after: Path, *, fail: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    file = after.with_name(after.name + SUFFIX)
+    folder = after.absolute()
+    file = folder.with_name(folder.name + SUFFIX)
     file.write_bytes(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
     table = Table(
         box=SIMPLE_HEAD, title=f"{found.num_answers} answers to {found.num_tasks} tasks", title_justify="left"
@@ -146,7 +155,7 @@ def _engine(setup: Setup, model: Path) -> Iterator[str]:
     from weir.scripts.servers import free_port, running
 
     if setup.engine_url is not None:
-        yield setup.engine_url.rstrip("/")
+        yield setup.engine_url
         return
     port = free_port()
     config = ["--config", str(setup.config_path)] if setup.config_path else []

@@ -89,7 +89,7 @@ def start_server(
     log_path: Path,
     ledger_path: Path | None = None,
     env: Mapping[str, str] | None = None,
-    limit_s: float = 60,
+    limit_s: float = 300,
     ready_path: str = "/health",
 ) -> ServerProcess:
     """Start `command`, which must serve `ready_path` on `port`, in its own process group, and wait until it does."""

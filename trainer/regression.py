@@ -20,12 +20,14 @@ from weir.trainer.kernel_metrics import kernel_metrics
 class RegressionConfig(BaseModel):
     """How tasks are answered and judged, and what counts as worse."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     samples: int = Field(default=4, ge=1, description="Answers to each task.")
     max_tokens: int = Field(default=2048, ge=1, description="Bound on the tokens of one answer.")
     temperature: float = Field(default=1.0, ge=0, description="Sampling temperature.")
-    seed: int = Field(default=0, ge=0, description="Seed of the answers, and of the inputs that they are judged on.")
+    seed: int = Field(
+        default=0, ge=0, lt=2**31, description="Seed of the answers, and of the inputs that they are judged on."
+    )
     num_correct_trials: int = Field(default=2, ge=1, description="Correctness trials behind one verdict.")
     concurrency: int = Field(default=16, ge=1, description="Answers, and verdicts, in flight at once.")
     bound: float = Field(default=0.05, ge=0, le=1, description="How far a share may fall before it counts as worse.")

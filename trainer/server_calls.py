@@ -32,18 +32,17 @@ async def post(
     timeout_s: float = CONTROL_TIMEOUT_S,
 ) -> dict[str, Any]:
     """The object that a POST is answered with."""
-    try:
-        return _json(await http.post(url, json=body, headers=headers, timeout=timeout_s))
-    except httpx.HTTPError as error:
-        raise Unreachable(f"POST {url}: {type(error).__name__} {error}".rstrip()) from error
+    return await _ask(http, "POST", url, timeout_s, json=body, headers=headers)
 
 
-async def get(http: httpx.AsyncClient, url: str) -> dict[str, Any]:
+async def get(http: httpx.AsyncClient, url: str, *, timeout_s: float = CONTROL_TIMEOUT_S) -> dict[str, Any]:
     """The object that a GET is answered with."""
-    try:
-        return _json(await http.get(url))
-    except httpx.HTTPError as error:
-        raise Unreachable(f"GET {url}: {type(error).__name__} {error}".rstrip()) from error
+    return await _ask(http, "GET", url, timeout_s)
+
+
+async def delete(http: httpx.AsyncClient, url: str, *, timeout_s: float = CONTROL_TIMEOUT_S) -> dict[str, Any]:
+    """The object that a DELETE is answered with."""
+    return await _ask(http, "DELETE", url, timeout_s)
 
 
 async def for_each(urls: Iterable[str], act: Callable[[str], Awaitable[Any]]) -> dict[str, str]:
@@ -58,6 +57,13 @@ async def for_each(urls: Iterable[str], act: Callable[[str], Awaitable[Any]]) ->
 
     await asyncio.gather(*(guarded(url) for url in urls))
     return failed
+
+
+async def _ask(http: httpx.AsyncClient, method: str, url: str, timeout_s: float, **more: Any) -> dict[str, Any]:
+    try:
+        return _json(await http.request(method, url, timeout=timeout_s, **more))
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise Unreachable(f"{method} {url}: {type(error).__name__} {error}".rstrip()) from error
 
 
 def _json(response: httpx.Response) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from weir.trainer.regression import RegressionConfig, Verdicts
 from weir.trainer.server_calls import Refused, post
 
 ANSWER_TIMEOUT_S = 600.0
+SERVED_AS = "regression"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,8 +85,7 @@ async def _answers(weights: str, asked: Sequence[Question], place: Place, config
     """The texts of the answers, each with a seed of its own."""
     slots = asyncio.Semaphore(config.concurrency)
     async with httpx.AsyncClient(trust_env=False) as http:
-        update = {"model_path": weights}
-        await post(http, f"{place.engine_url}/update_weights_from_disk", update, timeout_s=ANSWER_TIMEOUT_S)
+        await _load(http, weights, place.engine_url)
 
         async def answer(number: int, question: Question) -> str:
             sampling = {
@@ -100,6 +100,15 @@ async def _answers(weights: str, asked: Sequence[Question], place: Place, config
             return question.text_of(list(told["output_ids"]))
 
         return await asyncio.gather(*(answer(*one) for one in enumerate(asked)))
+
+
+async def _load(http: httpx.AsyncClient, weights: str, engine_url: str) -> None:
+    """Have the engine serve the weights, under a name that no published version has."""
+    body = {"model_path": weights, "weight_version": SERVED_AS, "flush_cache": True}
+    loaded = await post(http, f"{engine_url}/update_weights_from_disk", body, timeout_s=ANSWER_TIMEOUT_S)
+    if loaded.get("success") is not True:
+        raise Refused(f"it refused the weights in {weights}: {loaded.get('message')}")
+    await post(http, f"{engine_url}/continue_generation", {})  # where a publish had left it out
 
 
 async def _results(

@@ -6,12 +6,20 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import Result
+from support_engine_relay import engine_relay
+from support_model import make_tiny_model
 from support_rounds import Judge
+from support_servers import EngineFactory
+from typer.testing import CliRunner
 
+from weir.scripts.cli import app
+from weir.scripts.errors import UsageError
 from weir.store.catalog_rows import EvaluationRow
-from weir.trainer.errors import TrainerUsageError
+from weir.trainer.errors import PublishFailed, TrainerUsageError
 from weir.trainer.regression import Verdicts, compare
 
 
@@ -109,6 +117,50 @@ def test_after_a_cold_start_first_and_new_weights_answer_the_same_tasks(
     )
     assert back.returncode == 1, back.stderr
     assert "regression: compile@1 fell from 1.00 to 0.00, correct@1 fell from 1.00 to 0.00" in back.stdout
+
+
+def test_an_engine_that_is_named_answers_with_both_weights_and_trouble_with_it_is_named(
+    config: Path, tmp_path: Path, tiny_model_dir: Path, engine_server: EngineFactory
+) -> None:
+    other, smaller = make_tiny_model(tmp_path / "other", seed=1), make_tiny_model(tmp_path / "smaller", vocab_size=400)
+    tasks = tmp_path / "tasks.jsonl"
+    tasks.write_text(json.dumps({"task_id": "t", "prompt": "p", "reference_src": "# r"}) + "\n")
+
+    def regression(after: Path, engine_url: str) -> Result:
+        given = ["--tasks", str(tasks), "--engine", engine_url, "--config", str(config)]
+        return CliRunner().invoke(app, ["regression", str(tiny_model_dir), str(after), *given])
+
+    engine = engine_server()
+    engine.post("/pause_generation", {"mode": "abort"})  # as a publish leaves one that did not load
+    with engine_relay(engine.url) as relay:
+        done = regression(other, relay.url + "/")
+        assert (done.exit_code, "4 answers to 1 tasks" in done.output) == (0, True), done.output
+        assert (tmp_path / "other.regression.json").exists()
+        info = engine.get("/model_info")
+        assert (info["model_path"], info["weight_version"]) == (str(other), "regression"), "no version is called that"
+
+        refused = regression(smaller, relay.url)
+        assert isinstance(refused.exception, PublishFailed)
+        assert f"the engine at {relay.url} did not answer the tasks" in str(refused.exception)
+        assert "the old ones stay" in str(refused.exception)
+
+        def dies(path: str, body: Any) -> Any:
+            if path == "/generate":
+                engine.kill()
+            return body
+
+        relay.of_request = dies
+        dead = regression(other, relay.url)
+        assert isinstance(dead.exception, PublishFailed)
+        assert f"the engine at {relay.url} did not answer the tasks: POST {relay.url}/generate" in str(dead.exception)
+    for url, after, why in (
+        (engine.url, other, f"no engine at {engine.url}"),
+        ("nowhere", other, "no engine at nowhere"),
+        (engine.url, tmp_path, "not a Hugging Face model folder"),
+    ):
+        wrong = regression(after, url)
+        assert isinstance(wrong.exception, UsageError)
+        assert why in str(wrong.exception)
 
 
 def test_without_a_judge_nothing_is_trained(config: Path, tmp_path: Path, tiny_model_dir: Path, judge: Judge) -> None:

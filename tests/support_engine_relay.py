@@ -1,0 +1,73 @@
+"""A relay in front of a real engine: what goes wrong on the way, or with the engine just then, is set by the test.
+
+Everything is forwarded as it came, over real sockets; an engine that dies while it is asked leaves the relay's client
+without an answer, as it would have left it itself.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import httpx
+
+Change = Callable[[str, Any], Any]  # path, JSON → JSON
+
+
+class EngineRelay:
+    """The relay and what it does; at first it changes nothing."""
+
+    def __init__(self, url: str, engine_url: str) -> None:
+        self.url = url
+        self.engine_url = engine_url
+        self.as_it_is()
+
+    def as_it_is(self) -> None:
+        """Change nothing from now on."""
+        self.of_request: Change = lambda path, body: body
+        self.of_answer: Change = lambda path, body: body
+
+
+@contextmanager
+def engine_relay(engine_url: str) -> Iterator[EngineRelay]:
+    """A relay on a free port."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._forward("GET", None)
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            self._forward("POST", relay.of_request(self.path, body))
+
+        def _forward(self, method: str, body: Any) -> None:
+            try:
+                given = httpx.request(method, relay.engine_url + self.path, json=body, timeout=None, trust_env=False)
+            except httpx.TransportError:
+                self.close_connection = True
+                return
+            content = given.content
+            if given.headers.get("content-type", "").startswith("application/json"):
+                content = json.dumps(relay.of_answer(self.path, given.json())).encode()
+            self.send_response(given.status_code)
+            self.send_header("content-type", given.headers.get("content-type", "text/plain"))
+            self.send_header("content-length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    server.block_on_close = False  # a request to an engine that hangs may never end
+    relay = EngineRelay(f"http://127.0.0.1:{server.server_address[1]}", engine_url)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield relay
+    server.shutdown()
+    thread.join()
