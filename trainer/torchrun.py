@@ -2,7 +2,8 @@
 
 Invariant: the processes live for one round and begin with its parent's folder, so a round on ranks resumes exactly as a
 round in one process does, and a process that dies takes nothing along but its round. Samples go to them in a file, and
-the files of the new version come back. Processes end with the one that started them, also when it is killed.
+the files of the new version come back. Processes end with the one that started them, also when it is killed, and what
+lay in their folder goes with the next start at the latest.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,12 +29,14 @@ from weir.trainer.model import STATE_FILE
 from weir.trainer.samples import Sample
 from weir.trainer.step_stats import StepStats
 from weir.trainer.supervised_data import SupervisedRow
+from weir.trainer.work_folder import WorkFolder
 
 JOB_FILE = "job.pickle"
 STEPS_FILE = "steps.pickle"
 NOT_FINITE_FILE = "not_finite.txt"
 VERSION_FILES = "files"
 LAUNCHER_FILE = "launcher.pid"
+FOLDER_PREFIX = "weir-ranks-"
 TAIL_CHARS = 2000
 
 _PR_SET_PDEATHSIG = 1
@@ -68,7 +70,7 @@ class TorchrunLearner:
         self.folder = folder
         self.config = config
         self.reference = reference or folder
-        self._job: tempfile.TemporaryDirectory[str] | None = None
+        self._work: WorkFolder | None = None
 
     @property
     def num_parameters(self) -> int:
@@ -107,21 +109,30 @@ class TorchrunLearner:
             seed=seed,
             supervised=[list(rows) for rows in supervised],
         )
-        self._job = tempfile.TemporaryDirectory(prefix="weir-ranks-")
-        folder = Path(self._job.name)
+        work = WorkFolder(FOLDER_PREFIX)
+        try:
+            steps = self._steps(work.path, job)
+        except BaseException:
+            work.close()
+            raise
+        self._work = work
+        return steps
+
+    def save(self, folder: Path) -> None:
+        """Bring what `train` left into an existing folder."""
+        assert self._work is not None, "there is nothing to save before training"
+        for file in sorted((self._work.path / VERSION_FILES).iterdir()):
+            shutil.move(file, folder / file.name)
+        self._work.close()
+        self._work = None
+
+    def _steps(self, folder: Path, job: Job) -> list[StepStats]:
+        """What the processes did; the files of the new version are in the folder then."""
         (folder / VERSION_FILES).mkdir()
         (folder / JOB_FILE).write_bytes(pickle.dumps(job))
         self._run(folder)
         steps: list[StepStats] = pickle.loads((folder / STEPS_FILE).read_bytes())
         return steps
-
-    def save(self, folder: Path) -> None:
-        """Bring what `train` left into an existing folder."""
-        assert self._job is not None, "there is nothing to save before training"
-        for file in sorted((Path(self._job.name) / VERSION_FILES).iterdir()):
-            shutil.move(file, folder / file.name)
-        self._job.cleanup()
-        self._job = None
 
     def _run(self, folder: Path) -> None:
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]

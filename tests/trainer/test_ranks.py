@@ -9,6 +9,7 @@ import select
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,8 @@ from weir.trainer.errors import NotFinite, TrainerError
 from weir.trainer.learner import Learner
 from weir.trainer.ranks import Ranks
 from weir.trainer.schedule import learning_rate
-from weir.trainer.torchrun import TorchrunLearner
+from weir.trainer.torchrun import FOLDER_PREFIX, JOB_FILE, TorchrunLearner
+from weir.trainer.work_folder import WorkFolder
 
 
 def on_ranks(script: str, job: Any, folder: Path) -> None:
@@ -151,7 +153,12 @@ class ReadsForever:
         return eval, (f"open({str(self.file)!r}).read()",)
 
 
-def test_ranks_end_with_the_process_that_is_killed(tiny_model_dir: Path, tmp_path: Path) -> None:
+def test_ranks_end_with_the_process_that_is_killed_and_their_folder_with_the_next_start(
+    tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     config = TrainerConfig(device="cpu", processes=2)
@@ -166,6 +173,15 @@ def test_ranks_end_with_the_process_that_is_killed(tiny_model_dir: Path, tmp_pat
     poll.register(writer, 0)
     assert poll.poll() == [(writer, select.POLLERR)]  # until none does
     os.close(writer)
+    (left,) = temporary.iterdir()
+    assert (left / JOB_FILE).exists()
+    folders = [WorkFolder(FOLDER_PREFIX) for _ in range(2)]
+    assert sorted(temporary.iterdir()) == sorted(folder.path for folder in folders), "those in use are left alone"
+    for folder in folders:
+        folder.close()
+    with pytest.raises(TrainerError, match="last words"):
+        TorchrunLearner(tmp_path, config).train([], fresh_version=0, seed=0)  # there is no model
+    assert list(temporary.iterdir()) == []
 
 
 def test_the_gradient_in_bfloat16_is_near_that_of_float32(tiny_model_dir: Path) -> None:

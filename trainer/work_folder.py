@@ -1,0 +1,54 @@
+"""A folder for what one process works on, in the system's temporary folder.
+
+Invariant: it lives as long as its maker at most: who makes the next one deletes those whose makers were killed. A maker
+holds a lock on its folder, which the kernel gives back however the process ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+
+class WorkFolder:
+    """An empty folder whose name begins with `prefix`, and which nobody else reads."""
+
+    def __init__(self, prefix: str) -> None:
+        _delete_left(prefix)
+        self.path, self._lock = _new_folder(prefix)
+
+    def close(self) -> None:
+        """Delete it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+
+def _new_folder(prefix: str) -> tuple[Path, int]:
+    while True:
+        path = Path(tempfile.mkdtemp(prefix=prefix))
+        try:
+            lock = os.open(path, os.O_RDONLY)
+        except FileNotFoundError:  # taken for one that was left
+            continue
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if path.exists():
+            return path, lock
+        os.close(lock)
+
+
+def _delete_left(prefix: str) -> None:
+    for path in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        try:
+            lock = os.open(path, os.O_RDONLY)
+        except OSError:  # it went, or is another user's
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path, ignore_errors=True)
+        except BlockingIOError:  # its maker lives
+            pass
+        finally:
+            os.close(lock)
