@@ -24,7 +24,7 @@ PLAIN_WIDTH = 240  # of a table that goes into a file or a pipe
 
 def round_(
     loop: Annotated[bool, typer.Option("--loop", help="Go on with the next round, waiting for groups.")] = False,
-    max_rounds: Annotated[int | None, typer.Option(help="With --loop: end after this many rounds.")] = None,
+    max_rounds: Annotated[int | None, typer.Option(min=1, help="With --loop: end after this many rounds.")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what the round would do, and change nothing.")
     ] = False,
@@ -39,6 +39,10 @@ def round_(
 
     Judges, trains, checkpoints, publishes. Made for cron: without groups, or beside another round, it ends with a line.
     """
+    if loop + dry_run + (replay is not None) > 1:
+        raise UsageError("--loop, --dry-run and --replay are three things: give one of them")
+    if max_rounds is not None and not loop:
+        raise UsageError("--max-rounds goes with --loop; without it one round is run")
     settings = load_settings(config)
     trainer = _trainer(settings, model)
     try:
@@ -145,10 +149,14 @@ def _run_one_round(trainer: Trainer, *, wait: bool) -> None:
     from weir.trainer.errors import RoundBusy
 
     try:
-        if trainer.run_round(wait=wait) is None:
-            typer.echo("no round: too few finished groups are waiting")
+        report = trainer.run_round(wait=wait)
     except RoundBusy as busy:
         typer.echo(str(busy))
+        return
+    if report is None:
+        typer.echo("no round: too few finished groups are waiting")
+    elif report.published.failed:
+        raise typer.Exit(1)
 
 
 def _run_rounds(trainer: Trainer, max_rounds: int | None) -> None:
@@ -243,17 +251,7 @@ def _group_line(group: ClaimedGroup) -> str:
 
 
 def _replay(trainer: Trainer, number: int) -> None:
-    from weir.trainer.replay import replay_round
-
-    found = replay_round(
-        trainer.catalog,
-        trainer.store,
-        trainer.config,
-        number,
-        model_path=trainer.model_path,
-        mixed=trainer.mixed,
-        console=trainer.console,
-    )
+    found = trainer.replay(number)
     if found.differing:
         typer.echo(f"round {number} does not repeat: version {found.version} differs in {', '.join(found.differing)}")
         raise typer.Exit(1)

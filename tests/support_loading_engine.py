@@ -25,6 +25,7 @@ class LoadingEngine:
         self.paused = False
         self.fault: Fault | None = None
         self.told: list[str] = []
+        self.hung = threading.Event()
         self.let_go = threading.Event()
 
     def reply(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
@@ -43,6 +44,7 @@ class LoadingEngine:
 
     def _load(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         if self.fault == "hangs":
+            self.hung.set()
             self.let_go.wait()
         if self.fault == "breaks":
             return 500, {"error": "out of memory"}

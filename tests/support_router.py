@@ -42,17 +42,18 @@ def running_router(
     environment = {name: "" for name in _EGRESS if name in os.environ}
     process = start_server(command, port=port, log_path=folder / f"{kind}-{port}.log", env=environment)
     try:
-        _wait_for_workers(process.url, len(workers))
+        wait_for_workers(process.url, set(workers))
         yield Router(process.url, process)
     finally:
         process.stop()
 
 
-def _wait_for_workers(url: str, number: int) -> None:
+def wait_for_workers(url: str, workers: set[str]) -> None:
+    """Return when these are the workers that a router sends calls to: it takes changes when it comes to them."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         listed = httpx.get(f"{url}/workers", trust_env=False).json()["workers"]
-        if sum(worker.get("is_healthy", True) for worker in listed) >= number:
+        if {worker["url"] for worker in listed if worker.get("is_healthy", True)} == workers:
             return
         time.sleep(0.05)
-    raise AssertionError(f"the router at {url} does not know {number} workers")
+    raise AssertionError(f"the router at {url} has the workers {listed}, not {sorted(workers)}")

@@ -52,7 +52,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
 class AlgorithmConfig(BaseModel):
     """From returns to gradients. What is not set is as the algorithm has it; the defaults below are dapo's."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     algorithm: AlgorithmName = Field(
         default="dapo",
@@ -71,7 +71,9 @@ class AlgorithmConfig(BaseModel):
     critic_path: str | None = Field(
         default=None, description="gae: folder of the critic's first weights; unset: the policy's."
     )
-    critic_lr: float | None = Field(default=None, gt=0, description="gae: the critic's learning rate; unset: lr.")
+    critic_lr: float | None = Field(
+        default=None, gt=0, le=1000, description="gae: the critic's learning rate; unset: lr."
+    )
     value_clip: float | None = Field(
         default=0.5,
         gt=0,

@@ -3,18 +3,12 @@
 Invariant: what a round's weights depend on is in its manifest: parent version, seed, settings, groups, and the very
 calls of each session. The manifest is written in the transaction that takes the groups, and copied to
 `<root>/rounds/<8 digits>/manifest.json` for readers; a round that was claimed is continued from it, never claimed
-anew. One round runs at a time over one store: a lease in the catalog says whose turn it is, and what is claimed or
-committed under a lease that was lost is refused. On one machine the kernel gives the turn on when its holder dies; on
-another, the lease must run out first.
+anew. Not here: whose turn it is (`turns.py`).
 """
 
 from __future__ import annotations
 
-import fcntl
-import socket
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,12 +17,11 @@ import msgspec
 
 from weir.kernel_eval.client import KernelTask
 from weir.store.catalog import Catalog
-from weir.store.catalog_leases import ROUNDS, Lease, held_lease
+from weir.store.catalog_leases import Lease
 from weir.store.config import StoreConfig
-from weir.store.errors import LeaseHeld
 from weir.store.reader import StoredCall, load_calls
 from weir.trainer.config import TrainerConfig, config_hash
-from weir.trainer.errors import RoundBusy, RoundError
+from weir.trainer.errors import RoundError
 from weir.trainer.group_choice import ChosenGroup, choose_groups
 from weir.trainer.stored_rewards import StoredRewards, joined_rewards
 from weir.trainer.versions import MANIFEST, list_versions, read_manifest, round_folder, version_path, write_aside
@@ -36,7 +29,6 @@ from weir.trainer.vocabulary import check_vocabulary
 
 SCHEMA = 1
 CONFIG = "config.json"  # of a Hugging Face folder
-LEASE_POLL_S = 1.0
 
 
 class ClaimedGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,37 +72,6 @@ class PlannedRound:
 
     claimed: ClaimedRound
     calls: PinnedCalls
-
-
-@contextmanager
-def round_lock(root: Path, *, wait: bool) -> Iterator[None]:
-    """Hold the rounds' lock. Raises `RoundBusy` when another process has it and `wait` is false."""
-    folder = root / "rounds"
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError as error:
-            raise RoundBusy(
-                f"another round is running over {root}; nothing done, the next start finds it free"
-            ) from error
-        yield
-
-
-@contextmanager
-def round_turn(catalog: Catalog, store: StoreConfig, *, wait: bool, lease_s: float) -> Iterator[Lease]:
-    """Have the turn to run a round: the lock of this machine, and the lease among all. Raises `RoundBusy`."""
-    holder = f"{socket.gethostname()}:{store.folder.absolute()}"  # who has the lock knows that no other works under it
-    with round_lock(store.folder, wait=wait), ExitStack() as turn:
-        while True:
-            try:
-                lease = turn.enter_context(held_lease(catalog, ROUNDS, holder, lease_s))
-                break
-            except LeaseHeld as error:
-                if not wait:
-                    raise RoundBusy(f"a round is running on another machine; nothing done: {error}") from error
-                time.sleep(LEASE_POLL_S)
-        yield lease
 
 
 def continue_round(catalog: Catalog, root: Path) -> ClaimedRound | None:

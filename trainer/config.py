@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -20,6 +20,8 @@ from weir.trainer.reward_terms import KERNEL_EVAL, WHERE, RewardTerm, check_name
 HookName = Literal[
     "get_group_data_meta_info", "is_valid_group", "filter_item", "normalize_group_data", "pad_group_data"
 ]
+
+Beta = Annotated[float, Field(ge=0, lt=1)]
 
 # Settings that may differ between two attempts at the same round without changing its weights.
 _NOT_PINNED = frozenset(
@@ -85,7 +87,7 @@ class TrainerConfig(AlgorithmConfig, MixingConfig):
         description="Train on answers that ended at their token limit; off: they are judged and compared only (DAPO's "
         "overlong filtering).",
     )
-    seed: int = Field(default=0, description="Seed of everything that a round draws.")
+    seed: int = Field(default=0, ge=0, lt=2**62, description="Seed of everything that a round draws.")
     hooks: dict[HookName, str] = Field(
         default={}, description='Replacements of the five hooks by import path, e.g. {filter_item = "my_pkg.mod:keep"}.'
     )
@@ -95,7 +97,7 @@ class TrainerConfig(AlgorithmConfig, MixingConfig):
         description="What a reward is the weighted sum of, by name (docs/trainer.md); unset: kernel_eval alone.",
     )
     num_correct_trials: int = Field(default=3, ge=1, description="Correctness trials behind one reward.")
-    judge_seed: int = Field(default=42, description="Seed of the inputs that candidates are judged on.")
+    judge_seed: int = Field(default=42, ge=0, lt=2**31, description="Seed of the inputs that candidates are judged on.")
     judge_concurrency: int = Field(default=8, ge=1, description="Evaluations in flight at once.")
     judge_timeout_s: float = Field(default=600.0, gt=0, description="Limit for one evaluation, queueing included.")
     judge_attempts: int = Field(
@@ -133,7 +135,7 @@ class TrainerConfig(AlgorithmConfig, MixingConfig):
     )
     gamma: float = Field(default=0.4, ge=0, le=1, description="Discount from one turn to the next (credit = turn).")
     optimizer_steps: int = Field(default=1, ge=1, description="Optimiser steps that a round's samples are split into.")
-    lr: float = Field(default=4e-4, gt=0, description="AdamW's highest learning rate.")
+    lr: float = Field(default=4e-4, gt=0, le=1000, description="AdamW's highest learning rate.")
     lr_schedule: Literal["constant", "linear", "cosine"] = Field(
         default="constant", description="How the rate falls over the optimiser steps of all rounds."
     )
@@ -142,8 +144,8 @@ class TrainerConfig(AlgorithmConfig, MixingConfig):
         default=None, ge=1, description="Steps after which the rate stays at lr_min_ratio (linear and cosine need it)."
     )
     lr_min_ratio: float = Field(default=0.0, ge=0, le=1, description="Where the rate ends, as a part of lr.")
-    betas: tuple[float, float] = Field(default=(0.9, 0.95), description="AdamW's betas.")
-    weight_decay: float = Field(default=0.0, ge=0, description="AdamW's weight decay.")
+    betas: tuple[Beta, Beta] = Field(default=(0.9, 0.95), description="AdamW's betas.")
+    weight_decay: float = Field(default=0.0, ge=0, le=1000, description="AdamW's weight decay.")
     grad_clip: float = Field(default=1.0, gt=0, description="Largest gradient norm.")
     token_budget: int = Field(
         default=4096, ge=1, description="Tokens that one micro-batch computes; a longer sample goes alone."
@@ -178,10 +180,13 @@ class TrainerConfig(AlgorithmConfig, MixingConfig):
         description="What trains: torch, or the import path of another backend (docs/trainer.md).",
     )
     processes: int = Field(
-        default=1, ge=1, description="Processes that share a round's training on this machine, over FSDP2; one a GPU."
+        default=1,
+        ge=1,
+        le=1024,
+        description="Processes that share a round's training on this machine, over FSDP2; one a GPU.",
     )
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto: CUDA where there is one.")
-    torch_threads: int = Field(default=1, ge=1, description="Threads of torch on a CPU; results depend on it.")
+    torch_threads: int = Field(default=1, ge=1, le=1024, description="Threads of torch on a CPU; results depend on it.")
 
     proxy_urls: list[str] = Field(
         default=[],
@@ -254,16 +259,16 @@ def config_hash(pinned: dict[str, Any]) -> str:
 class SftConfig(BaseModel):
     """Cold start on chat data."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     epochs: int = Field(default=3, ge=1, description="Passes over the data.")
     batch_size: int = Field(default=8, ge=1, description="Conversations in one optimiser step.")
     token_budget: int = Field(default=8192, ge=1, description="Tokens that one micro-batch computes.")
-    lr: float = Field(default=2e-3, gt=0, description="AdamW's highest learning rate.")
+    lr: float = Field(default=2e-3, gt=0, le=1000, description="AdamW's highest learning rate.")
     min_lr_ratio: float = Field(default=0.05, ge=0, le=1, description="Where the cosine ends, as a part of lr.")
     warmup_steps: int = Field(default=20, ge=0, description="Steps of linear warm-up.")
-    betas: tuple[float, float] = Field(default=(0.9, 0.999), description="AdamW's betas.")
-    weight_decay: float = Field(default=0.01, ge=0, description="AdamW's weight decay.")
+    betas: tuple[Beta, Beta] = Field(default=(0.9, 0.999), description="AdamW's betas.")
+    weight_decay: float = Field(default=0.01, ge=0, le=1000, description="AdamW's weight decay.")
     grad_clip: float = Field(default=1.0, gt=0, description="Largest gradient norm.")
     max_tokens: int = Field(default=4096, ge=2, description="Longer sequences are left out, and counted.")
     validation_share: float = Field(
@@ -272,7 +277,7 @@ class SftConfig(BaseModel):
     checkpoint_steps: int = Field(
         default=100, ge=0, description="Steps between checkpoints that a killed run goes on from; 0: none."
     )
-    seed: int = Field(default=0, description="Seed of the order of the data.")
+    seed: int = Field(default=0, ge=0, lt=2**62, description="Seed of the order of the data.")
     version: int = Field(default=0, ge=0, description="The weight version that the result is called.")
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto: CUDA where there is one.")
-    torch_threads: int = Field(default=1, ge=1, description="Threads of torch on a CPU; results depend on it.")
+    torch_threads: int = Field(default=1, ge=1, le=1024, description="Threads of torch on a CPU; results depend on it.")

@@ -18,7 +18,7 @@ import torch
 from weir.trainer.batching import Batch, lay_out, micro_batches
 from weir.trainer.config import TrainerConfig
 from weir.trainer.errors import VersionError
-from weir.trainer.model import TokenModel, load_model, predicting_states
+from weir.trainer.model import TokenModel, load_model, predicting_states, save_state
 from weir.trainer.ranks import Ranks
 from weir.trainer.samples import Sample
 from weir.trainer.scoring import Scores, by_sample
@@ -101,7 +101,7 @@ class Critic:
         """Write weights and optimiser into a version folder; all ranks call it, the first writes."""
         state = {"weights": self.stepper.weights(), "steps": self.stepper.state()}
         if self.ranks.rank == 0:
-            torch.save(state, folder / CRITIC_FILE)
+            save_state(state, folder / CRITIC_FILE)
 
     def _load(self, file: Path) -> None:
         try:

@@ -2,11 +2,11 @@
 
 TrainerError             base; exit status 1
 ├── TrainerUsageError    wrong settings, data or folders given by the user (exit 2)
-├── VersionError         a version folder is missing, incomplete or does not match its manifest
+├── VersionError         a version folder is missing, incomplete, does not match its manifest or cannot be written
 ├── RoundError           a claimed round cannot be continued from its manifest
 ├── RoundBusy            another process holds the rounds' lock
 ├── JudgeUnavailable     kernel evaluation did not answer; the round stays open and continues next time
-├── NotFinite            a loss or gradient is not a finite number; the optimiser was not stepped
+├── NotFinite            a loss, gradient or weight is not a finite number; no weights were written
 └── PublishFailed        no proxy or no engine took the version; the round is committed, publishing can be repeated
 """
 
@@ -26,7 +26,7 @@ class TrainerUsageError(TrainerError, ValueError):
 
 
 class VersionError(TrainerError):
-    """A version folder cannot be trusted; the message names the file that differs."""
+    """A version folder cannot be trusted, or written; the message names the file."""
 
 
 class RoundError(TrainerError):

@@ -30,16 +30,17 @@ async def function_rewards(
                 return
             try:
                 reward = await _call(function, answer)
+                value = None if reward is None else float(reward)
             except Exception as error:  # users' code: whatever it raises is its outage, and told
                 given.outages.append(
                     f"the reward {name} ({term.function}) raised {type(error).__name__}: {error} on call "
                     f"{answer.call.call_id}; mend it"
                 )
                 return
-        if reward is None:
+        if value is None:
             given.without[answer.call.call_id] = Skip.UNREWARDED
         else:
-            given.values[answer.call.call_id] = float(reward)
+            given.values[answer.call.call_id] = value
         asking.on_value()
         await on_given([answer])
 

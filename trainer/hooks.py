@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from weir.trainer.config import HookName, TrainerConfig
+from weir.trainer.config import HookName
 from weir.trainer.errors import TrainerUsageError
 
 
@@ -108,16 +108,6 @@ class HookedGroups:
 def load_hooks(paths: Mapping[HookName, str]) -> Hooks:
     """The defaults with those in `paths` replaced. Raises `TrainerUsageError` for a path that names no function."""
     return replace(Hooks(), **{name: import_function(path) for name, path in paths.items()})
-
-
-def check_imports(config: TrainerConfig) -> None:
-    """Raise `TrainerUsageError` where the settings name a function that is not there."""
-    load_hooks(config.hooks)
-    if config.backend != "torch":
-        import_function(config.backend)
-    for term in config.reward_terms.values():
-        if term.function is not None:
-            import_function(term.function)
 
 
 def import_function(path: str) -> Callable[..., Any]:

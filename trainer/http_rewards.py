@@ -10,6 +10,7 @@ times; none of them is a reward. Not here: what is done with values (`judging.py
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -52,7 +53,7 @@ async def _ask(
         try:
             response = await http.post(term.url, json=body)
             rewards = _rewards(response, len(batch))
-        except (httpx.HTTPError, ValueError) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             failure = f"{type(error).__name__} {error}".rstrip()
         else:
             for answer, reward in zip(batch, rewards, strict=True):
@@ -93,7 +94,14 @@ def _rewards(response: httpx.Response, count: int) -> list[float | None]:
         raise ValueError(f'expected {{"rewards": [{count} numbers]}}, got {response.text[:200]}')
     if not all(reward is None or _is_number(reward) for reward in rewards):
         raise ValueError(f"a reward is a number or null, got {response.text[:200]}")
-    return [None if reward is None else float(reward) for reward in rewards]
+    return [None if reward is None else _float(reward) for reward in rewards]
+
+
+def _float(reward: int | float) -> float:
+    try:
+        return float(reward)
+    except OverflowError:  # an integer that no float can hold is no finite reward
+        return math.inf if reward > 0 else -math.inf
 
 
 def _is_number(value: object) -> bool:

@@ -2,8 +2,8 @@
 
 Invariant: the result depends on the samples, the settings and the seed only. Every optimiser step has one
 weight for each of its tokens, known before its first batch, so micro-batches and ranks change nothing but memory and
-time; a loss or gradient that is not finite stops all ranks before the weights are touched. Loading what `save` wrote
-gives the same bits as going on in memory.
+time; a loss or gradient that is not finite stops all ranks before the weights are touched, and weights that are not
+stop them before they are written. Loading what `save` wrote gives the same bits as going on in memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from weir.trainer.critic import Critic
 from weir.trainer.divergence import DIVERGENCES
 from weir.trainer.errors import NotFinite, VersionError
 from weir.trainer.loss_means import LOSS_MEANS
-from weir.trainer.model import STATE_FILE, choose_device, load_model, save_model
+from weir.trainer.model import STATE_FILE, choose_device, is_finite, load_model, save_model, save_state
 from weir.trainer.objective import SampledTokens, objective
 from weir.trainer.ranks import Ranks
 from weir.trainer.samples import Sample
@@ -92,12 +92,14 @@ class Learner:
         torch.manual_seed(seed)  # for models with dropout
         self.score(samples)
         order = np.random.default_rng(seed).permutation(len(samples))
-        parts = [part for part in np.array_split(order, self.config.optimizer_steps) if len(part)]
+        parts = np.array_split(order, min(self.config.optimizer_steps, len(samples)))
         mixed = list(supervised)[: len(parts)] or [()] * len(parts)
-        return [
+        stats = [
             self._step([samples[i] for i in sorted(part)], rows, fresh_version, on_tokens)
             for part, rows in zip(parts, mixed, strict=True)
         ]
+        self._check_weights()
+        return stats
 
     def score(self, samples: Sequence[Sample]) -> None:
         """Find out what the settings need to know of the samples before the first step."""
@@ -163,7 +165,7 @@ class Learner:
         published = self.stepper.averaged_weights() if averaged else weights
         if self.ranks.rank == 0:
             with ThreadPoolExecutor(max_workers=1) as beside:
-                writing = beside.submit(torch.save, state, folder / STATE_FILE)
+                writing = beside.submit(save_state, state, folder / STATE_FILE)
                 save_model(self.model, folder, tokenizer_from=self.folder, weights=published)
                 writing.result()
         if self.critic is not None:
@@ -193,6 +195,14 @@ class Learner:
         for stepper in steppers:
             stepper.step()
         return stats.finished(grad_norm=norm, num_samples=len(samples), value_loss=value_loss, sft_loss=sft_loss)
+
+    def _check_weights(self) -> None:
+        modules = [self.model, *([self.critic.model] if self.critic is not None else [])]
+        if not all(self.ranks.gather(all(map(is_finite, modules)))):
+            raise NotFinite(
+                f"after step {self.num_steps} not every weight is a finite number, and nothing was written; lower "
+                f"trainer.lr = {self.config.lr:g}"
+            )
 
     def accumulate_mixed(self, rows: Sequence[SupervisedRow]) -> float | None:
         """Add the gradient of the supervised loss to the parameters; the loss, None without rows."""

@@ -131,6 +131,7 @@ def print_table(console: Console, metrics: Metrics) -> None:
         "frac_groups_without_spread",
         "loss",
         "sft_loss",
+        "sft_too_long",
     ):
         _add_row(table, name, metrics.get(name))
     for name in ("grad_norm", "entropy", "kl_k3", "clip_high", "fresh_logprob_diff_max", "staleness_mean"):

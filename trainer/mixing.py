@@ -66,8 +66,18 @@ class MixedData:
             self._known = key, self._read(config)
         return self._known[1]
 
-    def of_round(self, claimed: ClaimedRound, config: TrainerConfig, first_step: int) -> list[list[SupervisedRow]]:
-        """The rows for each step that a round may take. Raises `RoundError` where they are other data by now."""
+    def figures(self, config: TrainerConfig) -> dict[str, int]:
+        """What a round says of the rows: how many there are, and how many were left out; nothing without any."""
+        mixed = self.rows(config)
+        return {} if mixed is None else {"sft_rows": len(mixed.rows), "sft_too_long": mixed.num_too_long}
+
+    def of_round(
+        self, claimed: ClaimedRound, config: TrainerConfig, first_step: int, num_samples: int
+    ) -> list[list[SupervisedRow]]:
+        """The rows for each step that a round of so many samples may take.
+
+        Raises `RoundError` where they are other data by now.
+        """
         mixed = self.rows(config)
         if mixed is None:
             return []
@@ -76,7 +86,7 @@ class MixedData:
                 f"the rows of {', '.join(config.sft_files)} are not those that round {claimed.round} was claimed with: "
                 "a file, the tokenizer or the renderer has changed; put back what was there"
             )
-        return [mixed.of_step(first_step + i) for i in range(config.optimizer_steps)]
+        return [mixed.of_step(first_step + i) for i in range(min(config.optimizer_steps, num_samples))]
 
     def _read(self, config: TrainerConfig) -> MixedRows:
         maker = RowMaker(self.model, self.open_renderer, config.sft_tokens)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 class MixingConfig(BaseModel):
     """A supervised loss beside the policy's: what is learnt by imitation, and how much it counts."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     sft_files: list[str] = Field(
         default=[],
@@ -20,7 +20,6 @@ class MixingConfig(BaseModel):
     sft_coef: float = Field(
         default=0.0,
         ge=0,
-        allow_inf_nan=False,
         description="What their mean cross-entropy is multiplied by before it is added to the loss.",
     )
     sft_tokens: int = Field(
@@ -28,7 +27,7 @@ class MixingConfig(BaseModel):
         ge=2,
         description="Tokens of them that a step learns, on average; longer conversations are left out, texts cut.",
     )
-    sft_seed: int = Field(default=0, ge=0, description="Seed of their order.")
+    sft_seed: int = Field(default=0, ge=0, lt=2**62, description="Seed of their order.")
 
     @model_validator(mode="after")
     def _mixing_makes_sense(self) -> Self:

@@ -7,10 +7,12 @@ their rounding. Logits are computed for targets only: prompts cost attention, no
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
@@ -78,10 +80,18 @@ def predicting_states(base: Any, batch: Batch, compute: torch.dtype) -> torch.Te
 
 
 def choose_device(name: str) -> torch.device:
-    """`auto` is CUDA where there is one."""
+    """`auto` is CUDA where there is one. Raises `TrainerUsageError` for CUDA where there is none."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise TrainerUsageError("device is cuda, and torch finds no GPU; set device = auto or cpu")
     return torch.device(name)
+
+
+def is_finite(module: torch.nn.Module) -> bool:
+    """Whether every weight is a finite number; of weights that are spread over ranks, this rank's."""
+    own = (getattr(parameter, "to_local", lambda p=parameter: p)() for parameter in module.parameters())
+    return all(bool(weight.detach().isfinite().all()) for weight in own)
 
 
 def load_model(
@@ -121,7 +131,7 @@ def save_model(
 ) -> None:
     """Write safetensors, configuration and the tokenizer's files into an existing folder, in the model's precision.
 
-    `weights` are the module's whole ones, where its own are spread over ranks.
+    Raises `OSError`. `weights` are the module's whole ones, where its own are spread over ranks.
     """
     whole = model.state_dict() if weights is None else weights
     tied = {f"network.{name}" for name in model.network.all_tied_weights_keys}  # each is there under another name
@@ -129,5 +139,21 @@ def save_model(
         name.removeprefix("network."): tensor.to(model.compute) for name, tensor in whole.items() if name not in tied
     }
     model.network.config.dtype = model.compute
-    model.network.save_pretrained(target, state_dict=rounded)
+    try:
+        model.network.save_pretrained(target, state_dict=rounded)
+    except SafetensorError as error:
+        raise OSError(_unwritten(target, error)) from error
     copy_tokenizer(tokenizer_from, target)
+
+
+def save_state(state: dict[str, Any], file: Path) -> None:
+    """As torch.save, which says of a full disk that a position in the file is unexpected. Raises `OSError`."""
+    try:
+        torch.save(state, file)
+    except RuntimeError as error:
+        raise OSError(_unwritten(file, error)) from error
+
+
+def _unwritten(path: Path, error: Exception) -> str:
+    free_mb = shutil.disk_usage(path.parent).free >> 20
+    return f"{path.name} could not be written ({error}), {free_mb} MB are free"

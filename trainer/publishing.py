@@ -69,7 +69,7 @@ async def _publish(
         finally:
             stay_paused = failed if served else {}
             with times.step("engines_go_on"):
-                await _continue_engines(http, [url for url in config.engine_urls if url not in stay_paused])
+                await _continue_engines(http, [url for url in config.engine_urls if url not in stay_paused], config)
                 await _set_rotation(http, config, out=set(stay_paused))
             with times.step("gates_open"):
                 await gates.open(version if served else None)
@@ -91,33 +91,43 @@ async def _load_everywhere(
     http: httpx.AsyncClient, folder: Path, version: int, config: TrainerConfig, pause: str
 ) -> dict[str, str]:
     """Load the folder into every engine at once; why it failed, by engine."""
+    answer_s = _answer_limit_s(config)
 
     async def load(url: str) -> None:
-        await post(http, f"{url}/pause_generation", {"mode": pause})
+        await post(http, f"{url}/pause_generation", {"mode": pause}, timeout_s=answer_s)
         body = {"model_path": str(folder), "weight_version": str(version), "flush_cache": True}
         answer = await post(http, f"{url}/update_weights_from_disk", body, timeout_s=config.publish_timeout_s)
         if answer.get("success") is not True:
             raise Refused(f"it refused the weights: {answer.get('message')}")
-        reported = (await get(http, f"{url}/model_info")).get("weight_version")
+        reported = (await get(http, f"{url}/model_info", timeout_s=answer_s)).get("weight_version")
         if reported != str(version):
             raise Refused(f"it reports version {reported!r} instead of {str(version)!r}")
 
     return await for_each(config.engine_urls, load)
 
 
-async def _continue_engines(http: httpx.AsyncClient, engines: list[str]) -> None:
-    failed = await for_each(engines, lambda url: post(http, f"{url}/continue_generation", {}))
+async def _continue_engines(http: httpx.AsyncClient, engines: list[str], config: TrainerConfig) -> None:
+    answer_s = _answer_limit_s(config)
+    failed = await for_each(engines, lambda url: post(http, f"{url}/continue_generation", {}, timeout_s=answer_s))
     for url, why in failed.items():
         logger.warning("the engine %s may still be paused: %s; publish again once it answers", url, why)
+
+
+def _answer_limit_s(config: TrainerConfig) -> float:
+    """For what an engine does at once: one that hangs is not waited for longer than for one that loads."""
+    return min(CONTROL_TIMEOUT_S, config.publish_timeout_s)
 
 
 async def _set_rotation(http: httpx.AsyncClient, config: TrainerConfig, *, out: set[str]) -> None:
     if config.router_url is None:
         return
     try:
-        await set_rotation(http, config.router_url, into=set(config.engine_urls) - out, out=out)
-    except httpx.TransportError as error:  # a router that is away routes to nobody
-        logger.warning("the router %s was not told which engines serve: %r", config.router_url, error)
+        refused = await set_rotation(http, config.router_url, into=set(config.engine_urls) - out, out=out)
+    except Refused as error:  # a router that is away routes to nobody
+        logger.warning("the router %s was not told which engines serve: %s", config.router_url, error)
+        return
+    for url, why in refused.items():
+        logger.warning("the router has the engine %s as before: %s; publish again once it answers", url, why)
 
 
 def _listed(failed: dict[str, str]) -> str:

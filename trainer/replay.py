@@ -86,7 +86,7 @@ def replay_round(
         data.samples,
         fresh_version=claimed.parent,
         seed=claimed.seed + claimed.round,
-        supervised=mixed.of_round(claimed, pinned, learner.num_steps),
+        supervised=mixed.of_round(claimed, pinned, learner.num_steps, len(data.samples)),
     )
     folder = round_folder(store.folder, number)
     folder.mkdir(parents=True, exist_ok=True)  # on a machine that did not run it

@@ -1,8 +1,8 @@
 """What a call's reward is made of: a weighted sum of named rewards, each bounded as the settings say.
 
-Invariant: pure; a call without one of the named rewards, or with one that is not a finite number, has no reward at all,
-and never a part of one. Not here: where rewards come from (`kernel_rewards.py`, `http_rewards.py`,
-`function_rewards.py`, `stored_rewards.py`).
+Invariant: pure; a call without one of the named rewards, or with one that is not a finite number (or is beyond
+`LARGEST`), has no reward at all, and never a part of one. Not here: where rewards come from (`kernel_rewards.py`,
+`http_rewards.py`, `function_rewards.py`, `stored_rewards.py`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Source = Literal["kernel_eval", "http", "function", "stored"]
 KERNEL_EVAL = "kernel_eval"
+LARGEST = 1e30  # of a reward: sums and squares of such stay finite
 WHERE = ("url", "key", "batch_size")  # settings that may differ between two attempts at the same round
 
 
@@ -55,6 +56,11 @@ class RewardTerm(BaseModel):
             value = max(value, self.low)
         return value if self.high is None else min(value, self.high)
 
+    def is_held(self, value: float) -> bool:
+        """Whether a value can be trained on: neither it nor what counts of it is beyond all bounds."""
+        counted = (value, self.weight * value, self.weight * self.bounded(value))
+        return all(abs(number) <= LARGEST for number in counted)  # which no NaN is
+
     def pinned(self) -> dict[str, Any]:
         """What a reward depends on, as JSON values; never a key."""
         return self.model_dump(mode="json", exclude={"key", "batch_size"})
@@ -74,8 +80,8 @@ def check_names(terms: Terms) -> None:
 
 
 def is_complete(values: Mapping[str, float], terms: Terms) -> bool:
-    """Whether a call has all its rewards, each a finite number."""
-    return all(name in values and math.isfinite(values[name]) for name in terms)
+    """Whether a call has all its rewards, each a number that can be trained on, bounded and weighted too."""
+    return all(name in values and term.is_held(values[name]) for name, term in terms.items())
 
 
 def raw_reward(values: Mapping[str, float], terms: Terms) -> float:

@@ -32,10 +32,9 @@ from weir.trainer.claims import (
     parent_folder,
     pinned_calls,
     plan_round,
-    round_turn,
 )
 from weir.trainer.config import TrainerConfig
-from weir.trainer.hooks import check_imports
+from weir.trainer.config_checks import check_settings
 from weir.trainer.judging_ahead import JudgingAhead
 from weir.trainer.metrics import (
     METRICS_FILE,
@@ -48,12 +47,13 @@ from weir.trainer.metrics import (
 )
 from weir.trainer.mixing import MixedData
 from weir.trainer.publishing import PublishReport
-from weir.trainer.replay import keep_manifest
+from weir.trainer.replay import Replay, keep_manifest, replay_round
 from weir.trainer.rollback import roll_back
 from weir.trainer.round_data import RoundData, prepare
 from weir.trainer.round_times import RoundTimes
 from weir.trainer.serving import delete_old_versions, enter_version, is_published, serve
 from weir.trainer.shared_versions import fetch_newest, share_version
+from weir.trainer.turns import round_turn
 from weir.trainer.versions import (
     MANIFEST,
     Version,
@@ -155,7 +155,7 @@ class Trainer:
         if planned is None:
             return None
         with times.step("claim"):
-            check_imports(self.config)
+            check_settings(self.config)
             mixed = self.mixed.rows(self.config)
             claimed = replace(planned.claimed, mixed_rows=None if mixed is None else mixed.digest)
             if (path / MANIFEST).exists():
@@ -178,10 +178,14 @@ class Trainer:
             self._ahead = JudgingAhead(
                 self.catalog, self.store, self.config, parent=claimed.version, on_step=self.on_step
             )
-        with times.step("train"):
-            metrics = self._train(claimed, data, config)
-        with times.step("checkpoint"):
-            version = self._checkpoint(claimed, config, metrics | {"seconds": dict(times.seconds)}, lease)
+        try:
+            with times.step("train"):
+                metrics = self._train(claimed, data, config)
+            with times.step("checkpoint"):
+                version = self._checkpoint(claimed, config, metrics | {"seconds": dict(times.seconds)}, lease)
+        except BaseException:
+            self._learner = None  # its weights were stepped, and are no version's
+            raise
         with times.step("share"):
             version = self._shared(version)
         return self._finish(version, times, lease)
@@ -189,7 +193,8 @@ class Trainer:
     def _train(self, claimed: ClaimedRound, data: RoundData, config: TrainerConfig) -> Metrics:
         learner = self._learner_at(self._parent_folder(claimed), config)
         started = time.monotonic()
-        supervised = self.mixed.of_round(claimed, config, learner.num_steps)
+        supervised = self.mixed.of_round(claimed, config, learner.num_steps, len(data.samples))
+        mixed = self.mixed.figures(config)
         steps = learner.train(
             data.samples,
             fresh_version=claimed.parent,
@@ -203,7 +208,7 @@ class Trainer:
         waiting = count_ready(
             self.catalog, timeout_s=config.group_timeout_s, min_size_ratio=config.min_timeout_group_size_ratio
         )
-        return data.metrics | step_metrics(steps) | speed | {"groups_waiting": waiting}
+        return data.metrics | step_metrics(steps) | mixed | speed | {"groups_waiting": waiting}
 
     def _checkpoint(self, claimed: ClaimedRound, config: TrainerConfig, metrics: Metrics, lease: Lease) -> Version:
         learner = self._learner_at(self._parent_folder(claimed), config)
@@ -307,6 +312,18 @@ class Trainer:
             fetch_newest(self.store)
             version = roll_back(self.catalog, self.store, number)
             return version, self.publish(version.path)
+
+    def replay(self, number: int) -> Replay:
+        """Repeat a past round and compare. Raises as `replay_round`."""
+        return replay_round(
+            self.catalog,
+            self.store,
+            self.config,
+            number,
+            model_path=self.model_path,
+            mixed=self.mixed,
+            console=self.console,
+        )
 
     def _parent(self) -> tuple[int, Path]:
         """The newest version, or the first weights with the version that their folder names."""

@@ -11,17 +11,23 @@ from urllib.parse import quote
 
 import httpx
 
+from weir.trainer.server_calls import delete, for_each, get, post
 
-async def set_rotation(http: httpx.AsyncClient, router_url: str, *, into: set[str], out: set[str]) -> None:
-    """Add engines that the router does not have, and remove others; calls that those are serving go on."""
+
+async def set_rotation(http: httpx.AsyncClient, router_url: str, *, into: set[str], out: set[str]) -> dict[str, str]:
+    """Add engines that the router does not have, and remove others; calls that those are serving go on.
+
+    Returns why the router did not take a change, by engine. Raises `Refused` when it does not say what it has.
+    """
     workers = await _workers(http, router_url)
-    for url in sorted(out & set(workers)):
-        await http.delete(f"{router_url}/workers/{quote(workers[url], safe='')}")
-    for url in sorted(into - set(workers)):
-        await http.post(f"{router_url}/workers", json={"url": url})
+    routes = f"{router_url}/workers"
+    removed = await for_each(out & set(workers), lambda url: delete(http, f"{routes}/{quote(workers[url], safe='')}"))
+    added = await for_each(into - set(workers), lambda url: post(http, routes, {"url": url}))
+    return removed | added
 
 
 async def _workers(http: httpx.AsyncClient, router_url: str) -> dict[str, str]:
-    response = await http.get(f"{router_url}/workers")
-    workers = response.json().get("workers", []) if response.status_code == 200 else []
-    return {worker["url"]: str(worker.get("id") or worker["url"]) for worker in workers}
+    """The router's id for each engine in rotation, by URL."""
+    listed = (await get(http, f"{router_url}/workers")).get("workers")
+    workers = [one for one in listed if isinstance(one, dict) and "url" in one] if isinstance(listed, list) else []
+    return {str(worker["url"]): str(worker.get("id") or worker["url"]) for worker in workers}

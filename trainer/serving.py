@@ -1,13 +1,15 @@
 """What the catalog knows of versions: which there are, which engines serve them, and which folders may go.
 
-Invariant: a version's folder is deleted only when newer ones are kept and every engine of the settings has acknowledged
-a newer one. Not here: how engines load (`publishing.py`), and what a folder holds (`versions.py`).
+Invariants: one publish at a time reaches the engines. A version's folder is deleted only when newer ones are kept and
+every engine of the settings has acknowledged a newer one. Not here: how engines load (`publishing.py`), and what a
+folder holds (`versions.py`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 from rich.console import Console
@@ -17,6 +19,7 @@ from weir.store.config import StoreConfig
 from weir.trainer.config import TrainerConfig
 from weir.trainer.publishing import PublishReport, publish
 from weir.trainer.shared_versions import delete_old_shared_versions
+from weir.trainer.turns import publish_turn
 from weir.trainer.versions import MANIFEST, VersionManifest, prune, read_manifest
 
 
@@ -40,9 +43,11 @@ def serve(folder: Path, catalog: Catalog, store: StoreConfig, config: TrainerCon
     """Bring a version folder to the engines of the settings, and write down who serves it. Raises `PublishFailed`."""
     manifest = read_manifest(folder)
     enter_version(catalog, folder, manifest)
-    report = publish(folder, manifest.version, config, control_key(config, store), catalog)
+    with publish_turn(catalog, store, lease_s=config.lease_s) if config.engine_urls else nullcontext():
+        report = publish(folder, manifest.version, config, control_key(config, store), catalog)
+        if report.serving:
+            catalog.set_published(manifest.version, time.time_ns() // 1000, report.serving)
     if report.serving:
-        catalog.set_published(manifest.version, time.time_ns() // 1000, report.serving)
         console.print(f"version {manifest.version} is served by {', '.join(report.serving)}")
     for url, why in report.failed.items():
         console.print(f"[red]engine {url} is paused and out of rotation[/red]: {why}")

@@ -21,10 +21,10 @@ from rich.console import Console
 from weir.trainer.chat_rows import ChatRenderer
 from weir.trainer.config import SftConfig
 from weir.trainer.errors import NotFinite, TrainerUsageError
-from weir.trainer.model import TokenModel, choose_device, load_model, save_model
+from weir.trainer.model import TokenModel, choose_device, is_finite, load_model, save_model
 from weir.trainer.progress import progress as progress_bar
 from weir.trainer.schedule import learning_rate
-from weir.trainer.sft_progress import SftProgress, run_key
+from weir.trainer.sft_progress import SftProgress, delete_left, run_key
 from weir.trainer.supervised_data import Conversation, SupervisedRow, Text, read_data
 from weir.trainer.supervised_loss import accumulate_supervised, mean_loss
 from weir.trainer.supervised_rows import RowMaker
@@ -62,10 +62,11 @@ def run_sft(
     A run that was killed goes on from its last checkpoint when it is started again. `on_step` is told how many
     optimiser steps were taken.
 
-    Raises `TrainerUsageError` for data that cannot be read or that no row of fits `max_tokens`, `NotFinite` when the
-    loss or gradient is not a number, `VersionError` when `out` is there already.
+    Raises `TrainerUsageError` for data that cannot be read or that no row of fits `max_tokens`, `NotFinite` when a
+    loss, gradient or weight is not a number, `VersionError` when `out` is there already.
     """
     started = time.monotonic()
+    delete_left(out)
     check_new(out)
     torch.set_num_threads(config.torch_threads)
     maker = RowMaker(model, lambda: renderer, config.max_tokens)
@@ -73,6 +74,8 @@ def run_sft(
     network = load_model(model, choose_device(config.device))
     progress = SftProgress.of(out, run_key(config, [*rows, *held_back], model))
     _train(network, rows, held_back, config, progress, console or Console(quiet=True), on_step)
+    if not is_finite(network):
+        raise NotFinite(f"not every weight is a finite number, and nothing was written; lower lr = {config.lr:g}")
     version = write_version(
         out,
         lambda folder: save_model(network, folder, tokenizer_from=model),

@@ -1,13 +1,16 @@
 """How far a cold start has come: what a killed run goes on from, to the same bits.
 
 Invariant: the file beside the version folder belongs to one run (settings, data and first weights, by hash), is written
-aside and renamed, and is deleted when the version is there.
+aside and renamed, and is deleted when the version is there, by the next start where the run was killed in between.
 """
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
+import pickle
+import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +19,8 @@ from typing import Any
 import torch
 
 from weir.trainer.config import SftConfig
-from weir.trainer.errors import TrainerUsageError
+from weir.trainer.errors import TrainerUsageError, VersionError
+from weir.trainer.model import save_state
 from weir.trainer.supervised_data import SupervisedRow, digest_of
 
 
@@ -27,6 +31,22 @@ def run_key(config: SftConfig, rows: Iterable[SupervisedRow], model: Path) -> st
         with file.open("rb") as content:
             digest.update(hashlib.file_digest(content, "sha256").digest())
     return digest.hexdigest()
+
+
+def progress_file(out: Path) -> Path:
+    """Where the progress towards a version folder is kept."""
+    return out.with_name(f".{out.name}.progress.pt")
+
+
+def delete_left(out: Path) -> None:
+    """Delete what killed runs wrote aside, and the progress towards a version folder that is there."""
+    for aside in out.parent.glob(f".{glob.escape(out.name)}.*.new"):
+        if aside.is_dir():
+            shutil.rmtree(aside)
+        else:
+            aside.unlink()
+    if out.exists():
+        progress_file(out).unlink(missing_ok=True)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -41,24 +61,34 @@ class SftProgress:
     @classmethod
     def of(cls, out: Path, key: str) -> SftProgress:
         """Progress towards a version folder, none so far."""
-        return cls(file=out.with_name(f".{out.name}.progress.pt"), key=key)
+        return cls(file=progress_file(out), key=key)
 
     def save(self, network: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        """Write what a later process needs to go on."""
+        """Write what a later process needs to go on. Raises `VersionError` where that cannot be written."""
         state: dict[str, Any] = {"key": self.key, "losses": self.losses, "validation": self.validation}
         state |= {"network": network.state_dict(), "optimizer": optimizer.state_dict()}
         aside = self.file.with_name(f"{self.file.name}.{os.getpid()}.new")
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        with aside.open("wb") as content:
-            torch.save(state, content)
-            os.fsync(content.fileno())
-        aside.rename(self.file)
+        try:
+            save_state(state, aside)
+            with aside.open("rb") as content:
+                os.fsync(content.fileno())
+            aside.rename(self.file)
+        except OSError as error:
+            aside.unlink(missing_ok=True)
+            raise VersionError(f"cannot keep what to go on from in {self.file}: {error}; make room there") from error
 
     def resume(self, network: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        """Go on from what was saved, where there is something. Raises `TrainerUsageError` where it is another run's."""
+        """Go on from what was saved, where there is something.
+
+        Raises `TrainerUsageError` where it is another run's, or is damaged.
+        """
         if not self.file.exists():
             return
-        state: dict[str, Any] = torch.load(self.file, map_location="cpu", weights_only=True)
+        try:
+            state: dict[str, Any] = torch.load(self.file, map_location="cpu", weights_only=True)
+        except (OSError, EOFError, RuntimeError, ValueError, pickle.UnpicklingError) as error:
+            raise TrainerUsageError(f"{self.file} cannot be read ({error}); delete it to start anew") from error
         if state["key"] != self.key:
             raise TrainerUsageError(
                 f"{self.file} was left by a run with other settings, data or first weights; delete it to start anew"

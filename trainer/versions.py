@@ -145,7 +145,7 @@ def write_version(
 ) -> Version:
     """Make a version folder appear at `folder`, whole: `write_files` fills a folder aside, which is then renamed.
 
-    Raises `VersionError` when `folder` exists: a version is never overwritten.
+    Raises `VersionError` when `folder` exists, as a version is never overwritten, and when it cannot be written.
     """
     check_new(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -168,6 +168,11 @@ def write_version(
         (aside / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
         sync_version(aside)
         aside.rename(folder)
+    except OSError as error:
+        raise VersionError(
+            f"version {version} cannot be written to {folder}: {error}; make room there and start again: nothing of "
+            "it was kept, and nothing was lost"
+        ) from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     _fsync(folder.parent)

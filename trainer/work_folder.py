@@ -10,6 +10,7 @@ import fcntl
 import os
 import shutil
 import tempfile
+import weakref
 from pathlib import Path
 
 
@@ -18,12 +19,12 @@ class WorkFolder:
 
     def __init__(self, prefix: str) -> None:
         _delete_left(prefix)
-        self.path, self._lock = _new_folder(prefix)
+        self.path, lock = _new_folder(prefix)
+        self._end = weakref.finalize(self, _delete, self.path, lock)
 
     def close(self) -> None:
-        """Delete it."""
-        shutil.rmtree(self.path, ignore_errors=True)
-        os.close(self._lock)
+        """Delete it, which is also done when nobody has it any more. May be called twice."""
+        self._end()
 
 
 def _new_folder(prefix: str) -> tuple[Path, int]:
@@ -37,6 +38,11 @@ def _new_folder(prefix: str) -> tuple[Path, int]:
         if path.exists():
             return path, lock
         os.close(lock)
+
+
+def _delete(path: Path, lock: int) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+    os.close(lock)
 
 
 def _delete_left(prefix: str) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 from pydantic import ValidationError
-from rich.console import Console
 from safetensors.torch import load_file
 from support_backend import STEPS_FILE
 from support_rounds import Judge, add_group, run_in_process, trainer_config
@@ -18,7 +17,6 @@ from weir.store.config import StoreConfig
 from weir.trainer.backend import open_backend
 from weir.trainer.config import TrainerConfig
 from weir.trainer.errors import TrainerUsageError
-from weir.trainer.replay import replay_round
 from weir.trainer.round import Trainer
 from weir.trainer.versions import version_path
 
@@ -48,16 +46,7 @@ def test_rounds_of_another_backend_are_killed_continued_and_repeated_like_any(
     assert (version_path(killed.folder, 2) / STEPS_FILE).read_text() == "2"
     trainer = Trainer(config, killed, model_path=tiny_model_dir)
     for number in (1, 2):
-        again = replay_round(
-            trainer.catalog,
-            killed,
-            config,
-            number,
-            model_path=tiny_model_dir,
-            mixed=trainer.mixed,
-            console=Console(quiet=True),
-        )
-        assert again.differing == []
+        assert trainer.replay(number).differing == []
     trainer.close()
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import resource
 import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -105,6 +108,42 @@ def test_a_tokenizer_of_equal_size_that_is_another_one_is_named_before_anything_
     report = right.run_round()
     assert report is not None and report.metrics["samples"] == 2
     right.close()
+
+
+@contextmanager
+def full_disk(bytes_left: int) -> Iterator[None]:
+    """No file can be longer: what a write says then is what it says on a full disk, but for the number."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_left, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("algorithm", ["dapo", "ppo"])
+def test_a_full_disk_is_named_and_the_same_process_goes_on_to_the_same_bits(
+    algorithm: str, tiny_model_dir: Path, tmp_path: Path, judge: Judge
+) -> None:
+    whole, full = (StoreConfig(root=tmp_path / name) for name in ("whole", "full"))
+    trainers = []
+    for store in (whole, full):
+        add_group(store, tiny_model_dir, "g1", [0.0, 0.3, 1.0])
+        trainers.append(Trainer(trainer_config(judge, algorithm=algorithm), store, model_path=tiny_model_dir))
+    with (
+        pytest.raises(VersionError, match=r"version 1 cannot be written to .*00000001.*MB are free"),
+        ExitStack() as disk,
+    ):
+        trainers[1].on_step = lambda step: disk.enter_context(full_disk(100_000)) if step == "trained" else None
+        trainers[1].run_round()
+    assert list((full.folder / "versions").iterdir()) == []
+    trainers[1].on_step = lambda step: None
+    reports = [trainer.run_round() for trainer in trainers]
+    assert [report.round for report in reports if report is not None] == [1, 1]
+    weights = [(version_path(store.folder, 1) / "model.safetensors").read_bytes() for store in (whole, full)]
+    assert weights[0] == weights[1]
+    for trainer in trainers:
+        trainer.close()
 
 
 def test_a_version_folder_that_is_half_there_is_named_and_nothing_is_claimed(

@@ -140,7 +140,7 @@ def test_a_continued_round_keeps_the_settings_it_was_claimed_with(
 def test_a_process_that_waits_runs_after_the_other(tiny_model_dir: Path, tmp_path: Path, judge: Judge) -> None:
     import threading
 
-    from weir.trainer.claims import round_lock
+    from weir.trainer.turns import round_lock
 
     store = prepare(tmp_path / "store", tiny_model_dir)
     codes: list[int | None] = []

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from support_model import make_tiny_model
 from support_samples import branching_samples, make_samples
 
 from weir.trainer.config import TrainerConfig
@@ -82,6 +83,17 @@ def test_a_gradient_that_is_not_finite_leaves_the_weights_alone(tiny_model_dir: 
         learner.train(samples, fresh_version=0, seed=0)
     for parameter, old in list(zip(learner.model.parameters(), before, strict=True))[1:]:
         assert torch.equal(parameter, old)
+
+
+def test_weights_that_a_step_makes_infinite_are_named_before_they_can_be_written(tmp_path: Path) -> None:
+    model = make_tiny_model(tmp_path / "model", tied=False)
+    learner = Learner(model, TrainerConfig(device="cpu", lr=1000, weight_decay=1000))
+    (sample,) = make_samples(model, [(3, 4)])
+    unused = next(token for token in range(512) if token not in sample.ids)  # what it stands for reaches no loss
+    with torch.no_grad():
+        learner.model.network.get_input_embeddings().weight[unused] = 3e38
+    with pytest.raises(NotFinite, match=r"after step 1 not every weight is a finite number.*lower trainer\.lr = 1000"):
+        learner.train([sample], fresh_version=0, seed=0)
 
 
 def test_the_critic_learns_what_rewards_are_worth(tiny_model_dir: Path) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 from support_loading_engine import loading_engine
 from support_rounds import Judge, add_group, trainer_config
 from support_s3 import S3Server
@@ -16,7 +15,7 @@ from weir.store.compact import compact
 from weir.store.config import StoreConfig
 from weir.trainer.config import TrainerConfig
 from weir.trainer.errors import RoundError
-from weir.trainer.replay import Replay, replay_round
+from weir.trainer.replay import Replay
 from weir.trainer.round import Trainer
 from weir.trainer.shared_versions import delete_old_shared_versions, fetch_newest
 from weir.trainer.versions import list_versions, verify
@@ -43,10 +42,7 @@ def run_two_rounds(store: StoreConfig, config: TrainerConfig, model: Path) -> No
 def replay(store: StoreConfig, config: TrainerConfig, number: int, model: Path) -> Replay:
     trainer = Trainer(config, store, model_path=model)
     try:
-        console = Console(quiet=True)
-        return replay_round(
-            trainer.catalog, store, config, number, model_path=model, mixed=trainer.mixed, console=console
-        )
+        return trainer.replay(number)
     finally:
         trainer.close()
 

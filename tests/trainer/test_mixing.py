@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,6 @@ from weir.trainer.config import TrainerConfig
 from weir.trainer.errors import RoundError, TrainerUsageError
 from weir.trainer.learner import Learner
 from weir.trainer.mixing import MixedData, MixedRows
-from weir.trainer.replay import replay_round
 from weir.trainer.round import Trainer
 from weir.trainer.versions import version_path
 
@@ -153,14 +153,16 @@ def test_rounds_that_are_killed_mix_in_what_undisturbed_ones_do(
         assert weights[0] == weights[1] != weights[2]
 
 
-def test_a_round_on_conversations_tells_their_loss_and_repeats_to_the_bit(
+def test_a_round_on_conversations_tells_their_loss_and_what_was_too_long_and_repeats_to_the_bit(
     tiny_model_dir: Path, tmp_path: Path, judge: Judge, store: StoreConfig
 ) -> None:
     chats = tmp_path / "chats.jsonl"
-    chats.write_text("".join(json.dumps({"messages": messages}) + "\n" for messages in CHATS))
+    long = [CHATS[0][0], {"role": "assistant", "content": "word " * 60}]
+    chats.write_text("".join(json.dumps({"messages": messages}) + "\n" for messages in [*CHATS, long]))
     config = mixing_config(judge, tmp_path, sft_files=[str(chats), write_texts(tmp_path)])
     add_groups(store, tiny_model_dir)
-    trainer = Trainer(config, store, model_path=tiny_model_dir, renderer=renderer)
+    said = StringIO()
+    trainer = Trainer(config, store, model_path=tiny_model_dir, renderer=renderer, console=Console(file=said))
     reports = [trainer.run_round(), trainer.run_round()]
     for report in reports:
         assert report is not None
@@ -168,17 +170,10 @@ def test_a_round_on_conversations_tells_their_loss_and_repeats_to_the_bit(
         assert len(steps) == 2
         assert report.metrics["sft_loss"] == pytest.approx(np.mean([step["sft_loss"] for step in steps]))
         assert report.metrics["sft_loss"] > 1.0  # nats a token, of a random model
+        assert (report.metrics["sft_rows"], report.metrics["sft_too_long"]) == (len(CHATS) + len(TEXTS), 1)
+    assert said.getvalue().count("sft_too_long") == 2
     for number in (1, 2):
-        again = replay_round(
-            trainer.catalog,
-            store,
-            config,
-            number,
-            model_path=tiny_model_dir,
-            mixed=trainer.mixed,
-            console=Console(quiet=True),
-        )
-        assert again.differing == []
+        assert trainer.replay(number).differing == []
     trainer.close()
 
 

@@ -9,10 +9,11 @@ import pytest
 from rich.console import Console
 from support_loading_engine import Fault, LoadingEngine, loading_engine
 from support_rounds import Judge, add_group, trainer_config
+from support_scripted_proxy import KEY, scripted_proxy
 
 from weir.store.config import StoreConfig
 from weir.trainer.round import Trainer
-from weir.trainer.versions import list_versions
+from weir.trainer.versions import list_versions, version_path
 
 
 @pytest.fixture
@@ -53,6 +54,23 @@ def test_an_engine_that_does_not_load_stays_paused_while_the_others_serve(
     assert trainer.publish(report.path).serving == [good.url, bad.url]
     assert (bad.version, bad.paused) == ("1", False)
     trainer.close()
+
+
+def test_a_router_that_answers_nonsense_keeps_no_gate_closed(
+    engines: list[LoadingEngine], tiny_model_dir: Path, store: StoreConfig, judge: Judge
+) -> None:
+    with loading_engine() as router, scripted_proxy() as proxy:
+        urls = {"engine_urls": [engine.url for engine in engines], "router_url": router.url, "proxy_urls": [proxy.url]}
+        config = trainer_config(judge, **urls, control_key=KEY)
+        add_group(store, tiny_model_dir, "g1", [0.0, 1.0])
+        trainer = Trainer(config, store, model_path=tiny_model_dir)
+        for said in ((200, {"workers": 5}), (200, {"workers": [5, {"id": "x"}]}), (500, {})):
+            router.reply = lambda path, body, said=said: said  # type: ignore[method-assign, misc]
+            report = trainer.run_round()
+            published = trainer.publish(version_path(store.folder, 1)) if report is None else report.published
+            assert published.serving == urls["engine_urls"]
+            assert proxy.gate == "open"
+        trainer.close()
 
 
 def test_old_versions_are_deleted_once_every_engine_acknowledged_a_newer_one(

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support_model import make_tiny_model
 from support_rounds import Judge, add_group, trainer_config
+from support_scripted_proxy import KEY, Proxy, scripted_proxy
 from support_servers import EngineFactory, ServerProcess, find_free_port
 
 from weir.store import catalog_schema as t
@@ -22,45 +18,6 @@ from weir.store.config import StoreConfig
 from weir.trainer.errors import PublishFailed
 from weir.trainer.publishing import publish
 from weir.trainer.round import Trainer
-
-KEY = "the-control-key-of-tests"
-
-
-class Proxy:
-    """A proxy's control routes, scripted: it remembers what it was told, and refuses what a test wants refused."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self.gate = "open"
-        self.told: list[tuple[str, Any]] = []
-        self.refuses: str | None = None
-
-
-@contextmanager
-def scripted_proxy() -> Iterator[Proxy]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            allowed = self.headers["authorization"] == f"Bearer {KEY}" and self.path != proxy.refuses
-            if allowed:
-                proxy.told.append((self.path, body))
-                proxy.gate = "closed" if self.path.endswith("pause") else "open"
-            answer = json.dumps({"gate": proxy.gate}).encode()
-            self.send_response(200 if allowed else 401)
-            self.send_header("content-length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    proxy = Proxy(f"http://127.0.0.1:{server.server_address[1]}")
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield proxy
-    server.shutdown()
-    thread.join()
 
 
 @pytest.fixture

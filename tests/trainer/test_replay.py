@@ -6,12 +6,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 from support_rounds import Judge, add_group, trainer_config
 
 from weir.store.config import StoreConfig
 from weir.trainer.errors import RoundError, TrainerUsageError
-from weir.trainer.replay import Replay, replay_round
 from weir.trainer.round import Trainer
 from weir.trainer.versions import list_versions, version_path
 
@@ -26,24 +24,12 @@ def trainer(tiny_model_dir: Path, store: StoreConfig, judge: Judge) -> Trainer:
     return running
 
 
-def replay(trainer: Trainer, number: int) -> Replay:
-    return replay_round(
-        trainer.catalog,
-        trainer.store,
-        trainer.config,
-        number,
-        model_path=trainer.model_path,
-        mixed=trainer.mixed,
-        console=Console(quiet=True),
-    )
-
-
 def test_a_round_repeats_bit_for_bit_with_the_settings_and_verdicts_that_it_had(trainer: Trainer, judge: Judge) -> None:
     judge.out_of_order = True  # nobody is asked again
     trainer.config = trainer.config.model_copy(update={"lr": 1.0, "num_correct_trials": 2})
     before = [version.manifest for version in list_versions(trainer.store.folder)]
     for number in (1, 2):
-        found = replay(trainer, number)
+        found = trainer.replay(number)
         assert (found.round, found.version, found.differing) == (number, number, [])
         assert found.num_files >= 3
     assert [version.manifest for version in list_versions(trainer.store.folder)] == before
@@ -53,7 +39,7 @@ def test_a_round_repeats_bit_for_bit_with_the_settings_and_verdicts_that_it_had(
 
 def test_a_round_whose_version_is_gone_is_compared_with_what_was_kept_of_it(trainer: Trainer) -> None:
     shutil.rmtree(version_path(trainer.store.folder, 2))
-    assert replay(trainer, 2).differing == []
+    assert trainer.replay(2).differing == []
     trainer.close()
 
 
@@ -62,14 +48,14 @@ def test_files_that_differ_are_named(trainer: Trainer) -> None:
     manifest = (folder / "manifest.json").read_text()
     sha256 = list_versions(trainer.store.folder)[0].manifest.files["model.safetensors"].sha256
     (folder / "manifest.json").write_text(manifest.replace(sha256, "0" * 64))
-    assert replay(trainer, 1).differing == ["model.safetensors"]
+    assert trainer.replay(1).differing == ["model.safetensors"]
     trainer.close()
 
 
 def test_what_cannot_be_repeated_is_named(trainer: Trainer) -> None:
     with pytest.raises(TrainerUsageError, match="round 9: it was never committed; committed rounds: 1 to 2"):
-        replay(trainer, 9)
+        trainer.replay(9)
     shutil.rmtree(version_path(trainer.store.folder, 1))
     with pytest.raises(RoundError, match=r"the version 1 that it starts from is neither in .*keep_versions"):
-        replay(trainer, 2)
+        trainer.replay(2)
     trainer.close()

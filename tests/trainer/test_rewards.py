@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,10 @@ def none_for_the_best(answer: Answer) -> float | None:
 
 def broken(answer: Answer) -> float:
     raise KeyError(answer.call.call_id)
+
+
+def high(answer: Answer) -> str:
+    return "high"
 
 
 def trainer(store: StoreConfig, judge: Judge, model: Path, rewards: dict[str, Any], **more: Any) -> Trainer:
@@ -124,6 +130,78 @@ def test_a_reward_model_that_answers_something_else_is_named(
         running.close()
 
 
+GARBAGE = [
+    (b"no JSON", "Expecting value"),
+    (b"\xff\xfe\x00", "UnicodeDecodeError"),
+    (b"[0.1, 0.2]", "expected .*2 numbers"),
+    (b'{"rewards": [0.1]}', "expected .*2 numbers"),
+    (b'{"rewards": [0.1, 0.2, 0.3]}', "expected .*2 numbers"),
+    (b'{"rewards": ["0.1", "0.2"]}', "a reward is a number"),
+]
+
+
+def test_garbage_of_a_reward_model_is_named_and_nothing_is_trained_on(
+    tiny_model_dir: Path, store: StoreConfig, judge: Judge
+) -> None:
+    add_group(store, tiny_model_dir, "g1", [0.0, 1.0])
+    with reward_model(told_reward) as model:
+        says = model.reply
+        running = trainer(store, judge, tiny_model_dir, {"style": {"url": model.url}})
+        for said, why in GARBAGE:
+            model.reply = lambda key, body, said=said: (200, said)  # type: ignore[method-assign, misc]
+            with pytest.raises(JudgeUnavailable, match=why):
+                running.run_round()
+        model.reply = says  # type: ignore[method-assign]
+        report = running.run_round()
+        assert report is not None and (report.round, report.metrics["samples"]) == (1, 2)
+        running.close()
+
+
+def test_a_reward_model_that_is_slow_or_has_no_address_is_an_outage(
+    tiny_model_dir: Path, store: StoreConfig, judge: Judge
+) -> None:
+    add_group(store, tiny_model_dir, "g1", [0.0, 1.0])
+    goes_on = threading.Event()
+
+    def waits(answer: str) -> float:
+        goes_on.wait()
+        return 1.0
+
+    with reward_model(waits) as model:
+        running = trainer(store, judge, tiny_model_dir, {"style": {"url": model.url}}, judge_timeout_s=0.3)
+        with pytest.raises(JudgeUnavailable, match="Timeout"):
+            running.run_round()
+        goes_on.set()
+        running.close()
+    for url in ("http://x:port/rewards", "127.0.0.1:1/rewards"):
+        running = trainer(store, judge, tiny_model_dir, {"style": {"url": url}})
+        with pytest.raises(JudgeUnavailable, match=r"no rewards style from .*(InvalidURL|UnsupportedProtocol)"):
+            running.run_round()
+        running.close()
+
+
+def test_numbers_beyond_all_bounds_are_counted_and_never_trained_on(
+    tiny_model_dir: Path, store: StoreConfig, judge: Judge
+) -> None:
+    """As a reward model may write them in JSON: 1e400, an integer of 400 digits, and two that have no finite sum."""
+    add_group(store, tiny_model_dir, "g1", [0.0, 0.3, 0.4, 0.5, 0.6, 1.0])
+    numbers = {"0.0": b"1e400", "0.3": b"1" + b"0" * 400, "0.4": b"1.7e308", "0.5": b"-1.7e308", "0.6": b"NaN"}
+    with reward_model(told_reward) as model:
+
+        def reply(key: str | None, body: bytes) -> tuple[int, bytes]:
+            texts = [item["answer"].split("reward=")[1].split("\n")[0] for item in json.loads(body)["items"]]
+            return 200, b'{"rewards": [' + b", ".join(numbers.get(text, b"1.0") for text in texts) + b"]}"
+
+        model.reply = reply  # type: ignore[method-assign]
+        rewards = {"kernel_eval": {}, "style": {"url": model.url, "weight": 10.0}}
+        running = trainer(store, judge, tiny_model_dir, rewards, keep_without_spread=True)
+        report = running.run_round()
+        assert report is not None
+        assert report.metrics["skipped"] == {"reward_not_finite": 5}
+        assert (report.metrics["samples"], report.metrics["reward_mean"]) == (1, 11.0)
+        running.close()
+
+
 def test_a_function_gives_rewards_without_any_judge(tiny_model_dir: Path, store: StoreConfig, judge: Judge) -> None:
     add_group(store, tiny_model_dir, "g1", [0.0, 0.25, 1.0])
     running = trainer(store, judge, tiny_model_dir, {"length": {"function": f"{__name__}:num_characters"}})
@@ -144,6 +222,14 @@ def test_a_function_that_raises_is_named_and_nothing_is_lost(
     with pytest.raises(JudgeUnavailable, match=r"the reward odd \(.*:broken\) raised KeyError: 'call-g1-0' on call"):
         running.run_round()
     assert running.catalog.open_round() is not None
+    running.close()
+
+
+def test_a_function_that_gives_no_number_is_named(tiny_model_dir: Path, store: StoreConfig, judge: Judge) -> None:
+    add_group(store, tiny_model_dir, "g1", [0.0, 1.0])
+    running = trainer(store, judge, tiny_model_dir, {"odd": {"function": f"{__name__}:high"}})
+    with pytest.raises(JudgeUnavailable, match="raised ValueError: could not convert string to float"):
+        running.run_round()
     running.close()
 
 

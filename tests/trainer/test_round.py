@@ -25,9 +25,9 @@ from weir.store.catalog import Catalog
 from weir.store.config import StoreConfig
 from weir.store.reader import connect
 from weir.store.records import CaptureLevel, FinishReason
-from weir.trainer.claims import round_lock
 from weir.trainer.errors import JudgeUnavailable, RoundBusy, TrainerUsageError
 from weir.trainer.round import Trainer
+from weir.trainer.turns import round_lock
 from weir.trainer.versions import current_version, verify
 
 LOST_REPLY = "```\nreward=0.3\n```"

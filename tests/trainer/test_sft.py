@@ -201,6 +201,37 @@ def test_a_cold_start_that_is_killed_anywhere_again_and_again_ends_at_the_same_b
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "killed")]
     assert weights[0] == weights[1]
     assert verify(killed).version == 0
+    assert sft_in_process(data, model, killed, kill_at=None, count_into=count) == 1, "it is there"
+    assert not list(tmp_path.glob(".killed*")), "what was written aside, or to go on from, is gone"
+
+
+def test_what_was_kept_to_go_on_from_goes_when_the_version_is_there_or_is_named_when_it_is_damaged(
+    tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    data, out = write_data(tmp_path), tmp_path / "out"
+    config = SftConfig(epochs=1, device="cpu", checkpoint_steps=1)
+
+    def run(on_step: Any = lambda _: None) -> None:
+        run_sft(config, data=data, model=tiny_model_dir, out=out, renderer=renderer(), on_step=on_step)
+
+    def kill(step: int) -> None:
+        raise Killed
+
+    with pytest.raises(Killed):
+        run(kill)
+    progress = tmp_path / ".out.progress.pt"
+    whole = progress.read_bytes()
+    for damaged in (b"", whole[:1000], b"nothing of torch"):
+        progress.write_bytes(damaged)
+        with pytest.raises(TrainerUsageError, match=r"\.out\.progress\.pt cannot be read .*; delete it to start anew"):
+            run()
+    progress.write_bytes(whole)
+    run()
+    progress.write_bytes(whole)  # as if killed before it was deleted
+    (tmp_path / ".out.12345.new").mkdir()
+    with pytest.raises(VersionError, match="never overwritten"):
+        run()
+    assert not list(tmp_path.glob(".out*"))
 
 
 def test_conversations_held_back_are_scored_after_each_epoch_and_never_trained_on(
