@@ -18,9 +18,7 @@ import msgspec
 from weir.kernel_eval import verdict
 from weir.kernel_eval.forkserver import COMPILER, End, Exited, Spawn
 from weir.kernel_eval.frames import ChannelClosed, FrameError, receive, send
-from weir.kernel_eval.judgement import Found
 from weir.kernel_eval.limits import Limits
-from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
 from weir.kernel_eval.worker_channel import ZygoteLost
 from weir.kernel_eval.worker_messages import CompileNative, Opened, Written
@@ -106,13 +104,12 @@ def _file_of(channel: socket.socket, timeout_s: float) -> int | None:
 
 
 def _await_exit(lease: socket.socket, limits: Limits, timeout_s: float) -> Exited:
-    """Raises `Found` for what the system killed: that says nothing of what was compiled."""
+    """Raises `Found` for what was killed: that says nothing of what was compiled."""
     try:
         exited, _ = receive(lease, Exited, timeout_s)
     except TimeoutError:
         send(lease, End())
         exited, _ = receive(lease, Exited)
-    if verdict.killed_by_system(exited, limits):
-        message = "the operating system killed the compiler"
-        raise Found(Stage.NOTHING, Fault.HOST_OOM_KILLED, message, phase="compile")
+    if verdict.was_killed(exited, limits):
+        raise verdict.from_kill(exited, Stage.NOTHING, "compile", limits)
     return exited

@@ -28,6 +28,9 @@ from weir.kernel_eval.reward import Outcome, Stage, find_reward, raw_reward
 
 _JOBS_KEPT = 4096
 _JOB_ID_LENGTH = 200
+_GPUS = range(1024)  # numbers that a GPU may have
+_SEEDS = range(-(2**63), 2**64)
+_MOST_PERF_TRIALS = 10_000
 _decode = msgspec.json.Decoder(EvalRequest).decode
 _decode_check = msgspec.json.Decoder(TaskCheckRequest).decode
 
@@ -89,6 +92,7 @@ class Evaluating:
             wanted = _decode_check(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise Refused(400, f"not a task to check: {error}") from error
+        _check_seed(wanted.seed_num)
         unknown = rules.refusal(wanted.relax_rules)
         if unknown is not None:
             return TaskCheck(judgeable=False, problem=Problem.UNKNOWN_RULE, message=unknown)
@@ -138,8 +142,9 @@ class Evaluating:
         most = self._config.max_trials
         if not 1 <= wanted.num_correct_trials <= most:
             raise Refused(400, f"num_correct_trials is {wanted.num_correct_trials}, expected 1 to {most}")
-        if wanted.num_perf_trials < 0:
-            raise Refused(400, f"num_perf_trials is {wanted.num_perf_trials}, expected 0 or more")
+        if not 0 <= wanted.num_perf_trials <= _MOST_PERF_TRIALS:
+            raise Refused(400, f"num_perf_trials is {wanted.num_perf_trials}, expected 0 to {_MOST_PERF_TRIALS}")
+        _check_seed(wanted.seed_num)
         if wanted.job_id is not None and not 1 <= len(wanted.job_id) <= _JOB_ID_LENGTH:
             raise Refused(400, f"job_id has {len(wanted.job_id)} characters, expected 1 to {_JOB_ID_LENGTH}")
         unknown = rules.refusal(wanted.relax_rules)
@@ -195,10 +200,15 @@ def _is_to_be_repeated(work: asyncio.Task[EvalReply]) -> bool:
     return fault is not None and fault.retryable
 
 
+def _check_seed(seed: int) -> None:
+    if seed not in _SEEDS:
+        raise Refused(400, "seed_num is an integer that 64 bits do not hold")
+
+
 def _number(device: int | str | None) -> int | None:
     """Of a device as clients name it: 1, "1" or "cuda:1"; any other name is none in particular."""
-    last = str(device).rpartition(":")[2]
-    return int(last) if last.isdigit() else None
+    number = device.rpartition(":")[2] if isinstance(device, str) else device
+    return next((gpu for gpu in _GPUS if number in (gpu, str(gpu))), None)
 
 
 def _decoded(name: str, text: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import selectors
 import shutil
 import signal
@@ -66,6 +67,8 @@ class Exited(msgspec.Struct, frozen=True, kw_only=True):
     max_rss_bytes: int
     num_threads: int = 1  # that it had when its end was asked for
     files_left: int = 0  # outside its own folder
+    own_rss_bytes: int = 0  # of `max_rss_bytes`, what it had not when it was forked, at least
+    own_pids: bool = False  # no process that it could reach could signal it, and it could not itself
 
 
 class _Child:
@@ -94,6 +97,7 @@ class Forkserver:
         self._selector = selectors.DefaultSelector()
         self._selector.register(control, selectors.EVENT_READ)
         self._children: set[_Child] = set()
+        self._rss_bytes = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
     def serve(self) -> None:
         """Until the server's end of the control socket closes."""
@@ -191,6 +195,8 @@ class Forkserver:
             max_rss_bytes=usage.ru_maxrss * 1024,
             num_threads=child.num_threads,
             files_left=files_left,
+            own_rss_bytes=max(0, usage.ru_maxrss * 1024 - self._rss_bytes),
+            own_pids=self._level is SandboxLevel.BUBBLEWRAP,
         )
         self._selector.unregister(child.pidfd)
         os.close(child.pidfd)

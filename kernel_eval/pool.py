@@ -36,7 +36,6 @@ from weir.kernel_eval.sandbox_level import SandboxLevel
 _log = logging.getLogger(__name__)
 _RESTART_PAUSE_S = 0.5
 _ATTEMPTS = 2
-_JUDGED_AGAIN = frozenset({Fault.SERVER_ERROR, Fault.HOST_OOM_KILLED})
 _EXIT_S = 5.0  # between a judge's closing its channel and its end
 _CRASHES = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL})  # SIGBUS: memory that is full
 
@@ -211,7 +210,7 @@ class Pool:
         try:
             for _ in range(_ATTEMPTS):
                 judgement = await self._attempt(job)
-                if judgement.fault not in _JUDGED_AGAIN:
+                if not _is_judged_again(judgement):
                     break
             return judgement
         finally:
@@ -283,6 +282,10 @@ class Pool:
             spawn = Spawn(limits=msgspec.structs.replace(self._config.limits, gpu=gpu))
             await write_frame(lease, spawn, (theirs.fileno(), sys.stderr.fileno()))
         return JudgeSlot(channel, lease, reference_src)
+
+
+def _is_judged_again(judgement: Judgement) -> bool:
+    return judgement.fault is Fault.SERVER_ERROR or judgement.details.get("signal") == signal.Signals.SIGKILL.name
 
 
 def _lost(message: str) -> Judgement:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import re
 import secrets
 import time
 from collections.abc import AsyncIterator
@@ -28,6 +29,8 @@ from weir.kernel_eval.errors import InsecureBinding, NoSuchGpu
 from weir.kernel_eval.evaluating import Evaluating, Refused
 from weir.kernel_eval.gpu_machine import machine_for
 from weir.kernel_eval.machine import Machines
+
+_GPU_NUMBER = re.compile(r"[0-9]{1,6}")
 
 
 class EvalServer:
@@ -80,8 +83,11 @@ class EvalServer:
     async def reset_gpu(self, request: Request) -> Response:
         """POST /reset_gpu/{id}: 404 for a GPU that is not there, 409 for one that anybody uses."""
         self._authorize(request)
-        await self._machines.reset_gpu(request.path_params["id"])
-        return _json({"reset": request.path_params["id"]})
+        number = request.path_params["id"]
+        if not _GPU_NUMBER.fullmatch(number):
+            raise HTTPException(404, "a GPU's number is expected; GET /gpu_status lists them")
+        await self._machines.reset_gpu(int(number))
+        return _json({"reset": int(number)})
 
     async def reset_devices(self, request: Request) -> Response:
         """POST /reset_devices: every GPU that nobody uses; those in use are named and left alone."""
@@ -139,7 +145,7 @@ def create_app(config: KernelEvalConfig) -> Starlette:
             Route("/health", server.health),
             Route("/metrics", server.metrics),
             Route("/gpu_status", server.gpus),
-            Route("/reset_gpu/{id:int}", server.reset_gpu, methods=["POST"]),
+            Route("/reset_gpu/{id}", server.reset_gpu, methods=["POST"]),
             Route("/reset_devices", server.reset_devices, methods=["POST"]),
             Route("/cleanup", server.cleanup, methods=["POST"]),
         ],

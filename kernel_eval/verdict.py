@@ -2,7 +2,7 @@
 
 Order of trust: the signal and exit code, which the operating system reports; the errno, CUDA's code and the type of an
 exception, which the worker reports; text, only where torch offers nothing else (`out_of_memory` is set by the worker
-for that). Invariant: nothing that a worker reports is a fault of ours.
+for that). Invariant: nothing that a worker reports, or can do to itself, is a fault of ours.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ _BY_REFUSAL = {
     "threads": Fault.LAUNCH_FAILURE,
 }
 _CPU_SLACK_S = 0.5
+_MUCH = 0.5  # of the memory that a process may have
 
 
 def stage_of(phase: Phase) -> Stage:
@@ -96,9 +97,8 @@ def from_exit(exited: Exited, phase: Phase, limits: Limits) -> Found:
             phase=phase,
         )
     name = signal.Signals(exited.signal).name
-    if killed_by_system(exited, limits):
-        message = f"the operating system killed the process in {phase}"
-        return Found(stage, Fault.HOST_OOM_KILLED, message, phase=phase)
+    if was_killed(exited, limits):
+        return from_kill(exited, stage, phase, limits)
     if exited.signal != signal.SIGKILL:
         fault = _BY_SIGNAL.get(signal.Signals(exited.signal), Fault.KILLED)
         return Found(stage, fault, f"the process was ended by {name} in {phase}", phase=phase, signal=name)
@@ -107,7 +107,20 @@ def from_exit(exited: Exited, phase: Phase, limits: Limits) -> Found:
     return Found(stage, Fault.TIMEOUT, f"{limits.cpu_s} s of processor time were used up in {phase}", phase=phase)
 
 
-def killed_by_system(exited: Exited, limits: Limits) -> bool:
+def from_kill(exited: Exited, stage: Stage, phase: Phase, limits: Limits) -> Found:
+    """Who brought a kill about (`was_killed`)? Whoever held much memory, where there is too little, is the one.
+
+    A process with little was in somebody's way; it could have asked for it only where it can signal itself.
+    """
+    name = signal.Signals.SIGKILL.name
+    if exited.own_rss_bytes >= limits.memory_bytes * _MUCH:
+        message = f"the operating system killed the process in {phase}, which held {exited.own_rss_bytes} bytes"
+        return Found(stage, Fault.HOST_OOM_KILLED, message, phase=phase, signal=name)
+    fault = Fault.SERVER_ERROR if exited.own_pids else Fault.KILLED
+    return Found(stage, fault, f"the process was killed in {phase}, and held little memory", phase=phase, signal=name)
+
+
+def was_killed(exited: Exited, limits: Limits) -> bool:
     """Whether neither we nor a limit on processor time ended it by SIGKILL: out of memory, or somebody's `kill -9`."""
     used_up = exited.cpu_s >= limits.cpu_s - _CPU_SLACK_S
     return exited.signal == signal.SIGKILL and not exited.killed_by_us and not used_up

@@ -119,7 +119,8 @@ def test_gpus_that_are_not_there_are_an_empty_list_and_a_404(
     with start_server() as server:
         assert server.http.get("/gpu_status").json() == {"gpus": [], "mode": "interpreter"}
         assert server.http.post("/reset_gpu/0").status_code == 404
-        assert server.http.post("/reset_gpu/x").status_code == 404
+        for number in ("x", "-1", "\u00b2", "9" * 5000):
+            assert server.http.post(f"/reset_gpu/{number}").status_code == 404
         assert server.http.post("/reset_devices").json() == {"reset": [], "busy": [], "failed": []}
 
 

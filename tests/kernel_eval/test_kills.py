@@ -19,7 +19,7 @@ from weir.kernel_eval.protocol import Fault
 
 Read = Callable[[str], str]
 ROUNDS = int(os.environ.get("WEIR_TEST_KILLS", "1"))  # each kind of process, again and again
-COMPILERS, JUDGES = 1, 3  # forkservers that are killed; test_server.py has the workers' one
+WORKERS, COMPILERS, JUDGES = 0, 1, 3  # forkservers; test_server.py kills the workers' one
 NUM_FORKSERVERS = 4
 OPERATION = "tl.maximum(x, 0.0)"
 RETURN = "        return out"
@@ -97,6 +97,26 @@ async def evaluate_under_fire(url: str, bodies: list[tuple[dict[str, Any], Any]]
                     await asyncio.wait(set(under_way))
             over = True
     return answers
+
+
+def test_a_worker_that_is_killed_in_every_attempt_is_nobodys_reward(start_server: Any, read_example: Read) -> None:
+    """From outside, which it could not have done: its fault is ours, also the second time."""
+    waits = read_example("relu_candidate").replace(RETURN, "        import time; time.sleep(30)\n" + RETURN)
+    body = {"original_model_src": read_example("relu_task"), "custom_model_src": waits}
+
+    async def ask(url: str) -> dict[str, Any]:
+        async with httpx.AsyncClient(base_url=url, timeout=None, trust_env=False) as http:
+            asking = asyncio.create_task(http.post("/eval", json=body))
+            while not asking.done():
+                killing = asyncio.create_task(kill_one(http, WORKERS, forked=True))
+                await asyncio.wait({asking, killing}, return_when=asyncio.FIRST_COMPLETED)
+                killing.cancel()
+            reply: dict[str, Any] = (await asking).json()
+            return reply
+
+    with start_server(sandbox="bubblewrap", call_timeout_s=60.0) as server:
+        reply = asyncio.run(ask(server.url))
+    assert (reply["fault"], reply["raw_reward"]) == (Fault.SERVER_ERROR, None), reply
 
 
 def test_processes_that_are_killed_change_no_verdict(start_server: Any, read_example: Read) -> None:

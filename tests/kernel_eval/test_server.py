@@ -69,6 +69,30 @@ def test_a_malformed_request_gets_400_and_a_reason(body: bytes, server: Any) -> 
     assert len(response.json()["error"]["message"]) > 10
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"seed_num": 10**30},
+        {"seed_num": -(2**64)},
+        {"num_perf_trials": 10**9},
+        {"num_correct_trials": 10**9},
+        {"relax_rules": ["no_such_rule"]},
+        {"preferred_device": [0]},
+    ],
+    ids=str,
+)
+def test_numbers_beyond_reason_are_refused(fields: dict[str, Any], server: Any, read_example: Read) -> None:
+    body = {"original_model_src": read_example("relu_task"), "custom_model_src": "", "job_id": "beyond", **fields}
+    response = server.http.post("/eval", json=body)
+    assert response.status_code == 400, response.text
+    assert next(iter(fields)) in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("device", [10**30, -1, "cuda:" + "9" * 5000, "cuda:\u00b2", "\u0663", ""])
+def test_a_device_that_there_is_not_is_no_preference(device: int | str, server: Any, read_example: Read) -> None:
+    assert server.evaluate(read_example("relu_candidate"), preferred_device=device, use_cache=True)["correct"]
+
+
 def test_unknown_paths_and_methods_have_the_same_error_shape(server: Any) -> None:
     assert {*server.http.get("/nowhere").json()["error"]} == {"message", "type"}
     assert {*server.http.get("/eval").json()["error"]} == {"message", "type"}

@@ -60,7 +60,7 @@ def test_every_fault_belongs_to_exactly_one_group() -> None:
         (None, signal.SIGSYS, False, 0.1, Fault.SANDBOX_VIOLATION),
         (None, signal.SIGFPE, False, 0.1, Fault.KILLED),
         (None, signal.SIGKILL, False, 9.9, Fault.TIMEOUT),
-        (None, signal.SIGKILL, False, 0.1, Fault.HOST_OOM_KILLED),
+        (None, signal.SIGKILL, False, 0.1, Fault.KILLED),
         (None, signal.SIGKILL, True, 0.1, Fault.PROTOCOL_ERROR),
     ],
 )
@@ -71,6 +71,31 @@ def test_an_end_without_an_answer_is_classified_by_what_the_system_reports(
     found = verdict.from_exit(exited, "call", LIMITS)
     assert (found.fault, found.stage) == (fault, Stage.LOADED)
     assert verdict.from_exit(exited, "load", LIMITS).stage is Stage.NOTHING
+
+
+@pytest.mark.parametrize(
+    ("own_pids", "share", "fault"),
+    [
+        (True, 0.6, Fault.HOST_OOM_KILLED),
+        (False, 0.6, Fault.HOST_OOM_KILLED),
+        (True, 0.1, Fault.SERVER_ERROR),
+        (False, 0.1, Fault.KILLED),
+    ],
+)
+def test_a_kill_is_the_candidates_where_it_held_much_memory_or_could_signal_itself(
+    own_pids: bool, share: float, fault: Fault
+) -> None:
+    exited = Exited(
+        exit_code=None,
+        signal=signal.SIGKILL,
+        killed_by_us=False,
+        cpu_s=0.1,
+        max_rss_bytes=0,
+        own_rss_bytes=int(share * LIMITS.memory_bytes),
+        own_pids=own_pids,
+    )
+    found = verdict.from_exit(exited, "call", LIMITS)
+    assert (found.fault, found.details["signal"]) == (fault, "SIGKILL")
 
 
 @pytest.mark.parametrize(
