@@ -150,8 +150,12 @@ class Forkserver:
             self._fork(child, message, fds)
 
     def _fork(self, child: _Child, spawn: Spawn, fds: list[int]) -> None:
-        if self._level is not SandboxLevel.BUBBLEWRAP:
-            child.tmp = tempfile.mkdtemp(prefix="weir-kernel-eval-")
+        if self._level is not SandboxLevel.BUBBLEWRAP and not self._make_folder(child):
+            self._selector.unregister(child.lease)
+            self._forget(child)  # whoever holds the lease hears that there is no child
+            for fd in fds:
+                os.close(fd)
+            return
         with sandbox.pid_namespace_for_children(self._level):
             pid = linux.fork()
             if pid == 0:
@@ -161,6 +165,14 @@ class Forkserver:
         self._selector.register(child.pidfd, selectors.EVENT_READ, child)
         for fd in fds:
             os.close(fd)
+
+    def _make_folder(self, child: _Child) -> bool:
+        """False where the disk has no room for it."""
+        try:
+            child.tmp = tempfile.mkdtemp(prefix="weir-kernel-eval-")
+        except OSError:
+            return False
+        return True
 
     def _become_child(self, spawn: Spawn, fds: list[int], tmp: str) -> None:
         status = 1

@@ -7,6 +7,7 @@ The steps are those of `triton_check.py`, `native_check.py` and `native_run.py`;
 from __future__ import annotations
 
 import functools
+import os
 import time
 
 from weir.kernel_eval.arena import UnsupportedValue
@@ -19,6 +20,8 @@ from weir.kernel_eval.reference import InvalidReference, Reference, UnsupportedR
 from weir.kernel_eval.reward import Stage
 from weir.kernel_eval.triton_check import TritonCheck
 from weir.kernel_eval.worker_channel import ZygoteLost
+
+_ROOM_BYTES, _ROOM_FILES = 4 << 20, 64
 
 
 def judge(job: Job, leases: Leases) -> Judgement:
@@ -40,6 +43,9 @@ def judge(job: Job, leases: Leases) -> Judgement:
     finally:
         leases.close()
         evaluation.close()
+    if fault is not None and not fault.ours and _disk_is_full():
+        stage, fault = Stage.NOTHING, Fault.SERVER_ERROR
+        message = "the disk under the server's temporary folder is full, so that nothing fails for sure: make room"
     return Judgement(
         stage=stage,
         fault=fault,
@@ -50,6 +56,12 @@ def judge(job: Job, leases: Leases) -> Judgement:
         timed=evaluation.timed,
         details=evaluation.details,
     )
+
+
+def _disk_is_full() -> bool:
+    """Whether processes lack room for files, now that those of this evaluation, and what they wrote, are gone."""
+    disk = os.statvfs(".")
+    return disk.f_bavail * disk.f_frsize < _ROOM_BYTES or (disk.f_files > 0 and disk.f_favail < _ROOM_FILES)
 
 
 def _evaluation(job: Job) -> TritonCheck | NativeCheck | NativeRun:

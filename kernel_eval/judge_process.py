@@ -63,6 +63,7 @@ def serve_jobs(
 
     on_gpu = spawn.limits.gpu is not None
     sandbox.contain_judge(level, spawn.limits, folder, filters[on_gpu])
+    os.chdir(folder)
     if on_gpu:  # for all its life; it has not spoken to it yet
         os.environ.update(CUDA_VISIBLE_DEVICES=str(spawn.limits.gpu), CUDA_CACHE_DISABLE="1")
     while True:

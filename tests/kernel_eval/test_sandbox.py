@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,32 @@ import pytest
 
 from weir.kernel_eval import linux, sandbox
 from weir.kernel_eval.sandbox_level import SandboxLevel
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 16 MiB."""
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(tmp_path)], capture_output=True)
+    if mounted.returncode != 0:
+        pytest.skip("no file system may be mounted here")
+    yield tmp_path
+    subprocess.run(["umount", "--lazy", str(tmp_path)], check=True)
+
+
+def test_a_candidate_that_fails_on_a_full_disk_is_not_to_blame(
+    small_disk: Path, monkeypatch: pytest.MonkeyPatch, start_server: Any, read_example: Callable[[str], str]
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(small_disk))
+    fill = small_disk / "fill"
+    with start_server(sandbox="landlock") as server:
+        assert server.evaluate(read_example("relu_candidate"))["correct"]
+        with contextlib.suppress(OSError), fill.open("wb", buffering=0) as file:
+            while file.write(bytes(4096)):
+                pass
+        full = server.evaluate(read_example("relu_candidate"))
+        fill.unlink()
+        after = server.evaluate(read_example("relu_candidate"))
+    assert (full["fault"], full["raw_reward"], after["correct"]) == ("server_error", None, True), (full, after)
 
 
 def in_a_fork(check: Callable[[], bool]) -> bool:
