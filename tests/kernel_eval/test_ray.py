@@ -103,9 +103,9 @@ def test_a_gpu_that_ray_counts_and_nothing_can_use_judges_nothing_and_nor_do_mac
 
 
 def test_a_second_server_waits_for_the_first_ones_processors_and_has_them_when_that_is_killed_in_a_job(
-    cluster: Cluster, start_server: Any, read_example: Callable[[str], str]
+    cluster: Cluster, first_machine: Any, start_server: Any, read_example: Callable[[str], str]
 ) -> None:
-    """On the machine that a test before this one left."""
+    """On that machine, or the one that a test before this one left in its place."""
     endless = read_example("relu_candidate").replace("        return ", SLOW.replace("1.5", "600"), 1)
     large = read_example("relu_candidate") + "# " + "x" * 900_000  # goes through Ray's store of objects
     with start_server(ray=cluster.address, call_timeout_s=600) as first, ThreadPoolExecutor() as threads:
