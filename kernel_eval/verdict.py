@@ -33,7 +33,7 @@ _BY_REFUSAL = {
     "threads": Fault.LAUNCH_FAILURE,
 }
 _CPU_SLACK_S = 0.5
-_MUCH = 0.5  # of the memory that a process may have
+_MUCH = 0.25  # of the memory that a process may have; what is measured is the least that it held
 
 
 def stage_of(phase: Phase) -> Stage:
