@@ -173,15 +173,16 @@ def test_ranks_end_with_the_process_that_is_killed_and_their_folder_with_the_nex
     poll.register(writer, 0)
     assert poll.poll() == [(writer, select.POLLERR)]  # until none does
     os.close(writer)
-    (left,) = temporary.iterdir()
+    (left,) = temporary.glob(f"{FOLDER_PREFIX}*")
     assert (left / JOB_FILE).exists()
     folders = [WorkFolder(FOLDER_PREFIX) for _ in range(2)]
-    assert sorted(temporary.iterdir()) == sorted(folder.path for folder in folders), "those in use are left alone"
+    in_use = sorted(folder.path for folder in folders)
+    assert sorted(temporary.glob(f"{FOLDER_PREFIX}*")) == in_use, "they are left alone"
     for folder in folders:
         folder.close()
     with pytest.raises(TrainerError, match="last words"):
         TorchrunLearner(tmp_path, config).train([], fresh_version=0, seed=0)  # there is no model
-    assert list(temporary.iterdir()) == []
+    assert list(temporary.glob(f"{FOLDER_PREFIX}*")) == []
 
 
 def test_the_gradient_in_bfloat16_is_near_that_of_float32(tiny_model_dir: Path) -> None:
