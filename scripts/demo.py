@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from rich.console import Console
 
@@ -37,15 +37,28 @@ from weir.trainer.versions import version_path
 
 CONFIG_FILE = "weir.toml"
 WINDOW = 6  # rounds that the first and the last mean reward are taken over
-MIN_REWARD_GAIN = 0.25
-MIN_REWARD_GAIN_OF_OTHERS = 0.2  # algorithms whose settings are not tuned to the demo
-MIN_HELDOUT_FACTOR = 2.0
 HELDOUT_SAMPLES = 8
 
 # What an algorithm needs besides its defaults at this size.
-SETTINGS = {"dr_grpo": "loss_constant = 160\n", "ppo": "critic_lr = 1e-3\n"}
+LR = 2e-4
+SETTINGS: dict[str, dict[str, float]] = {
+    "grpo": {"lr": 3e-4},
+    "dr_grpo": {"loss_constant": 160},
+    "ppo": {"lr": 3e-4, "critic_lr": 1e-3},
+}
 
 Say = Callable[[str], None]
+
+
+class Goal(NamedTuple):
+    """What a run must reach to have learned."""
+
+    reward_gain: float
+    heldout_factor: float
+
+
+GOAL = Goal(0.25, 2.0)
+GOAL_OF_OTHERS = Goal(0.2, 1.5)  # than the default, whose settings are hardly tuned to the demo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +108,7 @@ def run_demo(options: DemoOptions, say: Say) -> DemoResult:
         heldout_after = measure(heldout, settings, "after", say)
     reward_first, reward_last = statistics.fmean(rewards[:WINDOW]), statistics.fmean(rewards[-WINDOW:])
     return DemoResult(
-        learned=has_learned(reward_first, reward_last, heldout_before, heldout_after, min_gain(options.algorithm)),
+        learned=has_learned(reward_first, reward_last, heldout_before, heldout_after, goal_of(options.algorithm)),
         reward_first=reward_first,
         reward_last=reward_last,
         heldout_before=heldout_before,
@@ -115,17 +128,17 @@ def known_algorithm(name: str) -> AlgorithmName:
     raise UsageError(f"there is no algorithm {name}; there are {', '.join(get_args(AlgorithmName))}")
 
 
-def min_gain(algorithm: str) -> float:
-    """How much the reward has to rise."""
-    return MIN_REWARD_GAIN if algorithm == "dapo" else MIN_REWARD_GAIN_OF_OTHERS
+def goal_of(algorithm: str) -> Goal:
+    """What a run with an algorithm must reach."""
+    return GOAL if algorithm == "dapo" else GOAL_OF_OTHERS
 
 
 def has_learned(
-    reward_first: float, reward_last: float, heldout_before: float, heldout_after: float, gain: float
+    reward_first: float, reward_last: float, heldout_before: float, heldout_after: float, goal: Goal
 ) -> bool:
-    """Whether the reward rose by `gain`, and held-out correctness at least doubled."""
-    gained = round(reward_last - reward_first, 6) >= gain
-    return gained and heldout_after > 0 and heldout_after >= MIN_HELDOUT_FACTOR * heldout_before
+    """Whether the reward and held-out correctness rose as far as the goal says."""
+    gained = round(reward_last - reward_first, 6) >= goal.reward_gain
+    return gained and heldout_after > 0 and heldout_after >= goal.heldout_factor * heldout_before
 
 
 def prepare(options: DemoOptions, say: Say) -> None:
@@ -157,6 +170,8 @@ def demo_toml(options: DemoOptions) -> str:
     hooks = (
         'hooks = { normalize_group_data = "weir.trainer.hooks:shuffle_rewards" }\n' if options.shuffle_rewards else ""
     )
+    settings = {"lr": LR} | SETTINGS.get(options.algorithm, {})
+    of_algorithm = "".join(f"{name} = {value}\n" for name, value in settings.items())
     return f"""\
 [store]
 root = "{folder / "store"}"
@@ -196,9 +211,8 @@ groups_per_round = 8
 min_groups = 8
 num_correct_trials = 2
 judge_use_cache = true
-lr = 2e-4
 max_staleness = 4
-{SETTINGS.get(options.algorithm, "")}{hooks}"""
+{of_algorithm}{hooks}"""
 
 
 def cold_start(settings: Settings, options: DemoOptions, say: Say) -> None:

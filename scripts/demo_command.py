@@ -47,7 +47,7 @@ def demo(
     Makes the model, lets agents write kernels with it, trains on what was recorded, shows what it learned. Exit status
     1 when it did not learn.
     """
-    from weir.scripts.demo import DemoOptions, known_algorithm, min_gain, run_demo
+    from weir.scripts.demo import DemoOptions, goal_of, known_algorithm, run_demo
     from weir.scripts.errors import CommandError
     from weir.scripts.report import write_report
     from weir.scripts.settings import load_settings
@@ -81,7 +81,8 @@ def demo(
     if json:
         typer.echo(result.as_json())
     if not result.learned:
+        goal = goal_of(algorithm)
         raise CommandError(
-            f"the model did not learn: the reward must rise by {min_gain(algorithm)} and held-out correctness double; "
-            f"the store with every call is in {settings.store.folder}"
+            f"the model did not learn: the reward must rise by {goal.reward_gain} and held-out correctness "
+            f"{goal.heldout_factor:g}-fold; the store with every call is in {settings.store.folder}"
         )

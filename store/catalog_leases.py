@@ -52,21 +52,20 @@ def take_lease(catalog: Catalog, name: str, holder: str, limit_s: float) -> Leas
         now = database_now_us(connection)
         too_late = (_L.name == name) & (_L.expires_us > now + longest_us)
         connection.execute(t.leases.update().where(too_late).values(expires_us=now + longest_us))
-    with catalog.writing().begin() as connection:
-        now = database_now_us(connection)
         found = connection.execute(sa.select(t.leases).where(_L.name == name)).first()
-        if found is not None and found.holder != holder and found.expires_us > now:
-            left_s = (found.expires_us - now) / 1e6
-            raise LeaseHeld(
-                f"{found.holder} holds the lease {name!r} for {left_s:.0f} s more, unless it renews it; try again then"
-            )
+        is_held = found is not None and found.holder != holder and found.expires_us > now
         lease = Lease(name=name, holder=holder, token=1 if found is None else found.token + 1)
         row = {"holder": holder, "token": lease.token, "expires_us": now + int(limit_s * 1e6)}
         if found is None:
             connection.execute(t.leases.insert().values(name=name, **row))
-        else:
+        elif not is_held:
             connection.execute(t.leases.update().where(_L.name == name).values(row))
-        return lease
+    if found is not None and is_held:
+        left_s = (found.expires_us - now) / 1e6
+        raise LeaseHeld(
+            f"{found.holder} holds the lease {name!r} for {left_s:.0f} s more, unless it renews it; try again then"
+        )
+    return lease
 
 
 def renew_lease(catalog: Catalog, lease: Lease, limit_s: float) -> None:

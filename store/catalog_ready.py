@@ -16,7 +16,7 @@ from weir.store import catalog_schema as t
 from weir.store.catalog import Catalog
 from weir.store.catalog_engine import now_us
 from weir.store.catalog_rows import GroupRow
-from weir.store.catalog_sessions import finished_of
+from weir.store.catalog_sessions import finished_by_group
 
 PAGE = 64
 LOST_S = 600.0  # a log writer that was silent for so long serves no new groups
@@ -80,4 +80,5 @@ def _page(catalog: Catalog, query: sa.Select[tuple[object, ...]], after: tuple[i
         query = query.where((t.groups.c.created_us > created_us) | later)
     with catalog.reading().begin() as connection:
         rows = connection.execute(query).all()
-        return [GroupRow(**row._mapping, session_ids=finished_of(connection, row.group_id)) for row in rows]
+        finished = finished_by_group(connection, [row.group_id for row in rows])
+        return [GroupRow(**row._mapping, session_ids=finished[row.group_id]) for row in rows]

@@ -72,11 +72,15 @@ def session_or_raise(connection: sa.Connection, session_id: str, verb: str) -> s
     return found
 
 
-def finished_of(connection: sa.Connection, group_id: str) -> list[str]:
-    query = sa.select(t.sessions.c.session_id).where(
-        t.sessions.c.group_id == group_id, t.sessions.c.status.is_not(None)
+def finished_by_group(connection: sa.Connection, group_ids: Sequence[str]) -> dict[str, list[str]]:
+    """The finished sessions of each group, oldest first; at most `IN_ONE_QUERY` groups."""
+    query = sa.select(t.sessions.c.group_id, t.sessions.c.session_id).where(
+        t.sessions.c.group_id.in_(group_ids), t.sessions.c.status.is_not(None)
     )
-    return list(connection.scalars(query.order_by(t.sessions.c.created_us, t.sessions.c.session_id)))
+    found: dict[str, list[str]] = {group_id: [] for group_id in group_ids}
+    for group_id, session_id in connection.execute(query.order_by(t.sessions.c.created_us, t.sessions.c.session_id)):
+        found[group_id].append(session_id)
+    return found
 
 
 def insert_rewards(connection: sa.Connection, rewards: Sequence[RewardRow], at_us: int | None = None) -> list[bool]:

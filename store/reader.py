@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from weir.store.catalog import Catalog
 from weir.store.config import StoreConfig
 from weir.store.errors import VersionUnknown
 from weir.store.parquet_calls import TOKEN_COLUMNS, call_tokens
@@ -62,13 +63,16 @@ def connect(store: Path | str | StoreConfig, tokenizer: Path | str | None = None
     return open_views(config, None if tokenizer is None else Path(tokenizer))
 
 
-def load_calls(config: StoreConfig, session_ids: Sequence[str]) -> dict[str, list[StoredCall]]:
+def load_calls(
+    config: StoreConfig, session_ids: Sequence[str], *, catalog: Catalog | None = None
+) -> dict[str, list[StoredCall]]:
     """All calls of some sessions, each session's by start; a session without calls has an empty list.
 
-    Parents are looked for in the whole group of a session. Raises StoreCorrupt where stored bytes do not match their
-    hash, and VersionUnknown where an engine named its weights by something else than an integer.
+    The store's catalog is opened unless an open one is given. Parents are looked for in the whole group of a session.
+    Raises StoreCorrupt where stored bytes do not match their hash, and VersionUnknown where an engine named its weights
+    by something else than an integer.
     """
-    snapshot = take_snapshot(config)
+    snapshot = take_snapshot(config, catalog=catalog)
     try:
         return _load_calls(snapshot, session_ids)
     finally:

@@ -52,10 +52,14 @@ class Snapshot:
         return found
 
 
-def take_snapshot(config: StoreConfig, tables: Sequence[sa.Table] = ()) -> Snapshot:
-    """Read the log and the catalog; the caller releases it. Raises SchemaTooNew and StoreUnavailable."""
-    catalog = Catalog.open(config)
-    pin = SnapshotPin(catalog, Copies(config))
+def take_snapshot(config: StoreConfig, tables: Sequence[sa.Table] = (), *, catalog: Catalog | None = None) -> Snapshot:
+    """Read the log and the catalog; the caller releases it. Raises SchemaTooNew and StoreUnavailable.
+
+    An open `catalog` saves opening one; it has to stay open until the snapshot is released.
+    """
+    own = catalog is None
+    catalog = catalog or Catalog.open(config)
+    pin = SnapshotPin(catalog, Copies(config), owns_catalog=own)
     try:
         for _ in range(ATTEMPTS):
             fetch_log(config, catalog)

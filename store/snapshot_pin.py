@@ -27,11 +27,12 @@ logger = logging.getLogger("weir.store.snapshot_pin")
 
 
 class SnapshotPin:
-    """One reader's snapshot; owns the catalog and the copies that it is given, from `hold` on."""
+    """One reader's snapshot; owns the copies that it is given, and the catalog unless that is the caller's own."""
 
-    def __init__(self, catalog: Catalog, copies: Copies) -> None:
+    def __init__(self, catalog: Catalog, copies: Copies, *, owns_catalog: bool = True) -> None:
         self.copies = copies
         self._catalog = catalog
+        self._owns_catalog = owns_catalog
         self._id = uuid4().hex
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
@@ -73,5 +74,6 @@ class SnapshotPin:
     def _take_back(self) -> None:
         with contextlib.suppress(StoreUnavailable):  # it expires by itself
             release_snapshot(self._catalog, self._id)
-        self._catalog.close()
+        if self._owns_catalog:
+            self._catalog.close()
         self.copies.close()

@@ -13,7 +13,7 @@ from weir.trainer.config import TrainerConfig
 from weir.trainer.samples import Sample
 from weir.trainer.step_stats import StepStats, TokenStats
 from weir.trainer.supervised_data import SupervisedRow
-from weir.trainer.versions import copy_tokenizer
+from weir.trainer.versions import FileEntry, copy_tokenizer
 
 STEPS_FILE = "num_steps.txt"
 
@@ -58,7 +58,8 @@ class PlainBackend:
         self.num_steps += 1
         return [stats.finished(grad_norm=1.0, num_samples=len(samples))]
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path) -> dict[str, FileEntry]:
         self.model.save_pretrained(folder)
         copy_tokenizer(self.folder, folder)
         (folder / STEPS_FILE).write_text(str(self.num_steps))
+        return {}

@@ -8,7 +8,7 @@ files but the weights in Hugging Face's form. A second one is `tests/support_bac
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -17,6 +17,7 @@ from weir.trainer.hooks import import_function
 from weir.trainer.samples import Sample
 from weir.trainer.step_stats import StepStats
 from weir.trainer.supervised_data import SupervisedRow
+from weir.trainer.versions import FileEntry
 
 
 class Backend(Protocol):
@@ -50,8 +51,11 @@ class Backend(Protocol):
         """
         ...
 
-    def save(self, folder: Path) -> None:
-        """Write weights, configuration, tokenizer and whatever is needed to go on into an existing folder."""
+    def save(self, folder: Path) -> Mapping[str, FileEntry]:
+        """Write weights, configuration, tokenizer and whatever is needed to go on into an existing folder.
+
+        Files that it has brought to disk and hashed by itself are returned; the others are left to the round.
+        """
         ...
 
 

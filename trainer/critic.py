@@ -24,6 +24,7 @@ from weir.trainer.samples import Sample
 from weir.trainer.scoring import Scores, by_sample
 from weir.trainer.stepper import Stepper
 from weir.trainer.token_credit import TokenCredit
+from weir.trainer.versions import FileEntry
 
 CRITIC_FILE = "critic.pt"
 
@@ -97,11 +98,10 @@ class Critic:
             total += float(loss.detach())
         return sum(self.ranks.gather(total))
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path) -> dict[str, FileEntry]:
         """Write weights and optimiser into a version folder; all ranks call it, the first writes."""
         state = {"weights": self.stepper.weights(), "steps": self.stepper.state()}
-        if self.ranks.rank == 0:
-            save_state(state, folder / CRITIC_FILE)
+        return {CRITIC_FILE: save_state(state, folder / CRITIC_FILE)} if self.ranks.rank == 0 else {}
 
     def _load(self, file: Path) -> None:
         try:

@@ -107,7 +107,8 @@ def _passing(store: StoreConfig, where: str | None, groups: Sequence[Eligible]) 
 def _loaded(
     groups: Sequence[Eligible], catalog: Catalog, store: StoreConfig, config: TrainerConfig
 ) -> Iterator[ChosenGroup]:
-    loaded = load_calls(store, [session_id for group, _ in groups for session_id in group.session_ids])
+    session_ids = [session_id for group, _ in groups for session_id in group.session_ids]
+    loaded = load_calls(store, session_ids, catalog=catalog)
     names = stored_names(config.reward_terms)
     for group, task in groups:
         calls = {name: loaded[name] for name in group.session_ids}

@@ -34,6 +34,7 @@ from weir.trainer.stepper import Stepper
 from weir.trainer.supervised_data import SupervisedRow
 from weir.trainer.supervised_loss import accumulate_supervised
 from weir.trainer.token_credit import TokenCredit, token_credit
+from weir.trainer.versions import FileEntry
 
 
 class Learner:
@@ -156,20 +157,25 @@ class Learner:
         """Whether the weights that are stepped are those that engines were given."""
         return self.config.published_weights == "stepped" or self.num_steps == 0
 
-    def save(self, folder: Path) -> None:
-        """Write weights, configuration, tokenizer and optimiser states into an existing folder; all ranks call it."""
+    def save(self, folder: Path) -> dict[str, FileEntry]:
+        """Write weights, configuration, tokenizer and optimiser states into an existing folder; all ranks call it.
+
+        What it has brought to disk by itself is returned.
+        """
         weights, state = self.stepper.weights(), self.stepper.state()
         averaged = self.config.published_weights == "averaged"
         if averaged or self.model.compute is not torch.float32:
             state["weights"] = weights  # those that are stepped; the folder's are others
         published = self.stepper.averaged_weights() if averaged else weights
+        written: dict[str, FileEntry] = {}
         if self.ranks.rank == 0:
             with ThreadPoolExecutor(max_workers=1) as beside:
                 writing = beside.submit(save_state, state, folder / STATE_FILE)
                 save_model(self.model, folder, tokenizer_from=self.folder, weights=published)
-                writing.result()
+                written[STATE_FILE] = writing.result()
         if self.critic is not None:
-            self.critic.save(folder)
+            written |= self.critic.save(folder)
+        return written
 
     def _step(
         self,

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import statistics
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.table import Table
 
 from weir.store.catalog_rows import EvaluationRow
 from weir.trainer.hooks import GroupItem
@@ -29,6 +29,26 @@ METRICS_LOG = "metrics.jsonl"
 HISTOGRAM_EDGES = (0.1, 0.3, 0.5, 1.0)  # of raw_reward; the last bin is everything from 1.0 on
 
 _OF_LOSS = ("loss", "grad_norm", "kl_k3", "kl_reference", "entropy", "tree_ratio")
+_IN_TABLE = (
+    "groups",
+    "samples",
+    "reward_mean",
+    "correct",
+    "compiled",
+    "frac_groups_without_spread",
+    "loss",
+    "sft_loss",
+    "sft_too_long",
+    "grad_norm",
+    "entropy",
+    "kl_k3",
+    "clip_high",
+    "fresh_logprob_diff_max",
+    "staleness_mean",
+    "tokens_per_s",
+    "mfu",
+    "groups_waiting",
+)
 _OF_RATIOS = ("clip_low", "clip_high", "dropped", "ratio_mean", "ess")
 
 Metrics = dict[str, Any]
@@ -119,36 +139,17 @@ def is_reported(root: Path, round_id: int) -> bool:
 
 def print_table(console: Console, metrics: Metrics) -> None:
     """The round in a few lines."""
-    table = Table(title=f"round {metrics['round']} → version {metrics['version']}", title_justify="left")
-    table.add_column("figure")
-    table.add_column("value", justify="right")
-    for name in (
-        "groups",
-        "samples",
-        "reward_mean",
-        "correct",
-        "compiled",
-        "frac_groups_without_spread",
-        "loss",
-        "sft_loss",
-        "sft_too_long",
-    ):
-        _add_row(table, name, metrics.get(name))
-    for name in ("grad_norm", "entropy", "kl_k3", "clip_high", "fresh_logprob_diff_max", "staleness_mean"):
-        _add_row(table, name, metrics.get(name))
-    for name in ("tokens_per_s", "mfu", "groups_waiting"):
-        _add_row(table, name, metrics.get(name))
-    for title in ("skipped", "faults"):
-        for name, count in metrics[title].items():
-            _add_row(table, f"{title}: {name}", count)
-    for name in ("judge", "train", "checkpoint", "publish"):
-        _add_row(table, f"{name} (s)", metrics["seconds"].get(name))
-    console.print(table)
+    rows = [(name, metrics.get(name)) for name in _IN_TABLE]
+    rows += [(f"{title}: {name}", count) for title in ("skipped", "faults") for name, count in metrics[title].items()]
+    rows += [(f"{name} (s)", metrics["seconds"].get(name)) for name in ("judge", "train", "checkpoint", "publish")]
+    width = max(len(name) for name, _ in rows)
+    lines = [f"round {metrics['round']} → version {metrics['version']}"]
+    lines += [f"  {name:{width}}  {_shown(value):>10}" for name, value in rows if value is not None]
+    console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
 
 
-def _add_row(table: Table, name: str, value: float | None) -> None:
-    if value is not None:
-        table.add_row(name, f"{value:.4g}" if isinstance(value, float) else str(value))
+def _shown(value: float) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -172,15 +173,20 @@ def _round_of(line: bytes) -> int | None:
 
 
 def _write_tensorboard(folder: Path, metrics: Metrics) -> None:
-    from torch.utils.tensorboard import SummaryWriter
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-    with SummaryWriter(str(folder)) as writer:
-        for name, value in _scalars(metrics):
-            writer.add_scalar(name, value, metrics["round"])
-        steps = metrics.get("steps", [])
-        for i, step in enumerate(steps):
-            for name, value in step.items():
-                writer.add_scalar(f"step/{name}", value, (metrics["round"] - 1) * len(steps) + i + 1)
+    steps = metrics.get("steps", [])
+    first = (metrics["round"] - 1) * len(steps) + 1
+    writer = EventFileWriter(str(folder))
+    for at, scalars in (
+        (metrics["round"], _scalars(metrics)),
+        *((first + i, _scalars(step, "step/")) for i, step in enumerate(steps)),
+    ):
+        values = [Summary.Value(tag=name, simple_value=value) for name, value in scalars]
+        writer.add_event(Event(wall_time=time.time(), step=at, summary=Summary(value=values)))
+    writer.close()
 
 
 def _scalars(metrics: Mapping[str, Any], prefix: str = "") -> list[tuple[str, float]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import IO, Any, Literal, NamedTuple, cast
 
 import torch
 from safetensors import SafetensorError
@@ -17,10 +17,11 @@ from transformers import AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
 from weir.trainer.batching import Batch, Layout
+from weir.trainer.direct_file import DirectFile
 from weir.trainer.errors import TrainerUsageError
 from weir.trainer.segment_attention import ATTENTION, can_pack
 from weir.trainer.token_logprobs import token_logprobs
-from weir.trainer.versions import copy_tokenizer
+from weir.trainer.versions import FileEntry, copy_tokenizer
 
 STATE_FILE = "trainer_state.pt"
 # Settings of a model that change its logits behind the head, which the head here does not compute.
@@ -146,12 +147,17 @@ def save_model(
     copy_tokenizer(tokenizer_from, target)
 
 
-def save_state(state: dict[str, Any], file: Path) -> None:
-    """As torch.save, which says of a full disk that a position in the file is unexpected. Raises `OSError`."""
+def save_state(state: dict[str, Any], file: Path) -> FileEntry:
+    """Write what only a restarted trainer reads, straight to disk. Raises `OSError`.
+
+    torch.save says of a full disk that a position in the file is unexpected.
+    """
     try:
-        torch.save(state, file)
+        with DirectFile(file) as written:
+            torch.save(state, cast(IO[bytes], written))
     except RuntimeError as error:
         raise OSError(_unwritten(file, error)) from error
+    return written.entry
 
 
 def _unwritten(path: Path, error: Exception) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,6 +56,7 @@ from weir.trainer.shared_versions import fetch_newest, share_version
 from weir.trainer.turns import round_turn
 from weir.trainer.versions import (
     MANIFEST,
+    FileEntry,
     Version,
     check_complete,
     current_version,
@@ -213,11 +214,12 @@ class Trainer:
     def _checkpoint(self, claimed: ClaimedRound, config: TrainerConfig, metrics: Metrics, lease: Lease) -> Version:
         learner = self._learner_at(self._parent_folder(claimed), config)
 
-        def write_files(folder: Path) -> None:
-            learner.save(folder)
+        def write_files(folder: Path) -> Mapping[str, FileEntry]:
+            written = learner.save(folder)
             (folder / METRICS_FILE).write_text(json.dumps(metrics, sort_keys=True))
             renew_lease(self.catalog, lease, self.config.lease_s)  # or nothing appears
             self.on_step("files_written")
+            return written
 
         version = write_version(
             version_path(self.store.folder, claimed.version),

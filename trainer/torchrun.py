@@ -29,6 +29,7 @@ from weir.trainer.model import STATE_FILE
 from weir.trainer.samples import Sample
 from weir.trainer.step_stats import StepStats
 from weir.trainer.supervised_data import SupervisedRow
+from weir.trainer.versions import FileEntry
 from weir.trainer.work_folder import WorkFolder
 
 JOB_FILE = "job.pickle"
@@ -118,13 +119,14 @@ class TorchrunLearner:
         self._work = work
         return steps
 
-    def save(self, folder: Path) -> None:
-        """Bring what `train` left into an existing folder."""
+    def save(self, folder: Path) -> dict[str, FileEntry]:
+        """Bring what `train` left into an existing folder; nothing of it is on disk for certain."""
         assert self._work is not None, "there is nothing to save before training"
         for file in sorted((self._work.path / VERSION_FILES).iterdir()):
             shutil.move(file, folder / file.name)
         self._work.close()
         self._work = None
+        return {}
 
     def _steps(self, folder: Path, job: Job) -> list[StepStats]:
         """What the processes did; the files of the new version are in the folder then."""

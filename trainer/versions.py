@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -134,7 +134,7 @@ def current_version(root: Path) -> Version | None:
 
 def write_version(
     folder: Path,
-    write_files: Callable[[Path], None],
+    write_files: Callable[[Path], Mapping[str, FileEntry] | None],
     *,
     version: int,
     parent: int | None,
@@ -145,6 +145,7 @@ def write_version(
 ) -> Version:
     """Make a version folder appear at `folder`, whole: `write_files` fills a folder aside, which is then renamed.
 
+    It may return what the manifest says of files that it has brought to disk itself.
     Raises `VersionError` when `folder` exists, as a version is never overwritten, and when it cannot be written.
     """
     check_new(folder)
@@ -153,7 +154,7 @@ def write_version(
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir()
     try:
-        write_files(aside)
+        written = write_files(aside) or {}
         manifest = VersionManifest(
             version=version,
             parent=parent,
@@ -162,11 +163,12 @@ def write_version(
             config_hash=config_hash,
             seed=seed,
             groups=groups,
-            files=_synced_entries(aside),
+            files=dict(written) | _synced_entries(aside, but=written),
             tensors=_tensor_entries(aside),
         )
         (aside / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
-        sync_version(aside)
+        _fsync(aside / MANIFEST)
+        _fsync(aside)
         aside.rename(folder)
     except OSError as error:
         raise VersionError(
@@ -179,9 +181,9 @@ def write_version(
     return Version(path=folder, manifest=manifest)
 
 
-def _synced_entries(folder: Path) -> dict[str, FileEntry]:
+def _synced_entries(folder: Path, *, but: Container[str]) -> dict[str, FileEntry]:
     """What the manifest says of each file; disk and hashes are waited for at once, of all files."""
-    files = sorted(folder.iterdir())
+    files = sorted(file for file in folder.iterdir() if file.name not in but)
     with ThreadPoolExecutor() as at_once:
         syncing = [at_once.submit(_fsync, file) for file in files]
         entries = dict(zip((file.name for file in files), at_once.map(file_entry, files), strict=True))

@@ -14,9 +14,9 @@ from weir.scripts.demo import (
     DemoOptions,
     DemoResult,
     demo_toml,
+    goal_of,
     has_learned,
     known_algorithm,
-    min_gain,
     prepare,
     write_config,
 )
@@ -38,7 +38,13 @@ from weir.trainer.algorithms import AlgorithmName
 def test_learning_means_a_rise_in_reward_and_twice_the_heldout_correctness(
     rewards: tuple[float, float], heldout: tuple[float, float], learned: bool
 ) -> None:
-    assert has_learned(*rewards, *heldout, min_gain("dapo")) is learned
+    assert has_learned(*rewards, *heldout, goal_of("dapo")) is learned
+
+
+def test_less_is_asked_of_algorithms_that_the_demo_was_not_made_for() -> None:
+    figures = (0.3, 0.5, 0.25, 0.4)
+    assert has_learned(*figures, goal_of("gspo"))
+    assert not has_learned(*figures, goal_of("dapo"))
 
 
 def test_the_figures_are_one_line_of_json_with_the_documented_keys() -> None:
