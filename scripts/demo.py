@@ -40,12 +40,7 @@ WINDOW = 6  # rounds that the first and the last mean reward are taken over
 HELDOUT_SAMPLES = 8
 
 # What an algorithm needs besides its defaults at this size.
-LR = 2e-4
-SETTINGS: dict[str, dict[str, float]] = {
-    "grpo": {"lr": 3e-4},
-    "dr_grpo": {"loss_constant": 160},
-    "ppo": {"lr": 3e-4, "critic_lr": 1e-3},
-}
+SETTINGS = {"dr_grpo": "loss_constant = 160\n", "ppo": "critic_lr = 1e-3\n"}
 
 Say = Callable[[str], None]
 
@@ -67,7 +62,7 @@ class DemoOptions:
 
     folder: Path
     seed: int = 0
-    rounds: int = 50
+    rounds: int = 70
     algorithm: AlgorithmName = "dapo"
     shuffle_rewards: bool = False
 
@@ -170,8 +165,6 @@ def demo_toml(options: DemoOptions) -> str:
     hooks = (
         'hooks = { normalize_group_data = "weir.trainer.hooks:shuffle_rewards" }\n' if options.shuffle_rewards else ""
     )
-    settings = {"lr": LR} | SETTINGS.get(options.algorithm, {})
-    of_algorithm = "".join(f"{name} = {value}\n" for name, value in settings.items())
     return f"""\
 [store]
 root = "{folder / "store"}"
@@ -211,8 +204,9 @@ groups_per_round = 8
 min_groups = 8
 num_correct_trials = 2
 judge_use_cache = true
+lr = 2e-4
 max_staleness = 4
-{of_algorithm}{hooks}"""
+{SETTINGS.get(options.algorithm, "")}{hooks}"""
 
 
 def cold_start(settings: Settings, options: DemoOptions, say: Say) -> None:

@@ -32,7 +32,7 @@ from calls where num_versions > 1 order by held_ms desc limit 5""",
 def demo(
     folder: Annotated[Path, typer.Option("--dir", help="Folder that everything is made in.")] = Path("demo-run"),
     seed: Annotated[int, typer.Option(help="Seed of corpus, model, tasks and sampling.")] = 0,
-    rounds: Annotated[int, typer.Option(min=2, help="Training rounds.")] = 50,
+    rounds: Annotated[int, typer.Option(min=2, help="Training rounds.")] = 70,
     algorithm: Annotated[str, typer.Option(help="Algorithm of the rounds, as trainer.algorithm has them.")] = "dapo",
     shuffle_rewards: Annotated[
         bool,
