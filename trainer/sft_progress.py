@@ -88,7 +88,8 @@ class SftProgress:
         try:
             state: dict[str, Any] = torch.load(self.file, map_location="cpu", weights_only=True)
         except (OSError, EOFError, RuntimeError, ValueError, pickle.UnpicklingError) as error:
-            raise TrainerUsageError(f"{self.file} cannot be read ({error}); delete it to start anew") from error
+            what = type(error).__name__  # its words are a page, about pickles
+            raise TrainerUsageError(f"{self.file} cannot be read ({what}); delete it to start anew") from error
         if state["key"] != self.key:
             raise TrainerUsageError(
                 f"{self.file} was left by a run with other settings, data or first weights; delete it to start anew"
