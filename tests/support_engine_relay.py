@@ -7,13 +7,12 @@ without an answer, as it would have left it itself.
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import httpx
+from support_http import QuietHandler, listening
 
 Change = Callable[[str, Any], Any]  # path, JSON → JSON
 
@@ -36,7 +35,7 @@ class EngineRelay:
 def engine_relay(engine_url: str) -> Iterator[EngineRelay]:
     """A relay on a free port."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_GET(self) -> None:
             self._forward("GET", None)
 
@@ -53,21 +52,8 @@ def engine_relay(engine_url: str) -> Iterator[EngineRelay]:
             content = given.content
             if given.headers.get("content-type", "").startswith("application/json"):
                 content = json.dumps(relay.of_answer(self.path, given.json())).encode()
-            self.send_response(given.status_code)
-            self.send_header("content-type", given.headers.get("content-type", "text/plain"))
-            self.send_header("content-length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+            self.answer(given.status_code, content, given.headers.get("content-type", "text/plain"))
 
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    server.block_on_close = False  # a request to an engine that hangs may never end
-    relay = EngineRelay(f"http://127.0.0.1:{server.server_address[1]}", engine_url)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield relay
-    server.shutdown()
-    thread.join()
+    with listening(Handler) as url:
+        relay = EngineRelay(url, engine_url)
+        yield relay

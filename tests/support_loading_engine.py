@@ -9,9 +9,10 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Literal
+
+from support_http import QuietHandler, listening
 
 Fault = Literal["hangs", "refuses", "breaks", "reports_another_version"]
 
@@ -60,7 +61,7 @@ class LoadingEngine:
 def loading_engine() -> Iterator[LoadingEngine]:
     """An engine on a free port."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_POST(self) -> None:
             self._answer(json.loads(self.rfile.read(int(self.headers["content-length"]))))
 
@@ -70,20 +71,9 @@ def loading_engine() -> Iterator[LoadingEngine]:
         def _answer(self, body: dict[str, Any]) -> None:
             status, value = engine.reply(self.path, body)
             answer = json.dumps(value).encode()
-            self.send_response(status)
-            self.send_header("content-length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
+            self.answer(status, answer)
 
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    engine = LoadingEngine(f"http://127.0.0.1:{server.server_address[1]}")
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield engine
-    engine.let_go.set()
-    server.shutdown()
-    thread.join()
+    with listening(Handler) as url:
+        engine = LoadingEngine(url)
+        yield engine
+        engine.let_go.set()

@@ -10,8 +10,9 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from support_http import QuietHandler, listening
 
 
 class RewardModel:
@@ -41,22 +42,12 @@ class RewardModel:
 def reward_model(reward: Callable[[str], Any]) -> Iterator[RewardModel]:
     """A reward model on a free port."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
             status, answer = model.reply(self.headers["authorization"], body)
-            self.send_response(status)
-            self.send_header("content-length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
+            self.answer(status, answer)
 
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    model = RewardModel(f"http://127.0.0.1:{server.server_address[1]}/rewards", reward)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield model
-    server.shutdown()
-    thread.join()
+    with listening(Handler) as url:
+        model = RewardModel(f"{url}/rewards", reward)
+        yield model

@@ -12,16 +12,15 @@ import os
 import re
 import signal
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 import torch
+from support_http import QuietHandler, listening
 from transformers import AutoModelForCausalLM
 
 from weir.kernel_eval.client import KernelTask
@@ -73,29 +72,16 @@ class Judge:
 def scripted_judge() -> Iterator[Judge]:
     """A judge on a free port."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_POST(self) -> None:
-            self._send(*judge.reply(self.rfile.read(int(self.headers["content-length"]))))
+            self.answer(*judge.reply(self.rfile.read(int(self.headers["content-length"]))))
 
         def do_GET(self) -> None:
-            self._send(503 if judge.out_of_order else 200, b"{}")
+            self.answer(503 if judge.out_of_order else 200, b"{}")
 
-        def _send(self, status: int, answer: bytes) -> None:
-            self.send_response(status)
-            self.send_header("content-length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    judge = Judge(f"http://127.0.0.1:{server.server_address[1]}")
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield judge
-    server.shutdown()
-    thread.join()
+    with listening(Handler) as url:
+        judge = Judge(url)
+        yield judge
 
 
 def make_task(name: str, split: str = "train") -> KernelTask:

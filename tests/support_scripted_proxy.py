@@ -6,11 +6,11 @@ Not here: calls of agents; tests of those start a real proxy (`support_proxy.py`
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from support_http import QuietHandler, listening
 
 KEY = "the-control-key-of-tests"
 
@@ -30,7 +30,7 @@ class Proxy:
 def scripted_proxy() -> Iterator[Proxy]:
     """A proxy on a free port."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             allowed = self.headers["authorization"] == f"Bearer {KEY}" and self.path != proxy.refuses
@@ -40,18 +40,8 @@ def scripted_proxy() -> Iterator[Proxy]:
                 if proxy.gate == "closed":
                     proxy.on_close()
             answer = json.dumps({"gate": proxy.gate}).encode()
-            self.send_response(200 if allowed else 401)
-            self.send_header("content-length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
+            self.answer(200 if allowed else 401, answer)
 
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    proxy = Proxy(f"http://127.0.0.1:{server.server_address[1]}")
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield proxy
-    server.shutdown()
-    thread.join()
+    with listening(Handler) as url:
+        proxy = Proxy(url)
+        yield proxy

@@ -74,6 +74,21 @@ def test_a_round_is_planned_run_listed_and_published(
     assert (newest.returncode, "version 1 is the newest already" in newest.stderr) == (2, True)
 
 
+def test_an_engine_that_is_left_out_is_an_exit_status_of_the_round_and_of_publishing(
+    config: Path, store: StoreConfig, tiny_model_dir: Path, engine_server: EngineFactory
+) -> None:
+    add_group(store, tiny_model_dir, "g1", [0.0, 1.0])
+    nobody = "http://127.0.0.1:1"
+    config.write_text(config.read_text() + f'engine_urls = ["{engine_server().url}", "{nobody}"]\n')
+    folder = store.root / "versions" / "00000001"
+    for command in (("round",), ("publish", str(folder))):
+        done = weir(*command, "--config", str(config))
+        assert done.returncode == 1, done.stderr
+        assert f"engine {nobody} is paused and out of rotation" in done.stdout
+    with connect(store) as sql:
+        assert sql.sql("SELECT version, consumed FROM versions, groups").fetchall() == [(1, True)]
+
+
 def test_with_nothing_to_do_a_round_says_so(config: Path) -> None:
     done = weir("round", "--config", str(config))
     assert (done.returncode, done.stdout.strip()) == (0, "no round: too few finished groups are waiting")
