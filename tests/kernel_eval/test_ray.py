@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import httpx
 import pytest
 from ray.cluster_utils import Cluster
 
@@ -99,6 +100,26 @@ def test_a_gpu_that_ray_counts_and_nothing_can_use_judges_nothing_and_nor_do_mac
             assert told["mode"] == "interpreter"
     finally:
         cluster.remove_node(pretender)
+
+
+def test_a_second_server_waits_for_the_first_ones_processors_and_has_them_when_that_is_killed_in_a_job(
+    cluster: Cluster, first_machine: Any, start_server: Any, read_example: Callable[[str], str]
+) -> None:
+    """On that machine, or the one that a test before this one left in its place."""
+    endless = read_example("relu_candidate").replace("        return ", SLOW.replace("1.5", "600"), 1)
+    large = read_example("relu_candidate") + "# " + "x" * 900_000  # goes through Ray's store of objects
+    with start_server(ray=cluster.address, call_timeout_s=600) as first, ThreadPoolExecutor() as threads:
+        wait_for(first, lambda health: health["slots"] == 1)
+        lost = threads.submit(first.evaluate, endless, num_correct_trials=1)
+        wait_for(first, lambda health: health["running"] == 1)
+        with start_server(ray=cluster.address) as second:
+            told = wait_for(second, lambda health: len(health["machines"]) == 1)
+            assert (told["ready"], told["machines"][0]["trouble"][:5]) == (False, "waits")
+            waits = threads.submit(second.evaluate, large)
+            wait_for(second, lambda health: health["queue"] == 1)
+            first.process.kill()
+            assert isinstance(lost.exception(), httpx.TransportError)
+            assert (waits.result()["correct"], waits.result()["fault"]) == (True, None), waits.result()
 
 
 def test_a_server_whose_own_node_is_killed_joins_again(start_server: Any, read_example: Callable[[str], str]) -> None:
