@@ -1,7 +1,8 @@
 """The ledger: one JSON line for every token that was drawn, the truth that records are held against.
 
-Invariant: the lines of a step are with the operating system (one write) before anybody is told of its tokens, so
-kill -9 loses no token that left the engine. It does not survive a power cut: nothing is synced.
+Invariant: the lines of a step are with the operating system (one write) before a request holds its tokens. Answers
+are built from what a request holds, on another thread and at any time, so kill -9 loses no token that left the
+engine. It does not survive a power cut: nothing is synced.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from weir.engine.batch import Drawn
 from weir.engine.request import Request
 
 
@@ -21,13 +23,13 @@ class Ledger:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
-    def write(self, requests: Sequence[Request], version: str) -> None:
-        """Append the newest token of each request."""
+    def write(self, requests: Sequence[Request], drawn: Drawn, version: str) -> None:
+        """Append the token that was drawn for each request, before the request holds it."""
         name = json.dumps(version)
         lines = "".join(
-            f'{{"rid": {json.dumps(request.rid)}, "position": {len(request.output_ids) - 1}, '
-            f'"token": {request.output_ids[-1]}, "logprob": {request.logprobs[-1]!r}, "version": {name}}}\n'
-            for request in requests
+            f'{{"rid": {json.dumps(request.rid)}, "position": {len(request.output_ids)}, '
+            f'"token": {token}, "logprob": {logprob!r}, "version": {name}}}\n'
+            for request, token, logprob in zip(requests, *drawn, strict=True)
         )
         left = lines.encode()
         while left:

@@ -188,10 +188,10 @@ class EngineLoop:
     def _take(self, requests: list[Request], drawn: Drawn) -> None:
         """Record what was drawn, end what is complete, tell those who wait."""
         version = self.version
+        if self._ledger is not None:
+            self._ledger.write(requests, drawn, version)
         for request, token, logprob in zip(requests, *drawn, strict=True):
             request.record(token, logprob, version)
-        if self._ledger is not None:
-            self._ledger.write(requests, version)
         self.num_tokens += len(requests)
         finished = {request: finish for request in requests if (finish := self._finish_of(request))}
         self._announce([request for request in requests if request.stream and request not in finished])
