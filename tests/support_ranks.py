@@ -1,4 +1,4 @@
-"""Two ranks that stay: processes under torchrun that answer one question after the other about gradients.
+"""Ranks that stay: two under torchrun that answer one question after the other about gradients, and some that hang.
 
 Run by torchrun it is a rank; the first speaks with the test over its standard input and output, in pickles.
 """
@@ -9,6 +9,7 @@ import os
 import pickle
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,6 +21,7 @@ import torch.distributed as dist
 from weir.trainer.config import TrainerConfig
 from weir.trainer.ranks import Ranks
 from weir.trainer.samples import Sample
+from weir.trainer.torchrun import TorchrunLearner
 
 
 class RankPair:
@@ -48,6 +50,22 @@ def rank_pair(device: str = "cpu") -> Iterator[RankPair]:
         yield RankPair(process)
         assert process.stdin is not None
         process.stdin.close()
+
+
+class ReadsForever:
+    """What a rank that unpickles it reads until the other end is closed."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> Any:
+        return eval, (f"open({str(self.file)!r}).read()",)
+
+
+def train_on_what_is_read_forever(model: Path, config: TrainerConfig, fifo: Path, temporary: Path) -> None:
+    """Start ranks that read a FIFO in place of a sample, with work folders in `temporary`; wait for them."""
+    tempfile.tempdir = str(temporary)
+    TorchrunLearner(model, config).train([ReadsForever(fifo)], fresh_version=0, seed=0)  # type: ignore[list-item]
 
 
 def main(device: str) -> None:

@@ -7,7 +7,6 @@ is the raw reward. Logprobs are the tiny model's own, so that the trainer must f
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import re
 import signal
@@ -21,6 +20,7 @@ import msgspec
 import numpy as np
 import torch
 from support_http import QuietHandler, listening
+from support_processes import ended
 from transformers import AutoModelForCausalLM
 
 from weir.kernel_eval.client import KernelTask
@@ -40,10 +40,6 @@ from weir.trainer.config import TrainerConfig
 from weir.trainer.round import Trainer
 
 PROMPT_TOKENS = 6
-_processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(
-    ["weir.trainer.learner", "weir.trainer.round", "transformers.models.qwen3.modeling_qwen3"]
-)
 
 
 class Judge:
@@ -215,12 +211,7 @@ def run_in_process(
     It is killed with SIGKILL at the named step, or when its main thread has called so many functions, Python's and C's;
     `count_into` is a file for the number of calls that it made.
     """
-    process = _processes.Process(
-        target=_rounds, args=(config, store, model_dir, kill_at, rounds, count_into, dict(os.environ))
-    )
-    process.start()
-    process.join()
-    return process.exitcode
+    return ended(_rounds, config, store, model_dir, kill_at, rounds, count_into)
 
 
 def _rounds(
@@ -230,10 +221,7 @@ def _rounds(
     kill_at: str | int | None,
     rounds: int | None,
     count_into: Path | None,
-    environment: dict[str, str],
 ) -> None:
-    os.environ.update(environment)  # the fork server has that of its start
-
     def on_step(name: str) -> None:
         if name == kill_at:
             os.kill(os.getpid(), signal.SIGKILL)

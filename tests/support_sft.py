@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import sys
@@ -12,13 +11,12 @@ from typing import Any
 from renderers import create_renderer
 from renderers.configs import Qwen3RendererConfig
 from support_model import make_tokenizer
+from support_processes import ended
 
 from weir.trainer.config import SftConfig
 from weir.trainer.sft import run_sft
 
 TOKENIZER = make_tokenizer(512)
-_processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["support_sft", "transformers.models.qwen3.modeling_qwen3"])
 
 
 def renderer(**settings: Any) -> Any:
@@ -32,10 +30,7 @@ def sft_in_process(data: Path, model: Path, out: Path, *, kill_at: int | None, c
     It is killed with SIGKILL when it has called so many functions, Python's and C's; the number of its calls goes into
     a file.
     """
-    process = _processes.Process(target=_sft, args=(data, model, out, kill_at, count_into))
-    process.start()
-    process.join()
-    return process.exitcode
+    return ended(_sft, data, model, out, kill_at, count_into)
 
 
 def _sft(data: Path, model: Path, out: Path, kill_at: int | None, count_into: Path) -> None:

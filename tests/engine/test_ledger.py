@@ -28,7 +28,9 @@ class WatchedLedger(Ledger):
         self.seen: list[tuple[int, int]] = []
 
     def write(self, requests: Sequence[Request], drawn: Drawn, version: str) -> None:
-        self.seen.append((sum(len(request.output_ids) for request in requests), len(self.path.read_text().splitlines())))
+        self.seen.append(
+            (sum(len(request.output_ids) for request in requests), len(self.path.read_text().splitlines()))
+        )
         super().write(requests, drawn, version)
 
 

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
+import support_stores
 
 from weir.store.config import StoreConfig
 from weir.store.log import LogWriter
 from weir.store.records import (
     CallRecord,
-    CaptureLevel,
-    FinishReason,
-    SessionSource,
-    VersionSpan,
-    pack_ids,
-    pack_logprobs,
 )
 
 MakeCall = Callable[..., CallRecord]
@@ -40,39 +33,8 @@ def either_catalog(request: pytest.FixtureRequest, tmp_path: Path) -> StoreConfi
 
 @pytest.fixture
 def make_call() -> MakeCall:
-    """Builds a record from its name, prompt ids and output ids; everything else has a value that follows from them."""
-
-    def build(call_id: str, prompt: Sequence[int], output: Sequence[int], **changes: Any) -> CallRecord:
-        at = changes.pop("at", 1_000_000)
-        versions = changes.pop("versions", [(len(output), "0")])
-        spans, start = [], 0
-        for length, label in versions:
-            spans.append(VersionSpan(start, start + length, label))
-            start += length
-        text = changes.pop("text", f"answer of {call_id}")
-        given: dict[str, Any] = {
-            "call_id": call_id,
-            "session_id": "s",
-            "session_source": SessionSource.PATH,
-            "group_id": "g",
-            "dialect": "chat",
-            "level": CaptureLevel.TOKENS,
-            "model": "small",
-            "stream": False,
-            "started_us": at,
-            "first_token_us": at + 2_000,
-            "finished_us": at + 10_000,
-            "prompt_ids": pack_ids(list(prompt)),
-            "output_ids": pack_ids(list(output)),
-            "output_logprobs": pack_logprobs([-0.5 * (i + 1) for i in range(len(output))]),
-            "spans": tuple(spans) if output else (),
-            "finish": FinishReason.STOP,
-            "request": json.dumps({"messages": [{"role": "user", "content": f"prompt of {call_id}"}]}).encode(),
-            "answer": json.dumps({"role": "assistant", "content": text}).encode(),
-        }
-        return CallRecord(**{**given, **changes})
-
-    return build
+    """Builds a record from its name, prompt ids and output ids."""
+    return support_stores.make_call
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -13,6 +12,8 @@ import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from support_processes import PROCESSES, started
+from support_store_processes import claim
 
 from weir.store import catalog_schema as t
 from weir.store.catalog import Catalog, RewardRow
@@ -32,8 +33,6 @@ from weir.store.errors import (
     VersionConflict,
     VersionUnknown,
 )
-
-FORK = multiprocessing.get_context("fork")
 
 
 @pytest.fixture
@@ -252,26 +251,13 @@ def test_a_claim_takes_all_its_groups_or_none(catalog: Catalog, lease: Lease) ->
     assert catalog.open_round() is None
 
 
-def claim(config: StoreConfig, lease: Lease, round_id: int, start: Any, results: Any) -> None:
-    catalog = Catalog.open(config)
-    start.wait()
-    try:
-        catalog.claim_groups(round_id, ["a", "b"], {"by": round_id}, lease)
-    except RoundConflict:
-        results.put(None)
-    else:
-        results.put(round_id)
-
-
 def test_of_processes_that_claim_the_same_groups_at_once_one_wins(
     catalog: Catalog, config: StoreConfig, lease: Lease
 ) -> None:
     finished_group(catalog, "a")
     finished_group(catalog, "b")
-    start, results = FORK.Barrier(3), FORK.Queue()
-    processes = [FORK.Process(target=claim, args=(config, lease, i, start, results)) for i in (1, 2, 3)]
-    for process in processes:
-        process.start()
+    start, results = PROCESSES.Barrier(3), PROCESSES.Queue()
+    processes = [started(claim, config, lease, i, start, results) for i in (1, 2, 3)]
     winners = [winner for winner in (results.get(timeout=30) for _ in processes) if winner is not None]
     for process in processes:
         process.join()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import multiprocessing
-import os
 import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
+from support_processes import ended
+from support_store_processes import import_and_die
 from typer.testing import CliRunner
 
 from weir.scripts.cli import app
@@ -23,7 +22,6 @@ from weir.store.reader import connect, load_calls
 from weir.store.records import FinishReason, VersionSpan
 from weir.store.segments import list_segments
 
-FORK = multiprocessing.get_context("fork")
 GOOD: dict[str, Any] = {
     "prompt_ids": [1],
     "completion_ids": [2, 3],
@@ -244,30 +242,14 @@ def test_equal_answers_are_samples_of_their_own(tmp_path: Path) -> None:
         assert db.sql("SELECT size, num_sessions, num_calls, finished FROM groups").fetchall() == [(3, 3, 3, True)]
 
 
-def import_and_die(config: StoreConfig, path: Path, commits: int) -> None:
-    """Import, and be killed just before a commit of the catalog."""
-    done = [0]
-
-    def count(_: sa.Connection) -> None:
-        done[0] += 1
-        if done[0] == commits:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    sa.event.listen(sa.Engine, "commit", count)
-    import_jsonl(config, path)
-
-
 def test_a_killed_import_leaves_no_session_and_is_run_again(tmp_path: Path) -> None:
     lines = [GOOD | {"prompt_ids": [i], "session_id": f"s{i}", "group_id": "g", "reward": 1.0} for i in range(20)]
     path, exit_codes = written(tmp_path / "theirs.jsonl", *lines), []
     while 0 not in exit_codes:
         store = StoreConfig(root=tmp_path / f"store-{len(exit_codes)}")
-        child = FORK.Process(target=import_and_die, args=(store, path, len(exit_codes) + 1))
-        child.start()
-        child.join()
-        exit_codes.append(child.exitcode)
+        exit_codes.append(ended(import_and_die, store, path, len(exit_codes) + 1))
         calls, sessions, rewards = kept(store)
-        assert (calls in (0, 20), sessions, rewards) == (True, 0, 0) or child.exitcode == 0
+        assert (calls in (0, 20), sessions, rewards) == (True, 0, 0) or exit_codes[-1] == 0
         import_jsonl(store, path)
         assert kept(store) == (20, 20, 20)
     assert exit_codes[:-1] == [-signal.SIGKILL] * (len(exit_codes) - 1) and len(exit_codes) > 3

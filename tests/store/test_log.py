@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import errno
-import multiprocessing
 import os
-import resource
 import shutil
 import struct
 import subprocess
@@ -17,6 +15,8 @@ from typing import Any
 
 import pytest
 from support_disk import WatchedDisk
+from support_processes import PROCESSES, ended
+from support_store_processes import write_beyond_the_limit
 from support_stores import frame_bytes
 
 from weir.store.block_buffer import BLOCK
@@ -26,7 +26,6 @@ from weir.store.log import LogWriter, read_segment
 from weir.store.records import SCHEMA_VERSION, CallRecord, encode_record
 from weir.store.segments import HEADER, header_bytes, list_segments
 
-FORK = multiprocessing.get_context("fork")
 WAIT_S = 20.0
 
 
@@ -341,24 +340,11 @@ def test_on_a_full_disk_the_future_fails_and_after_making_room_the_log_goes_on(
     assert names(config) == [*acknowledged, "after"]
 
 
-def limited_writer(config: StoreConfig, records: list[CallRecord], results: Any) -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2**17, resource.RLIM_INFINITY))
-    log = LogWriter(config.root, "proxy", config)
-    futures = [log.append(record) for record in records]
-    results.put([str(future.exception(WAIT_S)) for future in futures])
-    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    log.append(records[0]).result(WAIT_S)
-    log.close()
-
-
 def test_a_limit_on_file_sizes_fails_the_future_and_not_the_process(config: StoreConfig, make_call: Any) -> None:
     large = config.model_copy(update={"segment_bytes": 2**20})
-    results = FORK.Queue()
-    process = FORK.Process(target=limited_writer, args=(large, [make_call("a", [1], [2])], results))
-    process.start()
-    [message] = results.get(timeout=WAIT_S)
-    process.join(WAIT_S)
-    assert process.exitcode == 0
+    results = PROCESSES.SimpleQueue()
+    assert ended(write_beyond_the_limit, large, make_call("a", [1], [2]), results) == 0
+    message = results.get()
     assert "EFBIG" in message and "store.segment_bytes" in message
     assert names(config) == ["a"]
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gc
 import json
-import multiprocessing
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
+from support_processes import PROCESSES, started
+from support_store_processes import write_fifty
 from typer.testing import CliRunner
 
 from weir.scripts.cli import app
@@ -28,8 +29,6 @@ from weir.store.segments import list_segments
 from weir.store.snapshot import read_records
 from weir.store.status import store_status
 from weir.store.views_sql import VIEWS
-
-FORK = multiprocessing.get_context("fork")
 
 
 @pytest.fixture(params=["log", "files", "both"])
@@ -275,19 +274,9 @@ def test_a_connection_that_is_collected_inside_a_transaction_is_released_when_th
     catalog.close()
 
 
-def write_many(config: StoreConfig, name: str, make_call: Any, start: Any) -> None:
-    start.wait()
-    log = LogWriter(config.root, name, config)
-    for i in range(50):
-        log.append(make_call(f"{name}-{i}", [i], [i], session_id=name)).result(20)
-    log.close()
-
-
-def test_processes_write_their_own_logs_and_are_read_together(config: StoreConfig, make_call: Any) -> None:
-    start = FORK.Barrier(3)
-    writers = [FORK.Process(target=write_many, args=(config, f"p{i}", make_call, start)) for i in range(3)]
-    for writer in writers:
-        writer.start()
+def test_processes_write_their_own_logs_and_are_read_together(config: StoreConfig) -> None:
+    start = PROCESSES.Barrier(3)
+    writers = [started(write_fifty, config, f"p{i}", start) for i in range(3)]
     for writer in writers:
         writer.join(30)
         assert writer.exitcode == 0

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support_clock import DAY_S, Clock
+from support_processes import ended
 from support_s3 import S3Server
+from support_store_processes import read_and_die
 from typer.testing import CliRunner
 
 from weir.scripts.cli import app
@@ -244,24 +247,11 @@ def test_copies_are_bounded_and_the_least_recently_used_go_first(
 
 
 def test_what_a_killed_reader_noted_holds_no_copy(one: StoreConfig, record: Any) -> None:
-    from multiprocessing import get_context
-
     record("a")
     nothing = one.model_copy(update={"local_copies_bytes": 0})
-    killed = get_context("fork").Process(target=_die_reading, args=(nothing,))
-    killed.start()
-    killed.join()
+    assert ended(read_and_die, nothing) == -signal.SIGKILL
     assert len(list((one.folder / "reading").iterdir())) == 1
     assert delete_copies(nothing) == 1
-
-
-def _die_reading(config: StoreConfig) -> None:
-    import os
-    import signal
-
-    connection = connect(config)
-    assert connection is not None
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,7 +11,10 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from support_processes import ended
 from support_s3 import S3Server
+from support_store_processes import record_and_die
+from support_stores import Recording
 from typer.testing import CliRunner
 
 from weir.scripts.cli import app
@@ -23,8 +27,7 @@ from weir.store.catalog_sharing import forget_log_writer, log_writers, set_share
 from weir.store.compact import compact
 from weir.store.config import StoreConfig
 from weir.store.errors import CompactionRunning
-from weir.store.log import LogWriter
-from weir.store.log_sharing import LogSharing, share_left_behind
+from weir.store.log_sharing import share_left_behind
 from weir.store.objects import Objects
 from weir.store.reader import connect, load_calls
 from weir.store.records import CallRecord
@@ -52,24 +55,6 @@ def catalog(machine: Machine) -> Iterator[Catalog]:
     opened = Catalog.open(machine("watching"))
     yield opened
     opened.close()
-
-
-class Recording:
-    """A writer on a machine, as a proxy has one."""
-
-    def __init__(self, config: StoreConfig, writer: str) -> None:
-        self.catalog = Catalog.open(config)
-        self.sharing = LogSharing(config, self.catalog, writer)
-        self.log = LogWriter(config.folder, writer, config)
-
-    def record(self, *calls: CallRecord) -> None:
-        for future in [self.log.append(call) for call in calls]:
-            future.result(timeout=30)
-
-    def close(self) -> None:
-        self.log.close()
-        self.sharing.close()
-        self.catalog.close()
 
 
 @pytest.fixture
@@ -164,11 +149,7 @@ def test_a_group_is_ready_once_the_calls_of_other_machines_can_be_read(
 def test_what_a_killed_writer_left_is_shared_by_the_next_on_its_machine(
     catalog: Catalog, machine: Machine, recording: Callable[[str, str], Recording], make_call: MakeCall
 ) -> None:
-    from multiprocessing import get_context
-
-    killed = get_context("fork").Process(target=_die_recording, args=(machine("a"), make_call("c1", [1], [2])))
-    killed.start()
-    killed.join()
+    assert ended(record_and_die, machine("a"), make_call("c1", [1], [2])) == -signal.SIGKILL
     finished(catalog, "s", "g")
     assert places(machine("trainer")) == []
     assert ready(catalog) == []
@@ -177,14 +158,6 @@ def test_what_a_killed_writer_left_is_shared_by_the_next_on_its_machine(
     recording("a", "writer-new")
     wait_until(lambda: ready(catalog) == ["g"])
     assert places(machine("trainer")) == [("c1", None, 0, "root")]
-
-
-def _die_recording(config: StoreConfig, call: CallRecord) -> None:
-    import os
-    import signal
-
-    Recording(config, "writer-killed").record(call)
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_machine_that_never_comes_back_holds_only_the_groups_of_its_time(catalog: Catalog, machine: Machine) -> None:

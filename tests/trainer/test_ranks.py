@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import pickle
 import select
@@ -20,6 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from support_gradients import whole_gradient
+from support_processes import started
+from support_ranks import train_on_what_is_read_forever
 from support_samples import branching_samples, make_samples
 
 from weir.trainer.backend import open_backend
@@ -143,16 +144,6 @@ def test_a_nan_on_one_rank_alone_stops_all_ranks_before_the_step(tiny_model_dir:
         assert (same, num_moments) == (True, 0)
 
 
-class ReadsForever:
-    """What a rank that unpickles it reads until the other end is closed."""
-
-    def __init__(self, file: Path) -> None:
-        self.file = file
-
-    def __reduce__(self) -> Any:
-        return eval, (f"open({str(self.file)!r}).read()",)
-
-
 def test_ranks_end_with_the_process_that_is_killed_and_their_folder_with_the_next_start(
     tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,10 +153,7 @@ def test_ranks_end_with_the_process_that_is_killed_and_their_folder_with_the_nex
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     config = TrainerConfig(device="cpu", processes=2)
-    train = multiprocessing.get_context("fork").Process(
-        target=lambda: TorchrunLearner(tiny_model_dir, config).train([ReadsForever(fifo)], fresh_version=0, seed=0)  # type: ignore[list-item]
-    )
-    train.start()
+    train = started(train_on_what_is_read_forever, tiny_model_dir, config, fifo, temporary)
     writer = os.open(fifo, os.O_WRONLY)  # until a rank reads
     train.kill()
     train.join()
