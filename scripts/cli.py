@@ -7,6 +7,8 @@ the command with one line on stderr: exit 2 for wrong use, 1 otherwise; anything
 from __future__ import annotations
 
 import sys
+from importlib import metadata
+from typing import Annotated
 
 import typer
 
@@ -32,14 +34,31 @@ from weir.scripts import (
     upkeep_commands,
 )
 
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"weir {metadata.version('weir-rl')}")
+        raise typer.Exit
+
+
 app = typer.Typer(
     name="weir",
-    help="Record what a model does, token for token, and learn from it.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,  # else `[model]` in a help text is markup, and vanishes
     pretty_exceptions_enable=False,
 )
+
+
+@app.callback()
+def weir(
+    version: Annotated[
+        bool, typer.Option("--version", help="Say which Weir this is, and end.", is_eager=True, callback=_say_version)
+    ] = False,
+) -> None:
+    """Record what a model does, token for token, and learn from it."""
+
+
 store_app = typer.Typer(help="Look after the store: status, compaction, garbage and repair.", no_args_is_help=True)
 key_app = typer.Typer(help="Keys that open the proxy to agents.", no_args_is_help=True)
 tasks_app = typer.Typer(help="Which tasks can be judged; other forms of tasks.", no_args_is_help=True)

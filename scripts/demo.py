@@ -7,10 +7,13 @@ special to the demo but its sizes: servers, agents' runner, trainer and store ar
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
+import os
 import statistics
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
@@ -93,11 +96,9 @@ def run_demo(options: DemoOptions, say: Say) -> DemoResult:
     started = time.monotonic()
     prepare(options, say)
     cold_start(load_settings(write_config(options)), options, say)
-    config_path = write_config(options)  # again: a port that was free may have been taken in these minutes
-    settings = load_settings(config_path)
     heldout = family_tasks("heldout")
     say("Starting two engines, the router, the proxy and the kernel-evaluation server …")
-    with running(fleet(settings, config_path)):
+    with serving(options) as settings:
         heldout_before = measure(heldout, settings, "before", say)
         rewards = learn(settings, options, say)
         heldout_after = measure(heldout, settings, "after", say)
@@ -113,6 +114,21 @@ def run_demo(options: DemoOptions, say: Say) -> DemoResult:
         algorithm=options.algorithm,
         **count_calls(settings),
     )
+
+
+@contextlib.contextmanager
+def serving(options: DemoOptions) -> Iterator[Settings]:
+    """The demo's servers, on ports that are free now: what was free before the cold start may be taken since.
+
+    Demos of one user on one machine choose ports and start one after the other.
+    """
+    with contextlib.ExitStack() as servers:
+        with (Path(tempfile.gettempdir()) / f"weir-demo-{os.getuid()}.lock").open("w") as ports:
+            fcntl.flock(ports, fcntl.LOCK_EX)
+            config_path = write_config(options)
+            settings = load_settings(config_path)
+            servers.enter_context(running(fleet(settings, config_path)))
+        yield settings
 
 
 def known_algorithm(name: str) -> AlgorithmName:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,11 @@ def usage_error(folder: Path, *words: str) -> str:
     assert isinstance(error, UsageError), error
     assert not list(folder.iterdir())
     return str(error)
+
+
+def test_it_says_its_version() -> None:
+    said = CliRunner().invoke(app, ["--version"])
+    assert (said.exit_code, said.stdout) == (0, f"weir {metadata.version('weir-rl')}\n")
 
 
 @pytest.mark.parametrize("words", list(every_command(typer.main.get_command(app))), ids=" ".join)

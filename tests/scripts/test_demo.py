@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import get_args
 
@@ -18,6 +20,7 @@ from weir.scripts.demo import (
     has_learned,
     known_algorithm,
     prepare,
+    serving,
     write_config,
 )
 from weir.scripts.errors import CommandError, UsageError
@@ -104,3 +107,20 @@ def test_a_port_that_was_taken_meanwhile_is_replaced(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", port))
         assert load_settings(write_config(options)).proxy.port != port
+
+
+def test_demos_that_start_in_one_moment_take_ports_of_their_own(tmp_path: Path) -> None:
+    both = threading.Barrier(2)
+
+    def serve(name: str) -> set[int]:
+        options = DemoOptions(folder=tmp_path / name)
+        prepare(options, lambda _: None)
+        both.wait()
+        with serving(options) as settings:
+            both.wait()
+            proxy, judge = settings.proxy.port, settings.kernel_eval.port
+            return {settings.engine.port, settings.engine.port + 1, settings.router.port, proxy, judge}
+
+    with ThreadPoolExecutor(2) as demos:
+        one, other = demos.map(serve, ("one", "other"))
+    assert len(one | other) == 10
