@@ -99,7 +99,7 @@ def stop(process: subprocess.Popen[bytes], *, grace_s: float = 15.0) -> None:
 
 
 def start(server: Server) -> subprocess.Popen[bytes]:
-    """Start a server, in a process group of its own, and do not wait for it."""
+    """Start a server in a process group of its own, and do not wait for it. It ends with the thread that started it."""
     environment = {name: value for name, value in os.environ.items() if name not in _PROXY_VARIABLES}
     server.log_path.parent.mkdir(parents=True, exist_ok=True)
     with server.log_path.open("ab") as log:

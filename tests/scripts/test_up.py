@@ -26,10 +26,10 @@ def test_a_server_that_is_killed_is_started_again(tmp_path: Path) -> None:
     killed.kill()
     while processes[1] is killed:
         time.sleep(0.02)
-    asked.set()
-    looking.join()
     assert processes[0] is steady and steady.poll() is None
     assert processes[1].poll() is None
+    asked.set()
+    looking.join()  # the new one ends with it: servers die with the thread that started them
     for process in processes:
         stop(process)
 
