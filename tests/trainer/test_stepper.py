@@ -9,6 +9,11 @@ import pytest
 import torch
 from support_model import make_tiny_model
 from support_samples import branching_samples, make_samples
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+)
 
 from weir.trainer.config import TrainerConfig
 from weir.trainer.learner import Learner
@@ -56,3 +61,14 @@ def test_a_model_with_dropout_goes_on_from_its_file_to_the_same_bits(tmp_path: P
         folder.mkdir()
         loaded.save(folder)
     assert in_memory.num_steps == 6
+
+
+def test_a_checkpoint_of_one_process_is_what_torch_gathers_from_ranks(tiny_model_dir: Path) -> None:
+    stepper = Learner(tiny_model_dir, TrainerConfig(device="cpu")).stepper
+    for parameter in stepper.module.parameters():
+        parameter.grad = torch.randn_like(parameter)
+    stepper.step()
+    whole = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    gathered = get_optimizer_state_dict(stepper.module, stepper.optimizer, options=whole)
+    torch.testing.assert_close(stepper.state()["optimizer"], gathered, rtol=0, atol=0)
+    torch.testing.assert_close(stepper.weights(), get_model_state_dict(stepper.module, options=whole), rtol=0, atol=0)
