@@ -99,14 +99,11 @@ class Stepper:
             return get_optimizer_state_dict(self.module, self.optimizer, options=_WHOLE)
         own = self.optimizer.state_dict()
         names = [name for name, _ in self.module.named_parameters()]
-        return {
-            "state": {
-                names[at]: {key: value.cpu() for key, value in of_one.items()} for at, of_one in own["state"].items()
-            },
-            "param_groups": [
-                group | {"params": [names[at] for at in group["params"]]} for group in own["param_groups"]
-            ],
+        moments = {
+            names[at]: {name: value.cpu() for name, value in of_one.items()} for at, of_one in own["state"].items()
         }
+        groups = [group | {"params": [names[at] for at in group["params"]]} for group in own["param_groups"]]
+        return {"state": moments, "param_groups": groups}
 
     def load_weights(self, weights: dict[str, Any]) -> None:
         """Take over what `weights` gave. Raises `RuntimeError` where it is another module's."""
