@@ -46,6 +46,7 @@ from weir.trainer.metrics import (
     write_metrics,
 )
 from weir.trainer.mixing import MixedData
+from weir.trainer.parent import check_content, newest_parent
 from weir.trainer.publishing import PublishReport
 from weir.trainer.replay import Replay, keep_manifest, replay_round
 from weir.trainer.rollback import roll_back
@@ -58,7 +59,6 @@ from weir.trainer.versions import (
     MANIFEST,
     FileEntry,
     Version,
-    check_complete,
     current_version,
     read_manifest,
     set_current,
@@ -136,7 +136,9 @@ class Trainer:
         row = self.catalog.open_round()
         if row is not None:
             return continue_round(self.catalog, self.store.folder)
-        parent, path = self._parent()
+        if current_version(self.store.folder) is None:
+            fetch_newest(self.store)
+        parent, path = newest_parent(self.catalog, self.store.folder, self.model_path)
         planned = plan_round(self.catalog, self.store, self.config, parent=parent, parent_path=path)
         return None if planned is None else planned.claimed
 
@@ -145,16 +147,18 @@ class Trainer:
         claimed = continue_round(self.catalog, self.store.folder)
         if claimed is None:
             return None
+        self._check_content(self._parent_folder(claimed), claimed, times)
         with times.step("read"):
             return PlannedRound(claimed=claimed, calls=pinned_calls(self.store, claimed))
 
     def _claimed(self, lease: Lease, times: RoundTimes) -> PlannedRound | None:
         """A round of its own, with the calls that it was chosen by."""
-        parent, path = self._parent()
+        parent, path = newest_parent(self.catalog, self.store.folder, self.model_path)
         with times.step("read"):
             planned = plan_round(self.catalog, self.store, self.config, parent=parent, parent_path=path)
         if planned is None:
             return None
+        self._check_content(path, planned.claimed, times)
         with times.step("claim"):
             check_settings(self.config)
             mixed = self.mixed.rows(self.config)
@@ -327,23 +331,25 @@ class Trainer:
             console=self.console,
         )
 
-    def _parent(self) -> tuple[int, Path]:
-        """The newest version, or the first weights with the version that their folder names."""
-        version = current_version(self.store.folder)
-        if version is not None:
-            check_complete(version)
-            return version.manifest.version, version.path
-        first = read_manifest(self.model_path).version if (self.model_path / MANIFEST).exists() else 0
-        return first, self.model_path
-
     def _parent_folder(self, claimed: ClaimedRound) -> Path:
         return parent_folder(self.store.folder, claimed, self.model_path)
+
+    def _check_content(self, folder: Path, claimed: ClaimedRound, times: RoundTimes) -> None:
+        """Hold the weights against their manifest where they will be loaded; those in memory were, or made it."""
+        config = self.config.continuing(claimed.config)
+        if not self._stands_at(folder, config) or config.processes > 1:  # whose processes load in every round
+            with times.step("verify"):
+                check_content(folder)
+
+    def _stands_at(self, folder: Path, config: TrainerConfig) -> bool:
+        learner = self._learner
+        return learner is not None and learner.folder.absolute() == folder.absolute() and learner.config == config
 
     def _learner_at(self, folder: Path, config: TrainerConfig) -> Backend:
         """The learner in memory where it stands at this folder, else one loaded from it."""
         from weir.trainer.backend import open_backend
 
-        if self._learner is None or self._learner.folder.absolute() != folder or self._learner.config != config:
+        if self._learner is None or not self._stands_at(folder, config):
             reference = Path(config.reference_path or self.model_path)
             self._learner = open_backend(folder, config, reference=reference)
         return self._learner

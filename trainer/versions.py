@@ -121,8 +121,8 @@ def check_complete(version: Version) -> None:
         if size != entry.size_bytes:
             seen = "is missing" if size is None else f"has {size} bytes instead of {entry.size_bytes}"
             raise VersionError(
-                f"version {version.manifest.version} is only half there: {file} {seen}; copy the folder again, or move "
-                "it away to go on from the version before"
+                f"version {version.manifest.version} is only half there: {file} {seen}; copy the folder again, or go "
+                "on from an earlier version (`weir versions`, `weir rollback`)"
             )
 
 
@@ -222,12 +222,17 @@ def write_aside(path: Path, content: bytes) -> None:
 def verify(folder: Path) -> VersionManifest:
     """Hold every file of a version folder against its manifest. Raises `VersionError` naming the first that differs."""
     manifest = read_manifest(folder)
-    for name, entry in manifest.files.items():
-        file = folder / name
-        if not file.is_file():
+    for name in manifest.files:
+        if not (folder / name).is_file():
             raise VersionError(f"{folder}: {name} is missing; copy the folder again or publish another version")
-        if file_entry(file) != entry:
-            raise VersionError(f"{file} is not what the manifest says (sha256 or size); the folder is damaged")
+    with ThreadPoolExecutor() as at_once:
+        found = list(at_once.map(lambda name: file_entry(folder / name), manifest.files))
+    for (name, entry), seen in zip(manifest.files.items(), found, strict=True):
+        if seen != entry:
+            raise VersionError(
+                f"{folder / name} is not what the manifest says (sha256 or size): the folder is damaged; put the file "
+                "back from a copy, or go on from an earlier version (`weir versions`, `weir rollback`)"
+            )
     return manifest
 
 
