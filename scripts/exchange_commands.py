@@ -95,6 +95,7 @@ def import_(
     typer.echo(
         f"imported {report.trajectories:,} trajectories: {report.calls:,} calls of {report.sessions:,} sessions "
         f"in {report.groups:,} groups"
+        + (f"; {report.known_calls:,} of these calls were there already" if report.known_calls else "")
     )
 
 

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from weir.scripts.settings import ConfigOption, RootOption, load_settings
+from weir.scripts.settings import ConfigOption, RootOption, existing_store, load_settings
 
 if TYPE_CHECKING:
     from weir.store.catalog import Catalog
+    from weir.store.config import StoreConfig
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the key, for the list.")]
 
@@ -26,7 +27,7 @@ def add(name: NameArgument, root: RootOption = None, config: ConfigOption = None
     from weir.store.catalog_keys import add_access_key
 
     key = new_access_key()
-    with _catalog(root, config) as catalog:
+    with _catalog(load_settings(config).store.at(root)) as catalog:  # it may come before the first `weir up`
         add_access_key(catalog, name, key_hash(key))
     print(key)
 
@@ -35,7 +36,7 @@ def list_(root: RootOption = None, config: ConfigOption = None) -> None:
     """Name all keys, and say which were revoked."""
     from weir.store.catalog_keys import access_keys
 
-    with _catalog(root, config) as catalog:
+    with _catalog(existing_store(root, config)) as catalog:
         for row in access_keys(catalog):
             state = "good" if row.revoked_us is None else f"revoked {_time(row.revoked_us)}"
             print(f"{row.name}  made {_time(row.created_us)}  {state}")
@@ -45,17 +46,16 @@ def revoke(name: NameArgument, root: RootOption = None, config: ConfigOption = N
     """Make a key worthless; running proxies refuse it within a second."""
     from weir.store.catalog_keys import revoke_access_key
 
-    with _catalog(root, config) as catalog:
+    with _catalog(existing_store(root, config)) as catalog:
         news = revoke_access_key(catalog, name)
     print(f"{name}: {'revoked' if news else 'was revoked before'}")
 
 
 @contextmanager
-def _catalog(root: RootOption, config: ConfigOption) -> Iterator[Catalog]:
+def _catalog(store: StoreConfig) -> Iterator[Catalog]:
     from weir.store.catalog import Catalog
 
-    store = load_settings(config).store
-    catalog = Catalog.open(store.at(root))
+    catalog = Catalog.open(store)
     try:
         yield catalog
     finally:

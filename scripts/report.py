@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weir.scripts.charts import line_chart, stacked_bars
+from weir.store.appearing import appearing
 from weir.store.config import StoreConfig
 
 if TYPE_CHECKING:
@@ -42,14 +43,16 @@ td:first-child, th:first-child { text-align: left; }
 
 
 def write_report(store: StoreConfig, path: Path) -> Path:
-    """Write the report of everything in the store to `path`; the file appears whole. Returns `path`."""
+    """Write the report of everything in the store to `path`; returns `path`.
+
+    The file appears whole. Raises `OutputRefused` where it cannot be written.
+    """
     from weir.store.reader import connect
 
     with connect(store) as db:
         page = _page(store, db)
-    aside = path.with_name(path.name + ".new")
-    aside.write_text(page)
-    aside.replace(path)
+    with appearing(path) as aside:
+        aside.write_text(page)
     return path
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from weir.scripts import regression_command
+from weir.scripts.errors import UsageError
 from weir.scripts.settings import ConfigOption, load_settings, with_flags
 from weir.scripts.trainer_commands import chat_renderer, first_weights
 
@@ -46,6 +47,9 @@ def sft(
     On the assistant's tokens only, rendered as the proxy renders them; of plain texts on all. With --tasks a quick
     regression run follows.
     """
+    if tasks is None and (engine is not None or fail_on_regression):
+        flag = "--fail-on-regression" if engine is None else "--engine"
+        raise UsageError(f"{flag} goes with --tasks; without it first and new weights are not held against each other")
     settings = load_settings(config)
     first = first_weights(settings, model)
     given = {

@@ -44,6 +44,8 @@ def round_(
     if max_rounds is not None and not loop:
         raise UsageError("--max-rounds goes with --loop; without it one round is run")
     settings = load_settings(config)
+    if dry_run or replay is not None:
+        existing_store(None, config)  # only a round may make one
     trainer = _trainer(settings, model)
     try:
         if dry_run:
@@ -95,8 +97,9 @@ def rollback(
     from weir.trainer.round import Trainer
 
     settings = load_settings(config)
-    model = settings.model.path or settings.store.folder  # nothing is trained
-    trainer = Trainer(trainer_config(settings), settings.store, model_path=model, console=Console())
+    store = existing_store(None, config)
+    model = settings.model.path or store.folder  # nothing is trained
+    trainer = Trainer(trainer_config(settings), store, model_path=model, console=Console())
     try:
         made, report = trainer.roll_back(version)
     finally:

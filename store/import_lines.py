@@ -101,7 +101,9 @@ def read_line(text: bytes, place: str, copy: int = 0) -> Line:
     try:
         line = _decoder.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise ImportRefused(f"{place}: {error}; see docs/exports.md for the fields of a line") from error
+        raise ImportRefused(
+            f"{place}: {error}; a line is one trajectory as JSON, docs/exports.md has its fields"
+        ) from error
     _check_lengths(line, place)
     name = _name(text + b"#%d" % copy if copy else text)
     if line.session_id is None:

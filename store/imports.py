@@ -35,6 +35,7 @@ from weir.store.records import CallRecord
 
 BATCH = 64  # records that wait for the disk together
 LOOKED_UP = 10_000  # calls that are looked for in the store together
+_PARQUET = b"PAR1"  # how such files begin
 _STORED = """
 SELECT call_id, session_id, group_id, end_hash, output_logprobs FROM stored.calls
 WHERE call_id IN (SELECT unnest($1))
@@ -57,6 +58,7 @@ class ImportReport:
     calls: int
     sessions: int
     groups: int
+    known_calls: int  # of the calls, those that the store had already
 
 
 def import_jsonl(config: StoreConfig, path: Path, weight_version: int | None = None) -> ImportReport:
@@ -83,6 +85,7 @@ def import_jsonl(config: StoreConfig, path: Path, weight_version: int | None = N
         calls=len(plan.calls),
         sessions=len(plan.sessions),
         groups=len(plan.group_sizes()),
+        known_calls=len(stored),
     )
 
 
@@ -92,6 +95,10 @@ def _lines(path: Path, weight_version: int | None) -> Iterator[tuple[Line, list[
     now_us = time.time_ns() // 1000
     with open(path, "rb") as file:
         for number, text in enumerate(file, 1):
+            if number == 1 and text.startswith(_PARQUET):
+                raise ImportRefused(
+                    f"{path} is Parquet, and only JSON Lines are imported: write it with `weir export --format jsonl`"
+                )
             text, place = text.strip(), f"{path}:{number}"
             if not text or (number == 1 and _is_provenance(text, path)):
                 continue

@@ -65,9 +65,26 @@ def test_a_flag_that_cannot_be_is_named(tmp_path: Path, words: list[str], messag
     assert re.fullmatch(message, usage_error(tmp_path, *words))
 
 
-@pytest.mark.parametrize("words", [["versions"], ["report"], ["sql", "SELECT 1"], ["sessions"], ["show", "s"]])
+LOOKS = ["versions", "report", "sessions", "show s", "key list", "key revoke bob", "rollback 3", "round --dry-run"]
+LOOKS += ["round --replay 1", "store verify", "store status"]
+
+
+@pytest.mark.parametrize("words", [["sql", "SELECT 1"], *map(str.split, LOOKS)])
 def test_looking_at_a_store_does_not_make_one(tmp_path: Path, words: list[str]) -> None:
     assert "there is no store in weir-data" in usage_error(tmp_path, *words)
+
+
+def test_a_key_can_be_made_before_anything_else(tmp_path: Path) -> None:
+    with contextlib.chdir(tmp_path):
+        made, listed = (CliRunner().invoke(app, ["key", *words]) for words in (["add", "bob"], ["list"]))
+    assert (made.exit_code, listed.exit_code) == (0, 0)
+    assert listed.stdout.startswith("bob  made ")
+
+
+@pytest.mark.parametrize("flag", [["--engine", "http://127.0.0.1:1"], ["--fail-on-regression"]])
+def test_flags_of_a_regression_run_go_with_its_tasks(tmp_path: Path, flag: list[str]) -> None:
+    said = usage_error(tmp_path, "sft", "--data", "pairs.jsonl", "--out", "new", *flag)
+    assert said.startswith(f"{flag[0]} goes with --tasks; ")
 
 
 def test_no_line_in_the_list_of_commands_is_cut_short() -> None:

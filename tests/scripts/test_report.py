@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 from support_rounds import add_group, scripted_judge, trainer_config
 
 from weir.scripts.report import write_report
 from weir.store.config import StoreConfig
+from weir.store.errors import OutputRefused
 from weir.trainer.round import Trainer
 
 
@@ -31,3 +33,9 @@ def test_the_report_shows_rewards_faults_and_phases_of_the_rounds(tmp_path: Path
 def test_the_report_of_an_empty_store_is_a_page_that_says_so(tmp_path: Path) -> None:
     page = write_report(StoreConfig(root=tmp_path / "store"), tmp_path / "report.html").read_text()
     assert "0 calls in 0 sessions" in page and "Nothing was recorded" in page
+
+
+def test_a_report_that_cannot_be_written_is_refused_and_no_folder_is_made(tmp_path: Path) -> None:
+    with pytest.raises(OutputRefused, match=r"cannot write .*nope/r.html: No such file or directory; name another"):
+        write_report(StoreConfig(root=tmp_path / "store"), tmp_path / "nope" / "r.html")
+    assert not (tmp_path / "nope").exists()
