@@ -21,27 +21,37 @@ from weir.store.ids import new_id
 
 _encode = msgspec.json.Encoder().encode
 _JSON = {"content-type": "application/json"}
-_LONG = 2048  # tokens: more than an engine samples before the abort reaches it
+_LENGTHS = (2048, 512, 128)  # tokens: more than an engine samples before the abort reaches it, if its context allows
 
 
 async def missing_for_abort(upstream: RelayUpstream) -> str | None:
     """Why a call in flight cannot be aborted; None where it was."""
+    for length in _LENGTHS:
+        status, missing = await _aborted(upstream, length)
+        if status != 400:
+            break
+    return missing
+
+
+async def _aborted(upstream: RelayUpstream, length: int) -> tuple[int | None, str | None]:
+    """The status of a call for so many tokens, where there was an answer, and why it was not aborted."""
     rid = new_id("rid")
-    params = {"max_new_tokens": _LONG, "temperature": 1.0, "ignore_eos": True}
+    params = {"max_new_tokens": length, "temperature": 1.0, "ignore_eos": True}
     body = {"rid": rid, "input_ids": [1, 2, 3], "sampling_params": params, "return_logprob": True, "stream": True}
     try:
         async with upstream.relay("POST", "/generate", _encode(body), _JSON) as response:
             if response.status != 200:
-                return f"/generate answered {response.status}"
+                return response.status, f"/generate answered {response.status}"
             finish = None
             async with contextlib.aclosing(_chunks(arriving(response))) as chunks:
                 async for number, data in _numbered(chunks):
                     if number == 0 and (refused := await _everywhere(upstream, "/abort_request", {"rid": rid})):
-                        return refused
+                        return response.status, refused
                     finish = decode_chunk(data).meta_info.finish_reason or finish
     except (UpstreamNotTaken, UpstreamLost, msgspec.DecodeError) as error:
-        return str(error)
-    return None if finish is not None and finish.type == "abort" else f"the call ended with {finish!r} all the same"
+        return None, str(error)
+    aborted = finish is not None and finish.type == "abort"
+    return response.status, None if aborted else f"the call ended with {finish!r} all the same"
 
 
 async def missing_for_pause(upstream: RelayUpstream) -> str | None:
