@@ -1,9 +1,10 @@
 """What a trace says of a call: were kernels launched, and does the answer come from them? Pure, no torch.
 
 Data that stems from the call's inputs may be moved by torch (copies, casts, padding, concatenation: `HELPERS`), and
-computed with by kernels only. What torch makes of constants and of the model's own state is setup, and free. Followed
-by storages: one that a computing operator of torch wrote to is spoiled, and so is all that follows from it. A trace is
-a claim; it becomes evidence when its launches, run elsewhere on other inputs, give the right answer (`replayer.py`).
+computed with by kernels only; a cast that drops fractions computes. What torch makes of constants and of the model's
+own state is setup, and free; what it takes from elsewhere (a file, memory that nobody filled) is foreign. Followed by
+storages: one that a computing operator of torch wrote to is spoiled, and so is all that follows from it. A trace is a
+claim; it becomes evidence when its launches, run elsewhere on other inputs, give the right answer (`replayer.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,13 @@ from weir.kernel_eval.trace import EXTENSION, Launch, NativeLaunch, Opaque, Oper
 _NEW = "empty empty_like empty_strided new_empty new_empty_strided zeros zeros_like new_zeros ones ones_like new_ones"
 _FILLED = "full full_like new_full arange eye scalar_tensor fill_ zero_ lift_fresh lift_fresh_copy"
 _MOVED = "clone copy copy_ _to_copy contiguous cat stack constant_pad_nd repeat _unsafe_view _reshape_copy view_copy"
+_MOVES = frozenset(_MOVED.split())
 HELPERS = frozenset(f"{_NEW} {_FILLED} {_MOVED}".split())
+_SERIES = "range linspace logspace tril_indices triu_indices fft_fftfreq fft_rfftfreq empty_permuted"
+_DRAWN = "rand randn randint randperm normal"
+_WINDOWS = "bartlett_window blackman_window hamming_window hann_window kaiser_window"
+_FROM_NOTHING = HELPERS | frozenset(f"{_SERIES} {_DRAWN} {_WINDOWS}".split())  # what may make a tensor of no other
+_UNFILLED = frozenset(["resize", "resize_", "resize_as_", "_resize_output_", "set_"])  # memory as it lies there
 
 
 def broken_by(trace: Trace, relaxed: frozenset[str]) -> tuple[str, str] | None:
@@ -76,9 +83,13 @@ class _Flow:
             return True
         read = {place.storage for place in places([*step.arguments, *step.keywords.values()])}
         written = {place.storage for place in step.results}
-        computes = _name(step) not in HELPERS and bool(read & self._from_inputs) and not self._torch_may_compute
+        computes = _computes(step) and bool(read & self._from_inputs) and not self._torch_may_compute
         if not written:
             written = read  # an operator that returns nothing changes what it is given
+        if _name(step) in _UNFILLED or not (read or _name(step) in _FROM_NOTHING):
+            foreign = "foreign_memory", f"{step.name} takes what neither torch nor a kernel made in this call"
+            self.spoiled.update(dict.fromkeys(written - self.spoiled.keys(), foreign))
+            return False
         self._spoil(read, written, step.name if computes else None)
         if read & self._from_inputs:
             self._from_inputs |= written
@@ -90,6 +101,16 @@ class _Flow:
             reason = reason or ("torch_operator", f"torch computed a part of the answer: {operator}")
         if reason is not None:
             self.spoiled.update(dict.fromkeys(written, reason))
+
+
+def _computes(step: Operator) -> bool:
+    moved = places([*step.arguments, *step.keywords.values()]) if _name(step) in _MOVES else []
+    truncates = any(map(_has_fractions, moved)) and not all(map(_has_fractions, step.results))
+    return truncates or _name(step) not in HELPERS
+
+
+def _has_fractions(place: Place) -> bool:
+    return place.dtype.startswith(("float", "bfloat", "complex"))
 
 
 def _name(step: Operator) -> str:

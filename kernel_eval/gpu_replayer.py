@@ -18,7 +18,7 @@ import torch
 from weir.kernel_eval import arena
 from weir.kernel_eval.gpu_clock import GpuClock
 from weir.kernel_eval.gpu_modules import GpuModules
-from weir.kernel_eval.replay_values import import_kernels, operator_of, tensor_at, value_of
+from weir.kernel_eval.replay_values import import_kernels, is_unfilled, operator_of, tensor_at, value_of
 from weir.kernel_eval.replayer import fresh_storages
 from weir.kernel_eval.trace import Launch, Operator, Place, Trace
 from weir.kernel_eval.worker_messages import ArenaSpec, Replay, Replayed, Timed
@@ -87,7 +87,12 @@ class GpuReplayer:
 
 
 def _operate(step: Operator, storages: list[torch.Tensor]) -> None:
-    """One operator. What it makes is taken as it is where it lies as it did in the candidate, and else copied."""
+    """One operator. What it makes is taken as it is where it lies as it did in the candidate, and else copied.
+
+    Memory that it leaves unfilled stays as `fresh_storages` filled it.
+    """
+    if is_unfilled(step):
+        return
     function = operator_of(step)
     arguments = [value_of(value, storages) for value in step.arguments]
     keywords = {name: value_of(value, storages) for name, value in step.keywords.items()}

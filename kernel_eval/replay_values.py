@@ -70,6 +70,11 @@ def operator_of(step: Operator) -> Any:
     return operator
 
 
+def is_unfilled(step: Operator) -> bool:
+    """Whether its results are memory as it lies there, which in a replay may be what was freed: copies of inputs."""
+    return step.name.startswith(("aten.empty", "aten.new_empty"))
+
+
 def _written_by(step: Operator, parameters: Any) -> set[int]:
     given = dict(zip((parameter.name for parameter in parameters), step.arguments, strict=False)) | step.keywords
     writes = {p.name for p in parameters if p.alias_info is not None and p.alias_info.is_write}

@@ -8,6 +8,7 @@ this process but checked kernels, so what it reports is its own.
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,12 @@ from triton.runtime.errors import InterpreterError
 
 from weir.kernel_eval import arena
 from weir.kernel_eval.replay_memory import BoundedMemory, Region
-from weir.kernel_eval.replay_values import import_kernels, operator_of, tensor_at, value_of
+from weir.kernel_eval.replay_values import import_kernels, is_unfilled, operator_of, tensor_at, value_of
 from weir.kernel_eval.trace import Launch, Operator, Place, Trace, places
 from weir.kernel_eval.worker_messages import ArenaSpec, InterpreterLacks, Replay, Replayed, TensorSpec
 
 _FILL = 0xFF
+_M_PERTURB = -6
 _MARKS = (0x00, 0x41)  # two contents for what kernels stored; whatever follows from it differs between them
 
 
@@ -37,6 +39,7 @@ class Replayer:
     def run(self) -> Replayed:
         """Write the outputs to the arena, and say which part of them kernels stored."""
         self._bounded.install()
+        _overwrite_what_is_freed()
         stored: dict[int, list[Any]] = {}
         storages = fresh_storages(self._trace, self._memory, self._spec)
         for position, step in enumerate(self._trace.steps):
@@ -87,6 +90,11 @@ class Replayer:
         return storages
 
 
+def _overwrite_what_is_freed() -> None:
+    """From now on, in this process: what an operator leaves unfilled must not hold copies of inputs (mallopt(3))."""
+    ctypes.CDLL(None).mallopt(_M_PERTURB, _FILL)
+
+
 def fresh_storages(trace: Trace, memory: arena.Memory, spec: ArenaSpec) -> list[torch.Tensor]:
     """One tensor of bytes for each storage of a trace; inputs and state with their contents, copied."""
     given = {"input": _specs(spec.arguments.items[0]), "state": _specs(spec.arguments.items[1])}
@@ -107,7 +115,12 @@ def _specs(value: Any) -> list[TensorSpec]:
 
 
 def _operate(step: Operator, storages: list[torch.Tensor]) -> None:
-    """One operator: in place where it is of that kind, else its results are put where they lay."""
+    """One operator: in place where it is of that kind, else its results are put where they lay.
+
+    Memory that it leaves unfilled stays as `fresh_storages` filled it.
+    """
+    if is_unfilled(step):
+        return
     function = operator_of(step)
     arguments = [value_of(value, storages) for value in step.arguments]
     keywords = {name: value_of(value, storages) for name, value in step.keywords.items()}

@@ -115,6 +115,11 @@ def operator(name: str, read: tuple[int, ...], written: int) -> Operator:
     return Operator(f"aten.{name}.default", tuple(place(s) for s in read), {}, (place(written),))
 
 
+def cast(dtype: str, to: str, read: int, written: int) -> Operator:
+    given, made = (Place(storage, kind, (4,), (1,), 0) for storage, kind in ((read, dtype), (written, to)))
+    return Operator("aten._to_copy.default", (given,), {}, (made,))
+
+
 def launch(*storages: int) -> Launch:
     return Launch("kernel", 1, (1,), {f"a{i}": place(s) for i, s in enumerate(storages)})
 
@@ -128,6 +133,13 @@ def trace(*steps: Operator | Launch, output: int, kinds: tuple[str, ...] = ("inp
     ("seen", "rule"),
     [
         (trace(launch(0, 1), output=1), None),
+        (trace(cast("float32", "int32", 0, 1), launch(1, 2), output=2), "torch_operator"),
+        (trace(cast("float32", "float16", 0, 1), launch(1, 2), output=2), None),
+        (trace(cast("int64", "float32", 0, 1), launch(1, 2), output=2), None),
+        (trace(operator("from_file", (), 1), launch(1, 2), output=2), "foreign_memory"),
+        (trace(operator("made_up", (), 1), operator("relu", (1,), 1), launch(1, 2), output=2), "foreign_memory"),
+        (trace(operator("ones", (), 1), operator("resize_", (1,), 1), launch(1, 2), output=2), "foreign_memory"),
+        (trace(operator("hann_window", (), 1), operator("relu", (1,), 1), launch(0, 1, 2), output=2), None),
         (trace(operator("clone", (0,), 1), launch(1, 2), output=2), None),
         (trace(launch(0, 1), operator("cat", (1,), 2), output=2), None),
         (trace(operator("relu", (0,), 1), launch(0, 2), output=2), None),  # looked at, and not used
