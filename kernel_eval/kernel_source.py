@@ -12,6 +12,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
+from weir.kernel_eval.constant_numbers import Number, number_of
+
 LANGUAGE = "triton.language"
 _LIBDEVICE = tuple(f"{LANGUAGE}.extra.{where}libdevice" for where in ("", "cuda.", "hip."))
 _FOLDERS = (f"{LANGUAGE}.extra", f"{LANGUAGE}.extra.cuda", f"{LANGUAGE}.extra.hip")
@@ -38,7 +40,7 @@ _STATEMENTS = (
 _EXPRESSIONS = (
     *(ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Call, ast.Attribute, ast.Name, ast.Constant),
     *(ast.Subscript, ast.Slice, ast.Tuple, ast.List, ast.keyword, ast.JoinedStr, ast.FormattedValue, ast.expr_context),
-    *(ast.operator, ast.unaryop, ast.boolop, ast.cmpop),
+    *(ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.ListComp, ast.comprehension, ast.Starred),
 )
 
 
@@ -61,6 +63,7 @@ class KernelSource:
         self._kernels = {name for name, found in self._functions.items() if any(map(_is_decorated, found))}
         self._imports: dict[str, tuple[str, ast.stmt]] = {}  # a name, what it stands for, and how it came
         self._constants: dict[str, ast.expr] = {}
+        self._numbers: dict[str, Number | None] = {}
         self._aliases: dict[str, str] = {}  # k = triton.jit(f)
         for node in _module_level(tree.body):
             self._note(node)
@@ -90,6 +93,10 @@ class KernelSource:
         """A kernel or a constant of the module."""
         return name in self._kernels or name in self._aliases or name in self._constants
 
+    def number_of(self, value: ast.expr) -> Number | None:
+        """What an expression of the module level comes to, where that is a number of a sensible size."""
+        return number_of(value, self._numbers.get, self.stands_for)
+
     def _note(self, node: ast.stmt) -> None:
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -116,6 +123,7 @@ class KernelSource:
             if isinstance(value.args[0], ast.Name):
                 self._aliases[name] = value.args[0].id
         elif _is_constant(value, self):
+            self._numbers[name] = self.number_of(value)
             self._constants[name] = value
 
     def _find(self, name: str, line: int) -> ast.FunctionDef:
@@ -225,15 +233,11 @@ def _is_public(path: str) -> bool:
 
 
 def _is_constant(value: ast.expr, source: KernelSource) -> bool:
-    """A literal, arithmetic of literals, a dtype, `tl.constexpr(literal)`, `float("inf")`, other constants."""
-    if isinstance(value, ast.Constant):
+    """A literal, arithmetic of numbers, a dtype, `tl.constexpr(literal)`, `float("inf")`, other constants."""
+    if isinstance(value, ast.Constant) or source.number_of(value) is not None:
         return True
     if isinstance(value, ast.UnaryOp):
         return _is_constant(value.operand, source)
-    if isinstance(value, ast.BinOp) and not isinstance(value.op, ast.Pow | ast.LShift | ast.Mult):
-        return _is_constant(value.left, source) and _is_constant(value.right, source)
-    if isinstance(value, ast.BinOp):
-        return _is_number(value.left) and _is_number(value.right)
     if isinstance(value, ast.Name):
         return source.is_known(value.id)
     if isinstance(value, ast.Tuple | ast.List):
@@ -246,11 +250,6 @@ def _is_constant(value: ast.expr, source: KernelSource) -> bool:
         path = source.stands_for(root.id) if isinstance(root, ast.Name) else None
         return path is not None and len(names) == 1 and _is_public(f"{path}.{names[0]}")
     return False
-
-
-def _is_number(value: ast.expr) -> bool:
-    inner = value.operand if isinstance(value, ast.UnaryOp) else value
-    return isinstance(inner, ast.Constant) and isinstance(inner.value, int | float) and abs(inner.value) < 1 << 32
 
 
 def _chain(node: ast.Attribute) -> tuple[list[str], ast.expr]:

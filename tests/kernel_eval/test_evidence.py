@@ -41,6 +41,9 @@ def extract(line: str, before: str = "") -> str:
         ("x = tl.math.exp(float('-inf')) + math.pi", "import math\n"),
         ("x = libdevice.tanh(offsets)", "from triton.language.extra import libdevice\n"),
         ("x = tl.extra.cuda.libdevice.tanh(offsets)", ""),
+        ("x = n * SCALE", "import math\nTWO = 2\nSCALE = tl.constexpr(math.sqrt(TWO / math.pi) * 2 ** TWO)\n"),
+        ("x = [tl.load(p + offsets) for p in (x_ptr, x_ptr)]", ""),
+        ("at = (x_ptr + offsets, offsets < n)\n    x = tl.load(*at)", ""),
         ("for i in range(0, n, BLOCK):\n        n -= triton.cdiv(n, 2) if n > SMALL else 1", "SMALL = 2 - 1\n"),
         ("x: tl.constexpr = x_ptr.dtype.element_ty", ""),
         ("tl.static_assert(BLOCK > 1, f'{BLOCK} is small')", ""),
@@ -61,7 +64,6 @@ def test_a_kernel_may_say_what_triton_knows(line: str, before: str) -> None:
         "import os",
         "x = __import__('os')",
         "x = (lambda: 1)()",
-        "x = [i for i in range(3)]",
         "offsets.handle.data = 1",
         "x = offsets.handle",
         "x = offsets.__class__",
@@ -94,6 +96,14 @@ def test_only_kernels_and_what_they_use_are_taken_out_of_a_source() -> None:
     assert "os" not in {node.id for node in ast.walk(ast.parse(taken)) if isinstance(node, ast.Name)}
     assert "A = 1" in taken
     assert "autotune" not in taken
+
+
+@pytest.mark.parametrize(
+    "value", ["2 ** 2 ** 9", "1 << 99", "'a' * 9", "A * A * A * A * A", "(1,) + (2,)", "math.factorial(9)", "1 / 0"]
+)
+def test_constants_that_are_no_number_of_a_sensible_size_are_none_of_triton(value: str) -> None:
+    with pytest.raises(NotTriton, match="uses B"):
+        extract("x = B", f"import math\nA = 1 << 15\nB = {value}\n")
 
 
 def test_a_kernel_that_is_not_in_the_source_is_not_found() -> None:

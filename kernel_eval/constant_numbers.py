@@ -1,0 +1,100 @@
+"""What constants at the level of a candidate's module come to, where they are numbers: worked out, never executed.
+
+Invariant: what is accepted is evaluated in a moment and in little memory when the module is imported, because every
+part of it was held against bounds here.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+Number = int | float
+_MOST = 1 << 64  # of an integer
+_MOST_EXPONENT = 64
+_FUNCTIONS = frozenset(
+    ["sqrt", "log", "log2", "log10", "exp", "exp2", "sin", "cos", "tan", "tanh", "erf", "fabs", "ceil", "floor"]
+)
+_VALUES = frozenset(("pi", "e", "tau", "inf"))
+_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
+}
+
+
+def number_of(
+    value: ast.expr, known: Callable[[str], Number | None], stands_for: Callable[[str], str | None]
+) -> Number | None:
+    """A literal, arithmetic, a function of `math`, a constant that is a number itself; None for all else.
+
+    `known` gives the numbers of constants, `stands_for` the dotted path of an imported name.
+    """
+    try:
+        found = _Numbers(known, stands_for).of(value)
+    except (ArithmeticError, ValueError, TypeError):
+        return None
+    return found if found is None or isinstance(found, float) or abs(found) < _MOST else None
+
+
+class _Numbers:
+    def __init__(self, known: Callable[[str], Number | None], stands_for: Callable[[str], str | None]) -> None:
+        self._known = known
+        self._stands_for = stands_for
+
+    def of(self, value: ast.expr) -> Number | None:
+        if isinstance(value, ast.Constant):
+            return value.value if type(value.value) in (int, float) and abs(value.value) < _MOST else None
+        if isinstance(value, ast.Name):
+            return self._known(value.id)
+        if isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.USub):
+            inner = self.of(value.operand)
+            return None if inner is None else -inner
+        if isinstance(value, ast.BinOp):
+            return self._combined(value)
+        if isinstance(value, ast.Attribute):
+            name = self._of_math(value)
+            return getattr(math, name) if name in _VALUES else None
+        return self._called(value) if isinstance(value, ast.Call) else None
+
+    def _combined(self, value: ast.BinOp) -> Number | None:
+        left, right = self.of(value.left), self.of(value.right)
+        combine = _OPERATORS.get(type(value.op))
+        if left is None or right is None or combine is None:
+            return None
+        if isinstance(value.op, ast.Pow | ast.LShift) and abs(right) > _MOST_EXPONENT:
+            return None
+        combined = combine(left, right)
+        too_large = isinstance(combined, int) and abs(combined) >= _MOST
+        return None if too_large or isinstance(combined, complex) else combined
+
+    def _called(self, value: ast.Call) -> Number | None:
+        name = self._of_math(value.func)
+        if len(value.args) != 1 or value.keywords:
+            return None
+        given = self.of(value.args[0])
+        if given is None or (name not in _FUNCTIONS and not _is_constexpr(value.func)):
+            return None
+        return getattr(math, name)(given) if name in _FUNCTIONS else given  # type: ignore[no-any-return]
+
+    def _of_math(self, value: ast.expr) -> str:
+        """The name in `math` that an expression stands for; empty: none."""
+        if isinstance(value, ast.Attribute) and isinstance(value.value, ast.Name):
+            module, name = self._stands_for(value.value.id), value.attr
+        else:
+            path = self._stands_for(value.id) if isinstance(value, ast.Name) else None
+            module, _, name = (path or "").rpartition(".")
+        return name if module == "math" else ""
+
+
+def _is_constexpr(function: ast.expr) -> bool:
+    return (function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")) == "constexpr"
