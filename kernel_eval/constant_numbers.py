@@ -53,7 +53,8 @@ class _Numbers:
 
     def of(self, value: ast.expr) -> Number | None:
         if isinstance(value, ast.Constant):
-            return value.value if type(value.value) in (int, float) and abs(value.value) < _MOST else None
+            literal = value.value
+            return literal if isinstance(literal, Number) and not isinstance(literal, bool) else None
         if isinstance(value, ast.Name):
             return self._known(value.id)
         if isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.USub):
@@ -84,7 +85,7 @@ class _Numbers:
         given = self.of(value.args[0])
         if given is None or (name not in _FUNCTIONS and not _is_constexpr(value.func)):
             return None
-        return getattr(math, name)(given) if name in _FUNCTIONS else given  # type: ignore[no-any-return]
+        return getattr(math, name)(given) if name in _FUNCTIONS else given
 
     def _of_math(self, value: ast.expr) -> str:
         """The name in `math` that an expression stands for; empty: none."""
