@@ -2,7 +2,8 @@
 
 They run in this order: `get_group_data_meta_info` over all groups, `filter_item` for each item, then `is_valid_group`,
 `normalize_group_data` and `pad_group_data` for each group. Invariant: `raw_reward` is what was said of a call; it
-survives every hook, only `reward` may be shaped. The defaults drop nothing that was judged: no bound on rewards, no
+survives every hook, only `reward` may be shaped, and stays a number that can be trained on: a call whose reward a hook
+made NaN, infinite or larger than any source may give is left out alone. The defaults drop nothing that was judged: no
 copies.
 """
 
@@ -19,6 +20,8 @@ from typing import Any
 
 from weir.trainer.config import HookName
 from weir.trainer.errors import TrainerUsageError
+from weir.trainer.reward_terms import LARGEST
+from weir.trainer.samples import Skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +106,7 @@ class HookedGroups:
     meta_info: dict[str, float]
     items_filtered: int
     groups_invalid: int
+    without: dict[str, Skip]  # calls whose shaped reward cannot be trained on
 
 
 def load_hooks(paths: Mapping[HookName, str]) -> Hooks:
@@ -123,19 +127,58 @@ def import_function(path: str) -> Callable[..., Any]:
 
 
 def apply_hooks(groups: Sequence[Group], hooks: Hooks) -> HookedGroups:
-    """Run the five hooks. Raises `TrainerUsageError` when one of them changed a raw reward or copied an item."""
-    meta_info = dict(hooks.get_group_data_meta_info(groups))
+    """Run the five hooks. Raises `TrainerUsageError` when one of them does what it may not."""
+    meta_info = _meta_info(groups, hooks)
     filtered = [replace(g, items=tuple(item for item in g.items if hooks.filter_item(item))) for g in groups]
     valid = [group for group in filtered if hooks.is_valid_group(group)]
-    shaped = [hooks.pad_group_data(hooks.normalize_group_data(group)) for group in valid]
+    shaped = [_with_numbers(hooks.pad_group_data(hooks.normalize_group_data(group))) for group in valid]
     _check_raw_rewards(groups, shaped)
     _check_copies(shaped)
+    held = [replace(g, items=tuple(item for item in g.items if abs(item.reward) <= LARGEST)) for g in shaped]
+    trained = {item.call_id for group in held for item in group.items}
+    others = [item.call_id for group in shaped for item in group.items if item.call_id not in trained]
     return HookedGroups(
-        groups=shaped,
+        groups=held,
         meta_info=meta_info,
         items_filtered=sum(len(g.items) for g in groups) - sum(len(g.items) for g in filtered),
         groups_invalid=len(groups) - len(valid),
+        without=dict.fromkeys(others, Skip.REWARD_NOT_FINITE),
     )
+
+
+def _meta_info(groups: Sequence[Group], hooks: Hooks) -> dict[str, float]:
+    shown = list(groups)
+    given = hooks.get_group_data_meta_info(shown)
+    if [id(group) for group in shown] != [id(group) for group in groups]:
+        raise TrainerUsageError(
+            f"the hook get_group_data_meta_info changed the list of groups that it was given ({len(groups)} groups, "
+            f"then {len(shown)}); it says figures of them: filter_item and is_valid_group drop what is not trained on"
+        )
+    if not isinstance(given, Mapping):
+        raise TrainerUsageError(f"the hook get_group_data_meta_info gave {given!r:.80}, expected figures by name")
+    return {
+        str(name): _number(value, f"the hook get_group_data_meta_info gave for {name}") for name, value in given.items()
+    }
+
+
+def _with_numbers(group: Group) -> Group:
+    """A group with its rewards as floats, also where the hooks had other kinds of numbers."""
+    if not isinstance(group, Group) or not isinstance(group.items, Sequence):
+        raise TrainerUsageError(
+            f"a hook gave {group!r:.80} for a group; normalize_group_data and pad_group_data give a Group with items"
+        )
+    named = ((item, f"a hook gave call {item.call_id} the reward") for item in group.items)
+    return replace(group, items=tuple(replace(item, reward=_number(item.reward, what)) for item, what in named))
+
+
+def _number(value: Any, what: str) -> float:
+    """A value as a float, infinite where no float holds it."""
+    try:
+        return float(value.__float__())
+    except OverflowError:
+        return math.inf
+    except (AttributeError, TypeError, ValueError, RuntimeError) as error:
+        raise TrainerUsageError(f"{what} {value!r:.80} ({type(value).__name__}), expected a number") from error
 
 
 def _check_raw_rewards(before: Sequence[Group], after: Sequence[Group]) -> None:

@@ -67,7 +67,7 @@ def prepare(
     with times.step("advantages"):
         weighed = weigh(hooked, config)
     with times.step("samples"):
-        samples, skipped = _samples(claimed, calls, kept, weighed, judged, config)
+        samples, skipped = _samples(claimed, calls, kept, weighed, judged.without | hooked.without, config)
     metrics = _metrics(claimed, groups, hooked, weighed, judged, config)
     return RoundData(samples=samples, metrics=metrics | sample_metrics(samples, skipped, claimed.parent))
 
@@ -77,13 +77,13 @@ def _samples(
     calls: Mapping[str, Sequence[StoredCall]],
     kept: Mapping[str, Sequence[StoredCall]],
     weighed: Weighed,
-    judged: Judged,
+    without: Mapping[str, Skip],
     config: TrainerConfig,
 ) -> tuple[list[Sample], Counter[Skip]]:
     every_call = [call for of_group in calls.values() for call in of_group]
     trained = {call.call_id for of_group in kept.values() for call in of_group}
     others = [call.call_id for call in every_call if call.call_id not in trained]
-    reasons = weighed.reasons | judged.without | dict.fromkeys(others, Skip.OTHER_BRANCH)
+    reasons = weighed.reasons | dict(without) | dict.fromkeys(others, Skip.OTHER_BRANCH)
     return make_samples(
         every_call,
         weighed.advantages,

@@ -213,7 +213,7 @@ def outcome(config: TrainerConfig) -> list[np.ndarray]:
     recomputed[3] = recorded[3] - 10  # below the veto
     noise[2] += sequences.spread(torch.tensor(DRIFTS).double() - sequences.mean(noise[2]))
     logprobs = (recorded + noise[2]).requires_grad_()
-    weighed = weigh(HookedGroups(groups=groups(), meta_info={}, items_filtered=0, groups_invalid=0), config)
+    weighed = weigh(HookedGroups(groups=groups(), meta_info={}, items_filtered=0, groups_invalid=0, without={}), config)
     credit = token_credit(
         samples(config, weighed.rewards, weighed.advantages),
         config,

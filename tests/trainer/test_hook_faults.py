@@ -41,6 +41,54 @@ def test_each_hook_is_replaced_by_an_import_path(
     trainer.close()
 
 
+@pytest.mark.parametrize("function", ["with_nan", "with_infinity", "with_a_huge_one", "with_an_integer_beyond_floats"])
+@pytest.mark.parametrize("algorithm", ["dapo", "reinforce_plus_plus"])
+def test_a_reward_that_a_hook_makes_unfit_leaves_out_its_call_alone(
+    algorithm: str, function: str, tiny_model_dir: Path, store: StoreConfig, judge: Judge
+) -> None:
+    add_group(store, tiny_model_dir, "g1", [0.0, 0.3, 1.0])
+    config = trainer_config(judge, algorithm=algorithm, hooks={"normalize_group_data": f"support_hooks:{function}"})
+    trainer = Trainer(config, store, model_path=tiny_model_dir)
+    report = trainer.run_round()
+    assert report is not None
+    assert (report.metrics["samples"], report.metrics["skipped"]) == (2, {"reward_not_finite": 1})
+    trainer.close()
+
+
+def test_numbers_of_other_kinds_are_rewards(tiny_model_dir: Path, store: StoreConfig, judge: Judge) -> None:
+    add_group(store, tiny_model_dir, "g1", [0.0, 0.3, 1.0])
+    config = trainer_config(judge, hooks={"normalize_group_data": "support_hooks:other_numbers"})
+    trainer = Trainer(config, store, model_path=tiny_model_dir)
+    report = trainer.run_round()
+    assert report is not None
+    assert (report.metrics["samples"], report.metrics["skipped"]) == (3, {})
+    trainer.close()
+
+
+REFUSED: dict[str, tuple[HookName, str]] = {
+    "clearing": ("get_group_data_meta_info", r"changed the list of groups .*\(1 groups, then 0\).*filter_item"),
+    "of_texts": ("get_group_data_meta_info", r"gave for judge <object .*expected a number"),
+    "with_a_text": ("normalize_group_data", r"a hook gave call call-g1-0 the reward '0\.5' \(str\), expected a number"),
+    "with_two": ("normalize_group_data", r"call-g1-0 the reward array\(\[0\., 0\.\]\) \(ndarray\), expected a number"),
+    "nothing": ("pad_group_data", r"a hook gave None for a group"),
+}
+
+
+@pytest.mark.parametrize("function", REFUSED)
+def test_a_hook_that_gives_what_it_may_not_is_named_and_consumes_nothing(
+    function: str, tiny_model_dir: Path, store: StoreConfig, judge: Judge
+) -> None:
+    add_group(store, tiny_model_dir, "g1", [0.0, 1.0])
+    name, said = REFUSED[function]
+    trainer = Trainer(
+        trainer_config(judge, hooks={name: f"support_hooks:{function}"}), store, model_path=tiny_model_dir
+    )
+    with pytest.raises(TrainerUsageError, match=said):
+        trainer.run_round()
+    assert [(row.round_id, row.state) for row in trainer.catalog.rounds()] == [(1, "claimed")]
+    trainer.close()
+
+
 def test_the_fastest_kernels_are_trained_on(tiny_model_dir: Path, store: StoreConfig, judge: Judge) -> None:
     """The predecessor's filter_item dropped rewards above 1."""
     add_group(store, tiny_model_dir, "g1", [0.0, 2.3])
