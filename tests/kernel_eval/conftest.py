@@ -50,7 +50,7 @@ class Server:
         self.process = process
         self.first_line = first_line
         self.url = first_line.split()[2] if first_line else ""
-        self.http = httpx.Client(base_url=self.url, timeout=120, trust_env=False)
+        self.http = httpx.Client(base_url=self.url, timeout=500, trust_env=False)
 
     def evaluate(self, candidate: str, task: str | None = None, **fields: Any) -> dict[str, Any]:
         body = {"original_model_src": task or example("relu_task"), "custom_model_src": candidate}

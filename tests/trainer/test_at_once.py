@@ -44,7 +44,8 @@ def test_rounds_a_way_back_and_publishes_at_once_leave_one_line_of_versions_and_
     tiny_model_dir: Path, store: StoreConfig, judge: Judge
 ) -> None:
     with loading_engine() as one, loading_engine() as other:
-        config = trainer_config(judge, engine_urls=[one.url, other.url], groups_per_round=1, keep_versions=9)
+        urls = [one.url, other.url]  # whichever comes first, no group may be too old
+        config = trainer_config(judge, engine_urls=urls, groups_per_round=1, keep_versions=9, max_staleness=9)
 
         def do(act: Callable[[Trainer], object]) -> str:
             trainer = Trainer(config, store, model_path=tiny_model_dir)
