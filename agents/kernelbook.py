@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,11 +53,16 @@ class Pair:
 def read_rows(path: Path) -> Iterator[tuple[str, Row | NotAPair]]:
     """Rows and their ids, of a `*.parquet` or `*.jsonl` file, or of all in a folder.
 
-    A row without the fields is in its place, as the reason. Raises `TaskError` for what is no such file.
+    A row without the fields is in its place, as the reason. Raises `TaskError` for what is no such file,
+    at once where there is none.
     """
     files = [path] if path.is_file() else sorted(p for p in path.glob("**/*") if p.suffix in (".parquet", ".jsonl"))
     if not files:
         raise TaskError(f"no pairs in {path}: expected *.parquet or *.jsonl files of KernelBook's form")
+    return _rows_of(files)
+
+
+def _rows_of(files: Iterable[Path]) -> Iterator[tuple[str, Row | NotAPair]]:
     for file in files:
         read = _read_parquet if file.suffix == ".parquet" else _read_lines
         for number, row in enumerate(read(file), start=1):

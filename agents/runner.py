@@ -60,7 +60,7 @@ class RunSummary:
     correct: int = 0  # sessions whose agent saw a correct answer
     seconds: float = 0.0
     failures: Counter[str] = field(default_factory=Counter)  # by the error's class
-    first_error: str | None = None
+    first_error: str | None = None  # its text, or its class where it has none
 
     def add(self, group: GroupOutcome) -> None:
         self.groups += 1
@@ -70,7 +70,7 @@ class RunSummary:
             self.correct += session.info.get("correct") is True
             if session.failure is not None:
                 self.failures[session.failure] += 1
-                self.first_error = self.first_error or session.error
+                self.first_error = self.first_error or session.error or session.failure
 
 
 async def run_groups(

@@ -34,7 +34,6 @@ class Journal:
         if first != head:
             raise OtherRun(f"{path} was begun with other pairs or settings; use those again, or remove it")
         self.outcomes = {one.number: one for line in lines if (one := _read(line)) is not None}
-        path.parent.mkdir(parents=True, exist_ok=True)
         aside = path.with_name(path.name + ".new")  # a kill in the middle would lose what is known
         aside.write_bytes(b"".join(line + b"\n" for line in (head, *map(msgspec.json.encode, self.outcomes.values()))))
         aside.replace(path)

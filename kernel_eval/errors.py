@@ -4,6 +4,7 @@ KernelEvalError
 ├── SandboxUnavailable      the machine cannot contain a candidate as `min_sandbox` asks; the server does not start
 ├── UnknownReward           kernel_eval.reward names nothing that can be found; the server does not start
 ├── InsecureBinding         an address that others can reach, without a key; the server does not start
+├── AddressUnavailable      its address cannot be listened on, or another has the port; the server does not start
 ├── TooFewFiles             this process may not open as many files as its slots take; the server does not start
 ├── RayUnavailable          no Ray, or no cluster at the address; the server does not start
 ├── NoSuchGpu               no GPU of that number here
@@ -16,7 +17,9 @@ from __future__ import annotations
 
 
 class KernelEvalError(Exception):
-    """Base of everything that this part raises on purpose."""
+    """Base of everything that this part raises on purpose; `exit_code` is the status that a command ends with."""
+
+    exit_code = 1
 
 
 class SandboxUnavailable(KernelEvalError):
@@ -33,6 +36,12 @@ class UnknownReward(KernelEvalError):
 
 class InsecureBinding(KernelEvalError):
     """The server was asked to listen beyond loopback without an API key."""
+
+    exit_code = 2
+
+
+class AddressUnavailable(KernelEvalError):
+    """The server cannot listen where it is to."""
 
     exit_code = 2
 

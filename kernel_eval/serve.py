@@ -10,7 +10,7 @@ import sys
 import uvicorn
 
 from weir.kernel_eval.config import KernelEvalConfig
-from weir.kernel_eval.errors import TooFewFiles
+from weir.kernel_eval.errors import AddressUnavailable, TooFewFiles
 from weir.kernel_eval.server import create_app
 
 _FILES = 128  # a worker's own limit, and connections
@@ -25,12 +25,22 @@ def serve(config: KernelEvalConfig) -> None:
     _open_standard_streams()
     _raise_file_limit(_FILES + _FILES_OF_A_SLOT * config.num_slots)
     app = create_app(config)
-    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
-    with socket.create_server((config.host, config.port), family=family, backlog=1024) as listener:
+    with _listener(config.host, config.port) as listener:
         port = listener.getsockname()[1]
         print(f"weir kernel-eval: http://{config.host}:{port} {app.state.judges_in}", flush=True)
         settings = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=5)
         uvicorn.Server(settings).run(sockets=[listener])
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=1024)
+    except OSError as error:
+        raise AddressUnavailable(
+            f"cannot listen: {error.strerror}; set kernel_eval.host and kernel_eval.port, "
+            "or stop what has the port, which may be the server of a `weir up`"
+        ) from error
 
 
 def _open_standard_streams() -> None:

@@ -7,9 +7,11 @@ started here: `servers.running` does that with what this returns.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from weir.scripts.errors import UsageError
+from weir.scripts.listening import is_taken
 from weir.scripts.servers import Server
 from weir.scripts.settings import RouterConfig, Settings
 from weir.trainer.shared_versions import fetch_newest
@@ -34,6 +36,28 @@ def fleet(settings: Settings, config_path: Path | None) -> list[Server]:
         ),
         _compactor(settings, config, logs),
     ]
+
+
+def check_ports(settings: Settings) -> None:
+    """Raise `UsageError` that names every setting whose port another process has."""
+    taken = [f"{setting} ({host}:{port})" for setting, host, port in _ports(settings) if is_taken(host, port)]
+    if taken:
+        raise UsageError(
+            f"another process has the port of {', '.join(taken)}: if that is another `weir up`, stop it, "
+            "else set other ports in weir.toml"
+        )
+
+
+def _ports(settings: Settings) -> Iterator[tuple[str, str, int]]:
+    """Where the servers of the run are to listen, by the settings that say it."""
+    engine, router = settings.engine, settings.router
+    for number in range(engine.count):
+        yield f"engine.port{f' + {number}' if number else ''}", engine.host, engine.port + number
+    if engine.count:
+        yield "router.port", router.host, router.port
+        yield "router.prometheus_port", router.host, router.prometheus_port
+    yield "proxy.port", settings.proxy.host, settings.proxy.port
+    yield "kernel_eval.port", settings.kernel_eval.host, settings.kernel_eval.port
 
 
 def _compactor(settings: Settings, config: list[str], logs: Path) -> Server:

@@ -1,14 +1,27 @@
-"""Which process listens on a TCP port of this machine, as Linux tells it in /proc."""
+"""Who listens on a TCP port of this machine: anybody at all, and which process, as Linux tells it in /proc."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 _TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _LISTEN = "0A"
+
+
+def is_taken(host: str, port: int) -> bool:
+    """Whether somebody has this port of an address of ours."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that ended take no port
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            return error.errno == errno.EADDRINUSE
+        return False
 
 
 def session_listens(session: int, port: int) -> bool:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from weir.scripts.errors import UsageError
 from weir.scripts.settings import ConfigOption, Settings, load_settings, with_flags
 from weir.scripts.trainer_commands import first_weights
 
@@ -65,6 +64,7 @@ def prepare(
 ) -> Setup:
     """Read the tasks and look for judge and engine. Raises `UsageError` where one of them is missing."""
     from weir.agents.tasks import load_tasks
+    from weir.scripts.beforehand import require_answer, require_judge
     from weir.trainer.regression import RegressionConfig
 
     agents = settings.agents
@@ -76,21 +76,12 @@ def prepare(
         tasks=load_tasks(tasks),
         engine_url=None if engine_url is None else engine_url.rstrip("/"),
     )
-    judge = settings.kernel_eval.base_url
-    _look_for(f"{judge}/health", "kernel-evaluation server", "start `weir kernel-eval`, or name one in [kernel_eval]")
+    require_judge(settings.kernel_eval.base_url, may_start=False)
     if setup.engine_url is not None:
-        _look_for(f"{setup.engine_url}/model_info", "engine", "start it, or leave --engine out and have one started")
+        require_answer(
+            f"{setup.engine_url}/model_info", "engine", "start it, or leave --engine out and have one started"
+        )
     return setup
-
-
-def _look_for(url: str, name: str, remedy: str) -> None:
-    """Raise `UsageError` where nobody answers at a URL."""
-    import httpx
-
-    try:
-        httpx.get(url, trust_env=False).raise_for_status()
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise UsageError(f"no {name} at {url.rpartition('/')[0]} ({error}): {remedy}") from error
 
 
 def run(setup: Setup, before: Path, after: Path) -> Regression:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from weir.scripts.settings import Settings
 
 PLAIN_LINE_EVERY_S = 10.0
+FAILURE_CHARACTERS = 300  # of what a server said, on one line
 
 
 def run(
@@ -53,8 +54,11 @@ def run(
     options = agents_config(settings, {name: value for name, value in given.items() if value is not None})
     summary = asyncio.run(_run(chosen, import_agent(options.agent), options, limit or len(chosen), seed))
     typer.echo(_describe(summary))
-    if summary.sessions and sum(summary.failures.values()) == summary.sessions:
-        raise CommandError(f"every session failed; the first: {summary.first_error}")
+    if summary.first_error is not None:
+        first = " ".join(summary.first_error.split())[:FAILURE_CHARACTERS]
+        if summary.failures.total() == summary.sessions:
+            raise CommandError(f"every session failed; the first: {first}")
+        typer.echo(f"the first failure: {first}", err=True)
 
 
 def agents_config(settings: Settings, changes: dict[str, object]) -> AgentsConfig:

@@ -6,18 +6,20 @@ A run that was stopped goes on where it was.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from weir.scripts.errors import UsageError
 from weir.scripts.settings import ConfigOption, load_settings
-from weir.scripts.tasks_command import open_judge
+from weir.scripts.tasks_command import look_for_judge, open_judge
 
 if TYPE_CHECKING:
     from weir.agents.corpus import Message
+    from weir.agents.kernelbook import NotAPair, Row
     from weir.agents.sft_data import Wanted
     from weir.agents.sft_journal import Journal
     from weir.scripts.settings import Settings
@@ -38,30 +40,42 @@ def sft_data(
     Kept is what compiles, is right, and is not slower where a device can tell. Sources run in the
     kernel-evaluation server's sandbox; it has to be running.
     """
+    from weir.agents.kernelbook import read_rows
     from weir.agents.sft_data import Wanted
     from weir.agents.sft_journal import Journal
+    from weir.scripts.beforehand import require_folder
 
     settings = load_settings(config)
+    _refuse_unknown(relax_rule or ())
+    require_folder(out)
+    rows = read_rows(pairs)
+    look_for_judge(settings)
     wanted = Wanted(num_turns=turns, max_tokens=max_tokens, relax_rules=tuple(relax_rule or ()), seed=seed)
     length = None if max_tokens is None else _length(settings, model)
     journal = Journal(out.with_name(out.name + ".part"), pairs, wanted)
-    asyncio.run(_convert(pairs, journal, settings, wanted, length))
+    asyncio.run(_convert(rows, journal, settings, wanted, length))
     for line in journal.finish(out):
         typer.echo(line)
 
 
+def _refuse_unknown(rules: Sequence[str]) -> None:
+    from weir.kernel_eval.rules import RULES
+
+    if unknown := sorted(set(rules) - RULES.keys()):
+        raise UsageError(f"--relax-rule {unknown[0]}: there is no such rule; the rules are {', '.join(sorted(RULES))}")
+
+
 async def _convert(
-    pairs: Path,
+    rows: Iterator[tuple[str, Row | NotAPair]],
     journal: Journal,
     settings: Settings,
     wanted: Wanted,
     length: Callable[[Sequence[Message]], int] | None,
 ) -> None:
-    from weir.agents.kernelbook import read_rows
     from weir.agents.sft_data import SftData
 
     async with aclosing(open_judge(settings)) as judge:
-        outcomes = SftData(judge, wanted, length).convert(read_rows(pairs), journal.outcomes.keys())
+        outcomes = SftData(judge, wanted, length).convert(rows, journal.outcomes.keys())
         async with aclosing(outcomes):
             async for number, outcome in outcomes:
                 journal.add(number, outcome)

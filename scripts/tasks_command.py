@@ -34,9 +34,14 @@ def check(
     Exits with 1 if there are any. References run in the kernel-evaluation server's sandbox; it has to be running.
     """
     from weir.agents.tasks import write_tasks
+    from weir.scripts.beforehand import require_folder
 
+    settings = load_settings(config)
+    if out is not None:
+        require_folder(out)
     tasks = [task for path in paths for task in _read(path, level, divide_sizes)]
-    checks = asyncio.run(_check_all(tasks, load_settings(config)))
+    look_for_judge(settings)
+    checks = asyncio.run(_check_all(tasks, settings))
     for task, found in zip(tasks, checks, strict=True):
         typer.echo(_json(task, found) if as_json else _line(task, found))
     good = [task for task, found in zip(tasks, checks, strict=True) if found.judgeable]
@@ -57,7 +62,9 @@ def import_(
     """Write KernelBench's problems as a file of tasks for weir run."""
     from weir.agents.kernelbench import LEVELS, load_kernelbench
     from weir.agents.tasks import write_tasks
+    from weir.scripts.beforehand import require_folder
 
+    require_folder(out)
     tasks = load_kernelbench(folder, levels=level or LEVELS, divide_sizes=divide_sizes)
     write_tasks(out, tasks)
     typer.echo(f"{len(tasks)} tasks in {out}")
@@ -72,13 +79,24 @@ def _read(path: Path, levels: Sequence[int] | None, divide_sizes: int) -> list[K
     return load_tasks(path)
 
 
+def look_for_judge(settings: Settings) -> None:
+    """Raise `UsageError` where the server that agents ask too does not answer."""
+    from weir.scripts.beforehand import require_judge
+
+    require_judge(_judge_url(settings), may_start=True)
+
+
 def open_judge(settings: Settings) -> KernelEvalClient:
     """A client of the server that agents ask too."""
     from weir.kernel_eval.client import KernelEvalClient
 
     agents, judge = settings.agents, settings.kernel_eval
     key = judge.api_key if agents.kernel_eval_key is None else agents.kernel_eval_key.get_secret_value()
-    return KernelEvalClient(agents.kernel_eval_url or judge.base_url, key)
+    return KernelEvalClient(_judge_url(settings), key)
+
+
+def _judge_url(settings: Settings) -> str:
+    return settings.agents.kernel_eval_url or settings.kernel_eval.base_url
 
 
 async def _check_all(tasks: Sequence[KernelTask], settings: Settings) -> list[TaskCheck]:

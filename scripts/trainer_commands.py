@@ -49,7 +49,8 @@ def round_(
     trainer = _trainer(settings, model)
     try:
         if dry_run:
-            typer.echo(_plan_text(trainer.plan()))
+            planned = trainer.plan()
+            typer.echo(_too_few(trainer) if planned is None else _plan_text(planned))
         elif replay is not None:
             _replay(trainer, replay)
         elif loop:
@@ -157,7 +158,7 @@ def _run_one_round(trainer: Trainer, *, wait: bool) -> None:
         typer.echo(str(busy))
         return
     if report is None:
-        typer.echo("no round: too few finished groups are waiting")
+        typer.echo(_too_few(trainer))
     elif report.published.failed:
         raise typer.Exit(1)
 
@@ -230,9 +231,18 @@ def first_weights(settings: Settings, model: Path | None) -> Path:
     return folder
 
 
-def _plan_text(planned: ClaimedRound | None) -> str:
-    if planned is None:
-        return "no round: too few finished groups are waiting"
+def _too_few(trainer: Trainer) -> str:
+    found = trainer.ready()
+    said = (
+        f"no round: too few finished groups are waiting: {len(found.groups)} of the {trainer.config.min_groups} that "
+        "trainer.min_groups asks for are ready"
+    )
+    if found.expired:
+        said += f"; {len(found.expired)} more have weights too old for trainer.max_staleness"
+    return said
+
+
+def _plan_text(planned: ClaimedRound) -> str:
     sessions = sum(len(group.calls) for group in planned.groups)
     calls = sum(len(call_ids) for group in planned.groups for call_ids in group.calls.values())
     lines = [

@@ -26,7 +26,7 @@ def up(
     Engines, the router in front of them, the proxy and the kernel-evaluation server. Prints the base_url for agents; a
     server that ends is started again.
     """
-    from weir.scripts.fleet import fleet
+    from weir.scripts.fleet import check_ports, fleet
     from weir.scripts.servers import running
 
     settings = load_settings(config)
@@ -34,6 +34,7 @@ def up(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     servers = fleet(settings, config)
+    check_ports(settings)
     with running(servers) as processes:
         base = f"http://{settings.proxy.host}:{settings.proxy.port}"
         typer.echo(f"base_url     {base}/v1")

@@ -126,13 +126,13 @@ def parent_folder(root: Path, claimed: ClaimedRound, model_path: Path) -> Path:
 
     Raises `RoundError` where they are not here: no other weights take their place.
     """
-    folder, claimed_at = version_path(root, claimed.parent).absolute(), Path(claimed.parent_path)
-    for candidate in (folder, claimed_at, model_path.absolute()):
+    places = dict.fromkeys((version_path(root, claimed.parent).absolute(), Path(claimed.parent_path)))
+    for candidate in (*places, model_path.absolute()):
         if (candidate / CONFIG).exists() and _version_of(candidate) == claimed.parent:
             return candidate
     raise RoundError(
-        f"round {claimed.round} cannot go on: the version {claimed.parent} that it starts from is neither in {folder} "
-        f"nor in {claimed_at}; it was deleted or lost, put its folder back from a copy"
+        f"round {claimed.round} cannot go on: the version {claimed.parent} that it starts from is not in "
+        f"{' nor in '.join(map(str, places))}; it was deleted or lost, put its folder back from a copy"
     )
 
 

@@ -35,6 +35,7 @@ from weir.trainer.claims import (
 )
 from weir.trainer.config import TrainerConfig
 from weir.trainer.config_checks import check_settings
+from weir.trainer.group_choice import Choice, choose_groups
 from weir.trainer.judging_ahead import JudgingAhead
 from weir.trainer.metrics import (
     METRICS_FILE,
@@ -141,6 +142,11 @@ class Trainer:
         parent, path = newest_parent(self.catalog, self.store.folder, self.model_path)
         planned = plan_round(self.catalog, self.store, self.config, parent=parent, parent_path=path)
         return None if planned is None else planned.claimed
+
+    def ready(self) -> Choice:
+        """The groups that a round of its own would find now, be they enough or not; nothing is changed."""
+        parent, _ = newest_parent(self.catalog, self.store.folder, self.model_path)
+        return choose_groups(self.catalog, self.store, self.config, parent=parent)
 
     def _continued(self, times: RoundTimes) -> PlannedRound | None:
         """The round that was claimed and not committed, with its calls as the store has them."""

@@ -65,6 +65,21 @@ def test_it_fails_when_every_session_failed_and_says_why(stubs: Any, tmp_path: P
     asyncio.run(scenario())
 
 
+def test_it_goes_on_when_some_sessions_failed_and_tells_the_first_failure(stubs: Any, tmp_path: Path) -> None:
+    write_tasks(tmp_path / "tasks.jsonl", family_tasks("train")[:1])
+
+    async def scenario() -> None:
+        async with stubs() as s:
+            s.proxy.answer_to = lambda messages: "right"
+            s.proxy.refuse_next = [403]
+            status, out, errors = await weir_run(s, tmp_path, "--tasks", "tasks.jsonl")
+            assert status == 0, errors
+            assert "failed: 1 ProxyRefused" in out
+            assert errors.splitlines()[-1].startswith("the first failure: the proxy refused /weir/sessions: HTTP 403")
+
+    asyncio.run(scenario())
+
+
 def test_a_split_without_tasks_is_refused_before_anything_runs(stubs: Any, tmp_path: Path) -> None:
     write_tasks(tmp_path / "tasks.jsonl", family_tasks("train")[:1])
 

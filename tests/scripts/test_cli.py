@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import re
+import socket
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 import typer
+from support_servers import find_free_port
 from typer.testing import CliRunner
 
+from weir.agents.errors import TaskError
+from weir.agents.family import family_tasks
+from weir.agents.tasks import write_tasks
+from weir.kernel_eval.errors import AddressUnavailable
 from weir.scripts.cli import app
 from weir.scripts.errors import UsageError
 from weir.store.catalog import Catalog
@@ -85,6 +91,49 @@ def test_a_key_can_be_made_before_anything_else(tmp_path: Path) -> None:
 def test_flags_of_a_regression_run_go_with_its_tasks(tmp_path: Path, flag: list[str]) -> None:
     said = usage_error(tmp_path, "sft", "--data", "pairs.jsonl", "--out", "new", *flag)
     assert said.startswith(f"{flag[0]} goes with --tasks; ")
+
+
+PAIRS = '{"entry_point": "A", "python_code": "", "triton_code": ""}\n'
+
+
+@pytest.mark.parametrize("command", [["tasks", "check", "tasks.jsonl"], ["sft-data", "pairs.jsonl", "out.jsonl"]])
+def test_without_a_judge_nothing_is_begun(tmp_path: Path, command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEIR_KERNEL_EVAL__URL", f"http://127.0.0.1:{find_free_port()}")
+    write_tasks(tmp_path / "tasks.jsonl", family_tasks()[:1])
+    (tmp_path / "pairs.jsonl").write_text(PAIRS)
+    with contextlib.chdir(tmp_path):
+        error = CliRunner().invoke(app, command).exception
+    assert isinstance(error, UsageError), error
+    assert str(error).startswith("no kernel-evaluation server at ") and "start `weir kernel-eval`" in str(error)
+    assert {file.name for file in tmp_path.iterdir()} == {"tasks.jsonl", "pairs.jsonl"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nowhere/out.jsonl"], "cannot write nowhere/out.jsonl: there is no folder nowhere; make it, or "),
+        (["out.jsonl", "--relax-rule", "foo"], "--relax-rule foo: there is no such rule; the rules are asks_where_it"),
+    ],
+)
+def test_data_for_a_cold_start_are_refused_before_anything_is_judged(
+    tmp_path: Path, words: list[str], message: str
+) -> None:
+    assert usage_error(tmp_path, "sft-data", "pairs.jsonl", *words).startswith(message)
+
+
+def test_pairs_that_are_not_there_leave_nothing_behind(tmp_path: Path) -> None:
+    with contextlib.chdir(tmp_path):
+        error = CliRunner().invoke(app, ["sft-data", "pairs.jsonl", "out.jsonl"]).exception
+    assert isinstance(error, TaskError) and str(error).startswith("no pairs in pairs.jsonl: expected ")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_port_of_another_server_is_no_port_for_kernel_evaluation() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        error = CliRunner().invoke(app, ["kernel-eval", "--port", str(port)]).exception
+    assert isinstance(error, AddressUnavailable), error
+    assert str(error).startswith("cannot listen: Address already in use") and "set kernel_eval.host and" in str(error)
 
 
 def test_no_line_in_the_list_of_commands_is_cut_short() -> None:

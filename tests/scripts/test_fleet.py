@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
 
 from weir.scripts.errors import UsageError
-from weir.scripts.fleet import fleet
+from weir.scripts.fleet import check_ports, fleet
 from weir.scripts.settings import load_settings
 from weir.scripts.trainer_commands import trainer_config
 
@@ -41,6 +42,16 @@ def test_without_a_model_the_error_says_what_to_do(tmp_path: Path) -> None:
     file, settings = settings_of(tmp_path, "")
     with pytest.raises(UsageError, match=r"set it in weir\.toml .* or run `weir demo`"):
         fleet(settings, file)  # type: ignore[arg-type]
+
+
+def test_a_port_that_another_process_has_is_named_by_its_setting(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        _, settings = settings_of(tmp_path, f"[engine]\ncount = 0\n[proxy]\nport = 0\n[kernel_eval]\nport = {port}\n")
+        words = rf"has the port of kernel_eval\.port \(127\.0\.0\.1:{port}\): if that is another `weir up`, stop it"
+        with pytest.raises(UsageError, match=words):
+            check_ports(settings)  # type: ignore[arg-type]
+    check_ports(settings)  # type: ignore[arg-type]
 
 
 def test_the_trainer_is_told_this_machines_servers_where_it_names_none(tmp_path: Path) -> None:

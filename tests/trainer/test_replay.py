@@ -56,6 +56,6 @@ def test_what_cannot_be_repeated_is_named(trainer: Trainer) -> None:
     with pytest.raises(TrainerUsageError, match="round 9: it was never committed; committed rounds: 1 to 2"):
         trainer.replay(9)
     shutil.rmtree(version_path(trainer.store.folder, 1))
-    with pytest.raises(RoundError, match=r"the version 1 that it starts from is neither in .*keep_versions"):
+    with pytest.raises(RoundError, match=r"the version 1 that it starts from is not in (?!.* nor in ).*keep_versions"):
         trainer.replay(2)
     trainer.close()

@@ -89,9 +89,15 @@ def test_an_engine_that_is_left_out_is_an_exit_status_of_the_round_and_of_publis
         assert sql.sql("SELECT version, consumed FROM versions, groups").fetchall() == [(1, True)]
 
 
-def test_with_nothing_to_do_a_round_says_so(config: Path) -> None:
-    done = weir("round", "--config", str(config))
-    assert (done.returncode, done.stdout.strip()) == (0, "no round: too few finished groups are waiting")
+def test_with_too_few_groups_a_round_says_how_many_there_are(
+    config: Path, store: StoreConfig, tiny_model_dir: Path
+) -> None:
+    add_group(store, tiny_model_dir, "g1", [0.0, 1.0])
+    config.write_text(config.read_text() + "min_groups = 3\n")
+    said = "no round: too few finished groups are waiting: 1 of the 3 that trainer.min_groups asks for are ready"
+    for words in ([], ["--dry-run"]):
+        done = weir("round", *words, "--config", str(config))
+        assert (done.returncode, done.stdout.strip()) == (0, said), done.stderr
 
 
 def test_a_folder_that_is_no_version_is_refused(config: Path, tmp_path: Path) -> None:
