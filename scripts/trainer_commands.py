@@ -102,11 +102,9 @@ def rollback(
     model = settings.model.path or store.folder  # nothing is trained
     trainer = Trainer(trainer_config(settings), store, model_path=model, console=Console())
     try:
-        made, report = trainer.roll_back(version)
+        _, report = trainer.roll_back(version)
     finally:
         trainer.close()
-    served = f", served by {len(report.serving)} engines" if report.serving else ""
-    typer.echo(f"version {made.manifest.version} has the weights of version {version}{served}")
     if report.failed:
         raise typer.Exit(1)
 

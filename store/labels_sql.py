@@ -3,7 +3,8 @@
 A label never changes what a call is in the tree, and nothing is left out because of it. A call that no rule fits has no
 label. The first rule that fits decides:
 
-retry       same_prompt               the same prompt as an earlier call of its session (role retry or duplicate)
+retry       same_prompt               the same prompt as an earlier call of its session (role retry or duplicate),
+                                      and no other choice of the same request
 compaction  stitched_as_compacted     the proxy saw a shorter history in place of its session's
 compaction  shorter_history           a later root with the instructions and tools of earlier calls, and fewer messages
 title       asks_for_title            no tools, no turn after it, at most 64 tokens; it is told of a "title"
@@ -18,7 +19,7 @@ LABELS = r"""
 WITH said AS (
     SELECT
         call_id, session_id, parent_call, role, stitch, stitch_call, twin_of, root_call, started_us, finished_us,
-        num_messages, num_output_tokens,
+        request_id, num_messages, num_output_tokens,
         TRY(json_extract(decode(nullif(answer, ''::BLOB)), '$.tool_calls')) IS NOT NULL AS calls_tools,
         coalesce(json_array_length(body, '$.tools'), 0) AS num_tools,
         coalesce(CAST(json_extract(body, '$.tools') AS VARCHAR), '[]') AS tools,
@@ -46,6 +47,8 @@ placed AS (
             PARTITION BY session_id, instructions, tools ORDER BY started_us, call_id
             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         ) AS most_messages,
+        EXISTS (SELECT 1 FROM stored.calls k WHERE k.call_id = said.twin_of AND k.request_id = said.request_id)
+            AS is_choice,
         EXISTS (SELECT 1 FROM stored.calls k WHERE k.parent_call = said.call_id AND k.session_id = said.session_id)
             AS goes_on
     FROM said
@@ -55,7 +58,7 @@ ruled AS (
     SELECT
         *,
         CASE
-            WHEN role IN ('retry', 'duplicate') THEN 'same_prompt'
+            WHEN role IN ('retry', 'duplicate') AND NOT is_choice THEN 'same_prompt'
             WHEN stitch = 'compacted' THEN 'stitched_as_compacted'
             WHEN is_later_root AND num_messages < most_messages THEN 'shorter_history'
             WHEN has_company AND NOT goes_on AND num_tools = 0 AND num_output_tokens <= 64

@@ -323,6 +323,8 @@ class Trainer:
         with round_turn(self.catalog, self.store, wait=False, lease_s=self.config.lease_s):
             fetch_newest(self.store)
             version = roll_back(self.catalog, self.store, number)
+            made = f"version {version.manifest.version} has the weights of version {number}: {version.path}"
+            self.console.print(made, soft_wrap=True)
             return version, self.publish(version.path)
 
     def replay(self, number: int) -> Replay:

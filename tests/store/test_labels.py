@@ -65,3 +65,19 @@ def test_every_call_is_labelled_by_a_rule_that_is_named(labels: dict[str, tuple[
         "seen": ("compaction", "stitched_as_compacted", "turn"),
         "other": (None, None, None),
     }
+
+
+def test_the_choices_of_one_request_are_no_retries_and_asking_again_is(
+    config: StoreConfig, record: Any, make_call: Any
+) -> None:
+    record(
+        [
+            make_call(f"{asked}-{choice}", [1], [answer], at=at, request_id=asked, choice=choice, **chat("Fix it"))
+            for asked, at in (("r1", 10_000), ("r2", 40_000))
+            for choice, answer in enumerate((2, 3, 2))
+        ]
+    )
+    with connect(config) as db:
+        assert sorted(db.sql("SELECT call_id, rule FROM labels").fetchall()) == [
+            (f"r2-{choice}", "same_prompt") for choice in range(3)
+        ]
