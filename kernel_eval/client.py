@@ -164,7 +164,10 @@ class KernelEvalClient:
             failure = f"HTTP {response.status_code}: {response.text[:200]}"
             if response.status_code < 500:
                 raise KernelEvalRejected(f"{self._http.base_url} did not check task {task.task_id}: {failure}")
-        raise KernelEvalUnavailable(f"task {task.task_id} was not checked by {self._http.base_url}: {failure}")
+        raise KernelEvalUnavailable(
+            f"task {task.task_id} was not checked by {self._http.base_url} in {self._attempts} attempts: {failure}; "
+            "look at the server's /health"
+        )
 
     async def _post(self, body: bytes) -> EvalReply | _NoReply:
         """One attempt. Raises `KernelEvalRejected` on HTTP 4xx."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import httpx
@@ -31,6 +32,10 @@ def require_answer(url: str, name: str, remedy: str, *, starting: int | None = N
 
 
 def require_folder(file: Path) -> None:
-    """Raise `UsageError` where the folder of a file that is to be written is not there."""
+    """Raise `UsageError` where a file cannot be written for want of a folder that takes it."""
     if not file.parent.is_dir():
         raise UsageError(f"cannot write {file}: there is no folder {file.parent}; make it, or name another place")
+    if file.is_dir():
+        raise UsageError(f"cannot write {file}: it is a folder; name a file in it")
+    if not os.access(file.parent, os.W_OK):
+        raise UsageError(f"cannot write {file}: the folder {file.parent} takes no files; name another place")

@@ -112,6 +112,7 @@ def test_without_a_judge_nothing_is_begun(tmp_path: Path, command: list[str], mo
     ("words", "message"),
     [
         (["nowhere/out.jsonl"], "cannot write nowhere/out.jsonl: there is no folder nowhere; make it, or "),
+        (["."], "cannot write .: it is a folder; name a file in it"),
         (["out.jsonl", "--relax-rule", "foo"], "--relax-rule foo: there is no such rule; the rules are asks_where_it"),
     ],
 )
