@@ -74,12 +74,13 @@ def load_calls(
     """
     snapshot = take_snapshot(config, catalog=catalog)
     try:
-        return _load_calls(snapshot, session_ids)
+        return calls_in(snapshot, session_ids)
     finally:
         snapshot.pin.release()
 
 
-def _load_calls(snapshot: Snapshot, session_ids: Sequence[str]) -> dict[str, list[StoredCall]]:
+def calls_in(snapshot: Snapshot, session_ids: Sequence[str]) -> dict[str, list[StoredCall]]:
+    """As `load_calls`, of a snapshot that the caller has."""
     wanted = set(session_ids)
     groups = groups_of_sessions(snapshot.paths, session_ids)
     groups |= {record.group_id for record in snapshot.hot if record.session_id in wanted}

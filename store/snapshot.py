@@ -35,6 +35,7 @@ class Snapshot:
     root: Path
     fileset: FileSet
     hot: list[CallRecord]  # in the log and in no file
+    unread: list[Segment]  # of those, the segments of which not all could be read
     tables: Mapping[str, Rows]  # the catalog tables that were asked for, at the same moment
     pin: SnapshotPin  # its files are kept until this is released
 
@@ -71,12 +72,12 @@ def take_snapshot(config: StoreConfig, tables: Sequence[sa.Table] = (), *, catal
                 }
                 pin.pin(connection)
             try:
-                hot = read_records(segment for segment in segments if segment.segment_id not in fileset.compacted)
+                hot, unread = read_records(s for s in segments if s.segment_id not in fileset.compacted)
                 pin.copies.fetch([file.path for file in fileset.files])
             except FileNotFoundError:
                 continue
             pin.hold()
-            return Snapshot(root=config.folder, fileset=fileset, hot=hot, tables=rows, pin=pin)
+            return Snapshot(root=config.folder, fileset=fileset, hot=hot, unread=unread, tables=rows, pin=pin)
         raise StoreUnavailable(
             f"cannot read the log of {config.root}: its segments were deleted {ATTEMPTS} times while they were being "
             "read; raise store.segment_grace_s"
@@ -86,10 +87,14 @@ def take_snapshot(config: StoreConfig, tables: Sequence[sa.Table] = (), *, catal
         raise
 
 
-def read_records(segments: Iterable[Segment]) -> list[CallRecord]:
-    """The calls of some segments; one that was appended twice counts once."""
+def read_records(segments: Iterable[Segment]) -> tuple[list[CallRecord], list[Segment]]:
+    """The calls of some segments, one that was appended twice once; and the segments of which not all could be read."""
     records: dict[str, CallRecord] = {}
+    unread: list[Segment] = []
     for segment in segments:
-        for record in segment.read().records:
+        contents = segment.read()
+        for record in contents.records:
             records.setdefault(record.call_id, record)
-    return list(records.values())
+        if contents.reason is not None:
+            unread.append(segment)
+    return list(records.values()), unread

@@ -9,6 +9,7 @@ anew. Not here: whose turn it is (`turns.py`).
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,10 +88,20 @@ def continue_round(catalog: Catalog, root: Path) -> ClaimedRound | None:
 
 
 def plan_round(
-    catalog: Catalog, store: StoreConfig, config: TrainerConfig, *, parent: int, parent_path: Path
+    catalog: Catalog,
+    store: StoreConfig,
+    config: TrainerConfig,
+    *,
+    parent: int,
+    parent_path: Path,
+    on_damaged: Callable[[dict[str, str]], None],
 ) -> PlannedRound | None:
-    """The round that would be claimed now, or None when no group is ready. Changes nothing."""
+    """The round that would be claimed now, or None when no group is ready. Changes nothing.
+
+    `on_damaged` is told the groups that wait because the log is damaged, each with its segment.
+    """
     choice = choose_groups(catalog, store, config, parent=parent)
+    on_damaged(choice.damaged)
     if len(choice.groups) < config.min_groups:
         return None
     calls = {

@@ -1,14 +1,15 @@
 """Which of the ready groups a round takes: those with a kernel task that pass the settings' filter, oldest first.
 
-Invariant: nothing is changed here, and no group is passed over silently for good: what is not taken stays ready, and a
-group whose calls are all too old to be trained on is given as expired, for the round to consume without judging it.
+Invariant: nothing is changed here, and no group is passed over silently for good: what is not taken stays ready, a
+group whose calls are all too old to be trained on is given as expired, for the round to consume without judging it, and
+one that may lack calls because the log is damaged is named.
 Not here: when a group is ready (`store/catalog_ready.py`), and taking it (`claims.py`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -21,7 +22,9 @@ from weir.store.catalog import Catalog
 from weir.store.catalog_ready import ready_groups
 from weir.store.catalog_rows import GroupRow
 from weir.store.config import StoreConfig
-from weir.store.reader import StoredCall, connect, load_calls
+from weir.store.damage import groups_lacking_calls
+from weir.store.reader import StoredCall, calls_in, connect
+from weir.store.snapshot import take_snapshot
 from weir.trainer.config import TrainerConfig
 from weir.trainer.errors import TrainerUsageError
 from weir.trainer.reward_terms import KERNEL_EVAL
@@ -52,6 +55,7 @@ class Choice:
 
     groups: list[ChosenGroup] = field(default_factory=list)
     expired: list[str] = field(default_factory=list)
+    damaged: dict[str, str] = field(default_factory=dict)  # group → segment of the log that may hold more calls of it
 
 
 def choose_groups(catalog: Catalog, store: StoreConfig, config: TrainerConfig, *, parent: int) -> Choice:
@@ -63,7 +67,11 @@ def choose_groups(catalog: Catalog, store: StoreConfig, config: TrainerConfig, *
     ready = ready_groups(catalog, timeout_s=config.group_timeout_s, min_size_ratio=config.min_timeout_group_size_ratio)
     eligible = _to_train_on(ready, needs_task=KERNEL_EVAL in config.reward_terms)
     for part in _parts(eligible, config.groups_per_round):
-        for group in _loaded(_passing(store, config.groups_where, part), catalog, store, config):
+        passing = _passing(store, config.groups_where, part)
+        loaded, damaged = _read_calls([group for group, _ in passing], catalog, store)
+        choice.damaged |= damaged
+        whole = [(group, task) for group, task in passing if group.group_id not in damaged]
+        for group in _with_rewards(whole, loaded, catalog, config):
             if _is_expired(group, parent, config.max_staleness):
                 choice.expired.append(group.row.group_id)
             elif not _waits_for_rewards(group, config):
@@ -104,11 +112,25 @@ def _passing(store: StoreConfig, where: str | None, groups: Sequence[Eligible]) 
     return [(group, task) for group, task in groups if group.group_id in passing]
 
 
-def _loaded(
-    groups: Sequence[Eligible], catalog: Catalog, store: StoreConfig, config: TrainerConfig
+def _read_calls(
+    groups: Sequence[GroupRow], catalog: Catalog, store: StoreConfig
+) -> tuple[dict[str, list[StoredCall]], dict[str, str]]:
+    """The calls of each session; and the groups that may have more, each with the damaged segment of the log."""
+    snapshot = take_snapshot(store, catalog=catalog)
+    try:
+        loaded = calls_in(snapshot, [session_id for group in groups for session_id in group.session_ids])
+    finally:
+        snapshot.pin.release()
+    known = {
+        group.group_id: {name: {call.call_id for call in loaded[name]} for name in group.session_ids}
+        for group in groups
+    }
+    return loaded, groups_lacking_calls(store, catalog, snapshot.unread, known)
+
+
+def _with_rewards(
+    groups: Sequence[Eligible], loaded: Mapping[str, list[StoredCall]], catalog: Catalog, config: TrainerConfig
 ) -> Iterator[ChosenGroup]:
-    session_ids = [session_id for group, _ in groups for session_id in group.session_ids]
-    loaded = load_calls(store, session_ids, catalog=catalog)
     names = stored_names(config.reward_terms)
     for group, task in groups:
         calls = {name: loaded[name] for name in group.session_ids}

@@ -110,6 +110,7 @@ class Trainer:
         self.catalog = Catalog.open(store)
         self._learner: Backend | None = None
         self._ahead: JudgingAhead | None = None
+        self._told: set[str] = set()  # groups that wait because the log is damaged
 
     def close(self) -> None:
         """End what is judged ahead, and give the catalog back. May be called twice."""
@@ -140,13 +141,29 @@ class Trainer:
         if current_version(self.store.folder) is None:
             fetch_newest(self.store)
         parent, path = newest_parent(self.catalog, self.store.folder, self.model_path)
-        planned = plan_round(self.catalog, self.store, self.config, parent=parent, parent_path=path)
+        planned = self._planned(parent, path)
         return None if planned is None else planned.claimed
 
     def ready(self) -> Choice:
         """The groups that a round of its own would find now, be they enough or not; nothing is changed."""
         parent, _ = newest_parent(self.catalog, self.store.folder, self.model_path)
         return choose_groups(self.catalog, self.store, self.config, parent=parent)
+
+    def _planned(self, parent: int, path: Path) -> PlannedRound | None:
+        return plan_round(
+            self.catalog, self.store, self.config, parent=parent, parent_path=path, on_damaged=self._tell_damaged
+        )
+
+    def _tell_damaged(self, damaged: dict[str, str]) -> None:
+        """Each group once, however often a loop asks for a round."""
+        for group_id, segment in damaged.items():
+            if group_id not in self._told:
+                self.console.print(
+                    f"[red]group {group_id} waits[/red]: {segment} is damaged in its middle and may hold more calls of "
+                    "it; `weir store verify --repair` brings back what can be read, and the next round takes the group",
+                    soft_wrap=True,
+                )
+        self._told |= damaged.keys()
 
     def _continued(self, times: RoundTimes) -> PlannedRound | None:
         """The round that was claimed and not committed, with its calls as the store has them."""
@@ -161,7 +178,7 @@ class Trainer:
         """A round of its own, with the calls that it was chosen by."""
         parent, path = newest_parent(self.catalog, self.store.folder, self.model_path)
         with times.step("read"):
-            planned = plan_round(self.catalog, self.store, self.config, parent=parent, parent_path=path)
+            planned = self._planned(parent, path)
         if planned is None:
             return None
         self._check_content(path, planned.claimed, times)
