@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Protocol
 
 from weir.trainer.config import TrainerConfig
-from weir.trainer.hooks import import_function
 from weir.trainer.samples import Sample
 from weir.trainer.step_stats import StepStats
 from weir.trainer.supervised_data import SupervisedRow
+from weir.trainer.users_code import import_function
 from weir.trainer.versions import FileEntry
 
 

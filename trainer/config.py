@@ -99,7 +99,9 @@ class TrainerConfig(AlgorithmConfig, MixingConfig):
     num_correct_trials: int = Field(default=3, ge=1, description="Correctness trials behind one reward.")
     judge_seed: int = Field(default=42, ge=0, lt=2**31, description="Seed of the inputs that candidates are judged on.")
     judge_concurrency: int = Field(default=8, ge=1, description="Evaluations in flight at once.")
-    judge_timeout_s: float = Field(default=600.0, gt=0, description="Limit for one evaluation, queueing included.")
+    judge_timeout_s: float = Field(
+        default=600.0, gt=0, description="Limit for one evaluation or reward, queueing included."
+    )
     judge_attempts: int = Field(
         default=4, ge=1, description="Tries of one evaluation before the round is left open for later."
     )

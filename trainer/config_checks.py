@@ -10,7 +10,8 @@ from pathlib import Path
 
 from weir.trainer.config import TrainerConfig
 from weir.trainer.errors import TrainerUsageError
-from weir.trainer.hooks import import_function, load_hooks
+from weir.trainer.hooks import load_hooks
+from weir.trainer.users_code import import_function
 
 
 def check_settings(config: TrainerConfig) -> None:

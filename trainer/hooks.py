@@ -9,7 +9,6 @@ copies.
 
 from __future__ import annotations
 
-import importlib
 import math
 import random
 import statistics
@@ -22,6 +21,7 @@ from weir.trainer.config import HookName
 from weir.trainer.errors import TrainerUsageError
 from weir.trainer.reward_terms import LARGEST
 from weir.trainer.samples import Skip
+from weir.trainer.users_code import import_function
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,18 +112,6 @@ class HookedGroups:
 def load_hooks(paths: Mapping[HookName, str]) -> Hooks:
     """The defaults with those in `paths` replaced. Raises `TrainerUsageError` for a path that names no function."""
     return replace(Hooks(), **{name: import_function(path) for name, path in paths.items()})
-
-
-def import_function(path: str) -> Callable[..., Any]:
-    """The callable that "pkg.mod:name" names."""
-    module, _, name = path.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise TrainerUsageError(f'cannot import {path!r}: {error}; the form is "pkg.mod:name"') from error
-    if not callable(found):
-        raise TrainerUsageError(f"{path!r} is a {type(found).__name__}, expected a function")
-    return found  # type: ignore[no-any-return]
 
 
 def apply_hooks(groups: Sequence[Group], hooks: Hooks) -> HookedGroups:

@@ -20,6 +20,7 @@ from weir.kernel_eval.client import tls_context
 from weir.trainer.answers import Answer, Asking, Given, OnGiven
 from weir.trainer.reward_terms import RewardTerm
 from weir.trainer.samples import Skip
+from weir.trainer.server_calls import NO_ANSWER, why_no_answer, within
 
 
 async def http_rewards(
@@ -28,8 +29,7 @@ async def http_rewards(
     """Ask for the rewards of all answers, `batch_size` at once."""
     headers = {} if term.key is None else {"authorization": f"Bearer {term.key}"}
     batches = [answers[start : start + term.batch_size] for start in range(0, len(answers), term.batch_size)]
-    timeout_s = asking.config.judge_timeout_s
-    async with httpx.AsyncClient(headers=headers, timeout=timeout_s, trust_env=False, verify=tls_context()) as http:
+    async with httpx.AsyncClient(headers=headers, timeout=None, trust_env=False, verify=tls_context()) as http:
 
         async def ask(batch: Sequence[Answer]) -> None:
             async with asking.slots:
@@ -51,10 +51,10 @@ async def _ask(
         if attempt:
             await asyncio.sleep(config.judge_retry_delay_s * 2 ** (attempt - 1))
         try:
-            response = await http.post(term.url, json=body)
+            response = await within(config.judge_timeout_s, http.post(term.url, json=body))
             rewards = _rewards(response, len(batch))
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-            failure = f"{type(error).__name__} {error}".rstrip()
+        except (*NO_ANSWER, ValueError, RecursionError) as error:
+            failure = why_no_answer(error)
         else:
             for answer, reward in zip(batch, rewards, strict=True):
                 _take(given, answer.call.call_id, reward)

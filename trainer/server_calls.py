@@ -1,6 +1,7 @@
 """Calls to the servers that a publish has to do with: engines and proxies, JSON both ways.
 
 Invariant: whatever goes wrong is `Refused`, with a text that names the server; `Unreachable` where it gave no answer.
+A call ends within its limit, also with a server that sends a byte now and then.
 Not here: what is asked of whom.
 """
 
@@ -13,6 +14,9 @@ from typing import Any
 import httpx
 
 CONTROL_TIMEOUT_S = 30.0
+
+# What httpx raises where there is no answer; a port beyond 65535 comes as an `OverflowError` in an `ExceptionGroup`.
+NO_ANSWER = (httpx.HTTPError, httpx.InvalidURL, TimeoutError, OverflowError, ExceptionGroup)
 
 
 class Refused(Exception):
@@ -59,11 +63,28 @@ async def for_each(urls: Iterable[str], act: Callable[[str], Awaitable[Any]]) ->
     return failed
 
 
+async def within(timeout_s: float, request: Awaitable[httpx.Response]) -> httpx.Response:
+    """The answer, all of it by then: httpx bounds each read. Raises `TimeoutError`."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await request
+    except TimeoutError as error:
+        raise TimeoutError(f"no whole answer within {timeout_s:g} s") from error
+
+
+def why_no_answer(error: BaseException) -> str:
+    """An error's kind and message, in a line; of a group, those of the first in it."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return " ".join(f"{type(error).__name__} {error}".split())
+
+
 async def _ask(http: httpx.AsyncClient, method: str, url: str, timeout_s: float, **more: Any) -> dict[str, Any]:
     try:
-        return _json(await http.request(method, url, timeout=timeout_s, **more))
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise Unreachable(f"{method} {url}: {type(error).__name__} {error}".rstrip()) from error
+        response = await within(timeout_s, http.request(method, url, timeout=None, **more))
+    except NO_ANSWER as error:
+        raise Unreachable(f"{method} {url}: {why_no_answer(error)}") from error
+    return _json(response)
 
 
 def _json(response: httpx.Response) -> dict[str, Any]:
@@ -74,6 +95,6 @@ def _json(response: httpx.Response) -> dict[str, Any]:
         )
     try:
         value = response.json()
-    except ValueError:
+    except (ValueError, RecursionError):  # no JSON, or nested deeper than can be read
         return {}
     return value if isinstance(value, dict) else {}
