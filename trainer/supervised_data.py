@@ -1,7 +1,7 @@
 """Data to learn from by imitation: JSON Lines of conversations and of plain texts, and the rows that they become.
 
-Invariant: a line is one or the other, or it is named and refused. Not here: how lines become token ids (`chat_rows.py`,
-`text_rows.py`).
+Invariant: a line is one or the other, or it is named and refused. Not here: what form a conversation must have
+(`conversation_form.py`), and how lines become token ids (`chat_rows.py`, `text_rows.py`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from weir.store.records import TokenIds
+from weir.trainer.conversation_form import check_conversation
 from weir.trainer.errors import TrainerUsageError
 
 Message = dict[str, Any]
@@ -29,6 +30,7 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
 
     messages: list[Message]
     tools: list[dict[str, Any]] | None = None
+    origin: str = "a conversation"  # its file and line, for errors
 
 
 class Text(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,20 +83,21 @@ def read_data(file: Path) -> list[Conversation | Text]:
         if not line.strip():
             continue
         try:
-            found.append(_entry(decode(line)))
-        except (msgspec.DecodeError, msgspec.ValidationError, ValueError) as error:
+            found.append(_entry(decode(line), f"{file} line {number}"))
+        except (msgspec.DecodeError, msgspec.ValidationError, ValueError, RecursionError) as error:
             raise TrainerUsageError(f"{file} line {number}: {error}; each line is {FORMS}") from error
     if not found:
         raise TrainerUsageError(f"{file} is empty; each line is {FORMS}")
     return found
 
 
-def _entry(line: _Line) -> Conversation | Text:
+def _entry(line: _Line, origin: str) -> Conversation | Text:
     if (line.messages is None) == (line.text is None):
         raise ValueError("there are both messages and text" if line.text is not None else "neither messages nor text")
     if line.text is not None:
         return Text(text=line.text)
     assert line.messages is not None
+    check_conversation(line.messages)
     if not any(map(is_learnt, line.messages)):
         raise ValueError("no assistant message, or none with a weight above 0, so there is nothing to learn")
-    return Conversation(messages=line.messages, tools=line.tools)
+    return Conversation(messages=line.messages, tools=line.tools, origin=origin)

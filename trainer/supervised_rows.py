@@ -13,6 +13,7 @@ from pathlib import Path
 from weir.trainer.chat_rows import ChatRenderer, conversation_rows
 from weir.trainer.errors import TrainerUsageError
 from weir.trainer.supervised_data import Conversation, SupervisedRow, Text
+from weir.trainer.users_code import in_a_line
 
 OpenRenderer = Callable[[], ChatRenderer]
 
@@ -27,15 +28,21 @@ class RowMaker:
         self._open_renderer = open_renderer
 
     def rows(self, line: Conversation | Text) -> Sequence[SupervisedRow]:
-        """The rows of a line that fit. Raises `TrainerUsageError` where nothing can render it."""
+        """The rows of a line that fit. Raises `TrainerUsageError` where nothing can render it, naming the line."""
         if isinstance(line, Text):
             from weir.trainer.text_rows import text_rows
 
             return text_rows(line, self._encode, self.max_tokens)
-        made = conversation_rows(line, self._renderer)
+        made = self._rendered(line, self._renderer)
         fitting = [row for row in made if len(row.ids) <= self.max_tokens]
         self.num_too_long += len(made) - len(fitting)
         return fitting
+
+    def _rendered(self, line: Conversation, renderer: ChatRenderer) -> list[SupervisedRow]:
+        try:
+            return conversation_rows(line, renderer)
+        except Exception as error:  # a renderer has a form of its own, and errors of every kind for what has not
+            raise TrainerUsageError(f"{line.origin} cannot be rendered for this model: {in_a_line(error)}") from error
 
     @cached_property
     def _renderer(self) -> ChatRenderer:
