@@ -238,7 +238,7 @@ def _too_few(trainer: Trainer) -> str:
     if found.expired:
         said += f"; {len(found.expired)} more have weights too old for trainer.max_staleness"
     if found.damaged:
-        said += f"; {len(found.damaged)} more wait because the log is damaged: run `weir store verify --repair`"
+        said += f"; {len(found.damaged)} more wait because the log is damaged"
     return said
 
 

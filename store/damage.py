@@ -1,14 +1,15 @@
-"""Which groups may lack calls because a segment of the log is damaged in its middle.
+"""Which groups may lack calls because a segment of the log is damaged in its middle, or gone.
 
 Invariant: a torn end, as every crash leaves one, is no damage: no whole record lies behind it. A group may lack calls
 where whole records of it lie behind a bad frame and are stored nowhere else, and, until the segment is compacted, where
 a bad frame bears its name or one of its sessions has no call. Repair (repair.py) stores what lies behind, and compacts.
-Not here: segments that are gone.
+A group may also lack calls where a session of it has none and a segment is gone that may be younger than the group.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 import sqlalchemy as sa
@@ -16,9 +17,19 @@ import sqlalchemy as sa
 from weir.store import catalog_schema as t
 from weir.store.catalog import Catalog
 from weir.store.config import StoreConfig
+from weir.store.gone_segments import gone_segments
 from weir.store.records import CallRecord
 from weir.store.rescue import rescued_records
 from weir.store.segments import Segment, list_segments
+
+DAMAGED = (
+    "{} is damaged in its middle and may hold more calls of it; `weir store verify --repair` brings back what can be "
+    "read, and the next round takes the group"
+)
+GONE = (
+    "{} is gone, and a session of it has no call; put the file back from a copy, or an empty one in its place if "
+    "there is none, and the next round takes the group"
+)
 
 SessionCalls = Mapping[str, Collection[str]]  # session → its calls that can be read
 
@@ -26,11 +37,34 @@ SessionCalls = Mapping[str, Collection[str]]  # session → its calls that can b
 def groups_lacking_calls(
     config: StoreConfig, catalog: Catalog, hot: Sequence[Segment], groups: Mapping[str, SessionCalls]
 ) -> dict[str, str]:
-    """Of some groups those that may lack calls, each with the path of the damaged segment.
+    """Of some groups those that may lack calls, each with the reason and what to do.
 
     `hot` are the segments in no file of which not all could be read.
     """
-    found: dict[str, str] = {}
+    damaged = {group_id: DAMAGED.format(path) for group_id, path in _of_damaged(config, catalog, hot, groups).items()}
+    silent = {group_id for group_id, sessions in groups.items() if not all(sessions.values())}
+    return damaged | {group_id: GONE.format(path) for group_id, path in _of_gone(config, catalog, silent).items()}
+
+
+def _of_gone(config: StoreConfig, catalog: Catalog, group_ids: Collection[str]) -> dict[str, Path]:
+    gone = gone_segments(config, catalog) if group_ids else []
+    if not gone:
+        return {}
+    query = sa.select(t.groups.c.group_id, t.groups.c.created_us).where(t.groups.c.group_id.in_(group_ids))
+    with catalog.reading().begin() as connection:
+        begun = {row.group_id: row.created_us for row in connection.execute(query)}
+    return {
+        group_id: segment.path
+        for group_id, created_us in begun.items()
+        for segment in gone
+        if segment.before_us is None or created_us < segment.before_us
+    }
+
+
+def _of_damaged(
+    config: StoreConfig, catalog: Catalog, hot: Sequence[Segment], groups: Mapping[str, SessionCalls]
+) -> dict[str, Path]:
+    found: dict[str, Path] = {}
     for segment in hot:
         if records := _behind_a_bad_frame(segment):
             path = segment.path if segment.path.exists() else segment.sealed_path
@@ -41,12 +75,12 @@ def groups_lacking_calls(
                     or _is_named(data, records, group_id)
                     or not all(sessions.values())
                 ):
-                    found.setdefault(group_id, str(path))
+                    found.setdefault(group_id, path)
     for segment in _compacted(config, catalog):
         records = _behind_a_bad_frame(segment)
         for group_id, sessions in groups.items():
             if _lacks(records, group_id, sessions):
-                found.setdefault(group_id, str(segment.path))
+                found.setdefault(group_id, segment.path)
     return found
 
 

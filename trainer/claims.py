@@ -98,7 +98,7 @@ def plan_round(
 ) -> PlannedRound | None:
     """The round that would be claimed now, or None when no group is ready. Changes nothing.
 
-    `on_damaged` is told the groups that wait because the log is damaged, each with its segment.
+    `on_damaged` is told the groups that wait because the log is damaged, each with what to do.
     """
     choice = choose_groups(catalog, store, config, parent=parent)
     on_damaged(choice.damaged)

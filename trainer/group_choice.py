@@ -55,7 +55,7 @@ class Choice:
 
     groups: list[ChosenGroup] = field(default_factory=list)
     expired: list[str] = field(default_factory=list)
-    damaged: dict[str, str] = field(default_factory=dict)  # group → segment of the log that may hold more calls of it
+    damaged: dict[str, str] = field(default_factory=dict)  # group → why it may lack calls, and what to do
 
 
 def choose_groups(catalog: Catalog, store: StoreConfig, config: TrainerConfig, *, parent: int) -> Choice:
@@ -115,7 +115,7 @@ def _passing(store: StoreConfig, where: str | None, groups: Sequence[Eligible]) 
 def _read_calls(
     groups: Sequence[GroupRow], catalog: Catalog, store: StoreConfig
 ) -> tuple[dict[str, list[StoredCall]], dict[str, str]]:
-    """The calls of each session; and the groups that may have more, each with the damaged segment of the log."""
+    """The calls of each session; and the groups that may have more, each with the reason."""
     snapshot = take_snapshot(store, catalog=catalog)
     try:
         loaded = calls_in(snapshot, [session_id for group in groups for session_id in group.session_ids])

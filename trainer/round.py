@@ -156,13 +156,9 @@ class Trainer:
 
     def _tell_damaged(self, damaged: dict[str, str]) -> None:
         """Each group once, however often a loop asks for a round."""
-        for group_id, segment in damaged.items():
+        for group_id, why in damaged.items():
             if group_id not in self._told:
-                self.console.print(
-                    f"[red]group {group_id} waits[/red]: {segment} is damaged in its middle and may hold more calls of "
-                    "it; `weir store verify --repair` brings back what can be read, and the next round takes the group",
-                    soft_wrap=True,
-                )
+                self.console.print(f"[red]group {group_id} waits[/red]: {why}", soft_wrap=True)
         self._told |= damaged.keys()
 
     def _continued(self, times: RoundTimes) -> PlannedRound | None:

@@ -7,13 +7,17 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from support_rounds import Judge, add_group, trainer_config
+from support_rounds import Judge, add_group, make_record, trainer_config
 
+from weir.store.catalog import Catalog
 from weir.store.compact import compact
 from weir.store.config import StoreConfig
+from weir.store.log import LogWriter
 from weir.store.segments import FRAME, HEADER, list_segments
 from weir.store.verify import verify
 from weir.trainer.round import Trainer
+
+TASK = {"task_id": "silent", "prompt": "write it", "reference_src": "# silent"}
 
 
 @pytest.fixture
@@ -98,3 +102,45 @@ def test_a_torn_end_keeps_nothing_waiting(trainer: Trainer, store: StoreConfig) 
     log.write_bytes(data[:end] + FRAME.pack(5000, 7) + b"a call that nobody was told is recorded")
     report = trainer.run_round()
     assert report is not None and report.metrics["samples"] == 3
+
+
+def test_a_group_without_calls_waits_where_a_segment_is_gone(
+    trainer: Trainer, store: StoreConfig, tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    log = log_of(store, "g1")
+    kept = log.rename(tmp_path / "kept")
+    add_group(store, tiny_model_dir, "g2", [0.0, 1.0])
+    report = trainer.run_round()
+    assert report is not None and report.metrics["groups"] == 1, "that which has all its calls"
+    assert trainer.run_round() is None
+    assert f"group g1 waits: {log} is gone" in trainer.console.export_text()
+    kept.rename(log)
+    after = trainer.run_round()
+    assert after is not None and (after.metrics["groups"], after.metrics["samples"]) == (1, 3)
+
+
+def test_an_empty_file_in_place_of_a_gone_segment_says_that_nothing_comes(trainer: Trainer, store: StoreConfig) -> None:
+    log = log_of(store, "g1")
+    log.write_bytes(b"")
+    assert trainer.plan() is not None
+    compact(store)
+    log.unlink(missing_ok=True)
+    report = trainer.run_round()
+    assert report is not None and (report.metrics["samples"], report.metrics["groups_invalid"]) == (0, 1)
+
+
+def test_a_segment_that_was_gone_before_the_group_began_keeps_nothing_waiting(
+    trainer: Trainer, store: StoreConfig, tiny_model_dir: Path
+) -> None:
+    """Such numbers there are also where the disk refused a segment's first call."""
+    trainer.run_round()
+    log_of(store, "g1").unlink()
+    writer = LogWriter(store.folder, "writer-g1", store)
+    writer.append(make_record("other", "s", "elsewhere", [1], [2], [-1.0])).result()
+    writer.close()
+    catalog = Catalog.open(store)
+    catalog.register_session("s0", "silent", task=TASK, group_size=1, metadata={}, key_hash=None)
+    catalog.finish_session("s0", status="failed", info={})
+    catalog.close()
+    report = trainer.run_round()
+    assert report is not None and report.metrics["groups_invalid"] == 1
