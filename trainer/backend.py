@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import Protocol
 
 from weir.trainer.config import TrainerConfig
+from weir.trainer.errors import TrainerError, TrainerUsageError
 from weir.trainer.samples import Sample
 from weir.trainer.step_stats import StepStats
 from weir.trainer.supervised_data import SupervisedRow
-from weir.trainer.users_code import import_function
+from weir.trainer.users_code import import_function, in_a_line
 from weir.trainer.versions import FileEntry
+
+_OF_A_BACKEND = ("folder", "config", "num_parameters", "num_steps", "train", "save")
 
 
 class Backend(Protocol):
@@ -68,11 +71,10 @@ class OpenBackend(Protocol):
 def open_backend(folder: Path, config: TrainerConfig, *, reference: Path) -> Backend:
     """The backend that the settings name, standing at a folder.
 
-    Raises `TrainerUsageError` where it cannot be imported.
+    Raises `TrainerUsageError` where it cannot be imported, raises, or gives no backend.
     """
     if config.backend != "torch":
-        open_other: OpenBackend = import_function(config.backend)
-        return open_other(folder, config, reference=reference)
+        return _open_other(import_function(config.backend), folder, config, reference)
     if config.processes > 1:
         from weir.trainer.torchrun import TorchrunLearner
 
@@ -80,3 +82,17 @@ def open_backend(folder: Path, config: TrainerConfig, *, reference: Path) -> Bac
     from weir.trainer.learner import Learner
 
     return Learner(folder, config, reference=reference)
+
+
+def _open_other(open_other: OpenBackend, folder: Path, config: TrainerConfig, reference: Path) -> Backend:
+    called = f"trainer.backend = {config.backend!r}, called with (folder, config, reference=…),"
+    try:
+        backend = open_other(folder, config, reference=reference)
+    except TrainerError:  # one that says itself what is wrong
+        raise
+    except (Exception, SystemExit) as error:  # users' code
+        raise TrainerUsageError(f"{called} raised {in_a_line(error)}; it has to give a Backend") from error
+    lacks = [name for name in _OF_A_BACKEND if not hasattr(backend, name)]
+    if lacks:
+        raise TrainerUsageError(f"{called} gave a {type(backend).__name__} that has no {', '.join(lacks)}")
+    return backend

@@ -17,11 +17,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from weir.trainer.config import HookName
 from weir.trainer.errors import TrainerUsageError
 from weir.trainer.reward_terms import LARGEST
 from weir.trainer.samples import Skip
-from weir.trainer.users_code import import_function
+from weir.trainer.users_code import import_function, in_a_line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,11 +118,15 @@ def load_hooks(paths: Mapping[HookName, str]) -> Hooks:
 
 def apply_hooks(groups: Sequence[Group], hooks: Hooks) -> HookedGroups:
     """Run the five hooks. Raises `TrainerUsageError` when one of them does what it may not."""
+    raw = {item.call_id: item.raw_reward for group in groups for item in group.items}
     meta_info = _meta_info(groups, hooks)
-    filtered = [replace(g, items=tuple(item for item in g.items if hooks.filter_item(item))) for g in groups]
-    valid = [group for group in filtered if hooks.is_valid_group(group)]
-    shaped = [_with_numbers(hooks.pad_group_data(hooks.normalize_group_data(group))) for group in valid]
-    _check_raw_rewards(groups, shaped)
+    filtered = [
+        replace(g, items=tuple(item for item in g.items if _is_kept("filter_item", hooks.filter_item, item)))
+        for g in groups
+    ]
+    valid = [group for group in filtered if _is_kept("is_valid_group", hooks.is_valid_group, group)]
+    shaped = [_shaped(group, hooks) for group in valid]
+    _check_raw_rewards(raw, shaped)
     _check_copies(shaped)
     held = [replace(g, items=tuple(item for item in g.items if abs(item.reward) <= LARGEST)) for g in shaped]
     trained = {item.call_id for group in held for item in group.items}
@@ -134,9 +140,31 @@ def apply_hooks(groups: Sequence[Group], hooks: Hooks) -> HookedGroups:
     )
 
 
+def _said(name: HookName, hook: Callable[[Any], Any], given: object) -> Any:
+    """What a hook gives back. Raises `TrainerUsageError` where it raises anything."""
+    try:
+        return hook(given)
+    except (Exception, SystemExit) as error:  # users' code
+        raise TrainerUsageError(
+            f"the hook {name} raised {in_a_line(error)}; mend it and run `weir round` again: the round stays open"
+        ) from error
+
+
+def _is_kept(name: HookName, hook: Callable[[Any], Any], given: GroupItem | Group) -> bool:
+    kept = _said(name, hook, given)
+    if not isinstance(kept, bool | np.bool_):
+        raise TrainerUsageError(f"the hook {name} gave {kept!r:.80} ({type(kept).__name__}), expected True or False")
+    return bool(kept)
+
+
+def _shaped(group: Group, hooks: Hooks) -> Group:
+    normalized = _said("normalize_group_data", hooks.normalize_group_data, group)
+    return _with_numbers(_said("pad_group_data", hooks.pad_group_data, normalized))
+
+
 def _meta_info(groups: Sequence[Group], hooks: Hooks) -> dict[str, float]:
     shown = list(groups)
-    given = hooks.get_group_data_meta_info(shown)
+    given = _said("get_group_data_meta_info", hooks.get_group_data_meta_info, shown)
     if [id(group) for group in shown] != [id(group) for group in groups]:
         raise TrainerUsageError(
             f"the hook get_group_data_meta_info changed the list of groups that it was given ({len(groups)} groups, "
@@ -151,9 +179,13 @@ def _meta_info(groups: Sequence[Group], hooks: Hooks) -> dict[str, float]:
 
 def _with_numbers(group: Group) -> Group:
     """A group with its rewards as floats, also where the hooks had other kinds of numbers."""
-    if not isinstance(group, Group) or not isinstance(group.items, Sequence):
+    if not (
+        isinstance(group, Group)
+        and isinstance(group.items, Sequence)
+        and all(isinstance(item, GroupItem) for item in group.items)
+    ):
         raise TrainerUsageError(
-            f"a hook gave {group!r:.80} for a group; normalize_group_data and pad_group_data give a Group with items"
+            f"a hook gave {group!r:.80} for a group; normalize_group_data and pad_group_data give a Group of GroupItems"
         )
     named = ((item, f"a hook gave call {item.call_id} the reward") for item in group.items)
     return replace(group, items=tuple(replace(item, reward=_number(item.reward, what)) for item, what in named))
@@ -169,8 +201,7 @@ def _number(value: Any, what: str) -> float:
         raise TrainerUsageError(f"{what} {value!r:.80} ({type(value).__name__}), expected a number") from error
 
 
-def _check_raw_rewards(before: Sequence[Group], after: Sequence[Group]) -> None:
-    raw = {item.call_id: item.raw_reward for group in before for item in group.items}
+def _check_raw_rewards(raw: Mapping[str, float], after: Sequence[Group]) -> None:
     for item in (item for group in after for item in group.items):
         known = raw.get(item.call_id)
         if known is None or (item.raw_reward != known and not math.isnan(known)):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from weir.store.catalog_rows import EvaluationRow
+from weir.trainer.errors import TrainerUsageError
 from weir.trainer.hooks import GroupItem
 from weir.trainer.kernel_metrics import kernel_metrics
 from weir.trainer.samples import Sample, Skip
@@ -122,8 +123,7 @@ def write_metrics(root: Path, metrics: Metrics, *, tensorboard: bool) -> None:
     """Append a round to `metrics.jsonl`, unless it is there already, and to TensorBoard's events."""
     if is_reported(root, metrics["round"]):
         return
-    log = root / METRICS_LOG
-    written = log.read_bytes() if log.exists() else b""
+    log, written = root / METRICS_LOG, _written(root)
     torn = b"" if written.endswith(b"\n") or not written else b"\n"
     with log.open("ab") as file:
         file.write(torn + json.dumps(metrics, sort_keys=True).encode() + b"\n")
@@ -133,8 +133,7 @@ def write_metrics(root: Path, metrics: Metrics, *, tensorboard: bool) -> None:
 
 def is_reported(root: Path, round_id: int) -> bool:
     """Whether `metrics.jsonl` has a round."""
-    log = root / METRICS_LOG
-    return log.exists() and any(_round_of(line) == round_id for line in log.read_bytes().splitlines())
+    return any(_round_of(line) == round_id for line in _written(root).splitlines())
 
 
 def print_table(console: Console, metrics: Metrics) -> None:
@@ -146,6 +145,19 @@ def print_table(console: Console, metrics: Metrics) -> None:
     lines = [f"round {metrics['round']} → version {metrics['version']}"]
     lines += [f"  {name:{width}}  {_shown(value):>10}" for name, value in rows if value is not None]
     console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+
+
+def _written(root: Path) -> bytes:
+    """All of `metrics.jsonl`. Raises `TrainerUsageError` where something else has its name."""
+    try:
+        return (root / METRICS_LOG).read_bytes()
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise TrainerUsageError(
+            f"cannot read {root / METRICS_LOG}: {error.strerror}; the figures of rounds go into this file: move away "
+            "what is there, and the next start writes them"
+        ) from error
 
 
 def _shown(value: float) -> str:

@@ -70,3 +70,28 @@ def test_a_backend_that_is_not_there_is_named_before_the_claim(
     trainer.close()
     with pytest.raises(ValidationError, match="it belongs to backend = torch"):
         TrainerConfig(backend=PATH, processes=2)
+
+
+def without_anything(folder: Path, config: TrainerConfig, *, reference: Path) -> object:
+    return object()
+
+
+def raising(folder: Path, config: TrainerConfig, *, reference: Path) -> object:
+    raise KeyError("cuda:9")
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("os:system", r"backend = 'os:system', called with .* raised TypeError: system\(\) takes"),
+        (f"{__name__}:raising", r"raised KeyError: 'cuda:9' \(test_backend.py line \d+\)"),
+        (
+            f"{__name__}:without_anything",
+            "gave a object that has no folder, config, num_parameters, num_steps, train, save",
+        ),
+    ],
+)
+def test_what_is_no_backend_is_named(path: str, told: str, tiny_model_dir: Path) -> None:
+    config = TrainerConfig(backend=path, device="cpu")
+    with pytest.raises(TrainerUsageError, match=told):
+        open_backend(tiny_model_dir, config, reference=tiny_model_dir)

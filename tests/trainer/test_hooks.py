@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from weir.trainer.errors import TrainerUsageError
@@ -80,3 +82,51 @@ def test_shuffled_rewards_are_the_same_rewards_on_every_run() -> None:
     assert sorted(i.reward for i in shuffled.items) == [0.0, 0.1, 0.3, 1.0]
     assert [i.reward for i in shuffled.items] != [i.raw_reward for i in shuffled.items]
     assert shuffle_rewards(group("a", 0.0, 0.1, 0.3, 1.0)) == shuffled
+
+
+def raises(given: object) -> bool:
+    raise RuntimeError("boom\nin two lines")
+
+
+def exits(given: object) -> bool:
+    raise SystemExit(0)
+
+
+async def asks_later(given: object) -> bool:
+    return True
+
+
+def reward_by_force(given: Group) -> Group:
+    for item in given.items:
+        object.__setattr__(item, "raw_reward", 9.0)
+    return given
+
+
+@pytest.mark.parametrize("name", [one.name for one in fields(Hooks)])
+def test_a_hook_that_raises_is_named_in_a_line_with_its_place(name: Any) -> None:
+    told = rf"^the hook {name} raised RuntimeError: boom in two lines \(test_hooks.py line \d+\); mend it"
+    with pytest.raises(TrainerUsageError, match=told):
+        apply_hooks([group("a", 0.1)], replace(Hooks(), **{name: raises}))
+    with pytest.raises(TrainerUsageError, match=f"^the hook {name} raised SystemExit: 0"):
+        apply_hooks([group("a", 0.1)], replace(Hooks(), **{name: exits}))
+
+
+@pytest.mark.filterwarnings("ignore:coroutine")
+def test_what_hooks_may_not_give_is_named() -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"filter_item": lambda item: None}, r"the hook filter_item gave None \(NoneType\), expected True or False"),
+        ({"filter_item": asks_later}, r"the hook filter_item gave <coroutine .*\(coroutine\)"),
+        ({"is_valid_group": lambda one: "no"}, r"the hook is_valid_group gave 'no' \(str\)"),
+        ({"normalize_group_data": lambda one: replace(one, items=("x",))}, "give a Group of GroupItems"),
+        ({"normalize_group_data": reward_by_force}, "the raw reward 9.0, it was given 0.1"),
+    ]
+    for given, told in wrong:
+        with pytest.raises(TrainerUsageError, match=told):
+            apply_hooks([group("a", 0.1)], replace(Hooks(), **given))
+
+
+def test_a_numpy_answer_of_a_filter_is_one() -> None:
+    hooked = apply_hooks(
+        [group("a", 0.1, 1.0)], replace(Hooks(), filter_item=lambda item: np.float32(item.reward) > 0.5)
+    )
+    assert [item.reward for item in hooked.groups[0].items] == [1.0]

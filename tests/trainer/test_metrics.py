@@ -11,8 +11,9 @@ from support_rounds import Judge, add_group, trainer_config
 from weir.store.catalog_rows import EvaluationRow
 from weir.store.config import StoreConfig
 from weir.store.reader import connect
+from weir.trainer.errors import TrainerUsageError
 from weir.trainer.kernel_metrics import chance_at_k, kernel_metrics
-from weir.trainer.metrics import speed_metrics
+from weir.trainer.metrics import METRICS_LOG, is_reported, speed_metrics, write_metrics
 from weir.trainer.round import Trainer
 
 
@@ -82,3 +83,13 @@ def test_the_figures_of_rounds_and_their_steps_are_in_sql_and_in_tensorboard(
     assert [event.value for event in events.Scalars("step/loss")] == pytest.approx([step["loss"] for step in steps])
     assert events.Scalars("reward_mean")[0].value == pytest.approx(0.5)
     trainer.close()
+
+
+def test_a_folder_in_the_place_of_the_figures_is_named(tmp_path: Path) -> None:
+    log = tmp_path / METRICS_LOG
+    log.mkdir()
+    with pytest.raises(TrainerUsageError, match=r"cannot read .*metrics.jsonl: Is a directory; .* move away what is"):
+        write_metrics(tmp_path, {"round": 1}, tensorboard=False)
+    log.rmdir()
+    write_metrics(tmp_path, {"round": 1}, tensorboard=False)
+    assert is_reported(tmp_path, 1) and not is_reported(tmp_path, 2)
