@@ -105,6 +105,7 @@ class KernelEvalClient:
             trust_env=False,
             verify=tls_context(),
         )
+        self._timeout_s = timeout_s
         self._attempts = attempts
         self._backoff_s = backoff_s
 
@@ -172,7 +173,8 @@ class KernelEvalClient:
     async def _post(self, body: bytes) -> EvalReply | _NoReply:
         """One attempt. Raises `KernelEvalRejected` on HTTP 4xx."""
         try:
-            response = await self._http.post("/eval", content=body, headers={"content-type": "application/json"})
+            async with asyncio.timeout(self._timeout_s):  # httpx bounds each read, not all of them
+                response = await self._http.post("/eval", content=body, headers={"content-type": "application/json"})
             if 400 <= response.status_code < 500 and response.status_code not in (408, 429):
                 raise KernelEvalRejected(
                     f"{self._http.base_url} refused the evaluation with HTTP {response.status_code}: "
@@ -183,6 +185,8 @@ class KernelEvalClient:
                 wait_s = min(float(asked_s), _LONGEST_WAIT_S) if asked_s.isdigit() else 0.0
                 return _NoReply(f"HTTP {response.status_code}: {response.text[:200]}", wait_s)
             return msgspec.json.decode(response.content, type=EvalReply)
+        except TimeoutError:
+            return _NoReply(f"TimeoutError: no whole answer within {self._timeout_s:g} s")
         except (httpx.TransportError, msgspec.ValidationError, msgspec.DecodeError) as error:
             return _NoReply(f"{type(error).__name__}: {error}")
 

@@ -143,6 +143,18 @@ def test_a_reward_model_that_sends_a_byte_now_and_then_is_an_outage(
     assert "after 1 attempts: TimeoutError no whole answer within 0.3 s" in outage
 
 
+def test_a_judge_that_sends_a_byte_now_and_then_is_an_outage(
+    tiny_model_dir: Path, store: StoreConfig, judge: Judge
+) -> None:
+    add_group(store, tiny_model_dir, "g1", [0.0, 1.0])
+    with dripping() as url:
+        config = trainer_config(judge, kernel_eval_url=url, judge_timeout_s=0.3, judge_attempts=1)
+        running = Trainer(config, store, model_path=tiny_model_dir)
+        with pytest.raises(JudgeUnavailable, match="after 1 attempts: TimeoutError: no whole answer within"):
+            running.run_round()
+        running.close()
+
+
 def test_a_reward_model_at_no_port_and_one_that_nests_without_end_are_outages(
     tiny_model_dir: Path, store: StoreConfig, judge: Judge
 ) -> None:
