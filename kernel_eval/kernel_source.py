@@ -136,11 +136,22 @@ class KernelSource:
     def _module(self, functions: dict[str, ast.FunctionDef], used: set[str]) -> str:
         lines = ["import math", "import triton", f"import {LANGUAGE} as tl"]
         lines += [ast.unparse(statement) for name, (_, statement) in self._imports.items() if name in used]
+        self._check_numbers()
         constants = self._constants_behind(used)
         lines += [f"{name} = {ast.unparse(value)}" for name, value in self._constants.items() if name in constants]
         lines += [_bare(function) for function in functions.values()]
         lines += [f"{name} = {target}" for name, target in self._aliases.items() if target in functions]
         return "\n".join(lines) + "\n"
+
+    def _check_numbers(self) -> None:
+        """Each number once more, from the values that the module will have: a later assignment may have changed one."""
+        numbers: dict[str, Number | None] = {}
+        for name, value in self._constants.items():
+            numbers[name] = number_of(value, numbers.get, self.stands_for)
+            if self._numbers[name] is not None and numbers[name] is None:
+                raise NotTriton(
+                    f"the constant {name} is no number of a sensible size once its parts are assigned again"
+                )
 
     def _constants_behind(self, used: set[str]) -> set[str]:
         behind = {name for name in used if name in self._constants}

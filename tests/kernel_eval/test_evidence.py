@@ -106,6 +106,12 @@ def test_constants_that_are_no_number_of_a_sensible_size_are_none_of_triton(valu
         extract("x = B", f"import math\nA = 1 << 15\nB = {value}\n")
 
 
+def test_a_constant_that_is_assigned_again_makes_no_others_large() -> None:
+    before = "A = 2\nB = A * A\nC = B * B\nA = 1 << 40\n"
+    with pytest.raises(NotTriton, match="constant B is no number of a sensible size"):
+        extract("x = C", before)
+
+
 def test_a_kernel_that_is_not_in_the_source_is_not_found() -> None:
     with pytest.raises(NotFound, match="made_up"):
         KernelSource(ast.parse(HEAD)).extract([("made_up", 0)])
