@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from weir.kernel_eval.limits import Limits
-from weir.kernel_eval.sandbox_level import SandboxLevel
+from weir.kernel_eval.sandbox.levels import SandboxLevel
 
 _OF_CANDIDATES = 2 / 3  # of an evaluation's time; the rest is its task's and ours
 

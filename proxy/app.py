@@ -10,22 +10,22 @@ import asyncio
 import logging
 import time
 
-from weir.proxy import messages
-from weir.proxy.admission import Admission
-from weir.proxy.chat import models_body
-from weir.proxy.dialect import Dialect
-from weir.proxy.dialects import DIALECTS
+from weir.proxy.conversation.call_request import Dialect
+from weir.proxy.conversation.caller import Names
+from weir.proxy.dialects import messages_answer
+from weir.proxy.dialects.chat_answer import models_body
+from weir.proxy.dialects.messages_request import parse_for_count
+from weir.proxy.dialects.registry import DIALECTS
 from weir.proxy.errors import BadRequest, CallError, NoSuchRoute, Unavailable, UnknownModel
-from weir.proxy.exchange import Exchange, Receive, Scope, Send
-from weir.proxy.keys import Keys
-from weir.proxy.levels import ROUTES
-from weir.proxy.messages_request import parse_for_count
+from weir.proxy.http.admission import Admission
+from weir.proxy.http.exchange import Exchange, Receive, Scope, Send
 from weir.proxy.metrics import Metrics
-from weir.proxy.relay import Relay
-from weir.proxy.serving import Serving
-from weir.proxy.sessions import Names
+from weir.proxy.relay.levels import ROUTES
+from weir.proxy.relay.pipeline import Relay
+from weir.proxy.serving.pipeline import Serving
+from weir.proxy.sessions.access_keys import Keys
 from weir.store.errors import StoreError
-from weir.store.ids import new_id
+from weir.store.records.ids import new_id
 
 CONTROL_PATHS = ("/weir/", "/healthz", "/readyz", "/metrics")
 CHAT, MESSAGES, COUNT_TOKENS = "/v1/chat/completions", "/v1/messages", "/v1/messages/count_tokens"
@@ -110,7 +110,7 @@ class App:
             _require_method(exchange, "POST")
             with self._admission.place():
                 num_tokens = await self._serving.count_tokens(exchange, parse_for_count)
-            await exchange.answer(200, messages.count_body(num_tokens))
+            await exchange.answer(200, messages_answer.count_body(num_tokens))
         elif route == "/v1/models" or route.startswith("/v1/models/"):
             _require_method(exchange, "GET", "HEAD")
             await self._list_models(exchange, route.removeprefix("/v1/models").strip("/"))
@@ -123,7 +123,7 @@ class App:
         names = self._serving.model_names
         if wanted and wanted not in names:
             raise UnknownModel(f"The model {wanted!r:.200} is not served here; {names[0]!r} is.", param="model")
-        body = messages.models_body if speaks_anthropic(exchange, exchange.path) else models_body
+        body = messages_answer.models_body if speaks_anthropic(exchange, exchange.path) else models_body
         await exchange.answer(200, body(names, self._created_s, only=wanted or None))
 
 

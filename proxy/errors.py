@@ -27,6 +27,8 @@ Every CallError has a status, the fields of OpenAI's error object, and a message
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class ProxyError(Exception):
     """Base of the proxy's errors."""
@@ -187,3 +189,8 @@ class UpstreamLost(ProxyError):
 
 class UpstreamRejected(ProxyError):
     """An engine refused the piece for what it asks (a 4xx); sending it again cannot help."""
+
+
+def error_object(error: CallError) -> dict[str, Any]:
+    """OpenAI's error object."""
+    return {"error": {"message": error.message, "type": error.kind, "param": error.param, "code": error.code}}

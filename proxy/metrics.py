@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from weir.store.records import CallRecord, FinishReason, Stitch
+from weir.store.records.call_record import CallRecord, FinishReason, Stitch
 
 _M = TypeVar("_M", Counter, Histogram)
 LONG_S = (0.1, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600)

@@ -21,48 +21,48 @@ from typing import Any
 
 import uvicorn
 
-from weir.proxy.admission import Admission
 from weir.proxy.app import App
-from weir.proxy.bounded_http import BoundedHttp
-from weir.proxy.budgets import Budgets
 from weir.proxy.config import ProxyConfig
-from weir.proxy.control import Control, control_key
-from weir.proxy.control_routes import control_app
-from weir.proxy.engine_versions import EngineVersions
-from weir.proxy.engine_watch import EngineWatch
+from weir.proxy.control.gates import GateControl
+from weir.proxy.control.handover import HandingOver
+from weir.proxy.control.peers import Peers
+from weir.proxy.control.routes import control_app
+from weir.proxy.control.service import Control, control_key
+from weir.proxy.engines.client import Upstream
+from weir.proxy.engines.gate import Gate
+from weir.proxy.engines.router import Rotation
+from weir.proxy.engines.versions import EngineVersions
+from weir.proxy.engines.watch import EngineWatch
 from weir.proxy.errors import SetupError
-from weir.proxy.following import Following
-from weir.proxy.gate import Gate
-from weir.proxy.gate_control import GateControl
-from weir.proxy.generation import Generation
-from weir.proxy.handing_over import HandingOver
-from weir.proxy.journal import Journal
-from weir.proxy.keys import Keys, are_required
-from weir.proxy.levels import AT_TOKENS, Certified, Level
-from weir.proxy.listening import BACKLOG, raise_file_limit, url_of
+from weir.proxy.http.admission import Admission
+from weir.proxy.http.http_protocol import BoundedHttp
+from weir.proxy.http.sockets import BACKLOG, raise_file_limit, url_of
 from weir.proxy.metrics import Metrics
-from weir.proxy.opening import Opening
-from weir.proxy.peers import Peers
-from weir.proxy.raw_prompts import RawPrompts
-from weir.proxy.recorder import Recorder
-from weir.proxy.relay import Relay
-from weir.proxy.relay_recorder import RelayRecorder
-from weir.proxy.relay_upstream import RelayUpstream
-from weir.proxy.rendering import Rendering, context_length, open_rendering
-from weir.proxy.response_memory import ResponseMemory
-from weir.proxy.responses_of_old import Responses
-from weir.proxy.retries import Retries
-from weir.proxy.rotation import Rotation
-from weir.proxy.serving import Serving
-from weir.proxy.sessions import SessionBook
-from weir.proxy.stitch_memory import StitchMemory
-from weir.proxy.stitching import Stitching
-from weir.proxy.upstream import Upstream
-from weir.store.catalog import Catalog
-from weir.store.catalog_rows import Recording
+from weir.proxy.recording.call_log import Journal
+from weir.proxy.recording.recorder import Recorder
+from weir.proxy.relay.client import RelayUpstream
+from weir.proxy.relay.levels import AT_TOKENS, Certified, Level
+from weir.proxy.relay.pipeline import Relay
+from weir.proxy.relay.recorder import RelayRecorder
+from weir.proxy.rendering.renderer import Rendering, context_length, open_rendering
+from weir.proxy.serving.generate import Generation
+from weir.proxy.serving.pipeline import Serving
+from weir.proxy.serving.prepare import Opening
+from weir.proxy.serving.previous_responses import Responses
+from weir.proxy.serving.retries import Retries
+from weir.proxy.sessions.access_keys import Keys, are_required
+from weir.proxy.sessions.budgets import Budgets
+from weir.proxy.sessions.session_book import SessionBook
+from weir.proxy.stitching.call_cache import StitchMemory
+from weir.proxy.stitching.continuation import Stitching
+from weir.proxy.stitching.raw_prompts import RawPrompts
+from weir.proxy.stitching.response_cache import ResponseMemory
+from weir.proxy.stitching.store_lookup import Following
+from weir.store.catalog.catalog import Catalog
+from weir.store.catalog.rows import Recording
 from weir.store.config import StoreConfig
-from weir.store.log import LogWriter
-from weir.store.log_sharing import LogSharing
+from weir.store.log.writer import LogWriter
+from weir.store.shared.log import LogSharing
 
 logger = logging.getLogger("weir.proxy.server")
 

@@ -21,8 +21,8 @@ import uvloop
 
 from weir.proxy.config import ProxyConfig
 from weir.proxy.errors import SetupError
-from weir.proxy.listening import bind, reserve
-from weir.proxy.probe import certify
+from weir.proxy.http.sockets import bind, reserve
+from weir.proxy.probe.upstream import certify
 from weir.proxy.server import Served, serve
 from weir.proxy.worker import Word, order_of, prepare
 from weir.store.config import StoreConfig

@@ -17,11 +17,11 @@ import msgspec
 import uvloop
 
 from weir.proxy.config import ProxyConfig
-from weir.proxy.keys import warning_of
-from weir.proxy.levels import Certified
-from weir.proxy.listening import bind
-from weir.proxy.logs import set_up
+from weir.proxy.http.sockets import bind
+from weir.proxy.logging_format import set_up
+from weir.proxy.relay.levels import Certified
 from weir.proxy.server import Served, serve
+from weir.proxy.sessions.access_keys import warning_of
 from weir.store.config import StoreConfig
 
 _PR_SET_PDEATHSIG = 1

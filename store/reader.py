@@ -14,15 +14,15 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from weir.store.catalog import Catalog
+from weir.store.catalog.catalog import Catalog
 from weir.store.config import StoreConfig
 from weir.store.errors import VersionUnknown
-from weir.store.parquet_calls import TOKEN_COLUMNS, call_tokens
-from weir.store.parquet_files import groups_of_sessions, read_groups
-from weir.store.rebuilding import list_slices, rebuild
-from weir.store.records import CallRecord, CaptureLevel, Logprobs, TokenIds, VersionSpan, unpack_logprobs
-from weir.store.snapshot import Snapshot, take_snapshot
-from weir.store.tree import CallTokens, link
+from weir.store.parquet.columns import TOKEN_COLUMNS, call_tokens
+from weir.store.parquet.files import groups_of_sessions, read_groups
+from weir.store.parquet.prompts import list_slices, rebuild
+from weir.store.query.snapshot import Snapshot, take_snapshot
+from weir.store.records.call_record import CallRecord, CaptureLevel, Logprobs, TokenIds, VersionSpan, unpack_logprobs
+from weir.store.records.tree import CallTokens, link
 
 if TYPE_CHECKING:
     import duckdb
@@ -57,7 +57,7 @@ def connect(store: Path | str | StoreConfig, tokenizer: Path | str | None = None
 
     `tokenizer` is the folder of a tokenizer.json, for the texts of tokens.
     """
-    from weir.store.views import open_views
+    from weir.store.query.views import open_views
 
     config = store if isinstance(store, StoreConfig) else StoreConfig().at(str(store))
     return open_views(config, None if tokenizer is None else Path(tokenizer))

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from weir.store import catalog_schema as t
-from weir.store.catalog import Catalog
-from weir.store.catalog_engine import now_us
-from weir.store.catalog_files import file_set
-from weir.store.catalog_proxies import is_live, proxies
-from weir.store.catalog_rows import ProxyRow
-from weir.store.catalog_sharing import LogWriterRow, log_writers
+from weir.store.catalog import schema as t
+from weir.store.catalog.catalog import Catalog
+from weir.store.catalog.engine import now_us
+from weir.store.catalog.files import file_set
+from weir.store.catalog.proxies import is_live, proxies
+from weir.store.catalog.rows import ProxyRow
+from weir.store.catalog.shared_segments import LogWriterRow, log_writers
 from weir.store.config import StoreConfig
-from weir.store.log import writer_is_alive
-from weir.store.rescue import frames_dropped
-from weir.store.segments import Segment, created_us, list_segments
-from weir.store.sharing import fetch_log
+from weir.store.log.salvage import frames_dropped
+from weir.store.log.segment_format import Segment, created_us, list_segments
+from weir.store.log.writer import writer_is_alive
+from weir.store.shared.files import fetch_log
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

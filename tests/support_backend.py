@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM
 
-from weir.trainer.config import TrainerConfig
-from weir.trainer.samples import Sample
-from weir.trainer.step_stats import StepStats, TokenStats
-from weir.trainer.supervised_data import SupervisedRow
-from weir.trainer.versions import FileEntry, copy_tokenizer
+from weir.trainer.credit.samples import Sample
+from weir.trainer.data.dataset import SupervisedRow
+from weir.trainer.learner.step_stats import StepStats, TokenStats
+from weir.trainer.settings.config import TrainerConfig
+from weir.trainer.versions.version_folder import FileEntry, copy_tokenizer
 
 STEPS_FILE = "num_steps.txt"
 

@@ -24,12 +24,14 @@ from pathlib import Path
 import sqlalchemy as sa
 from support_disk import WatchedDisk
 
-from weir.store.block_buffer import BLOCK
-from weir.store.catalog import Catalog
-from weir.store.compact import compact
+from weir.store.catalog.catalog import Catalog
 from weir.store.config import StoreConfig
-from weir.store.log import LogWriter, writer_is_alive
-from weir.store.records import (
+from weir.store.log.block_buffer import BLOCK
+from weir.store.log.writer import LogWriter, writer_is_alive
+from weir.store.maintenance.compact import compact
+from weir.store.maintenance.upkeep import collect_garbage
+from weir.store.maintenance.verify import verify
+from weir.store.records.call_record import (
     CallRecord,
     CaptureLevel,
     FinishReason,
@@ -38,8 +40,6 @@ from weir.store.records import (
     pack_ids,
     pack_logprobs,
 )
-from weir.store.upkeep import collect_garbage
-from weir.store.verify import verify
 
 WRITER = "proxy"
 GROUPS = ("g0", "g1", "g2")

@@ -16,8 +16,8 @@ from support_model import make_tokenizer
 from tokenizers import AddedToken, Tokenizer
 
 from weir.proxy.config import ProxyConfig
-from weir.proxy.dialect import Message, Tool
-from weir.proxy.rendering import Rendering, open_rendering
+from weir.proxy.conversation.call_request import Message, Tool
+from weir.proxy.rendering.renderer import Rendering, open_rendering
 
 _QWEN = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 _VISION = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")

@@ -15,11 +15,11 @@ from safetensors.torch import load_file, save_file
 from support_model import make_tiny_model
 from support_samples import make_rows
 
-from weir.trainer.config import TrainerConfig
-from weir.trainer.learner import Learner
-from weir.trainer.ranks import Ranks
-from weir.trainer.samples import Sample
-from weir.trainer.scoring import score_by
+from weir.trainer.credit.samples import Sample
+from weir.trainer.learner.distributed import Ranks
+from weir.trainer.learner.learner import Learner
+from weir.trainer.learner.scoring import score_by
+from weir.trainer.settings.config import TrainerConfig
 
 FRESH_VERSION = 2
 CPU = torch.device("cpu")

@@ -18,8 +18,8 @@ PROCESSES.set_forkserver_preload(
     [
         "support_sft",
         "support_store_processes",
-        "weir.trainer.learner",
-        "weir.trainer.round",
+        "weir.trainer.learner.learner",
+        "weir.trainer.trainer",
         "transformers.models.qwen3.modeling_qwen3",
     ]
 )

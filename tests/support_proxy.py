@@ -16,12 +16,12 @@ import openai
 import uvloop
 
 from weir.proxy.config import ProxyConfig
-from weir.proxy.levels import AT_TOKENS
-from weir.proxy.probe import certify
+from weir.proxy.probe.upstream import certify
+from weir.proxy.relay.levels import AT_TOKENS
 from weir.proxy.server import Proxy, Served, uvicorn_server
 from weir.store.config import StoreConfig
-from weir.store.records import CallRecord
-from weir.store.segments import list_segments, read_segment
+from weir.store.log.segment_format import list_segments, read_segment
+from weir.store.records.call_record import CallRecord
 
 CONTROL_KEY = "the-control-key-of-tests"
 

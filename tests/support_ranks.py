@@ -18,10 +18,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from weir.trainer.config import TrainerConfig
-from weir.trainer.ranks import Ranks
-from weir.trainer.samples import Sample
-from weir.trainer.torchrun import TorchrunLearner
+from weir.trainer.credit.samples import Sample
+from weir.trainer.learner.distributed import Ranks
+from weir.trainer.learner.torchrun import TorchrunLearner
+from weir.trainer.settings.config import TrainerConfig
 
 
 class RankPair:

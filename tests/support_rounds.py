@@ -24,10 +24,10 @@ from support_processes import ended
 from transformers import AutoModelForCausalLM
 
 from weir.kernel_eval.client import KernelTask
-from weir.store.catalog import Catalog
+from weir.store.catalog.catalog import Catalog
 from weir.store.config import StoreConfig
-from weir.store.log import LogWriter
-from weir.store.records import (
+from weir.store.log.writer import LogWriter
+from weir.store.records.call_record import (
     CallRecord,
     CaptureLevel,
     FinishReason,
@@ -36,8 +36,8 @@ from weir.store.records import (
     pack_ids,
     pack_logprobs,
 )
-from weir.trainer.config import TrainerConfig
-from weir.trainer.round import Trainer
+from weir.trainer.settings.config import TrainerConfig
+from weir.trainer.trainer import Trainer
 
 PROMPT_TOKENS = 6
 

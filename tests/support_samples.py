@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from support_rounds import model_logprobs
 
-from weir.trainer.samples import Sample
-from weir.trainer.supervised_data import SupervisedRow
+from weir.trainer.credit.samples import Sample
+from weir.trainer.data.dataset import SupervisedRow
 
 
 def make_samples(model_dir: Path, lengths: list[tuple[int, int]], *, seed: int = 0, noise: float = 0.2) -> list[Sample]:

@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx
 
-from weir.scripts.servers import free_port
+from weir.scripts.launch.servers import free_port
 
 
 def find_free_port() -> int:
@@ -120,7 +120,7 @@ def start_engine(
     """Start `weir engine` on `model` with a ledger and a log in `folder`; on a free port, where none is given."""
     port = port or find_free_port()
     ledger_path = folder / f"ledger-{port}.jsonl"
-    command = [sys.executable, "-m", "weir.scripts.cli", "engine", "--model", str(model), "--port", str(port)]
+    command = [sys.executable, "-m", "weir.scripts.cli.main", "engine", "--model", str(model), "--port", str(port)]
     return start_server(
         [*command, "--ledger", str(ledger_path), *arguments],
         port=port,

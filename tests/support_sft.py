@@ -13,8 +13,8 @@ from renderers.configs import Qwen3RendererConfig
 from support_model import make_tokenizer
 from support_processes import ended
 
-from weir.trainer.config import SftConfig
-from weir.trainer.sft import run_sft
+from weir.trainer.settings.config import SftConfig
+from weir.trainer.sft.cold_start import run_sft
 
 TOKENIZER = make_tokenizer(512)
 

@@ -13,9 +13,9 @@ from typing import Any
 import httpx
 from support_servers import ServerProcess, find_free_port, start_server
 
-from weir.scripts.fleet import router_server
-from weir.scripts.servers import running
-from weir.scripts.settings import RouterConfig, Settings, load_settings
+from weir.scripts.launch.fleet import router_server
+from weir.scripts.launch.servers import running
+from weir.scripts.launch.settings import RouterConfig, Settings, load_settings
 
 CONTROL_KEY = "control-key-of-the-tests"
 
@@ -71,7 +71,7 @@ def running_stack(
     )
     with running([router_server(config, list(worker_urls or engine_urls), folder / "logs")]):
         proxy = start_server(
-            [sys.executable, "-m", "weir.scripts.cli", "proxy", "--config", str(file)],
+            [sys.executable, "-m", "weir.scripts.cli.main", "proxy", "--config", str(file)],
             port=port,
             log_path=folder / "proxy.log",
             ready_path="/readyz",

@@ -11,14 +11,14 @@ from typing import Any
 import sqlalchemy as sa
 from support_stores import Recording, make_call
 
-from weir.store.catalog import Catalog
-from weir.store.catalog_leases import Lease
+from weir.store.catalog.catalog import Catalog
+from weir.store.catalog.leases import Lease
 from weir.store.config import StoreConfig
 from weir.store.errors import RoundConflict
-from weir.store.imports import import_jsonl
-from weir.store.log import LogWriter
+from weir.store.log.writer import LogWriter
 from weir.store.reader import connect
-from weir.store.records import CallRecord
+from weir.store.records.call_record import CallRecord
+from weir.store.transfer.import_file import import_jsonl
 
 
 def import_and_die(config: StoreConfig, path: Path, commits: int) -> None:

@@ -8,12 +8,12 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from weir.store.catalog import Catalog
-from weir.store.catalog_files import file_set
+from weir.store.catalog.catalog import Catalog
+from weir.store.catalog.files import file_set
 from weir.store.config import StoreConfig
-from weir.store.log import LogWriter
-from weir.store.log_sharing import LogSharing
-from weir.store.records import (
+from weir.store.log.segment_format import frame_head, list_segments
+from weir.store.log.writer import LogWriter
+from weir.store.records.call_record import (
     CallRecord,
     CaptureLevel,
     FinishReason,
@@ -22,7 +22,7 @@ from weir.store.records import (
     pack_ids,
     pack_logprobs,
 )
-from weir.store.segments import frame_head, list_segments
+from weir.store.shared.log import LogSharing
 
 
 class Recording:

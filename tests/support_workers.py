@@ -17,8 +17,8 @@ from typing import Any
 import httpx
 import openai
 
-from weir.store.records import CallRecord
-from weir.store.segments import list_segments, read_segment
+from weir.store.log.segment_format import list_segments, read_segment
+from weir.store.records.call_record import CallRecord
 
 KEY = "the-control-key-of-tests"
 
@@ -72,7 +72,7 @@ def running_workers(folder: Path, model: Path, upstream_url: str, workers: int, 
     options = ["--upstream", upstream_url, "--model", str(model), "--root", str(folder / "store")]
     values = {"control_key": KEY, "retry_backoff_s": 0.05} | settings
     process = subprocess.Popen(
-        [sys.executable, "-m", "weir.scripts.cli", "proxy", "--port", "0", "--workers", str(workers), *options],
+        [sys.executable, "-m", "weir.scripts.cli.main", "proxy", "--port", "0", "--workers", str(workers), *options],
         stdout=subprocess.PIPE,
         text=True,
         cwd=folder,

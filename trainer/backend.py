@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from weir.trainer.config import TrainerConfig
+from weir.trainer.credit.samples import Sample
+from weir.trainer.data.dataset import SupervisedRow
 from weir.trainer.errors import TrainerError, TrainerUsageError
-from weir.trainer.samples import Sample
-from weir.trainer.step_stats import StepStats
-from weir.trainer.supervised_data import SupervisedRow
-from weir.trainer.users_code import import_function, in_a_line
-from weir.trainer.versions import FileEntry
+from weir.trainer.import_path import import_function, in_a_line
+from weir.trainer.learner.step_stats import StepStats
+from weir.trainer.settings.config import TrainerConfig
+from weir.trainer.versions.version_folder import FileEntry
 
 _OF_A_BACKEND = ("folder", "config", "num_parameters", "num_steps", "train", "save")
 
@@ -76,10 +76,10 @@ def open_backend(folder: Path, config: TrainerConfig, *, reference: Path) -> Bac
     if config.backend != "torch":
         return _open_other(import_function(config.backend), folder, config, reference)
     if config.processes > 1:
-        from weir.trainer.torchrun import TorchrunLearner
+        from weir.trainer.learner.torchrun import TorchrunLearner
 
         return TorchrunLearner(folder, config, reference=reference)
-    from weir.trainer.learner import Learner
+    from weir.trainer.learner.learner import Learner
 
     return Learner(folder, config, reference=reference)
 

@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from weir.trainer.config import HookName
 from weir.trainer.errors import TrainerUsageError
-from weir.trainer.reward_terms import LARGEST
-from weir.trainer.samples import Skip
-from weir.trainer.users_code import import_function, in_a_line
+from weir.trainer.import_path import import_function, in_a_line
+from weir.trainer.settings.config import HookName
+from weir.trainer.settings.reward_terms import LARGEST
+from weir.trainer.skip import Skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

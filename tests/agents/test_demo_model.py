@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from weir.agents.corpus import Example, corpus_texts, make_corpus
 from weir.agents.tasks import load_tasks
-from weir.scripts.demo_model import CONTROL_TOKENS, MARKUP_TOKENS, VOCABULARY_SIZE, train_tokenizer, write_model
+from weir.scripts.demo_loop.model import CONTROL_TOKENS, MARKUP_TOKENS, VOCABULARY_SIZE, train_tokenizer, write_model
 
 EXAMPLES = Path(__file__).parents[2] / "agents" / "examples"
 CORPUS = make_corpus(0, 1500)

@@ -17,7 +17,7 @@ from weir.agents.tasks import load_tasks
 from weir.agents.templated import right_kernel
 from weir.kernel_eval.client import EvalResult, KernelEvalClient, KernelTask, candidate_source, feedback
 
-COMMAND = "import typer; from weir.scripts.kernel_eval_command import kernel_eval; typer.run(kernel_eval)"
+COMMAND = "import typer; from weir.scripts.cli.commands.servers import kernel_eval; typer.run(kernel_eval)"
 EXAMPLES = Path(__file__).parents[2] / "agents" / "examples"
 SOLUTIONS = Path(__file__).parent / "solutions"
 TASKS = {task.task_id: task for task in family_tasks()}

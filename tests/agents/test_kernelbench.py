@@ -92,7 +92,7 @@ def test_the_command_names_what_cannot_be_judged_and_keeps_the_rest(checkout: Pa
     port = find_free_port()
     settings = tmp_path / "weir.toml"
     settings.write_text(f"[kernel_eval]\nport = {port}\n")
-    weir = [sys.executable, "-m", "weir.scripts.cli"]
+    weir = [sys.executable, "-m", "weir.scripts.cli.main"]
     serve = [*weir, "kernel-eval", "--config", str(settings)]
     server = start_server(serve, port=port, log_path=tmp_path / "kernel-eval.log")
     try:
@@ -110,6 +110,16 @@ def test_the_command_names_what_cannot_be_judged_and_keeps_the_rest(checkout: Pa
 
 def test_the_command_imports_a_checkout(checkout: Path, tmp_path: Path) -> None:
     out = tmp_path / "tasks.jsonl"
-    command = [sys.executable, "-m", "weir.scripts.cli", "tasks", "import", str(checkout), str(out), "--level", "1"]
+    command = [
+        sys.executable,
+        "-m",
+        "weir.scripts.cli.main",
+        "tasks",
+        "import",
+        str(checkout),
+        str(out),
+        "--level",
+        "1",
+    ]
     assert "3 tasks in" in subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
     assert len(load_tasks(out)) == 3

@@ -22,7 +22,7 @@ async def weir_run(stubs: Any, folder: Path, *arguments: str) -> tuple[int, str,
         "[agents]\nsamples = 2\nturns = 2\ncontrol_retries = 0\ncall_retries = 0\n"
     )
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "weir.scripts.cli", "run", "--config", str(folder / "weir.toml"), *arguments),
+        *(sys.executable, "-m", "weir.scripts.cli.main", "run", "--config", str(folder / "weir.toml"), *arguments),
         cwd=folder,
         env={name: value for name, value in os.environ.items() if not name.startswith("WEIR_")},
         stdout=asyncio.subprocess.PIPE,

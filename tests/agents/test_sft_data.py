@@ -21,15 +21,15 @@ from weir.agents.errors import TaskError
 from weir.agents.inductor_text import written_out
 from weir.agents.kernelbook import NotAPair, Row, pair_of, read_rows
 from weir.agents.mistakes import mistakes
-from weir.scripts.cli import app
-from weir.trainer.supervised_data import read_data
+from weir.scripts.cli.main import app
+from weir.trainer.data.dataset import read_data
 
 ROWS = [msgspec.convert(row, Row) for row in rows()]
 
 
 @pytest.fixture(scope="module")
 def judge_url() -> Iterator[str]:
-    command = [sys.executable, "-m", "weir.kernel_eval.serve", '{"port": 0}']
+    command = [sys.executable, "-m", "weir.kernel_eval.server.main", '{"port": 0}']
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         yield server.stdout.readline().split()[2]
@@ -105,7 +105,18 @@ def test_a_run_that_is_killed_again_and_again_gives_the_same(pairs: Path, config
     whole, out = tmp_path / "whole.jsonl", tmp_path / "chat.jsonl"
     sft_data(pairs, whole, "--turns", 2, "--config", config)
     journal = out.with_name("chat.jsonl.part")
-    command = [sys.executable, "-m", "weir.scripts.cli", "sft-data", pairs, out, "--turns", "2", "--config", config]
+    command = [
+        sys.executable,
+        "-m",
+        "weir.scripts.cli.main",
+        "sft-data",
+        pairs,
+        out,
+        "--turns",
+        "2",
+        "--config",
+        config,
+    ]
     for num_outcomes in (1, 4):
         with subprocess.Popen(command) as process:
             while process.poll() is None and (

@@ -17,7 +17,7 @@ from transformers import BertConfig, BertModel
 
 
 def run_engine(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "weir.scripts.cli", "engine", *arguments]
+    command = [sys.executable, "-m", "weir.scripts.cli.main", "engine", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 

@@ -26,13 +26,13 @@ from support_model import make_tiny_model
 from support_servers import start_engine
 from support_stack import CONTROL_KEY, Stack, running_stack
 
-from weir.store.catalog import Catalog
-from weir.store.compact import compact
+from weir.store.catalog.catalog import Catalog
+from weir.store.log.segment_format import read_segment
+from weir.store.maintenance.compact import compact
 from weir.store.reader import connect, load_calls
-from weir.store.records import CallRecord, unpack_ids, unpack_logprobs
-from weir.store.segments import read_segment
-from weir.trainer.config import TrainerConfig
-from weir.trainer.publishing import publish
+from weir.store.records.call_record import CallRecord, unpack_ids, unpack_logprobs
+from weir.trainer.publishing.publish import publish
+from weir.trainer.settings.config import TrainerConfig
 
 NUM_CALLS, NUM_UPDATES, TURNS, CONCURRENCY = 510, 5, 3, 24
 WORKERS = "workers = 2\n"

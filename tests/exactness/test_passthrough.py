@@ -20,11 +20,11 @@ from support_ledger import Tap
 from support_model import make_tiny_model
 from support_stack import CONTROL_KEY, Stack, running_stack
 
-from weir.store.catalog import Catalog
-from weir.store.records import CallRecord, CaptureLevel, unpack_ids, unpack_logprobs
-from weir.store.segments import list_segments, read_segment
-from weir.trainer.config import TrainerConfig
-from weir.trainer.publishing import publish
+from weir.store.catalog.catalog import Catalog
+from weir.store.log.segment_format import list_segments, read_segment
+from weir.store.records.call_record import CallRecord, CaptureLevel, unpack_ids, unpack_logprobs
+from weir.trainer.publishing.publish import publish
+from weir.trainer.settings.config import TrainerConfig
 
 NUM_CALLS, NUM_UPDATES, CONCURRENCY = 96, 3, 8
 FLAGS = ("--weight-version", "0", "--served-model-name", "weir", "--return-input-ids", "--return-output-ids")

@@ -14,7 +14,7 @@ from support_proxy import RunningProxy, running_proxy
 from support_servers import ServerProcess
 from vllm_server import needs_vllm, start_vllm
 
-from weir.store.records import CaptureLevel, VersionSpan, unpack_ids, unpack_logprobs
+from weir.store.records.call_record import CaptureLevel, VersionSpan, unpack_ids, unpack_logprobs
 
 pytestmark = needs_vllm
 ASKED: dict[str, dict[str, Any]] = {

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from weir.scripts.config_reference import reference
-from weir.scripts.errors import UsageError
-from weir.scripts.settings import Settings, load_settings
+from weir.scripts.cli.config_reference import reference
+from weir.scripts.launch.errors import UsageError
+from weir.scripts.launch.settings import Settings, load_settings
 
 ROOT = Path(__file__).parents[2]
 

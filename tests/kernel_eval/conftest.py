@@ -15,10 +15,10 @@ import httpx
 import pytest
 import torch
 
-from weir.kernel_eval import sandbox
-from weir.kernel_eval.forkserver import Lease, Ready
-from weir.kernel_eval.frames import receive, send
-from weir.kernel_eval.sandbox_level import SandboxLevel
+from weir.kernel_eval.ipc.forkserver import Lease, Ready
+from weir.kernel_eval.ipc.framing import receive, send
+from weir.kernel_eval.sandbox import containment
+from weir.kernel_eval.sandbox.levels import SandboxLevel
 
 _HERE = Path(__file__).parent
 _LIMITS: dict[str, Any] = {
@@ -62,7 +62,7 @@ class Server:
 
 @contextlib.contextmanager
 def running_server(**settings: Any) -> Iterator[Server]:
-    command = [sys.executable, "-m", "weir.kernel_eval.serve", json.dumps({**_LIMITS, **settings})]
+    command = [sys.executable, "-m", "weir.kernel_eval.server.main", json.dumps({**_LIMITS, **settings})]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -91,7 +91,7 @@ def server() -> Iterator[Server]:
 
 
 def _contained(level: SandboxLevel) -> Iterator[Server]:
-    if not sandbox.works(level):
+    if not containment.works(level):
         pytest.skip(f"the sandbox level {level} does not work on this machine")
     with running_server(sandbox=level) as started:
         yield started
@@ -120,7 +120,7 @@ def programs() -> Iterator[socket.socket]:
     control, theirs = socket.socketpair()
     lease, its_lease = socket.socketpair()
     with theirs, its_lease, control, lease:
-        command = [sys.executable, "-m", "weir.kernel_eval.program_zygote", str(theirs.fileno()), "rlimits"]
+        command = [sys.executable, "-m", "weir.kernel_eval.zygotes.program", str(theirs.fileno()), "rlimits"]
         with subprocess.Popen(command, pass_fds=(theirs.fileno(),)) as process:
             theirs.close()
             receive(control, Ready)

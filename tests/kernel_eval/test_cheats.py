@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from weir.kernel_eval.sandbox_level import SandboxLevel
+from weir.kernel_eval.sandbox.levels import SandboxLevel
 
 CHEATS = sorted((Path(__file__).parent.parent / "cheats").glob("*.py"))
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
-from weir.kernel_eval import metrics, speed
 from weir.kernel_eval.errors import UnknownReward
 from weir.kernel_eval.reward import Outcome, Stage, find_reward
+from weir.kernel_eval.timing import roofline
 
 
 @pytest.mark.parametrize(
@@ -46,39 +44,16 @@ def test_a_reward_that_is_not_there_is_an_error_that_names_those_that_are(name: 
 
 
 def test_no_call_is_faster_than_its_bytes_its_arithmetic_or_a_launch() -> None:
-    device = speed.Device(bytes_per_s=1e12, flops_per_s=1e13)
-    assert speed.floor_us(8_000_000, 1, device) == pytest.approx(8.0)
-    assert speed.floor_us(8, 10**9, device) == pytest.approx(100.0)
-    assert speed.floor_us(8, 8, device) == 1.0
+    device = roofline.Device(bytes_per_s=1e12, flops_per_s=1e13)
+    assert roofline.floor_us(8_000_000, 1, device) == pytest.approx(8.0)
+    assert roofline.floor_us(8, 10**9, device) == pytest.approx(100.0)
+    assert roofline.floor_us(8, 8, device) == 1.0
 
 
 def test_a_speedup_that_is_too_good_is_measured_again_and_counts_when_it_comes_again() -> None:
-    assert speed.must_measure_again(candidate_us=5.0, reference_us=100.0, least_us=1.0)
-    assert speed.must_measure_again(candidate_us=5.0, reference_us=6.0, least_us=8.0)
-    assert not speed.must_measure_again(candidate_us=50.0, reference_us=100.0, least_us=8.0)
-    assert speed.confirmed_speedup(20.0, 21.0, candidate_us=5.0, least_us=1.0) == 20.0
-    assert speed.confirmed_speedup(20.0, 30.0, candidate_us=5.0, least_us=1.0) is None
-    assert speed.confirmed_speedup(20.0, 20.0, candidate_us=5.0, least_us=8.0) is None
-
-
-def test_fast_p_counts_unsolved_tasks_as_not_fast() -> None:
-    speedups = [None, 0.9, 1.1, 2.5]
-    assert [metrics.fast_p(speedups, p) for p in (0.0, 1.0, 2.0)] == [0.75, 0.5, 0.25]
-    assert metrics.fast_p([], 1.0) == 0.0
-
-
-@pytest.mark.parametrize(
-    ("num_samples", "num_right", "k", "expected"),
-    [(4, 0, 1, 0.0), (4, 1, 1, 0.25), (4, 1, 2, 0.5), (4, 2, 2, 1 - 1 / 6), (4, 4, 4, 1.0), (2, 1, 4, None)],
-)
-def test_pass_at_k_is_the_chance_that_one_of_k_is_right(
-    num_samples: int, num_right: int, k: int, expected: float | None
-) -> None:
-    assert metrics.pass_at_k(num_samples, num_right, k) == pytest.approx(expected)
-
-
-def test_speedups_are_spread_in_powers_of_two() -> None:
-    spread = metrics.log2_speedups([0.5, 1.0, 2.0, 4.0, 8.0])
-    assert (spread["p5"], spread["p50"], spread["p95"], spread["mean"]) == (-1.0, 1.0, 3.0, 1.0)
-    assert spread["std"] == pytest.approx(math.sqrt(2.0))
-    assert metrics.log2_speedups([]) == {}
+    assert roofline.must_measure_again(candidate_us=5.0, reference_us=100.0, least_us=1.0)
+    assert roofline.must_measure_again(candidate_us=5.0, reference_us=6.0, least_us=8.0)
+    assert not roofline.must_measure_again(candidate_us=50.0, reference_us=100.0, least_us=8.0)
+    assert roofline.confirmed_speedup(20.0, 21.0, candidate_us=5.0, least_us=1.0) == 20.0
+    assert roofline.confirmed_speedup(20.0, 30.0, candidate_us=5.0, least_us=1.0) is None
+    assert roofline.confirmed_speedup(20.0, 20.0, candidate_us=5.0, least_us=8.0) is None

@@ -23,10 +23,10 @@ from support_router import Router, running_router
 from support_servers import ServerProcess, find_free_port, start_server
 from support_workers import KEY, Workers, running_workers
 
-from weir.store.catalog import Catalog
+from weir.store.catalog.catalog import Catalog
 from weir.store.config import StoreConfig
-from weir.trainer.config import TrainerConfig
-from weir.trainer.publishing import PublishReport, publish
+from weir.trainer.publishing.publish import PublishReport, publish
+from weir.trainer.settings.config import TrainerConfig
 
 NUM_AGENTS = 6
 LOAD_S = "1.0"
@@ -132,7 +132,7 @@ class Fleet:
 
     def _start_engine(self, port: int) -> ServerProcess:
         ledger = self._folder / f"ledger-{port}-{time.time_ns()}.jsonl"
-        command = [sys.executable, "-m", "weir.scripts.bench_gate_engine", str(port), str(ledger), LOAD_S]
+        command = [sys.executable, "-m", "weir.scripts.bench.gate.engine", str(port), str(ledger), LOAD_S]
         engine = start_server(
             [*command, self._end, "256"], port=port, log_path=self._folder / f"engine-{port}.log", limit_s=600
         )

@@ -17,7 +17,7 @@ from support_scripted_engine import Script, ScriptedEngine
 from support_way import ids_of
 
 from weir.proxy.app import split_path
-from weir.proxy.sessions import is_name
+from weir.proxy.conversation.caller import is_name
 
 FEW = settings(
     max_examples=40,

@@ -24,15 +24,15 @@ from support_s3 import S3Server
 from support_scripted_engine import Script, ScriptedEngine
 from support_way import ids_of, text_of
 
-from weir.store.catalog import Catalog
-from weir.store.catalog_sharing import catalog_time_us, log_writers
-from weir.store.compact import compact
+from weir.store.catalog.catalog import Catalog
+from weir.store.catalog.shared_segments import catalog_time_us, log_writers
 from weir.store.config import StoreConfig
+from weir.store.maintenance.compact import compact
 from weir.store.reader import connect, load_calls
-from weir.trainer.shared_versions import fetch_newest
-from weir.trainer.versions import current_version
+from weir.trainer.versions.object_store import fetch_newest
+from weir.trainer.versions.version_folder import current_version
 
-COMMAND = "import typer; from weir.scripts.proxy_command import proxy; typer.run(proxy)"
+COMMAND = "import typer; from weir.scripts.cli.commands.servers import proxy; typer.run(proxy)"
 KEY = "the-control-key-of-tests"
 GROUPS = ("g1", "g2", "g3")
 TURNS = 3

@@ -19,10 +19,10 @@ from support_router import Router
 from support_scripted_engine import Script, ScriptedEngine
 from support_way import ids_of
 
-from weir.store.records import CallRecord
-from weir.store.segments import list_segments, read_segment
+from weir.store.log.segment_format import list_segments, read_segment
+from weir.store.records.call_record import CallRecord
 
-COMMAND = "import typer; from weir.scripts.proxy_command import proxy; typer.run(proxy)"
+COMMAND = "import typer; from weir.scripts.cli.commands.servers import proxy; typer.run(proxy)"
 USER: Any = [{"role": "user", "content": "Hi"}]
 
 
@@ -127,7 +127,16 @@ def test_a_port_that_is_taken_is_a_clear_error(
     started: tuple[subprocess.Popen[str], str], tiny_model_dir: Path, tmp_path: Path
 ) -> None:
     port = httpx.URL(started[1]).port
-    command = [sys.executable, "-m", "weir.scripts.cli", "proxy", "--port", str(port), "--model", str(tiny_model_dir)]
+    command = [
+        sys.executable,
+        "-m",
+        "weir.scripts.cli.main",
+        "proxy",
+        "--port",
+        str(port),
+        "--model",
+        str(tiny_model_dir),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 2
     assert f"weir: cannot listen on 127.0.0.1:{port}: Address already in use; set proxy.host" in done.stderr

@@ -128,7 +128,7 @@ def _status(url: str) -> int:
 
 
 def _start(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "weir.scripts.cli", "proxy", "--workers", "2", *options]
+    command = [sys.executable, "-m", "weir.scripts.cli.main", "proxy", "--workers", "2", *options]
     return subprocess.run(command, capture_output=True, text=True, cwd=folder)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from weir.scripts.cli import app
+from weir.scripts.cli.main import app
 
 FOLDER = Path(__file__).parents[2] / "docs" / "scheduling"
 CRON_COMMAND = re.compile(r"^[\d*][^#]*&& weir (.*?) >>", re.MULTILINE)

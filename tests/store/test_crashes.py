@@ -22,12 +22,12 @@ from support_crashes import (
 )
 from support_stores import stored_names
 
-from weir.store.compact import compact
 from weir.store.config import StoreConfig
+from weir.store.maintenance.compact import compact
+from weir.store.maintenance.upkeep import collect_garbage
+from weir.store.maintenance.verify import verify
 from weir.store.reader import load_calls
-from weir.store.records import unpack_ids
-from weir.store.upkeep import collect_garbage
-from weir.store.verify import verify
+from weir.store.records.call_record import unpack_ids
 
 NUM_KILLS = 300
 SEED = 11

@@ -13,15 +13,15 @@ import pytest
 from support_disk import FaultyDisk, changed
 from support_stores import stored_names
 
-from weir.store.compact import compact
 from weir.store.config import StoreConfig
 from weir.store.errors import StoreError, StoreUnavailable
-from weir.store.log import LogWriter
+from weir.store.log.segment_format import list_segments
+from weir.store.log.writer import LogWriter
+from weir.store.maintenance.compact import compact
+from weir.store.maintenance.upkeep import collect_garbage
+from weir.store.maintenance.verify import verify
 from weir.store.reader import load_calls
-from weir.store.records import CallRecord, unpack_ids
-from weir.store.segments import list_segments
-from weir.store.upkeep import collect_garbage
-from weir.store.verify import verify
+from weir.store.records.call_record import CallRecord, unpack_ids
 
 LIVES = 4  # of one store; each ends with the power cut, or with the process
 WAIT_S = 60.0

@@ -13,22 +13,22 @@ from support_processes import PROCESSES, started
 from support_store_processes import write_fifty
 from typer.testing import CliRunner
 
-from weir.scripts.cli import app
-from weir.store.catalog import Catalog
-from weir.store.catalog_garbage import deletable
-from weir.store.catalog_leases import ROUNDS, take_lease
-from weir.store.catalog_proxies import seen_proxy
-from weir.store.catalog_rows import EvaluationRow, Recording
-from weir.store.compact import compact
+from weir.scripts.cli.main import app
+from weir.store.catalog.catalog import Catalog
+from weir.store.catalog.garbage import deletable
+from weir.store.catalog.leases import ROUNDS, take_lease
+from weir.store.catalog.proxies import seen_proxy
+from weir.store.catalog.rows import EvaluationRow, Recording
 from weir.store.config import StoreConfig
 from weir.store.errors import VersionUnknown
-from weir.store.log import LogWriter
+from weir.store.log.segment_format import list_segments
+from weir.store.log.writer import LogWriter
+from weir.store.maintenance.compact import compact
+from weir.store.query.snapshot import read_records
+from weir.store.query.sql.views import VIEWS
 from weir.store.reader import connect, load_calls
-from weir.store.records import CaptureLevel, FinishReason, pack_ids
-from weir.store.segments import list_segments
-from weir.store.snapshot import read_records
+from weir.store.records.call_record import CaptureLevel, FinishReason, pack_ids
 from weir.store.status import store_status
-from weir.store.views_sql import VIEWS
 
 
 @pytest.fixture(params=["log", "files", "both"])

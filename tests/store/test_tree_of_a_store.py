@@ -8,14 +8,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from weir.store import merge
-from weir.store.compact import compact
 from weir.store.config import StoreConfig
-from weir.store.log import LogWriter
-from weir.store.parquet_calls import call_tokens
+from weir.store.log.writer import LogWriter
+from weir.store.maintenance import merge
+from weir.store.maintenance.compact import compact
+from weir.store.parquet.columns import call_tokens
 from weir.store.reader import connect, load_calls
-from weir.store.records import CallRecord
-from weir.store.tree import Link, link
+from weir.store.records.call_record import CallRecord
+from weir.store.records.tree import Link, link
 
 PLACES = "SELECT call_id, parent_call, prefix_len, depth, root_call, role, twin_of, ambiguous FROM calls"
 SESSIONS = ("s", "t")

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from weir.store.compact import compact
 from weir.store.config import StoreConfig
+from weir.store.log.segment_format import list_segments, read_segment
+from weir.store.maintenance.compact import compact
 from weir.store.reader import connect, load_calls
-from weir.store.records import SCHEMA_VERSION
-from weir.store.segments import list_segments, read_segment
+from weir.store.records.call_record import SCHEMA_VERSION
 
 CALLS = ["call_0", "call_1", "call_2", "call_3"]
 

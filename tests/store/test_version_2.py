@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from weir.store import catalog_schema as t
-from weir.store.catalog import Catalog
-from weir.store.compact import compact
+from weir.store.catalog import schema as t
+from weir.store.catalog.catalog import Catalog
 from weir.store.config import StoreConfig
 from weir.store.errors import SchemaTooNew
+from weir.store.maintenance.compact import compact
+from weir.store.maintenance.verify import verify
 from weir.store.reader import connect, load_calls
 from weir.store.status import store_status
-from weir.store.verify import verify
 
 CALLS = ["call_0", "call_1", "call_2", "call_3"]
 RECORDED = """SELECT call_id, parent_call, text, output_ids, output_logprobs, spans[2].label, held_ms, finish_matched,

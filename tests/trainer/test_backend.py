@@ -15,10 +15,10 @@ from support_samples import make_samples
 
 from weir.store.config import StoreConfig
 from weir.trainer.backend import open_backend
-from weir.trainer.config import TrainerConfig
 from weir.trainer.errors import TrainerUsageError
-from weir.trainer.round import Trainer
-from weir.trainer.versions import version_path
+from weir.trainer.settings.config import TrainerConfig
+from weir.trainer.trainer import Trainer
+from weir.trainer.versions.version_folder import version_path
 
 PATH = "support_backend:PlainBackend"
 

@@ -14,13 +14,13 @@ import pytest
 from support_model import make_tiny_model
 from support_rounds import Judge, add_group, add_sessions, make_record, trainer_config
 
-from weir.proxy.tokenizer import ModelTokenizer
-from weir.store.catalog import Catalog
-from weir.store.compact import compact
+from weir.proxy.rendering.tokenizer import ModelTokenizer
+from weir.store.catalog.catalog import Catalog
 from weir.store.config import StoreConfig
+from weir.store.maintenance.compact import compact
 from weir.trainer.errors import JudgeUnavailable, TrainerUsageError, VersionError
-from weir.trainer.round import Trainer
-from weir.trainer.versions import list_versions, version_path
+from weir.trainer.trainer import Trainer
+from weir.trainer.versions.version_folder import list_versions, version_path
 
 
 def finish_silent_group(store: StoreConfig, group_id: str, size: int) -> None:

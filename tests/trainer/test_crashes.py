@@ -13,9 +13,9 @@ import pytest
 from support_loading_engine import LoadingEngine, loading_engine
 from support_rounds import Judge, add_group, run_in_process, scripted_judge, trainer_config
 
-from weir.store.catalog import Catalog
+from weir.store.catalog.catalog import Catalog
 from weir.store.config import StoreConfig
-from weir.trainer.versions import list_versions, verify, versions_folder
+from weir.trainer.versions.version_folder import list_versions, verify, versions_folder
 
 STEPS = [
     "claimed",
@@ -140,7 +140,7 @@ def test_a_continued_round_keeps_the_settings_it_was_claimed_with(
 def test_a_process_that_waits_runs_after_the_other(tiny_model_dir: Path, tmp_path: Path, judge: Judge) -> None:
     import threading
 
-    from weir.trainer.turns import round_lock
+    from weir.trainer.lease import round_lock
 
     store = prepare(tmp_path / "store", tiny_model_dir)
     codes: list[int | None] = []

@@ -10,11 +10,11 @@ from support_rounds import Judge, add_group, add_sessions, make_record, trainer_
 
 from weir.store.config import StoreConfig
 from weir.store.reader import load_calls
-from weir.trainer.config import TrainerConfig
+from weir.trainer.credit.samples import make_samples
 from weir.trainer.errors import TrainerUsageError
 from weir.trainer.hooks import HookName
-from weir.trainer.round import Trainer
-from weir.trainer.samples import make_samples
+from weir.trainer.settings.config import TrainerConfig
+from weir.trainer.trainer import Trainer
 
 REPLACED: dict[HookName, tuple[str, dict[str, object]]] = {
     "get_group_data_meta_info": ("count_sessions", {"meta_info": {"sessions": 6.0}}),

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from support_gradients import drifted_samples, make_models, whole_gradient
 from support_ranks import RankPair, rank_pair
 
-from weir.trainer.algorithms import ALGORITHMS, AlgorithmConfig
-from weir.trainer.config import TrainerConfig
+from weir.trainer.settings.algorithms import ALGORITHMS, AlgorithmConfig
+from weir.trainer.settings.config import TrainerConfig
 
 TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2}
 LOSS_MEANS = get_args(AlgorithmConfig.model_fields["loss_mean"].annotation)

@@ -11,14 +11,14 @@ import pytest
 from support_rounds import Judge, add_group, run_in_process, trainer_config
 from support_s3 import S3Server
 
-from weir.store.catalog import Catalog
-from weir.store.catalog_leases import ROUNDS, take_lease
-from weir.store.compact import compact
+from weir.store.catalog.catalog import Catalog
+from weir.store.catalog.leases import ROUNDS, take_lease
 from weir.store.config import StoreConfig
 from weir.store.errors import LeaseLost
-from weir.trainer.round import Trainer
-from weir.trainer.shared_versions import fetch_newest, share_version
-from weir.trainer.versions import Version, current_version, list_versions, verify, write_version
+from weir.store.maintenance.compact import compact
+from weir.trainer.trainer import Trainer
+from weir.trainer.versions.object_store import fetch_newest, share_version
+from weir.trainer.versions.version_folder import Version, current_version, list_versions, verify, write_version
 
 Machine = Callable[[str], StoreConfig]
 STEPS = ["claimed", "trained", "files_written", "checkpointed", "shared", "version_added", "committed"]

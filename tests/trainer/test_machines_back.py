@@ -11,14 +11,14 @@ from support_loading_engine import loading_engine
 from support_rounds import Judge, add_group, trainer_config
 from support_s3 import S3Server
 
-from weir.store.compact import compact
 from weir.store.config import StoreConfig
-from weir.trainer.config import TrainerConfig
+from weir.store.maintenance.compact import compact
 from weir.trainer.errors import RoundError
-from weir.trainer.replay import Replay
-from weir.trainer.round import Trainer
-from weir.trainer.shared_versions import delete_old_shared_versions, fetch_newest
-from weir.trainer.versions import list_versions, verify
+from weir.trainer.rounds.replay import Replay
+from weir.trainer.settings.config import TrainerConfig
+from weir.trainer.trainer import Trainer
+from weir.trainer.versions.object_store import delete_old_shared_versions, fetch_newest
+from weir.trainer.versions.version_folder import list_versions, verify
 
 Machine = Callable[[str], StoreConfig]
 

@@ -1,0 +1,220 @@
+"""Tensors in memory that a judge shares with a worker: each between guard zones, all owned by the judge.
+
+Layout: guard, argument, guard, argument, …, guard, output, guard, … Everything that is not an argument is filled with
+0xFF, which reads as NaN in every floating-point type and as -1 in integers: what a kernel reads beyond its input
+spoils its answer, what it writes there is seen. Invariant: only the judge's own copy decides what changed. The memory
+cannot be shrunk, so a worker cannot make the judge fault. It is the host's, or a GPU's (`gpu_memory.py`). Sizes are
+bytes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+from typing import Any, Protocol
+
+import torch
+
+from weir.kernel_eval.ipc.messages import ArenaSpec, Items, Scalar, TensorSpec, Value
+
+FILL = 0xFF
+_ALIGN = 64
+_SCALARS = (bool, int, float, str, type(None))
+DTYPES = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (
+        *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.complex128),
+        *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+    )
+}
+
+
+class Memory(Protocol):
+    """Memory that is mapped here."""
+
+    device: torch.device
+
+    def flat(self, dtype: torch.dtype, count: int, offset: int) -> torch.Tensor:
+        """The elements from an offset on, as a storage of their own; shape (count,)."""
+
+    def close(self) -> None:
+        """Give it back as soon as no tensor lies in it."""
+
+
+class HostMemory:
+    """Shared memory of the host."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, fd: int, size_bytes: int) -> None:
+        self._mapping = mmap.mmap(fd, size_bytes)
+
+    def flat(self, dtype: torch.dtype, count: int, offset: int) -> torch.Tensor:
+        """As in `Memory`."""
+        return torch.frombuffer(self._mapping, dtype=dtype, count=count, offset=offset)
+
+    def close(self) -> None:
+        """The mapping goes with the last tensor."""
+
+
+class UnsupportedValue(Exception):
+    """An argument of a kind that cannot be put into an arena."""
+
+
+class Arena:
+    """The judge's side: made for one call, filled with its arguments."""
+
+    def __init__(
+        self, arguments: list[Any], outputs: list[torch.Tensor], guard_bytes: int, *, on_gpu: bool = False
+    ) -> None:
+        self._guard_bytes = guard_bytes
+        self._end = guard_bytes
+        self._tensors: list[tuple[TensorSpec, torch.Tensor]] = []
+        spec = self._place_items(arguments)
+        self._outputs_start = self._end
+        output_specs = tuple(self._place(torch.empty_like(o, memory_format=torch.contiguous_format)) for o in outputs)
+        num_inputs = len(self._tensors) - len(output_specs)
+        self._memory, self.fd, size_bytes = _on_gpu(self._end) if on_gpu else _on_host(self._end)
+        self.spec = ArenaSpec(size_bytes, spec, output_specs, on_gpu)
+        self._memory.flat(torch.uint8, self._end, 0).fill_(FILL)
+        self._tensors = self._tensors[:num_inputs]
+        for tensor_spec, tensor in self._tensors:
+            flat_view(self._memory, tensor_spec).copy_(_flat(tensor))
+        self._watched = self._memory.flat(torch.uint8, self._outputs_start, 0)
+        self._pristine = self._watched.clone()
+        self._settle()
+
+    def _place_items(self, values: list[Any] | tuple[Any, ...]) -> Items:
+        placed = tuple(self._place_value(value) for value in values)
+        return Items("tuple" if isinstance(values, tuple) else "list", placed)
+
+    def _place_value(self, value: Any) -> Value:
+        if isinstance(value, torch.Tensor):
+            return self._place(value.detach())
+        if isinstance(value, list | tuple):
+            return self._place_items(value)
+        if isinstance(value, _SCALARS):
+            return Scalar(value)
+        raise UnsupportedValue(
+            f"an argument of type {type(value).__name__}; tensors, numbers, strings and lists are known"
+        )
+
+    def _place(self, tensor: torch.Tensor) -> TensorSpec:
+        name = str(tensor.dtype).removeprefix("torch.")
+        if name not in DTYPES:
+            raise UnsupportedValue(f"a tensor of {tensor.dtype}")
+        spec = TensorSpec(name, tuple(tensor.shape), tuple(tensor.stride()), self._end)
+        self._tensors.append((spec, tensor))
+        self._end = _aligned(self._end + num_bytes(spec)) + self._guard_bytes
+        return spec
+
+    def damage(self) -> tuple[bool, bool]:
+        """(a guard zone before or after an input was written to, an input was changed)."""
+        if torch.equal(self._watched, self._pristine):
+            return False, False
+        changed, outside = False, self._watched != self._pristine
+        for spec, _ in self._tensors:
+            inside = outside[spec.offset : spec.offset + num_bytes(spec)]
+            changed = changed or bool(inside.any())
+            inside.fill_(False)
+        return bool(outside.any()), changed
+
+    def take_outputs(self) -> list[torch.Tensor]:
+        """Copies of what the worker wrote; the memory is poisoned again."""
+        taken = []
+        for spec in self.spec.outputs:
+            region = flat_view(self._memory, spec)
+            taken.append(region.clone().view(spec.shape))
+            if taken[-1].numel():
+                region.view(torch.uint8).fill_(FILL)
+        self._settle()
+        return taken
+
+    def _settle(self) -> None:
+        """Wait for what was written: another process reads it next."""
+        if self.spec.on_gpu:
+            torch.cuda.synchronize()
+
+    def close(self) -> None:
+        """Give back the descriptor and, on a GPU, the memory: no tensor of it may be used afterwards."""
+        os.close(self.fd)
+        self._memory.close()
+
+
+def attach(spec: ArenaSpec, fd: int) -> Memory:
+    """The worker's side: map the memory and close the descriptor."""
+    if spec.on_gpu:
+        from weir.kernel_eval.gpu import shared_memory
+
+        return shared_memory.attach(fd, spec.size_bytes)
+    try:
+        return HostMemory(fd, spec.size_bytes)
+    finally:
+        os.close(fd)
+
+
+def _on_host(size_bytes: int) -> tuple[Memory, int, int]:
+    fd = os.memfd_create("weir-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, size_bytes)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+    return HostMemory(fd, size_bytes), fd, size_bytes
+
+
+def _on_gpu(size_bytes: int) -> tuple[Memory, int, int]:
+    from weir.kernel_eval.gpu import shared_memory
+
+    memory = shared_memory.allocate(size_bytes)
+    assert memory.fd is not None
+    return memory, memory.fd, memory.size_bytes
+
+
+def read_value(memory: Memory, value: Value) -> Any:
+    """An argument as the candidate gets it: tensors are views of the arena, each a storage of its own."""
+    if isinstance(value, TensorSpec):
+        flat = flat_view(memory, value)
+        return flat.as_strided(value.shape, value.stride)
+    if isinstance(value, Items):
+        items = [read_value(memory, item) for item in value.items]
+        return items if value.kind == "list" else tuple(items)
+    return value.value
+
+
+def flat_view(memory: Memory, spec: TensorSpec) -> torch.Tensor:
+    """The elements from the first to the last of a tensor, as they lie in memory; shape (span,)."""
+    dtype = DTYPES[spec.dtype]
+    span = _span(spec)
+    if span == 0:
+        return torch.empty(0, dtype=dtype, device=memory.device)
+    return memory.flat(dtype, span, spec.offset)
+
+
+def tensors_among(arguments: Any) -> list[torch.Tensor]:
+    """All tensors among (nested) arguments, in order."""
+    if isinstance(arguments, torch.Tensor):
+        return [arguments]
+    if isinstance(arguments, list | tuple):
+        return [tensor for argument in arguments for tensor in tensors_among(argument)]
+    return []
+
+
+def num_bytes(spec: TensorSpec) -> int:
+    """Bytes from the first to the last element."""
+    return _span(spec) * DTYPES[spec.dtype].itemsize
+
+
+def _span(spec: TensorSpec) -> int:
+    if 0 in spec.shape:
+        return 0
+    return 1 + sum((size - 1) * stride for size, stride in zip(spec.shape, spec.stride, strict=True))
+
+
+def _flat(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.numel() == 0:
+        return torch.empty(0, dtype=tensor.dtype)
+    span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.as_strided((span,), (1,), tensor.storage_offset())
+
+
+def _aligned(offset: int) -> int:
+    return (offset + _ALIGN - 1) // _ALIGN * _ALIGN

@@ -1,0 +1,134 @@
+"""Which fault is it? Pure functions from what was seen of a worker (exception, signal, exit code) to a `Found`.
+
+Order of trust: the signal and exit code, which the operating system reports; the errno, CUDA's code and the type of an
+exception, which the worker reports; text, only where torch offers nothing else (`out_of_memory` is set by the worker
+for that). Invariant: nothing that a worker reports, or can do to itself, is a fault of ours.
+"""
+
+from __future__ import annotations
+
+import errno
+import signal
+
+from weir.kernel_eval.gpu import cuda_errors
+from weir.kernel_eval.ipc.forkserver import Exited
+from weir.kernel_eval.ipc.messages import Failed, Phase
+from weir.kernel_eval.judge.channel.job import Found, Lacks
+from weir.kernel_eval.limits import Limits
+from weir.kernel_eval.protocol import Fault
+from weir.kernel_eval.reward import Stage
+
+_REFUSED = frozenset({errno.EPERM, errno.EACCES, errno.EROFS})
+_TOO_MUCH_OUTPUT = frozenset({errno.EFBIG, errno.ENOSPC})
+_BY_SIGNAL = {
+    signal.SIGSEGV: Fault.SEGFAULT,
+    signal.SIGBUS: Fault.SEGFAULT,
+    signal.SIGXCPU: Fault.TIMEOUT,
+    signal.SIGXFSZ: Fault.OUTPUT_FLOOD,
+    signal.SIGSYS: Fault.SANDBOX_VIOLATION,
+}
+_BY_REFUSAL = {
+    "compiler": Fault.TRITON_COMPILE_ERROR,
+    "shared_memory": Fault.SHARED_MEM_EXCEEDED,
+    "threads": Fault.LAUNCH_FAILURE,
+}
+_CPU_SLACK_S = 0.5
+_MUCH = 0.25  # of the memory that a process may have; what is measured is the least that it held
+
+
+def stage_of(phase: Phase) -> Stage:
+    """How far a candidate had come when it failed in this phase."""
+    return Stage.NOTHING if phase in ("load", "entry_point") else Stage.LOADED
+
+
+def from_exception(failed: Failed) -> Found:
+    """The candidate raised."""
+    fault = _fault_of_exception(failed)
+    where = "in a kernel" if failed.in_kernel else f"in {failed.phase}"
+    found = Found(
+        stage_of(failed.phase),
+        fault,
+        f"{failed.exception} {where}: {failed.message}",
+        phase=failed.phase,
+        exception=failed.exception,
+        traceback=failed.traceback,
+    )
+    return found if failed.trace is None else Lacks(found, failed.trace)
+
+
+def _fault_of_exception(failed: Failed) -> Fault:
+    if failed.os_errno in _REFUSED:
+        return Fault.SANDBOX_VIOLATION
+    if failed.os_errno in _TOO_MUCH_OUTPUT:
+        return Fault.OUTPUT_FLOOD
+    if failed.out_of_memory:
+        return Fault.OUT_OF_MEMORY
+    if failed.refused_by is not None:
+        return _BY_REFUSAL[failed.refused_by]
+    by_code = None if failed.cuda_error is None else cuda_errors.fault_of(failed.cuda_error)
+    if by_code is not None:
+        return by_code
+    if failed.exception == "SystemExit":
+        return Fault.EARLY_EXIT
+    if failed.exception == "DeviceAssertion":
+        return Fault.DEVICE_ASSERT
+    if failed.in_kernel:
+        return (
+            Fault.TRITON_COMPILE_ERROR
+        )  # a kernel's body is run by the compiler's front end: on a GPU, it would not compile
+    by_phase: dict[Phase, Fault] = {
+        "load": Fault.SYNTAX_ERROR if failed.exception in ("SyntaxError", "IndentationError") else Fault.IMPORT_ERROR,
+        "entry_point": Fault.MISSING_ENTRY_POINT,
+        "init": Fault.INIT_ERROR,
+        "call": Fault.RUNTIME_ERROR,
+        "replay": Fault.ILLEGAL_ACCESS if failed.exception == "OutOfBounds" else Fault.RUNTIME_ERROR,
+    }
+    return by_phase[failed.phase]
+
+
+def from_exit(exited: Exited, phase: Phase, limits: Limits) -> Found:
+    """The worker was gone before it had answered."""
+    stage = stage_of(phase)
+    if exited.signal is None:
+        return Found(
+            stage,
+            Fault.EARLY_EXIT,
+            f"the process ended with exit code {exited.exit_code} in {phase}, without an answer",
+            phase=phase,
+        )
+    name = signal.Signals(exited.signal).name
+    if was_killed(exited, limits):
+        return from_kill(exited, stage, phase, limits)
+    if exited.signal != signal.SIGKILL:
+        fault = _BY_SIGNAL.get(signal.Signals(exited.signal), Fault.KILLED)
+        return Found(stage, fault, f"the process was ended by {name} in {phase}", phase=phase, signal=name)
+    if exited.killed_by_us:
+        return Found(stage, Fault.PROTOCOL_ERROR, f"the candidate closed the worker's channel in {phase}", phase=phase)
+    return Found(stage, Fault.TIMEOUT, f"{limits.cpu_s} s of processor time were used up in {phase}", phase=phase)
+
+
+def from_kill(exited: Exited, stage: Stage, phase: Phase, limits: Limits) -> Found:
+    """Who brought a kill about (`was_killed`)? Whoever held much memory, where there is too little, is the one.
+
+    A process with little was in somebody's way; it could have asked for it only where it can signal itself.
+    """
+    name = signal.Signals.SIGKILL.name
+    if exited.own_rss_bytes >= limits.memory_bytes * _MUCH:
+        message = f"the operating system killed the process in {phase}, which held {exited.own_rss_bytes} bytes"
+        return Found(stage, Fault.HOST_OOM_KILLED, message, phase=phase, signal=name)
+    fault = Fault.SERVER_ERROR if exited.own_pids else Fault.KILLED
+    return Found(stage, fault, f"the process was killed in {phase}, and held little memory", phase=phase, signal=name)
+
+
+def was_killed(exited: Exited, limits: Limits) -> bool:
+    """Whether neither we nor a limit on processor time ended it by SIGKILL: out of memory, or somebody's `kill -9`."""
+    used_up = exited.cpu_s >= limits.cpu_s - _CPU_SLACK_S
+    return exited.signal == signal.SIGKILL and not exited.killed_by_us and not used_up
+
+
+def from_timeout(phase: Phase, timeout_s: float, total_s: float | None = None) -> Found:
+    """The worker did not answer in time; `total_s`: of all its time together."""
+    message = f"no answer within {timeout_s:g} s in {phase}"
+    if total_s is not None:
+        message = f"the candidate has used up the {total_s:g} s of all its calls together, in {phase}"
+    return Found(stage_of(phase), Fault.TIMEOUT, message, phase=phase)

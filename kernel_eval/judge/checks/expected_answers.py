@@ -1,0 +1,52 @@
+"""Is an answer right? A task's reference, asked in its own precision and else in float64, and forms of answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from weir.kernel_eval.ipc.messages import Output
+from weir.kernel_eval.judge.channel.job import Found
+from weir.kernel_eval.judge.checks.tolerance import Difference, compare
+from weir.kernel_eval.protocol import Fault
+from weir.kernel_eval.reward import Stage
+from weir.kernel_eval.tasks.reference import Expected, Reference
+
+
+def difference(
+    reference: Reference, model: Any, inputs: list[Any], expected: Expected, outputs: list[torch.Tensor]
+) -> Difference | None:
+    """What is wrong with an answer; None where it agrees with the reference in its own precision or in float64."""
+    differences = _compare_all(outputs, expected.outputs)
+    if not differences:
+        return None
+    precise = reference.expected_float64(model, inputs)
+    return differences[0] if precise is None or _compare_all(outputs, precise) else None
+
+
+def check_form(outputs: tuple[Output, ...], expected: list[torch.Tensor]) -> None:
+    """Number, type, shape and dtype of outputs. Raises `Found`."""
+    if len(outputs) != len(expected):
+        raise Found(Stage.LOADED, Fault.SHAPE_MISMATCH, f"{len(outputs)} outputs, expected {len(expected)}")
+    for index, (output, tensor) in enumerate(zip(outputs, expected, strict=True)):
+        if output.kind != "Tensor":
+            raise Found(
+                Stage.LOADED, Fault.SHAPE_MISMATCH, f"output {index} is a {output.kind}, expected a torch.Tensor"
+            )
+        if output.shape != tuple(tensor.shape):
+            message = f"output {index} has shape {list(output.shape)}, expected {list(tensor.shape)}"
+            raise Found(Stage.LOADED, Fault.SHAPE_MISMATCH, message)
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        if output.dtype != dtype:
+            raise Found(Stage.LOADED, Fault.DTYPE_MISMATCH, f"output {index} is {output.dtype}, expected {dtype}")
+
+
+def _compare_all(outputs: list[torch.Tensor], expected: list[torch.Tensor]) -> list[Difference]:
+    compared = (compare(got, wanted) for got, wanted in zip(outputs, expected, strict=True))
+    return [difference for difference in compared if difference is not None]
+
+
+def raw(tensor: torch.Tensor) -> torch.Tensor:
+    """Its bytes, to be compared as they are."""
+    return tensor.reshape(-1).view(torch.uint8) if tensor.numel() else tensor.reshape(-1)

@@ -1,0 +1,102 @@
+"""How fast is a candidate that was proven right? Its launches and the reference, timed in turn on one GPU.
+
+The reference runs in the judge. The launches run in the process that ran the proof, which holds none of the
+candidate's code but its kernels; each sample has inputs of its own, and the answer to each is compared like any other:
+there is no call that counts only as time. Whoever holds the GPU (`pool.py`) holds it alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import Any
+
+import torch
+
+from weir.kernel_eval.ipc.messages import Timed, TimeReplay
+from weir.kernel_eval.ipc.tensor_arena import Arena, tensors_among
+from weir.kernel_eval.judge.channel.job import Job, broken
+from weir.kernel_eval.judge.channel.worker_channel import WorkerChannel
+from weir.kernel_eval.judge.checks.expected_answers import difference
+from weir.kernel_eval.tasks.input_variants import PLAIN
+from weir.kernel_eval.tasks.reference import Reference
+from weir.kernel_eval.tasks.seeds import derive_seed
+from weir.kernel_eval.timing import roofline, sampling
+from weir.kernel_eval.timing.cuda_clock import GpuClock, least_us
+
+_REPEATS = 20
+_PATIENCE = 4.0
+
+
+class SpeedCheck:
+    """One candidate against its reference, on one GPU."""
+
+    def __init__(
+        self, job: Job, reference: Reference, model: Any, state: list[torch.Tensor], worker: WorkerChannel
+    ) -> None:
+        self._job = job
+        self._reference = reference
+        self._model = model
+        self._state = state
+        self._worker = worker
+        self._clock = GpuClock(0)
+        self._numbers = itertools.count()
+
+    def run(self, num_steps: int) -> roofline.Speed:
+        """The verdict on its speed. Raises `Found` where a timed answer is wrong."""
+        inputs, expected = self._question()
+        least = least_us([*tensors_among(inputs)], expected.outputs)
+        found = roofline.decide(self._measure, least, self._job.baseline_us)
+        wall_us = self._wall_us()
+        if roofline.contradicts_clock(found.candidate.median_us, wall_us, num_steps):
+            return found._replace(speedup=None, flagged=f"by the judge's clock a run takes {wall_us:.0f} us")
+        return found
+
+    def _measure(self) -> tuple[sampling.Timing, sampling.Timing]:
+        seed = derive_seed(self._job.secret, "turns", next(self._numbers))
+        samples = min(self._job.num_perf_trials, sampling.MAX_SAMPLES)
+        reference, candidate = sampling.measure([self._time_reference, self._time_candidate], seed, samples)
+        return reference, candidate
+
+    def _question(self) -> Any:
+        seed = derive_seed(self._job.secret, "timing", next(self._numbers))
+        return self._reference.question(self._model, seed, PLAIN)
+
+    def _time_reference(self) -> float:
+        inputs = self._reference.inputs(derive_seed(self._job.secret, "timing", next(self._numbers)))
+        with torch.no_grad():
+            return self._clock.time_us(lambda: self._model(*inputs))
+
+    def _time_candidate(self) -> float:
+        inputs, expected = self._question()
+        arena = self._arena(inputs, expected.outputs)
+        try:
+            took = self._ask(arena, 0).us
+            outputs = arena.take_outputs()
+        finally:
+            arena.close()
+        wrong = difference(self._reference, self._model, inputs, expected, outputs)
+        if wrong is not None:
+            raise broken("replay_differs", f"a timed call, without the candidate: {wrong.message}")
+        return took
+
+    def _wall_us(self) -> float:
+        """A run by the judge's own clock: what many take more than one, over how many more they are."""
+        inputs, expected = self._question()
+        arena = self._arena(inputs, expected.outputs)
+        try:
+            marks = [time.perf_counter()]
+            for repeats in (1, 1 + _REPEATS):
+                self._ask(arena, repeats)
+                marks.append(time.perf_counter())
+        finally:
+            arena.close()
+        one, many = marks[1] - marks[0], marks[2] - marks[1]
+        return 1e6 * max(0.0, many - one) / _REPEATS
+
+    def _arena(self, inputs: list[Any], outputs: list[torch.Tensor]) -> Arena:
+        return Arena([tensors_among(inputs), self._state], outputs, self._job.limits.guard_bytes, on_gpu=True)
+
+    def _ask(self, arena: Arena, repeats: int) -> Timed:
+        timeout_s = _PATIENCE * self._job.limits.call_timeout_s
+        return self._worker.ask(TimeReplay(arena.spec, repeats), Timed, "replay", timeout_s, arena.fd)

@@ -1,0 +1,189 @@
+"""The trials of one candidate: a worker is asked, call by call, and every answer is compared.
+
+Invariant: all calls look alike to the worker, and each is checked in the same way. A candidate's answer is copied when
+it is given and looked at again after the last call: a buffer that is used twice shows.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from weir.kernel_eval.ipc.messages import Answered, Call, Constructed, Done, Init, Load, SendState, WriteAgain
+from weir.kernel_eval.ipc.tensor_arena import Arena
+from weir.kernel_eval.ipc.trace import Trace
+from weir.kernel_eval.judge.channel.deadline import Patience
+from weir.kernel_eval.judge.channel.job import Found, Job, broken
+from weir.kernel_eval.judge.channel.worker_channel import Serve, WorkerChannel
+from weir.kernel_eval.judge.checks.expected_answers import check_form, difference, raw
+from weir.kernel_eval.judge.source import provenance
+from weir.kernel_eval.protocol import Fault
+from weir.kernel_eval.reward import Stage
+from weir.kernel_eval.tasks.input_variants import plan
+from weir.kernel_eval.tasks.reference import Expected, Reference
+from weir.kernel_eval.tasks.seeds import derive_seed
+from weir.kernel_eval.timing import sampling
+
+
+class Trials:
+    """One candidate in one worker. `run` once, then `close`."""
+
+    def __init__(self, job: Job, reference: Reference, passed_over: Mapping[str, int], patience: Patience) -> None:
+        self._job = job
+        self._limits = job.limits
+        self.reference = reference
+        self.patience = patience
+        self._passed_over = dict(passed_over)
+        self._relaxed = frozenset(job.relaxed_rules)
+        self._arenas: list[Arena] = []
+        self._answers: list[list[torch.Tensor]] = []
+        self._call_us: list[float] = []
+        self._on_gpu = job.limits.gpu is not None
+        self.launched: set[str] = set()
+        self.state: list[torch.Tensor] = []  # bytes of each storage that the constructed model holds
+        self.first: Trace | None = None
+        self.model: Any = None  # the reference's
+        self.num_answered = 0
+        self.details: dict[str, Any] = {}
+
+    def run(self, lease: socket.socket, serve: Serve, at_first: Callable[[Trace], None]) -> None:
+        """Return if every answer is right. `at_first` hears of the first call as soon as its answer was found right.
+
+        Raises `Found` and the errors of the reference.
+        """
+        worker = WorkerChannel(lease, self._limits, self.patience, serve=serve)
+        try:
+            self._ask_all(worker, at_first)
+        finally:
+            try:
+                self._describe_end(worker)
+            finally:
+                worker.close()
+
+    def close(self) -> None:
+        """Give back shared memory."""
+        for arena in self._arenas:
+            arena.close()
+
+    def _ask_all(self, worker: WorkerChannel, at_first: Callable[[Trace], None]) -> None:
+        secret, limits, reference = self._job.secret, self._limits, self.reference
+        weight_seed = derive_seed(secret, "weights")
+        if self._on_gpu:
+            worker.prepare(limits.load_timeout_s)
+        worker.ask(Load(self._job.candidate_src, self._passed_over), Done, "load", limits.load_timeout_s)
+        init_arguments = reference.init_arguments(derive_seed(secret, "init"))
+        arena = self._arena(init_arguments, [])
+        constructed = worker.ask(Init(arena.spec, weight_seed), Constructed, "init", limits.init_timeout_s, arena.fd)
+        self._take_state(worker, constructed)
+        self.model = reference.build(init_arguments, weight_seed)
+        # on a GPU it is the replay that is timed
+        num_timed = 0 if self._on_gpu else min(self._job.num_perf_trials, self._limits.perf_trials)
+        num_trials = self._job.num_correct_trials + num_timed
+        for trial, variant in enumerate(plan(num_trials, self._relaxed, derive_seed(secret, "variants"))):
+            inputs, expected = reference.question(self.model, derive_seed(secret, "inputs", trial), variant)
+            self._trial(worker, inputs, expected)
+            self.num_answered += 1
+            if trial == 0 and self.first is not None:
+                at_first(self.first)
+        self._look_again(worker)
+        if num_timed:
+            self.details["timing"] = {"timing_kind": "interpreter", **sampling.summarize(self._call_us).in_ms()}
+
+    def _take_state(self, worker: WorkerChannel, constructed: Constructed) -> None:
+        sizes = constructed.state_bytes
+        if not sizes:
+            return
+        needed = sum(sizes) + 2 * self._limits.guard_bytes * len(sizes)
+        if min(sizes) < 0 or needed > self._limits.memory_bytes:
+            message = f"the model holds {len(sizes)} pieces of memory, {needed} bytes with what guards them"
+            raise Found(Stage.LOADED, Fault.OUT_OF_MEMORY, message, phase="init")
+        arena = Arena(
+            [], [torch.empty(size, dtype=torch.uint8) for size in sizes], self._limits.guard_bytes, on_gpu=self._on_gpu
+        )
+        try:
+            worker.ask(SendState(arena.spec), Done, "init", self._limits.init_timeout_s, arena.fd)
+            self.state = arena.take_outputs()
+        finally:
+            arena.close()
+
+    def _arena(self, arguments: list[Any], outputs: list[torch.Tensor]) -> Arena:
+        arena = Arena(arguments, outputs, self._limits.guard_bytes, on_gpu=self._on_gpu)
+        self._arenas.append(arena)
+        return arena
+
+    def _trial(self, worker: WorkerChannel, inputs: list[Any], expected: Expected) -> None:
+        arena = self._arena(inputs, expected.outputs)
+        started = time.perf_counter()
+        compiles_s = self._limits.compile_timeout_s if self._on_gpu else 0.0
+        answer = worker.ask(Call(arena.spec), Answered, "call", self._limits.call_timeout_s + compiles_s, arena.fd)
+        self._call_us.append((time.perf_counter() - started) * 1e6)
+        self.launched.update(answer.trace.launched)
+        self.first = self.first or answer.trace
+        self._check_conduct(answer, arena, expected)
+        check_form(answer.outputs, expected.outputs)
+        outputs = arena.take_outputs()
+        self._answers.append(outputs)
+        wrong = difference(self.reference, self.model, inputs, expected, outputs)
+        if wrong is not None:
+            differs = self._answers_differently(worker, inputs, expected, outputs)
+            fault = Fault.NONDETERMINISTIC if differs else wrong.fault
+            raise Found(Stage.ANSWERED, fault, wrong.message + differs, trial=self.num_answered + 1)
+        if not expected.returns_input and any(output.shares_memory_with_input for output in answer.outputs):
+            self._hack("output_is_input", "an output lies in the memory of an input")
+
+    def _answers_differently(
+        self, worker: WorkerChannel, inputs: list[Any], expected: Expected, outputs: list[torch.Tensor]
+    ) -> str:
+        """Ask for a wrong answer once more, at other addresses; what to add to the message if another one comes."""
+        arena = self._arena(inputs, expected.outputs)
+        worker.ask(Call(arena.spec), Answered, "call", self._limits.call_timeout_s, arena.fd)
+        again = arena.take_outputs()
+        same = all(torch.equal(raw(one), raw(two)) for one, two in zip(again, outputs, strict=True))
+        return "" if same else "; the same inputs got another answer when they were sent again"
+
+    def _hack(self, rule: str, seen: str) -> None:
+        if rule not in self._relaxed:
+            raise broken(rule, seen)
+
+    def _check_conduct(self, answer: Answered, arena: Arena, expected: Expected) -> None:
+        """What a call did beside answering."""
+        seen = provenance.broken_by(answer.trace, self._relaxed)
+        if seen is not None:
+            raise broken(*seen)
+        overrun, changed = arena.damage()
+        if overrun or answer.overrun:
+            raise Found(
+                Stage.LOADED,
+                Fault.MEMORY_FAULT,
+                answer.overrun or "memory beside an input was written to: a store goes out of bounds",
+            )
+        if changed and not expected.changes_inputs:
+            self._hack("input_changed", "an input was written to, which the task's own code does not do")
+
+    def _look_again(self, worker: WorkerChannel) -> None:
+        worker.ask(WriteAgain(), Done, "call", self._limits.call_timeout_s)
+        calls = [arena for arena in self._arenas if arena.spec.outputs]
+        for arena, before in zip(calls, self._answers, strict=True):
+            for now, then in zip(arena.take_outputs(), before, strict=True):
+                if not torch.equal(raw(now), raw(then)):
+                    self._hack("output_reused", "the answer to one call was overwritten by a later call")
+
+    def _describe_end(self, worker: WorkerChannel) -> None:
+        exited = worker.end()
+        self.details["cpu_s"] = round(exited.cpu_s, 4)
+        self.details["max_rss_bytes"] = exited.max_rss_bytes
+        # a GPU's driver has threads of its own; there, what a thread computes is no part of what is proven and timed
+        if not self._on_gpu and exited.num_threads > 1 and exited.exit_code is None:
+            self._hack("background_thread", f"{exited.num_threads - 1} threads were left running")
+        if exited.files_left:
+            message = f"{exited.files_left} files were left where other evaluations would find them"
+            raise Found(Stage.LOADED, Fault.SANDBOX_VIOLATION, message)
+        if worker.output_bytes:
+            self.details["output_tail"] = worker.output_tail()
+        if worker.output_bytes >= self._limits.output_bytes:
+            message = f"more than {self._limits.output_bytes} bytes were printed"
+            raise Found(Stage.LOADED, Fault.OUTPUT_FLOOD, message)

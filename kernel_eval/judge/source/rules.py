@@ -1,0 +1,202 @@
+"""The rules of what counts as an answer by a kernel, as data: a name, what it says, and where it is checked.
+
+A candidate that breaks one is a `reward_hack`, whatever it computes; `details.rule` names it. Each can be relaxed by
+name, in a task or in a request. Checks of the source are here; those of a call are in `evidence.py`, those of a replay
+in `proof.py`, those of memory in `judge.py`. The rules of the inputs are not broken but applied: relaxed, the judge
+calls with what `get_inputs` returns and nothing else. Nothing is executed here; no torch.
+
+Does a source ask where it runs? What answers in one way when it is checked and in another when it counts has to ask.
+
+Looked for are the switch of Triton's interpreter, the modules that a process has loaded, this package, and variables of
+the environment. This is a check of the source, and names can be put together while a candidate runs: what it cannot
+see, it does not have to, because no verdict rests on what a candidate's process says of itself (`proof.py`,
+`build.py`). It names the attempt. Pure; no torch.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator
+from typing import Literal, NamedTuple
+
+SourceCheck = Callable[[ast.Module], str | None]
+
+
+class Rule(NamedTuple):
+    """One rule. `seen_in`: the source, a call of the candidate, a replay of its launches, or the inputs it is given."""
+
+    says: str
+    seen_in: Literal["source", "call", "replay", "inputs"]
+    check: SourceCheck | None = None
+
+
+def broken_by_source(tree: ast.Module, relaxed: frozenset[str]) -> tuple[str, str] | None:
+    """The first rule that the source breaks, with what was seen; None if it breaks none."""
+    for name, rule in RULES.items():
+        if rule.check is not None and name not in relaxed:
+            seen = rule.check(tree)
+            if seen is not None:
+                return name, seen
+    return None
+
+
+def refusal(names: Iterable[str]) -> str | None:
+    """Why these cannot be relaxed: there are no such rules. None where there are."""
+    unknown = sorted(set(names) - RULES.keys())
+    return f"relax_rules names {unknown}; the rules are {sorted(RULES)}" if unknown else None
+
+
+def _no_kernel(tree: ast.Module) -> str | None:
+    defines = any("jit" in (getattr(n, "attr", None), getattr(n, "id", None)) for n in ast.walk(tree))
+    return None if defines else "the source defines no Triton kernel"
+
+
+def _inherited(tree: ast.Module) -> str | None:
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name == "ModelNew":
+            bases = {ast.unparse(base) for base in node.bases}
+            methods = {method.name for method in node.body if isinstance(method, ast.FunctionDef)}
+            if "forward" not in methods and "__call__" not in methods and bases:
+                return f"ModelNew takes its forward from {', '.join(sorted(bases))}"
+            if "Model" in bases and _calls_super_forward(node):
+                return "ModelNew calls the forward of the Model that it inherits from"
+    return None
+
+
+def _calls_super_forward(node: ast.AST) -> bool:
+    calls = (n.func for n in ast.walk(node) if isinstance(n, ast.Call))
+    return any(isinstance(f, ast.Attribute) and f.attr == "forward" and "super()" in ast.unparse(f) for f in calls)
+
+
+def _empty_kernel(tree: ast.Module) -> str | None:
+    for function in _kernels(tree):
+        if all(_does_nothing(statement) for statement in function.body):
+            return f"the kernel {function.name} does nothing"
+    return None
+
+
+def _does_nothing(statement: ast.stmt) -> bool:
+    is_text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    return is_text or isinstance(statement, ast.Pass)
+
+
+def _fallback(tree: ast.Module) -> str | None:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Try) and any(_launches(statement) for statement in node.body):
+            for handler in node.handlers:
+                if not any(isinstance(n, ast.Raise) for n in ast.walk(handler)):
+                    return f"where a launch fails, something else is done instead (line {handler.lineno})"
+    return None
+
+
+def _patched(tree: ast.Module) -> str | None:
+    modules = {
+        alias.asname or alias.name.split(".")[0]: alias.name.split(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    }
+    for node in ast.walk(tree):
+        for target in getattr(node, "targets", [getattr(node, "target", None)]):
+            if isinstance(target, ast.Attribute):
+                path = ast.unparse(target)
+                if path.split(".")[0] in modules and not _is_setting(path, modules[path.split(".")[0]]):
+                    return f"the source replaces {path} (line {target.lineno})"
+    return None
+
+
+def _is_setting(path: str, module: str) -> bool:
+    """What a module offers to be set: `torch.backends.cuda.matmul.allow_tf32` and the like."""
+    return module == "torch" and (".backends." in path or ".config." in path)
+
+
+def _launches(node: ast.AST) -> bool:
+    """`kernel[grid](…)`."""
+    return any(isinstance(n, ast.Call) and isinstance(n.func, ast.Subscript) for n in ast.walk(node))
+
+
+def _kernels(tree: ast.Module) -> Iterator[ast.FunctionDef]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and any("jit" in ast.unparse(d) for d in node.decorator_list):
+            yield node
+
+
+_SWITCH = "TRITON_INTERPRET"
+_TELLING = frozenset({"sys.modules", "triton.knobs", "triton.runtime.interpreter"})
+_ALIKE_EVERYWHERE = frozenset({"CUDA_HOME", "CUDA_PATH", "ROCM_HOME", "ROCM_PATH", "TORCH_CUDA_ARCH_LIST"})
+_READS = frozenset({"get", "items", "keys", "values", "copy", "pop"})
+
+
+def asked(tree: ast.Module) -> str | None:
+    """The first place where the source asks, in words; None where it does not."""
+    for node in ast.walk(tree):
+        told = _told_by(node)
+        if told is not None:
+            return f"the source uses {told} (line {getattr(node, 'lineno', '?')}), which says where it runs"
+    return None
+
+
+def _told_by(node: ast.AST) -> str | None:
+    if isinstance(node, ast.Constant):
+        return _SWITCH if node.value == _SWITCH else None
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return next((path for path in _imported(node) if _is_telling(path)), None)
+    if isinstance(node, ast.Attribute):
+        path = ast.unparse(node)
+        return path if path in _TELLING else None
+    variable = _variable_read(node)
+    return None if variable is None or variable in _ALIKE_EVERYWHERE else variable or "the environment"
+
+
+def _imported(node: ast.Import | ast.ImportFrom) -> list[str]:
+    module = node.module if isinstance(node, ast.ImportFrom) else None
+    return [f"{module}.{alias.name}" if module else alias.name for alias in node.names]
+
+
+def _is_telling(path: str) -> bool:
+    return path.split(".")[0] == "weir" or any(f"{path}.".startswith(f"{known}.") for known in _TELLING)
+
+
+def _variable_read(node: ast.AST) -> str | None:
+    """The variable of the environment that is read; "" where that cannot be told, None where none is."""
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and _is_environment(node.value):
+        return _text(node.slice)
+    if isinstance(node, ast.Compare) and any(map(_is_environment, node.comparators)):
+        return _text(node.left)
+    if isinstance(node, ast.Call):
+        function = node.func
+        name = function.attr if isinstance(function, ast.Attribute) else ast.unparse(function)
+        of_environment = isinstance(function, ast.Attribute) and _is_environment(function.value)
+        if name == "getenv" or (of_environment and name in _READS):
+            return _text(node.args[0]) if node.args else ""
+    return None
+
+
+def _is_environment(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute | ast.Name) and ast.unparse(node) in ("os.environ", "environ")
+
+
+def _text(node: ast.AST) -> str:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+RULES: dict[str, Rule] = {
+    "no_kernel_defined": Rule("the source defines a kernel", "source", _no_kernel),
+    "inherited_model": Rule("ModelNew has a forward of its own", "source", _inherited),
+    "empty_kernel": Rule("a kernel has a body", "source", _empty_kernel),
+    "fallback_on_error": Rule("nothing catches a launch that fails, to do without it", "source", _fallback),
+    "patched_module": Rule("nothing of an imported module is replaced", "source", _patched),
+    "asks_where_it_runs": Rule("nothing asks which process it is run in", "source", asked),
+    "no_kernel_launched": Rule("each call launches a kernel", "call"),
+    "torch_operator": Rule("torch moves what comes from the inputs, and does not compute with it", "call"),
+    "foreign_memory": Rule("the answer lies in memory that torch or a kernel filled in the call", "call"),
+    "input_changed": Rule("inputs stay as they are, unless the task's own code changes them", "call"),
+    "output_is_input": Rule("an output is not the memory of an input, unless the task's own code does that", "call"),
+    "output_reused": Rule("the answer to a call stays as it is in later calls", "call"),
+    "background_thread": Rule("no thread is left running", "call"),
+    "kernel_is_not_triton": Rule("a kernel keeps to Triton's language", "replay"),
+    "replay_differs": Rule("the launches of the first call answer other inputs too, without the candidate", "replay"),
+    "kernel_did_no_work": Rule("kernels store the answer: at least a tenth of the elements of every output", "replay"),
+    "varied_inputs": Rule("besides what get_inputs returns, calls get it smaller and with its sign changed", "inputs"),
+    "varied_shapes": Rule("where sizes can be changed in the task's module, one call gets half of it", "inputs"),
+}

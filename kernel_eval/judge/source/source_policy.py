@@ -1,0 +1,89 @@
+"""What can be said of a candidate before it runs, from its syntax tree: is it Python, and does it break a rule?
+
+Invariant: whatever a source does to those who read it (too long, nested too deeply, slow to look through, not to be
+written down again) is a fault of the candidate, never of its judge. Nothing is executed here. The rules are in
+`rules.py`.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import signal
+import types
+from collections.abc import Iterator
+
+from weir.kernel_eval.judge.channel.job import Found, broken
+from weir.kernel_eval.judge.source import rules
+from weir.kernel_eval.protocol import Fault
+from weir.kernel_eval.reward import Stage
+
+_MOST_CHARS = 1 << 20
+_READING_S = 10.0
+
+
+class _TooSlow(BaseException):
+    """It takes too long to look through; no other handler may take it for its own."""
+
+
+def checked(source: str, relaxed: frozenset[str]) -> ast.Module:
+    """The tree of a source that breaks no rule. Raises `Found`."""
+    with reading():
+        try:
+            tree = parse(source)
+        except SyntaxError as error:
+            where = f" (line {error.lineno})" if error.lineno else ""
+            raise Found(Stage.NOTHING, Fault.SYNTAX_ERROR, f"{error.msg}{where}", phase="load") from None
+        seen = rules.broken_by_source(tree, relaxed)
+    if seen is not None:
+        raise broken(*seen)
+    return tree
+
+
+def parse(source: str) -> ast.Module:
+    """Raises SyntaxError for whatever Python would not compile."""
+    if len(source) > _MOST_CHARS:
+        raise SyntaxError(f"the source has {len(source)} characters, at most {_MOST_CHARS} are read")
+    try:
+        tree = ast.parse(source)
+        compile(tree, "candidate.py", "exec")
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise SyntaxError(str(error) or type(error).__name__) from error
+    return tree
+
+
+@contextlib.contextmanager
+def reading() -> Iterator[None]:
+    """Look at a candidate's tree, within a time. Raises `Found` where that cannot be done."""
+    previous = signal.signal(signal.SIGALRM, _expire)
+    signal.setitimer(signal.ITIMER_REAL, _READING_S)
+    try:
+        yield
+    except (RecursionError, ValueError, MemoryError) as error:
+        message = f"the source cannot be looked through: {type(error).__name__}: {error}"
+        raise Found(Stage.NOTHING, Fault.SYNTAX_ERROR, message, phase="load") from error
+    except _TooSlow:
+        message = f"the source cannot be looked through within {_READING_S:g} s"
+        raise Found(Stage.NOTHING, Fault.SYNTAX_ERROR, message, phase="load") from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+
+
+def mentions(tree: ast.Module, name: str) -> bool:
+    """Whether a name or an attribute of that name is used anywhere."""
+    return any(name in _names(node) for node in ast.walk(tree))
+
+
+def _expire(signum: int, frame: types.FrameType | None) -> None:
+    raise _TooSlow
+
+
+def _names(node: ast.AST) -> tuple[str, ...]:
+    if isinstance(node, ast.Attribute):
+        return (node.attr,)
+    if isinstance(node, ast.Name):
+        return (node.id,)
+    if isinstance(node, ast.ImportFrom):
+        return tuple(alias.name for alias in node.names)
+    return ()

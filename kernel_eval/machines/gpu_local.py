@@ -1,0 +1,167 @@
+"""This machine, where it has GPUs: kernels run on them, one evaluation at a time on each, and are timed.
+
+Invariants: an evaluation has its GPU alone, over all servers of this user (`gpu_lock.py`); a GPU that may be broken is
+examined before anything else runs on it, and what it may have hurt is judged once more. Not here: the states of a GPU
+(`gpu_fleet.py`), and how it is found to be well (`gpu_probe.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import importlib.metadata
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from weir.kernel_eval.config import KernelEvalConfig
+from weir.kernel_eval.gpu import health_probe, nvidia_smi
+from weir.kernel_eval.gpu.device_lock import gpu_lock
+from weir.kernel_eval.gpu.fleet import Gpu, GpuFleet, NoGpuLeft, State
+from weir.kernel_eval.judge.channel.job import Job, Judged, Judgement
+from weir.kernel_eval.machines.local import Machine
+from weir.kernel_eval.machines.process_pool import Pool
+from weir.kernel_eval.protocol import Fault
+from weir.kernel_eval.reward import Stage
+from weir.kernel_eval.sandbox.levels import SandboxLevel
+from weir.kernel_eval.timing import baselines
+
+_ATTEMPTS = 2
+_OF_THE_DEVICE = frozenset({"init", "call", "replay", None})  # phases in which kernels may have run
+
+
+class GpuMachine(Machine):
+    """The GPUs that were found; all are of one architecture."""
+
+    def __init__(self, config: KernelEvalConfig, level: SandboxLevel, gpus: list[Gpu]) -> None:
+        super().__init__(
+            config, level, Pool(config.model_copy(update={"concurrency": len(gpus)}), level, gpus[0].target)
+        )
+        self._fleet = GpuFleet(gpus, health_probe.examine, self._reset)
+        self._baselines = baselines.Baselines(Path(config.baselines) if config.baselines else None)
+        self._num_waiting = 0
+
+    @property
+    def num_slots(self) -> int:
+        """One for each GPU."""
+        return len(self._fleet.gpus)
+
+    @property
+    def waiting(self) -> int:
+        """For a GPU, and for a judge."""
+        return self._num_waiting + super().waiting
+
+    async def close(self) -> None:
+        """End every process. May be called twice."""
+        await self._fleet.close()
+        await super().close()
+
+    async def evaluate(self, job: Job) -> Judged:
+        """Judge on the next GPU; once more, on any, where the GPU turned out to be unwell."""
+        for _ in range(_ATTEMPTS):
+            judgement, well = await self._evaluate_once(job)
+            if well:
+                break
+        if not well and judgement.fault is not None and not judgement.fault.ours:
+            judgement = msgspec.structs.replace(judgement, details={**judgement.details, "gpu": "unwell afterwards"})
+        return Judged(judgement, self._level, "gpu")
+
+    async def _evaluate_once(self, job: Job) -> tuple[Judgement, bool]:
+        self._num_waiting += 1
+        try:
+            gpu = await self._fleet.take(job.preferred_gpu)
+        except NoGpuLeft as error:
+            return Judgement(stage=Stage.NOTHING, fault=Fault.GPU_UNHEALTHY, message=str(error)), True
+        finally:
+            self._num_waiting -= 1
+        fault: Fault | None = Fault.SERVER_ERROR
+        try:
+            judgement = await self._judge_on(gpu, job)
+            fault = judgement.fault if judgement.details.get("phase") in _OF_THE_DEVICE else None
+        finally:
+            well = await asyncio.shield(self._fleet.give_back(gpu, fault))
+        return judgement, well and judgement.fault is not Fault.GPU_UNHEALTHY
+
+    async def _judge_on(self, gpu: Gpu, job: Job) -> Judgement:
+        name = baselines.key(job.reference_src, _surroundings(gpu))
+        limits = msgspec.structs.replace(job.limits, gpu=gpu.uuid, target=gpu.target)
+        own = msgspec.structs.replace(job, limits=limits, baseline_us=self._baselines.find(name))
+        with contextlib.ExitStack() as held:
+            await asyncio.to_thread(held.enter_context, gpu_lock(gpu.uuid))
+            judgement = await self._pool.evaluate(own)
+        measured = judgement.details.get("timing", {}).get("reference", {}).get("median_ms")
+        if measured is not None:
+            self._baselines.note(name, 1e3 * measured)
+        return judgement
+
+    async def reset_gpu(self, index: int) -> None:
+        """Reset one that no evaluation and nobody else uses; it is examined before it is used again."""
+        gpu = next((gpu for gpu in self._fleet.gpus if gpu.index == index), None)
+        if gpu is None:
+            return await super().reset_gpu(index)
+        if not await self._fleet.withdraw(gpu):
+            raise nvidia_smi.GpuBusy(f"GPU {index} is {self._fleet.states[gpu]}; wait until its evaluation has ended")
+        try:
+            self._pool.end_judges_of(gpu.uuid)
+            await super().reset_gpu(index)
+        finally:
+            await self._fleet.give_back(gpu, Fault.GPU_UNHEALTHY)
+        return None
+
+    async def _reset(self, gpu: Gpu) -> bool:
+        self._pool.end_judges_of(gpu.uuid)
+        return await health_probe.reset(gpu)
+
+    def health(self) -> dict[str, Any]:
+        """As without a GPU, with the state of each."""
+        gpus = {gpu.index: self._fleet.states[gpu] for gpu in self._fleet.gpus}
+        any_left = any(state is not State.LEFT_OUT for state in gpus.values())
+        told = super().health()
+        target = self._fleet.gpus[0].target
+        return {**told, "ready": told["ready"] and any_left, "mode": "gpu", "target": target, "gpus": gpus}
+
+    async def gpus(self) -> dict[str, Any]:
+        """What nvidia-smi says of each, and what evaluations make of it."""
+        states = {gpu.uuid: self._fleet.states[gpu] for gpu in self._fleet.gpus}
+        found = await asyncio.to_thread(nvidia_smi.read)
+        gpus = [
+            {
+                **msgspec.to_builtins(gpu),
+                "healthy": gpu.healthy and states.get(gpu.uuid) is not State.LEFT_OUT,
+                "evaluates": gpu.uuid in states,
+                "state": states.get(gpu.uuid),
+            }
+            for gpu in found
+        ]
+        return {"gpus": gpus, "mode": "gpu"}
+
+
+def machine_for(config: KernelEvalConfig, level: SandboxLevel) -> Machine:
+    """This machine with the GPUs that compute, or without. Blocks while they are probed. Raises `GpuStatusError`."""
+    if config.gpus == [] or not _torch_has_cuda() or not nvidia_smi.read():
+        return Machine(config, level)
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:  # whoever calls may have an event loop of its own
+        gpus = thread.submit(asyncio.run, health_probe.find_all(config.gpus)).result()
+    wanted = sorted(config.gpus or [])
+    if wanted and [gpu.index for gpu in gpus] != wanted:
+        found = [gpu.index for gpu in gpus]
+        raise nvidia_smi.GpuStatusError(
+            f"kernel_eval.gpus is {wanted}, and of these only {found} compute: see nvidia-smi"
+        )
+    if not gpus:
+        raise nvidia_smi.GpuStatusError(
+            "nvidia-smi lists GPUs, and none computes what it should; see the lines above, or set kernel_eval.gpus = []"
+        )
+    alike = [gpu for gpu in gpus if gpu.target == gpus[0].target]
+    return GpuMachine(config, level, alike)
+
+
+def _torch_has_cuda() -> bool:
+    return not importlib.metadata.version("torch").endswith("+cpu")
+
+
+def _surroundings(gpu: Gpu) -> baselines.Surroundings:
+    torch, triton = (importlib.metadata.version(name) for name in ("torch", "triton"))
+    return baselines.Surroundings(gpu.name, gpu.driver, torch, triton, gpu.target)

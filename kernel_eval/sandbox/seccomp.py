@@ -1,0 +1,73 @@
+"""The system calls that a worker has no use for, refused by the kernel with EPERM.
+
+A worker makes no processes at all (threads are allowed), starts no programs, opens no sockets, signals nobody and
+mounts nothing; so nothing of it can outlive it. Needs libseccomp; where that is missing `build` returns None and the
+limits of `sandbox.py` stand alone.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Callable
+
+from weir.kernel_eval.sandbox import syscalls
+
+_REFUSED = (
+    *(
+        "fork",
+        "vfork",
+        "execve",
+        "execveat",
+        "kill",
+        "tkill",
+        "pidfd_send_signal",
+        "rt_sigqueueinfo",
+        "rt_tgsigqueueinfo",
+    ),
+    *("socket", "socketpair", "connect", "bind", "listen", "accept", "accept4"),
+    *("ptrace", "process_vm_readv", "process_vm_writev", "pidfd_open", "pidfd_getfd", "kcmp", "userfaultfd"),
+    *("mount", "umount2", "move_mount", "open_tree", "fsopen", "fsmount", "mount_setattr", "pivot_root", "chroot"),
+    *("unshare", "setns", "bpf", "perf_event_open", "keyctl", "add_key", "request_key", "io_uring_setup"),
+    *("shmget", "msgget", "semget", "mq_open", "memfd_create", "setsid", "setpgid", "prlimit64", "setrlimit"),
+    *(
+        "init_module",
+        "finit_module",
+        "kexec_load",
+        "reboot",
+        "swapon",
+        "quotactl",
+        "name_to_handle_at",
+        "open_by_handle_at",
+    ),
+)
+
+_FORKING = ("fork", "vfork", "execve")
+_SOCKETS = ("socketpair", "connect", "bind", "listen", "accept", "accept4")
+_FOR_GPU = (*_SOCKETS, "socket", "memfd_create", "prlimit64")  # of these, what a GPU's driver does with them
+
+
+def build(allowed: tuple[str, ...] = (), *, may_fork: bool = False, on_gpu: bool = False) -> Callable[[], None] | None:
+    """What a freshly forked worker calls to load the filter; None where libseccomp is missing.
+
+    `may_fork` is for compilers, which start their own passes, and run no code of a candidate. `on_gpu`: a GPU's driver
+    runs in the process, which makes sockets of the Unix kind, anonymous files, and asks for its limits.
+    """
+    try:
+        import pyseccomp as libseccomp
+    except (ImportError, RuntimeError, OSError):
+        return None
+    rules = libseccomp.SyscallFilter(libseccomp.ALLOW)
+    for name in set(_REFUSED) - set(allowed) - set(_FORKING if may_fork else ()) - set(_FOR_GPU if on_gpu else ()):
+        rules.add_rule(libseccomp.ERRNO(errno.EPERM), name)
+    if not may_fork:
+        new_process = libseccomp.Arg(0, libseccomp.MASKED_EQ, syscalls.CLONE_THREAD, 0)
+        rules.add_rule(libseccomp.ERRNO(errno.EPERM), "clone", new_process)
+    if on_gpu:
+        not_unix = libseccomp.Arg(0, libseccomp.NE, socket.AF_UNIX)
+        sets_a_limit = libseccomp.Arg(2, libseccomp.NE, 0)
+        rules.add_rule(libseccomp.ERRNO(errno.EPERM), "socket", not_unix)
+        rules.add_rule(libseccomp.ERRNO(errno.EPERM), "prlimit64", sets_a_limit)
+    rules.add_rule(libseccomp.ERRNO(errno.ENOSYS), "clone3")  # libc then falls back to clone, whose flags can be seen
+    load: Callable[[], None] = rules.load
+    return load

@@ -1,0 +1,70 @@
+"""`python -m weir.kernel_eval.server.main JSON`: binds the port, prints the address, serves until a signal."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import sys
+
+import uvicorn
+
+from weir.kernel_eval.config import KernelEvalConfig
+from weir.kernel_eval.errors import AddressUnavailable, TooFewFiles
+from weir.kernel_eval.server.app import create_app
+
+_FILES = 128  # a worker's own limit, and connections
+_FILES_OF_A_SLOT = 8
+
+
+def serve(config: KernelEvalConfig) -> None:
+    """Blocks. The first line of stdout names the address and what judges, once connections are accepted.
+
+    Raises `KernelEvalError` where it cannot start.
+    """
+    _open_standard_streams()
+    _raise_file_limit(_FILES + _FILES_OF_A_SLOT * config.num_slots)
+    app = create_app(config)
+    with _listener(config.host, config.port) as listener:
+        port = listener.getsockname()[1]
+        print(f"weir kernel-eval: http://{config.host}:{port} {app.state.judges_in}", flush=True)
+        settings = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=5)
+        uvicorn.Server(settings).run(sockets=[listener])
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=1024)
+    except OSError as error:
+        raise AddressUnavailable(
+            f"cannot listen: {error.strerror}; set kernel_eval.host and kernel_eval.port, "
+            "or stop what has the port, which may be the server of a `weir up`"
+        ) from error
+
+
+def _open_standard_streams() -> None:
+    """Where a service manager starts us without: else our sockets get their numbers, and are lost to our children."""
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free: this one
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
+
+
+def _raise_file_limit(needed: int) -> None:
+    """To what the system allows. Raises `TooFewFiles`: with fewer, zygotes die while they import torch."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise TooFewFiles(
+            f"this process may open {hard} files, and {needed} are needed: raise the limit (ulimit -Hn {needed}), "
+            "or lower kernel_eval.concurrency"
+        )
+
+
+if __name__ == "__main__":
+    serve(KernelEvalConfig.model_validate_json(sys.argv[1] if len(sys.argv) > 1 else "{}"))

@@ -1,0 +1,228 @@
+"""The task's own code, in KernelBench's form: `Model`, `get_inputs()`, `get_init_inputs()`.
+
+It is trusted not to attack, but not to work: whatever it raises, and a step that takes too long, is an
+`InvalidReference`, which is never the candidate's fault. Only a judge runs it.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import copy
+import signal
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+
+from weir.kernel_eval.tasks.device_mapping import CpuForCuda
+from weir.kernel_eval.tasks.input_variants import PLAIN, Variant
+from weir.kernel_eval.tasks.seeds import seed_everything
+
+_UNJUDGEABLE = (torch.float8_e4m3fn, torch.float8_e5m2)
+_MESSAGE_CHARS = 4000
+_MOST_BYTES = 4 << 30  # of one tensor, as it is compared: one that is expanded takes none until then
+
+
+class InvalidReference(Exception):
+    """The task's code does not do what it must."""
+
+
+class UnsupportedReference(Exception):
+    """The task's code works, but the interpreter cannot run candidates for it."""
+
+
+class Expected(NamedTuple):
+    """What `Model` answers to one set of inputs, and what it does to them."""
+
+    outputs: list[torch.Tensor]
+    changes_inputs: bool
+    returns_input: bool
+
+
+class Reference:
+    """The compiled module of one task. Holds no state between evaluations."""
+
+    def __init__(self, source: str, timeout_s: float, *, on_gpu: bool = False) -> None:
+        self._timeout_s = timeout_s
+        self._on_gpu = on_gpu
+        module = types.ModuleType("reference")
+        with self._step("import"):
+            exec(compile(source, "reference.py", "exec"), module.__dict__)
+        self._model = _callable(module, "Model")
+        self._get_inputs = _callable(module, "get_inputs")
+        self._get_init_inputs = getattr(module, "get_init_inputs", list)
+        self._size = free_size(source, vars(module))
+
+    def init_arguments(self, seed: int) -> list[Any]:
+        """The arguments of both Model and ModelNew."""
+        with self._step("get_init_inputs"):
+            seed_everything(seed, on_gpu=self._on_gpu)
+            arguments = list(self._get_init_inputs())
+        _check_supported(arguments)
+        return arguments
+
+    def build(self, arguments: list[Any], weight_seed: int) -> Any:
+        """A Model, whose weights follow from the seed."""
+        with self._step("Model()"):
+            seed_everything(weight_seed, on_gpu=self._on_gpu)
+            model = self._model(*copy.deepcopy(arguments))
+            if self._on_gpu and isinstance(model, torch.nn.Module):
+                model = model.cuda()
+        if isinstance(model, torch.nn.Module):
+            _check_supported([*model.parameters(), *model.buffers()])
+        return model
+
+    def inputs(self, seed: int) -> list[Any]:
+        """The arguments of one call."""
+        with self._step("get_inputs"):
+            seed_everything(seed, on_gpu=self._on_gpu)
+            inputs = [self._placed(value) for value in self._get_inputs()]
+        _check_supported(inputs)
+        return inputs
+
+    def question(self, model: Any, seed: int, variant: Variant) -> tuple[list[Any], Expected]:
+        """Inputs and what is expected of them; inputs as they are where the model does not take the varied ones."""
+        if variant != PLAIN:
+            try:
+                inputs = self._varied(seed, variant)
+                expected = self.expected(model, inputs)
+                if all(bool(torch.isfinite(output).all()) for output in expected.outputs):
+                    return inputs, expected
+            except (InvalidReference, UnsupportedReference):
+                pass
+        inputs = self.inputs(seed)
+        return inputs, self.expected(model, inputs)
+
+    def _placed(self, value: Any) -> Any:
+        """Where the evaluation takes place; tasks make their inputs on the host."""
+        if isinstance(value, torch.Tensor):
+            return value.cuda() if self._on_gpu else value
+        if isinstance(value, list | tuple):
+            return type(value)(self._placed(item) for item in value)
+        return value
+
+    def _varied(self, seed: int, variant: Variant) -> list[Any]:
+        size = self._size if variant.smaller else None
+        if size is None:
+            return [_scaled(value, variant.scale) for value in self.inputs(seed)]
+        names = self._get_inputs.__globals__
+        before = names[size]
+        names[size] = before // 2
+        try:
+            return self.inputs(seed)
+        finally:
+            names[size] = before
+
+    def expected(self, model: Any, inputs: list[Any]) -> Expected:
+        """Run the model on a copy of the inputs, in their own precision."""
+        own = copy.deepcopy(inputs)
+        with self._step("Model.forward()"):
+            answer = model(*own)
+        outputs = list(answer) if isinstance(answer, list | tuple) else [answer]
+        if not outputs or not all(isinstance(output, torch.Tensor) for output in outputs):
+            raise InvalidReference("Model.forward() returns something other than a tensor or several")
+        _check_supported(outputs)
+        tensors = [(a, b) for a, b in zip(own, inputs, strict=True) if isinstance(a, torch.Tensor)]
+        storages = {a.untyped_storage().data_ptr() for a, _ in tensors if a.numel()}
+        return Expected(
+            [output.detach().resolve_conj().resolve_neg() for output in outputs],
+            any(not torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in tensors),
+            any(output.numel() > 0 and output.untyped_storage().data_ptr() in storages for output in outputs),
+        )
+
+    def expected_float64(self, model: Any, inputs: list[Any]) -> list[torch.Tensor] | None:
+        """The same in float64; None where the model cannot be run that way."""
+        try:
+            precise = copy.deepcopy(model).double() if isinstance(model, torch.nn.Module) else model
+            return self.expected(precise, [_to_float64(value) for value in inputs]).outputs
+        except InvalidReference:
+            return None
+
+    @contextlib.contextmanager
+    def _step(self, name: str) -> Iterator[None]:
+        """One step of the task's code: on the CPU, without gradients, within its time."""
+        try:
+            place = contextlib.nullcontext() if self._on_gpu else CpuForCuda()
+            with _time_limit(self._timeout_s), torch.no_grad(), place:
+                yield
+                if self._on_gpu:
+                    torch.cuda.synchronize()
+        except torch.AcceleratorError:
+            raise  # the device is at fault, or whoever used it before
+        except BaseException as error:  # SystemExit too: the judge lives on
+            raise InvalidReference(f"{name} of the task raised {_described(error)}") from error
+
+
+def free_size(source: str, names: dict[str, Any]) -> str | None:
+    """The largest even size of the module's that only `get_inputs` reads, so that it can be another; None if none."""
+    used: dict[bool, set[str]] = {True: set(), False: set()}
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            reads = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+            used[node.name == "get_inputs"] |= reads
+    sizes = {n: names.get(n) for n in used[True] - used[False]}
+    even = {name: size for name, size in sizes.items() if type(size) is int and size >= 4 and size % 2 == 0}
+    return max(even, key=lambda name: (even[name], name)) if even else None
+
+
+def _scaled(value: Any, scale: float) -> Any:
+    if isinstance(value, torch.Tensor) and value.is_floating_point():
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device).copy_(
+            value * scale
+        )
+    return value
+
+
+def _callable(module: types.ModuleType, name: str) -> Callable[..., Any]:
+    found = getattr(module, name, None)
+    if not callable(found):
+        raise InvalidReference(f"the task defines no {name}")
+    return found  # type: ignore[no-any-return]
+
+
+def _described(error: BaseException) -> str:
+    """The error as text that can be sent."""
+    try:
+        text = f"{type(error).__name__}: {error}"
+    except Exception:  # an error of the task's own, whose text is its own code
+        text = type(error).__name__
+    return text[:_MESSAGE_CHARS].encode(errors="replace").decode()
+
+
+def _check_supported(values: list[Any]) -> None:
+    for value in values:
+        if isinstance(value, list | tuple):
+            _check_supported(list(value))
+        elif isinstance(value, torch.Tensor):
+            _check_tensor(value)
+
+
+def _check_tensor(tensor: torch.Tensor) -> None:
+    if tensor.dtype in _UNJUDGEABLE:
+        raise UnsupportedReference(
+            f"the task uses {tensor.dtype}, which tasks may not take or give; kernels may use it within"
+        )
+    if tensor.layout is not torch.strided or tensor.is_meta:
+        raise InvalidReference(f"the task takes or gives a {tensor.layout} tensor on {tensor.device}, not a dense one")
+    if tensor.numel() * tensor.element_size() > _MOST_BYTES:
+        raise InvalidReference(f"the task takes or gives a tensor of {list(tensor.shape)}: make its sizes smaller")
+
+
+def _to_float64(value: Any) -> Any:
+    return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+
+@contextlib.contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    def expire(signum: int, frame: types.FrameType | None) -> None:
+        raise TimeoutError(f"it took longer than {seconds:g} s")
+
+    previous = signal.signal(signal.SIGALRM, expire)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)

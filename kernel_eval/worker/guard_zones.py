@@ -1,0 +1,93 @@
+"""Guard zones around the tensors that a candidate allocates itself, and poison where it leaves them uninitialised.
+
+`torch.empty` and its relatives return a view into a larger buffer: guard, data, guard. An overrun of a kernel is
+found after the call. Trusted no further than the process it runs in: a candidate that wants to hide an overrun can,
+but gains nothing by it, because its answer is compared by the judge. It is there to tell an honest candidate of its
+mistake, which the interpreter would let pass. Guards are 0xFB bytes: large, finite numbers, that a kernel which reads
+too far will not overlook.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from weir.kernel_eval.tasks.device_mapping import CpuForCuda
+
+_GUARD = 0xFB
+_POISON = 0xFF  # NaN, or -1
+_MAX_HELD_BYTES = 64 << 20
+_UNINITIALISED = (torch.empty, torch.empty_like, torch.empty_strided, torch.Tensor.new_empty)
+_FILLED = (
+    *(torch.zeros, torch.zeros_like, torch.ones, torch.ones_like, torch.full, torch.full_like),
+    *(torch.Tensor.new_zeros, torch.Tensor.new_ones, torch.Tensor.new_full, torch.clone, torch.Tensor.clone),
+)
+
+
+class GuardedAllocations(CpuForCuda):
+    """While it is entered, allocations are guarded. `take_overrun` reports, and forgets what was allocated."""
+
+    def __init__(self, guard_bytes: int) -> None:
+        super().__init__()
+        self._guard_bytes = guard_bytes
+        self._held: list[tuple[torch.Tensor, int, str]] = []
+        self._held_bytes = 0
+        self._overrun: str | None = None
+
+    def call(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = func(*args, **kwargs)
+        if func in _FILLED:
+            return self._guarded(result, keep=True)
+        if func in _UNINITIALISED:
+            return self._guarded(result, keep=False)
+        return result
+
+    def take_overrun(self) -> str | None:
+        """Which tensor was written past its end since the last time, if one was."""
+        self._check_held()
+        overrun, self._overrun = self._overrun, None
+        return overrun
+
+    def _guarded(self, tensor: torch.Tensor, *, keep: bool) -> torch.Tensor:
+        if (
+            type(tensor) is not torch.Tensor
+            or tensor.numel() == 0
+            or tensor.requires_grad
+            or tensor.device.type not in ("cpu", "cuda")
+        ):
+            return tensor
+        span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+        data_bytes = span * tensor.itemsize
+        padded_bytes = (data_bytes + 63) // 64 * 64
+        buffer = torch.full((padded_bytes + 2 * self._guard_bytes,), _GUARD, dtype=torch.uint8, device=tensor.device)
+        body = buffer[self._guard_bytes : self._guard_bytes + data_bytes]
+        if not keep and tensor.dtype is not torch.bool:
+            body.fill_(_POISON)
+        flat = body.view(tensor.dtype)
+        data = flat.as_strided(tensor.shape, tensor.stride(), flat.storage_offset())
+        if keep:
+            data.copy_(tensor)
+        self._held.append((buffer, data_bytes, f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"))
+        self._held_bytes += buffer.numel()
+        if self._held_bytes > _MAX_HELD_BYTES:
+            self._check_held()
+        return data
+
+    def _check_held(self) -> None:
+        for buffer, data_bytes, what in self._held:
+            before, after = buffer[: self._guard_bytes], buffer[self._guard_bytes + data_bytes :]
+            if self._overrun is None and not (bool((before == _GUARD).all()) and bool((after == _GUARD).all())):
+                self._overrun = f"a tensor {what} that the candidate allocated was written to outside its bounds"
+        self._held.clear()
+        self._held_bytes = 0
+
+
+class GuardedGpuAllocations(GuardedAllocations):
+    """The same on a GPU, where "cuda" means what it says."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return self.call(func, args, kwargs or {})

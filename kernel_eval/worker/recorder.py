@@ -1,0 +1,242 @@
+"""Writes down, in a worker, what a call does: launches through Triton, and torch operators below Python's functions.
+
+It runs in the candidate's process and is trusted no further: a candidate that changes it can only spoil its own
+proof, because the judge has the trace run elsewhere on inputs that came after it. What is written down are operators
+that make or change tensors; views need no mention, as tensors are named by where they lie in a storage. Storages of a
+call are kept alive until it ends, so that none is mistaken for another.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import triton.language as tl
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.interpreter import InterpretedFunction
+from triton.runtime.jit import JITFunction
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from weir.kernel_eval.ipc.trace import (
+    DEVICE,
+    Argument,
+    Descriptor,
+    Launch,
+    Many,
+    Named,
+    Opaque,
+    Operator,
+    Place,
+    Plain,
+    Step,
+    Storage,
+    StorageKind,
+    Trace,
+)
+
+_weak: Callable[[torch.UntypedStorage], Any] = StorageWeakRef  # does not keep memory, only its address, from reuse
+_DEVICES = ("cpu", "cuda")
+_MAX_INT = 2**63
+_TORCH_NAMES = (torch.dtype, torch.memory_format, torch.layout)
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """While it is entered, operators are recorded; `start` and `finish` enclose one call."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else the first operator imports torch._dynamo, which takes seconds
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._state: dict[int, tuple[Any, int]] = {}
+        self._earlier: dict[int, Any] = {}
+        self._known: dict[int, int] = {}  # by address of the storage object: its position in the trace
+        self._held: list[torch.UntypedStorage] = []
+        self._storages: list[Storage] = []
+        self._steps: list[Step] = []
+        self._failed: Launch | None = None  # the latest that raised; another configuration of it may have run since
+        self._recording = False
+
+    def install(self) -> None:
+        """Every launch, autotuned ones included, goes through `run` of Triton's class: of the interpreter, of a GPU."""
+        for kind in (InterpretedFunction, JITFunction):
+            self._install(kind)
+        bench = Autotuner._bench
+
+        def unrecorded(*args: Any, **kwargs: Any) -> Any:
+            before, self._recording = self._recording, False
+            try:
+                return bench(*args, **kwargs)
+            finally:
+                self._recording = before
+
+        Autotuner._bench = unrecorded
+
+    def _install(self, kind: Any) -> None:
+        run = kind.run
+
+        def recorded(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+            if warmup or not self._recording:
+                return run(kernel, *args, grid=grid, warmup=warmup, **kwargs)
+            hooks, kernel.pre_run_hooks = kernel.pre_run_hooks, []
+            for hook in hooks:
+                hook(*args, **kwargs)
+            seen: list[tuple[int, ...]] = []
+
+            def shown(bound: Any) -> tuple[int, ...]:
+                seen.append(tuple(int(size) for size in (grid(bound) if callable(grid) else grid)))
+                return seen[-1]
+
+            try:
+                with torch._C._DisableTorchDispatch():
+                    result = run(kernel, *args, grid=shown, warmup=False, **kwargs)
+            except Exception:
+                self._failed = self._launch(kernel, seen[0], args, kwargs) if seen else None
+                raise
+            finally:
+                kernel.pre_run_hooks = hooks
+            self._steps.append(self._launch(kernel, seen[0], args, kwargs))
+            return result
+
+        kind.run = recorded
+
+    def _launch(self, kernel: Any, grid: tuple[int, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Launch:
+        given = dict(zip(kernel.arg_names, args, strict=False))
+        given |= {name: value for name, value in kwargs.items() if name in kernel.arg_names}
+        described = {name: self._describe(value) for name, value in given.items()}
+        options = {name: self._describe(value) for name, value in kwargs.items() if name not in kernel.arg_names}
+        return Launch(kernel.fn.__name__, kernel.fn.__code__.co_firstlineno, grid, described, options)
+
+    def note(self, step: Step) -> None:
+        """Something that neither Triton nor torch has told."""
+        if self._recording:
+            self._steps.append(step)
+
+    def locate(self, address: int) -> tuple[int, int] | None:
+        """The storage in which an address lies, by position in the trace, and how far; None where it is in none."""
+        before = [reference for reference, _ in self._state.values()] + list(self._earlier.values())
+        alive = (torch.UntypedStorage._new_with_weak_ptr(reference.cdata) for reference in before)
+        for storage in (*self._held, *(found for found in alive if found is not None)):
+            offset = address - storage.data_ptr()
+            if 0 <= offset < storage.nbytes():
+                return self._find(storage), offset
+        return None
+
+    def take_state(self) -> list[torch.UntypedStorage]:
+        """All storages that live after construction; what a call finds of them is named by position in this list."""
+        storages: dict[int, torch.UntypedStorage] = {}
+        for thing in gc.get_objects():
+            if issubclass(type(thing), torch.Tensor) and thing.device.type in _DEVICES:
+                storage = torch.Tensor.untyped_storage(thing)
+                storages[storage._cdata] = storage
+        found = list(storages.values())
+        self._state = {s._cdata: (_weak(s), index) for index, s in enumerate(found)}
+        return found
+
+    def start(self, inputs: list[torch.Tensor]) -> None:
+        """A call begins, with these tensors among its arguments, in order."""
+        self._known, self._held, self._storages, self._steps = {}, [], [], []
+        self._failed = None
+        for index, tensor in enumerate(inputs):
+            self._add(tensor.untyped_storage(), "input", index)
+        self._recording = True
+
+    def finish_failed(self) -> Trace:
+        """A launch raised, and the call with it: what came before, and that launch."""
+        if self._failed is not None:
+            self._steps.append(self._failed)
+        return self.finish([])
+
+    def finish(self, outputs: list[Any]) -> Trace:
+        """The call is over."""
+        self._recording = False
+        described = tuple(self._describe(o) if type(o) is torch.Tensor else Opaque(type(o).__name__) for o in outputs)
+        for storage in self._held:
+            self._earlier[storage._cdata] = _weak(storage)
+        self._held = []
+        self._earlier = {key: reference for key, reference in self._earlier.items() if not reference.expired()}
+        return Trace(tuple(self._storages), tuple(self._steps), described)  # type: ignore[arg-type]
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if not self._recording:
+            return func(*args, **kwargs)
+        changes = any(argument.alias_info is not None and argument.alias_info.is_write for argument in _schema(func))
+        before = tuple(self._describe(value) for value in args), {k: self._describe(v) for k, v in kwargs.items()}
+        result = func(*args, **kwargs)
+        made = [value for value in _tensors(result) if value.untyped_storage()._cdata not in self._known]
+        if changes or made:
+            for value in made:
+                self._add(value.untyped_storage(), "fresh", 0)
+            results = tuple(self._place(value) for value in _tensors(result))
+            self._steps.append(Operator(str(func), *before, results))
+        return result
+
+    def _add(self, storage: torch.UntypedStorage, kind: StorageKind, index: int) -> int:
+        position = self._known.setdefault(storage._cdata, len(self._storages))
+        if position == len(self._storages):
+            self._held.append(storage)
+            self._storages.append(Storage(kind, index, storage.nbytes()))
+        return position
+
+    def _find(self, storage: torch.UntypedStorage) -> int:
+        address = storage._cdata
+        if address in self._known:
+            return self._known[address]
+        reference, index = self._state.get(address, (None, 0))
+        if reference is not None and not reference.expired():
+            return self._add(storage, "state", index)
+        earlier = self._earlier.get(address)
+        return self._add(storage, "earlier" if earlier is not None and not earlier.expired() else "unknown", 0)
+
+    def _place(self, tensor: torch.Tensor) -> Place:
+        storage = self._find(tensor.untyped_storage())
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        return Place(storage, dtype, tuple(tensor.shape), tuple(tensor.stride()), int(tensor.storage_offset()))
+
+    def _describe(self, value: Any) -> Argument:
+        if isinstance(value, torch.Tensor):
+            return self._place(value)
+        if isinstance(value, tl.constexpr):
+            return self._describe(value.value)
+        if value is None or isinstance(value, bool | str | float) or (type(value) is int and abs(value) < _MAX_INT):
+            return Plain(value)
+        if isinstance(value, list | tuple):
+            return Many("list" if isinstance(value, list) else "tuple", tuple(self._describe(v) for v in value))
+        if isinstance(value, _TORCH_NAMES):
+            return Named("torch", str(value).removeprefix("torch."))
+        if isinstance(value, tl.dtype):
+            return Named("triton", str(value))
+        if isinstance(value, torch.device):
+            return Plain(None) if value.type == "cpu" else DEVICE
+        return self._describe_for_kernel(value)
+
+    def _describe_for_kernel(self, value: Any) -> Argument:
+        if isinstance(value, TensorDescriptor):
+            return Descriptor(
+                self._place(value.base), tuple(value.shape), tuple(value.strides), tuple(value.block_shape),
+                str(value.padding),
+            )  # fmt: skip
+        function = getattr(value, "fn", None)
+        if callable(function) and isinstance(getattr(function, "__name__", None), str):
+            return Named("kernel", function.__name__)
+        return Opaque(type(value).__name__)
+
+
+def _schema(func: Any) -> list[Any]:
+    return func._schema.arguments  # type: ignore[no-any-return]
+
+
+def _tensors(result: Any) -> list[torch.Tensor]:
+    if isinstance(result, torch.Tensor):
+        return [result]
+    if isinstance(result, list | tuple):
+        return [value for value in result if isinstance(value, torch.Tensor)]
+    return []

@@ -1,0 +1,138 @@
+"""Histories that were read before, so that a later turn of a conversation reads and digests its new messages only.
+
+Agents send the whole history with every turn, and nearly always the same bytes again. Invariants: a beginning is taken
+for known only if its bytes are the same, up to the end of a message; what is known of it is what reading it gave. Its
+messages themselves are not kept: the few who ask for them have them read again. Not here: what messages mean.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import overload
+
+import xxhash
+
+from weir.proxy.conversation.call_request import Message
+from weir.proxy.conversation.digests import Digest, extend
+
+_SHORTEST = 1024  # bytes; shorter histories are read sooner than looked up
+_LIMIT = 2048  # of what beginnings are looked up by
+_ALIKE = 4  # beginnings with the same bytes up to the same power of two: mostly turns of one conversation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beginning:
+    """What is known of the first messages of some conversation. `digests` are those of a chain."""
+
+    num_bytes: int  # of their JSON, from the opening bracket to the end of the last message
+    name: bytes  # digest of those bytes
+    num_messages: int
+    num_characters: int
+    digests: list[Digest]
+
+
+class Beginnings:
+    """The beginnings of late."""
+
+    def __init__(self) -> None:
+        self._found: OrderedDict[bytes, list[Beginning]] = OrderedDict()
+
+    def find(self, raw: bytes, root: Digest) -> Beginning | None:
+        """The longest known beginning of a JSON array of messages, behind the same tools."""
+        for size in _powers_below(len(raw)):
+            for one in reversed(self._found.get(_name(raw[:size]), ())):
+                same = one.num_bytes < len(raw) and one.digests[0] == root and _name(raw[: one.num_bytes]) == one.name
+                if same and raw[one.num_bytes :].lstrip(b" \t\r\n")[:1] == b",":
+                    return one
+        return None
+
+    def remember(self, raw: bytes, digests: list[Digest], num_characters: int) -> None:
+        """Keep what was read of a JSON array of messages."""
+        told = raw[:-1].rstrip(b" \t\r\n")
+        size = next(_powers_below(len(told)), None)
+        if size is None:
+            return
+        head = _name(told[:size])
+        alike = self._found.setdefault(head, [])
+        beginning = Beginning(
+            num_bytes=len(told),
+            name=_name(told),
+            num_messages=len(digests) - 1,
+            num_characters=num_characters,
+            digests=digests,
+        )
+        alike.append(beginning)
+        del alike[:-_ALIKE]
+        self._found.move_to_end(head)
+        if len(self._found) > _LIMIT:
+            self._found.popitem(last=False)
+
+
+class History(Sequence[Message]):
+    """The messages of a request whose beginning is known; those of the beginning are read when somebody asks."""
+
+    __slots__ = ("_begun", "_new", "_old", "_read")
+
+    def __init__(self, begun: Beginning, new: list[Message], read: Callable[[], list[Message]]) -> None:
+        self._begun = begun
+        self._new = new
+        self._read = read
+        self._old: list[Message] | None = None
+
+    @property
+    def num_characters(self) -> int:
+        """Of all contents."""
+        return self._begun.num_characters + num_characters(self._new)
+
+    def __len__(self) -> int:
+        return self._begun.num_messages + len(self._new)
+
+    @overload
+    def __getitem__(self, at: int) -> Message: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Message]: ...
+    def __getitem__(self, at: int | slice) -> Message | list[Message]:
+        numbers = range(len(self))[at]
+        start = self._begun.num_messages
+        if isinstance(numbers, int):
+            return self._new[numbers - start] if numbers >= start else self._all()[numbers]
+        if not numbers or min(numbers[0], numbers[-1]) >= start:
+            return [self._new[number - start] for number in numbers]
+        return self._all()[at]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self._all() == list(other)
+
+    def _all(self) -> list[Message]:
+        if self._old is None:
+            self._old = self._read()
+        return [*self._old, *self._new]
+
+
+def num_characters(messages: Sequence[Message]) -> int:
+    """Of all contents."""
+    if isinstance(messages, History):
+        return messages.num_characters
+    return sum(len(message.get("content") or "") for message in messages)
+
+
+def continued_chain(begun: Beginning, new: Sequence[Message]) -> list[Digest]:
+    """The digests of a known beginning and of the messages that follow it."""
+    digests = list(begun.digests)
+    for message in new:
+        digests.append(extend(digests[-1], message))
+    return digests
+
+
+def _powers_below(num_bytes: int) -> Iterator[int]:
+    """Powers of two up to a length, the greatest first; none below the shortest that is looked up."""
+    size = 1 << num_bytes.bit_length() >> 1
+    while size >= _SHORTEST:
+        yield size
+        size >>= 1
+
+
+def _name(data: bytes) -> bytes:
+    return xxhash.xxh3_128_digest(data)

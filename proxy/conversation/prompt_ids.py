@@ -1,0 +1,61 @@
+"""The token ids of a prompt, in the forms in which a conversation grows at its end without being gone through again.
+
+Invariant: `packed` and `json` say the same ids. A list exists of the last turn only, which is all that renderers look
+at: a hundred turns of Python ints cost more than all else that a call costs. Not here: where the ids come from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from weir.store.records.call_record import pack_ids, unpack_ids
+
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptIds:
+    """The ids of one prompt."""
+
+    packed: bytes  # int32 LE, for the record
+    json: bytes  # "1,2,3", for the engine
+    tail: list[int]  # from where the last turn starts
+
+    def __len__(self) -> int:
+        return len(self.packed) // 4
+
+    @property
+    def tail_start(self) -> int:
+        """Where the last turn starts."""
+        return len(self) - len(self.tail)
+
+    @classmethod
+    def of(cls, ids: list[int]) -> PromptIds:
+        """A prompt that goes on from nothing."""
+        return cls(packed=pack_ids(ids), json=ids_json(ids), tail=ids)
+
+    def and_turn(self, ids: list[int]) -> PromptIds:
+        """These ids and a further turn."""
+        return PromptIds(packed=self.packed + pack_ids(ids), json=joined(self.json, ids_json(ids)), tail=ids)
+
+    def and_forced(self, ids: list[int]) -> PromptIds:
+        """These ids and more of the same turn."""
+        whole = self.and_turn(ids)
+        return PromptIds(packed=whole.packed, json=whole.json, tail=self.tail + ids)
+
+    @classmethod
+    def unpacked(cls, packed: bytes) -> PromptIds:
+        """Ids that are known in their packed form only, as one turn."""
+        return cls.of(unpack_ids(packed).tolist())
+
+
+def ids_json(ids: list[int]) -> bytes:
+    """Ids as the inside of a JSON list."""
+    return _encode(ids)[1:-1]
+
+
+def joined(first: bytes, second: bytes) -> bytes:
+    """Two insides of JSON lists as one."""
+    return first + b"," + second if first and second else first or second

@@ -1,0 +1,213 @@
+"""Typed reads from a decoded JSON object: the value, None where absent, or a `BadRequest` that names the field.
+
+What dialects read of a body in the same way: the JSON object itself, unknown fields, sampling, names of the agent.
+
+Pure. No input makes it raise anything but `BadRequest`. Not here: what the fields of one dialect mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import msgspec
+
+from weir.proxy.conversation.call_request import Sampling
+from weir.proxy.errors import BadRequest
+
+
+def required(fields: dict[str, Any], name: str, kind: type[Any]) -> Any:
+    """A field that must be there."""
+    value = optional(fields, name, kind)
+    if value is None:
+        raise BadRequest(f"you must provide {name}.", param=name, code="missing_required_parameter")
+    return value
+
+
+def optional(fields: dict[str, Any], name: str, kind: type[Any]) -> Any:
+    """A field that may be absent."""
+    value = fields.get(name)
+    if value is not None and type(value) is not kind:
+        raise BadRequest(f"{name} must be {KINDS[kind]}, not {kind_of(value)}.", param=name, code="invalid_type")
+    return value
+
+
+def required_field(item: dict[str, Any], name: str, kind: type[Any], where: str) -> Any:
+    """A field that must be there, of the nested object that `where` names."""
+    value = item.get(name)
+    if type(value) is not kind:
+        raise BadRequest(
+            f"{where}.{name} must be {KINDS[kind]}, not {kind_of(value)}.", param=f"{where}.{name}", code="invalid_type"
+        )
+    return value
+
+
+def integer(fields: dict[str, Any], name: str, *, low: int, high: int = 2**31 - 1) -> int | None:
+    """A whole number within bounds."""
+    value: int | None = optional(fields, name, int)
+    if value is not None and not low <= value <= high:
+        raise BadRequest(
+            f"{name} = {value} is out of range; it must be {low} to {high}.", param=name, code="invalid_value"
+        )
+    return value
+
+
+def number(fields: dict[str, Any], name: str, low: float, high: float) -> float | None:
+    """A number within bounds."""
+    value = fields.get(name)
+    if value is None:
+        return None
+    if type(value) not in (int, float):
+        raise BadRequest(f"{name} must be a number, not {kind_of(value)}.", param=name, code="invalid_type")
+    if not low <= value <= high:
+        raise BadRequest(
+            f"{name} = {value} is out of range; it must be {low:g} to {high:g}.", param=name, code="invalid_value"
+        )
+    return float(value)
+
+
+KINDS: dict[type[Any], str] = {
+    str: "a string",
+    bool: "true or false",
+    int: "an integer",
+    dict: "an object",
+    list: "a list",
+}
+
+
+def kind_of(value: Any) -> str:
+    """What a value is, in words for the agent."""
+    return "null" if value is None else KINDS.get(type(value), "a number")
+
+
+def shown(value: Any) -> str:
+    """A value as JSON, cut where it is long."""
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+MAX_STOPS = 16
+ENGINE_SAMPLING = frozenset(
+    {"top_k", "min_p", "seed", "frequency_penalty", "presence_penalty", "repetition_penalty", "ignore_eos"}
+)
+
+_decode = msgspec.json.Decoder().decode
+_decode_parts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def decoded(body: bytes) -> dict[str, Any]:
+    """The object in a body; null means absent."""
+    fields = value_of(body)
+    if not isinstance(fields, dict):
+        raise BadRequest(f"The body must be a JSON object, not {kind_of(fields)}.")
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def decoded_but(name: str, body: bytes) -> tuple[dict[str, Any], bytes | None]:
+    """The object in a body without one field, and that field's JSON; None where it is absent."""
+    try:
+        parts = _decode_parts(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        parts = {key: msgspec.Raw(_encode(value)) for key, value in decoded(body).items()}  # which says what is wrong
+    raw = parts.pop(name, None)
+    fields = {key: value_of(part) for key, part in parts.items()}
+    return {key: value for key, value in fields.items() if value is not None}, None if raw is None else bytes(raw)
+
+
+def value_of(raw: bytes | msgspec.Raw) -> Any:
+    """A part of a body. Raises `BadRequest`."""
+    try:
+        return _decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadRequest(f"The body is not valid JSON: {error or 'nested too deeply'}", code="invalid_json") from error
+
+
+def refuse_unknown(fields: Mapping[str, Any], known: Collection[str], where: str = "") -> None:
+    """Refuse the first field that would be ignored; `where` names the object that holds the fields."""
+    for name in fields:
+        if name not in known:
+            path = f"{where}.{name}" if where else name
+            raise BadRequest(
+                f"Unrecognized or unsupported field: {path:.200}. Leave it out; it would be ignored otherwise.",
+                param=path,
+                code="unsupported_parameter",
+            )
+
+
+def refuse_values(fields: Mapping[str, Any], neutral: Mapping[str, tuple[Any, ...]]) -> None:
+    """Refuse fields that ask for something; `neutral` has the values that ask for nothing."""
+    for name, allowed in neutral.items():
+        if name in fields and not any(type(fields[name]) is type(v) and fields[name] == v for v in allowed):
+            raise unsupported(name, fields[name], *allowed)
+
+
+def unsupported(where: str, value: Any, *instead: Any) -> BadRequest:
+    """The refusal of a value that is well formed and cannot be served."""
+    choices = " or ".join(shown(item) for item in instead)
+    advice = f"leave it out or send {choices}" if instead else "leave it out"
+    return BadRequest(
+        f"{where} = {shown(value)} is not supported here; {advice}.", param=where, code="unsupported_parameter"
+    )
+
+
+def sampling_in(
+    fields: dict[str, Any], *, max_tokens: int | None, stop: tuple[str, ...], extra: Mapping[str, Any]
+) -> Sampling:
+    """The sampling fields that are called the same everywhere, beside what the dialect has read itself."""
+    temperature = number(fields, "temperature", 0.0, 2.0)
+    top_p = number(fields, "top_p", 0.0, 1.0)
+    if top_p == 0.0:
+        raise BadRequest("top_p must be above 0.", param="top_p", code="invalid_value")
+    return Sampling(
+        max_tokens=max_tokens,
+        temperature=1.0 if temperature is None else temperature,
+        top_p=1.0 if top_p is None else top_p,
+        top_k=integer(fields, "top_k", low=-1) or -1,
+        seed=integer(fields, "seed", low=-(2**63), high=2**63 - 1),
+        stop=stop,
+        extra=_penalties(fields) | dict(extra),
+    )
+
+
+def stops_in(fields: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """Stop strings: one, or a list of them."""
+    given = fields.get(name, [])
+    stops = [given] if isinstance(given, str) else given
+    if not isinstance(stops, list) or not all(isinstance(item, str) and item for item in stops):
+        raise BadRequest(f"{name} must be a list of non-empty strings.", param=name, code="invalid_value")
+    if len(stops) > MAX_STOPS:
+        raise BadRequest(f"{name} has {len(stops)} strings; at most {MAX_STOPS} are allowed.", param=name)
+    return tuple(stops)
+
+
+def schema_text(schema: dict[str, Any]) -> str:
+    """A JSON schema as engines take it."""
+    return _encode(schema).decode()
+
+
+def names_in(fields: dict[str, Any], *names: str) -> dict[str, str]:
+    """The agent's identifiers: every text in `metadata`, and the fields that are named."""
+    metadata = optional(fields, "metadata", dict) or {}
+    ids = {f"metadata.{name}": value for name, value in metadata.items() if isinstance(value, str)}
+    for name in names:
+        value = optional(fields, name, str)
+        if value is not None:
+            ids[name] = value
+    return ids
+
+
+def _penalties(fields: dict[str, Any]) -> dict[str, Any]:
+    extra: dict[str, Any] = {}
+    for name, low, high, nothing in (
+        ("frequency_penalty", -2.0, 2.0, 0.0),
+        ("presence_penalty", -2.0, 2.0, 0.0),
+        ("min_p", 0.0, 1.0, 0.0),
+        ("repetition_penalty", 0.01, 2.0, 1.0),
+    ):
+        value = number(fields, name, low, high)
+        if value is not None and value != nothing:
+            extra[name] = value
+    if optional(fields, "ignore_eos", bool):
+        extra["ignore_eos"] = True
+    return extra

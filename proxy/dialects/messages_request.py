@@ -1,0 +1,179 @@
+"""Anthropic Messages, inbound: a body of POST /v1/messages or /v1/messages/count_tokens becomes a `CallRequest`.
+
+Invariant: every field is honoured, known to be harmless, or refused with a 400 that names it. No input makes it raise
+anything but `BadRequest`. Not here: what answers look like (messages.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from weir.proxy.conversation.call_request import CallRequest, Tool, ToolUse
+from weir.proxy.dialects.body import (
+    ENGINE_SAMPLING,
+    decoded,
+    integer,
+    names_in,
+    optional,
+    refuse_unknown,
+    refuse_values,
+    required,
+    required_field,
+    sampling_in,
+    schema_text,
+    shown,
+    stops_in,
+    unsupported,
+)
+from weir.proxy.dialects.messages_input import billing_line_in, messages_in, tools_in
+from weir.proxy.errors import BadRequest
+
+READ = ENGINE_SAMPLING | {
+    *("model", "messages", "system", "max_tokens", "tools", "tool_choice", "stop_sequences", "stream"),
+    *("temperature", "top_p", "metadata", "thinking", "thread", "output_config", "output_format", "context_management"),
+}
+HARMLESS = frozenset(
+    {"cache_control", "service_tier", "inference_geo", "speed", "diagnostics", "user_profile_id", "workspace_id"}
+)
+# Fields with a value that asks for nothing: any other value is refused.
+NEUTRAL: dict[str, tuple[Any, ...]] = {"mcp_servers": ([],)}
+THINKING = ("enabled", "disabled", "adaptive", "between_tools")
+NO_THREADS = "thread_unsupported_request"
+SESSION_HEADER = "x-claude-code-session-id"
+
+_OLDER_SESSION = re.compile(r"session_([0-9A-Za-z-]{8,})$")
+_decode = msgspec.json.Decoder().decode
+
+
+def parse(body: bytes, headers: Mapping[str, str]) -> CallRequest:
+    """Read a body of /v1/messages. Raises `BadRequest`."""
+    fields = decoded(body)
+    required(fields, "max_tokens", int)
+    return _request(fields, headers)
+
+
+def parse_for_count(body: bytes, headers: Mapping[str, str]) -> CallRequest:
+    """Read a body of /v1/messages/count_tokens, which limits no answer. Raises `BadRequest`."""
+    return _request(decoded(body), headers)
+
+
+def _request(fields: dict[str, Any], headers: Mapping[str, str]) -> CallRequest:
+    refuse_unknown(fields, READ | HARMLESS | NEUTRAL.keys())
+    refuse_values(fields, NEUTRAL)
+    _refuse_thread(fields)
+    _check_thinking(fields)
+    _check_context_management(fields)
+    tools = tools_in(fields)
+    tool_use, tool_named, parallel = _tool_choice(fields, tools)
+    return CallRequest(
+        model=required(fields, "model", str),
+        messages=messages_in(fields),
+        tools=tools,
+        tool_use=tool_use,
+        tool_named=tool_named,
+        parallel_tool_calls=parallel,
+        stream=optional(fields, "stream", bool) or False,
+        include_usage=True,
+        sampling=sampling_in(
+            fields,
+            max_tokens=integer(fields, "max_tokens", low=1),
+            stop=stops_in(fields, "stop_sequences"),
+            extra=_grammar(fields),
+        ),
+        session_hint=_session_hint(fields, headers),
+        agent_ids=_agent_ids(fields, headers),
+    )
+
+
+def _refuse_thread(fields: dict[str, Any]) -> None:
+    """Conversations that the server holds. Clients that read this code send the whole conversation instead."""
+    if "thread" in fields:
+        raise BadRequest("thread is not supported here; send all messages.", param="thread", code=NO_THREADS)
+
+
+def _check_thinking(fields: dict[str, Any]) -> None:
+    """Whether and how long the model thinks is its own matter and the proxy's settings'; the field must be sound."""
+    thinking = optional(fields, "thinking", dict)
+    if thinking is not None and required_field(thinking, "type", str, "thinking") not in THINKING:
+        raise unsupported("thinking.type", thinking["type"], *THINKING)
+
+
+def _check_context_management(fields: dict[str, Any]) -> None:
+    """Clearing earlier thinking is what chat templates do; other edits would have to be done here."""
+    management = optional(fields, "context_management", dict) or {}
+    refuse_unknown(management, {"edits"}, "context_management")
+    for i, edit in enumerate(optional(management, "edits", list) or []):
+        where = f"context_management.edits.{i}"
+        if not isinstance(edit, dict) or not str(edit.get("type")).startswith("clear_thinking_"):
+            raise unsupported(where, edit)
+
+
+def _tool_choice(fields: dict[str, Any], tools: list[Tool] | None) -> tuple[ToolUse, str | None, bool]:
+    choice = optional(fields, "tool_choice", dict)
+    if choice is None:
+        return ToolUse.AUTO, None, True
+    refuse_unknown(choice, {"type", "name", "disable_parallel_tool_use"}, "tool_choice")
+    kind = choice.get("type")
+    parallel = not optional(choice, "disable_parallel_tool_use", bool)
+    if kind in ("auto", "none"):
+        return ToolUse(kind), None, parallel
+    if kind not in ("any", "tool"):
+        raise BadRequest(
+            f'tool_choice.type must be "auto", "any", "tool" or "none", not {shown(kind)}.', param="tool_choice"
+        )
+    if tools is None:
+        raise BadRequest(f"tool_choice.type = {shown(kind)} needs tools.", param="tool_choice")
+    if kind == "any":
+        return ToolUse.REQUIRED, None, parallel
+    named = required_field(choice, "name", str, "tool_choice")
+    if all(tool["function"]["name"] != named for tool in tools):
+        raise BadRequest(f"tool_choice names {shown(named)}, which is not among the tools.", param="tool_choice.name")
+    return ToolUse.REQUIRED, named, parallel
+
+
+def _grammar(fields: dict[str, Any]) -> dict[str, Any]:
+    config = optional(fields, "output_config", dict) or {}
+    refuse_unknown(config, {"effort", "format"}, "output_config")
+    form = optional(config, "format", dict) or optional(fields, "output_format", dict)
+    if form is None:
+        return {}
+    if form.get("type") != "json_schema":
+        raise unsupported("output_config.format", form, {"type": "json_schema"})
+    return {"json_schema": schema_text(required_field(form, "schema", dict, "output_config.format"))}
+
+
+def _session_hint(fields: dict[str, Any], headers: Mapping[str, str]) -> str | None:
+    """Claude Code's session, which it names in `metadata.user_id`; any other agent's user is its name, as in chat."""
+    metadata = optional(fields, "metadata", dict) or {}
+    user_id = metadata.get("user_id")
+    named = metadata.get("session_id")
+    if isinstance(named, str):
+        return named
+    if not isinstance(user_id, str):
+        return headers.get(SESSION_HEADER)
+    older = _OLDER_SESSION.search(user_id)
+    return older[1] if older else _session_in_json(user_id) or headers.get(SESSION_HEADER) or user_id
+
+
+def _session_in_json(user_id: str) -> str | None:
+    """Claude Code 2.1.78 and later send an object as text."""
+    try:
+        value = _decode(user_id) if user_id.startswith("{") else None
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    session = value.get("session_id") if isinstance(value, dict) else None
+    return session if isinstance(session, str) and session else None
+
+
+def _agent_ids(fields: dict[str, Any], headers: Mapping[str, str]) -> dict[str, str]:
+    ids = names_in(fields, "user_profile_id", "workspace_id")
+    if SESSION_HEADER in headers:
+        ids[SESSION_HEADER] = headers[SESSION_HEADER]
+    billing_line = billing_line_in(fields)
+    if billing_line is not None:
+        ids["billing_line"] = billing_line
+    return ids

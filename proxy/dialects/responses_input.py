@@ -1,0 +1,153 @@
+"""Input items and tools of a Responses body, in the form that renderers take. Raises `BadRequest` for anything else.
+
+Invariant: the same conversation gives the same messages as it would in the chat dialect. Reasoning, text and function
+calls that stand beside each other are one assistant message, as one answer gave them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weir.proxy.conversation.call_request import Message, Tool
+from weir.proxy.dialects.body import kind_of, optional, required_field, shown
+from weir.proxy.errors import BadRequest
+
+ROLES = ("user", "assistant", "system", "developer")
+TEXT_PARTS = {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal"}
+READ_IN_TOOLS = frozenset({"type", "name", "description", "parameters", "strict"})
+
+
+def messages_in(fields: dict[str, Any]) -> list[Message]:
+    """The messages of `input`, without instructions; empty where there is no input."""
+    given = fields.get("input", [])
+    if isinstance(given, str):
+        return [{"role": "user", "content": given}]
+    if not isinstance(given, list):
+        raise BadRequest(f"input must be a string or a list of items, not {kind_of(given)}.", param="input")
+    messages: list[Message] = []
+    for i, item in enumerate(given):
+        _add(messages, item, f"input[{i}]")
+    return messages
+
+
+def tools_in(fields: dict[str, Any]) -> list[Tool] | None:
+    """Function tools in the chat form."""
+    tools = optional(fields, "tools", list)
+    return [_tool(item, f"tools[{i}]") for i, item in enumerate(tools or [])] or None
+
+
+def _add(messages: list[Message], item: Any, where: str) -> None:
+    if not isinstance(item, dict):
+        raise BadRequest(f"{where} must be an object, not {kind_of(item)}.", param=where)
+    kind = item.get("type", "message")
+    add = _ITEMS.get(kind) if isinstance(kind, str) else None
+    if add is None:
+        raise BadRequest(
+            f"{where}: items of type {shown(kind)} are not supported here; send {', '.join(_ITEMS)}.",
+            param=where,
+            code="unsupported_content",
+        )
+    add(messages, item, where)
+
+
+def _add_message(messages: list[Message], item: dict[str, Any], where: str) -> None:
+    role = item.get("role")
+    if role not in ROLES:
+        raise BadRequest(f"{where}.role must be one of {', '.join(ROLES)}.", param=f"{where}.role")
+    content = _texts(item.get("content"), f"{where}.content")
+    if role != "assistant":
+        messages.append({"role": "system" if role == "developer" else role, "content": content})
+        return
+    turn = _turn(messages, "content", "tool_calls")
+    turn["content"] = content
+
+
+def _add_function_call(messages: list[Message], item: dict[str, Any], where: str) -> None:
+    function = {
+        "name": required_field(item, "name", str, where),
+        "arguments": required_field(item, "arguments", str, where),
+    }
+    call = {"id": required_field(item, "call_id", str, where), "type": "function", "function": function}
+    _turn(messages).setdefault("tool_calls", []).append(call)
+
+
+def _add_function_output(messages: list[Message], item: dict[str, Any], where: str) -> None:
+    call_id = required_field(item, "call_id", str, where)
+    messages.append({"role": "tool", "content": _texts(item.get("output"), f"{where}.output"), "tool_call_id": call_id})
+
+
+def _add_reasoning(messages: list[Message], item: dict[str, Any], where: str) -> None:
+    """Its text, else its summary; encrypted content is not needed, since the proxy knows its own answers."""
+    text = _reasoning_text(item, "content", where) or _reasoning_text(item, "summary", where)
+    turn = _turn(messages, "content", "tool_calls")
+    if text:
+        turn["reasoning_content"] = turn.get("reasoning_content", "") + text
+
+
+_ITEMS: dict[str, Callable[[list[Message], dict[str, Any], str], None]] = {
+    "message": _add_message,
+    "function_call": _add_function_call,
+    "function_call_output": _add_function_output,
+    "reasoning": _add_reasoning,
+}
+
+
+def _turn(messages: list[Message], *ended_by: str) -> Message:
+    """The assistant message that an item belongs to: the last one, unless it has what the item would stand before."""
+    if messages and messages[-1]["role"] == "assistant" and not any(messages[-1].get(name) for name in ended_by):
+        return messages[-1]
+    messages.append({"role": "assistant", "content": ""})
+    return messages[-1]
+
+
+def _reasoning_text(item: dict[str, Any], name: str, where: str) -> str:
+    parts = item.get(name)
+    if parts is None:
+        return ""
+    if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
+        raise BadRequest(f"{where}.{name} must be a list of parts.", param=f"{where}.{name}")
+    return "".join(required_field(part, "text", str, f"{where}.{name}[{i}]") for i, part in enumerate(parts))
+
+
+def _texts(value: Any, where: str) -> str:
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list):
+        raise BadRequest(f"{where} must be a string or a list of parts, not {kind_of(value)}.", param=where)
+    return "".join(_text(part, f"{where}[{i}]") for i, part in enumerate(value))
+
+
+def _text(part: Any, where: str) -> str:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if not isinstance(kind, str):
+        raise BadRequest(f"{where} must be an object with a type.", param=where)
+    if kind not in TEXT_PARTS:
+        raise BadRequest(
+            f"{where}: content of type {shown(kind)} is not supported; only text is.",
+            param=where,
+            code="unsupported_content",
+        )
+    text: str = required_field(part, TEXT_PARTS[kind], str, where)
+    return text
+
+
+def _tool(item: Any, where: str) -> Tool:
+    if not isinstance(item, dict) or not isinstance(item.get("type"), str):
+        raise BadRequest(f"{where} must be an object with a type.", param=where)
+    if item["type"] != "function":
+        raise BadRequest(
+            f"{where}: the built-in tool {shown(item['type'])} is not supported here; only functions are.",
+            param=where,
+            code="unsupported_parameter",
+        )
+    for name, value in item.items():
+        if name not in READ_IN_TOOLS and value not in (None, False):
+            raise BadRequest(
+                f"{where}.{name} is not supported here.", param=f"{where}.{name}", code="unsupported_parameter"
+            )
+    function = {"name": required_field(item, "name", str, where)}
+    for name, kind in (("description", str), ("parameters", dict), ("strict", bool)):
+        if item.get(name) is not None:
+            function[name] = required_field(item, name, kind, where)
+    return {"type": "function", "function": function}

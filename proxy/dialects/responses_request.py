@@ -1,0 +1,149 @@
+"""Responses, inbound: a body of POST /v1/responses becomes a `CallRequest`.
+
+Invariant: every field is honoured, known to be harmless, or refused with a 400 that names it. No input makes it raise
+anything but `BadRequest`. Not here: what answers look like (responses.py), what an earlier response said
+(response_memory.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from weir.proxy.conversation.call_request import CallRequest, Thread, Tool, ToolUse
+from weir.proxy.dialects.body import (
+    ENGINE_SAMPLING,
+    decoded,
+    integer,
+    names_in,
+    optional,
+    refuse_unknown,
+    refuse_values,
+    required,
+    required_field,
+    sampling_in,
+    schema_text,
+    shown,
+    stops_in,
+    unsupported,
+)
+from weir.proxy.dialects.responses_input import messages_in, tools_in
+from weir.proxy.dialects.responses_object import call_id_of
+from weir.proxy.errors import BadRequest
+
+READ = ENGINE_SAMPLING | {
+    *("model", "input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "text", "include", "reasoning"),
+    *("max_output_tokens", "temperature", "top_p", "stop", "stream", "stream_options", "store", "previous_response_id"),
+    *("metadata", "user"),
+}
+HARMLESS = frozenset(
+    {
+        *("service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options"),
+        *("max_tool_calls", "client_metadata"),
+    }
+)
+# Fields with a value that asks for nothing: any other value is refused.
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "background": (False,),
+    "truncation": ("disabled",),
+    "top_logprobs": (0,),
+}
+INCLUDE_LOGPROBS = "message.output_text.logprobs"
+# What of the request its response repeats; absent there means null.
+ECHOED = (
+    *("instructions", "max_output_tokens", "max_tool_calls", "metadata", "parallel_tool_calls", "previous_response_id"),
+    *("prompt_cache_key", "reasoning", "safety_identifier", "store", "temperature", "text", "tool_choice", "tools"),
+    *("top_p", "user"),
+)
+SESSION_HEADER = "session_id"  # codex's name of its conversation
+
+
+def parse(body: bytes, headers: Mapping[str, str]) -> CallRequest:
+    """Read a body. Raises `BadRequest`."""
+    fields = decoded(body)
+    refuse_unknown(fields, READ | HARMLESS | NEUTRAL.keys())
+    refuse_values(fields, NEUTRAL)
+    _check_hints(fields)
+    tools = tools_in(fields)
+    tool_use, tool_named = _tool_choice(fields, tools)
+    instructions = _instructions(fields)
+    previous = optional(fields, "previous_response_id", str)
+    messages = instructions + messages_in(fields)
+    if not messages and previous is None:
+        raise BadRequest("you must provide input.", param="input", code="missing_required_parameter")
+    return CallRequest(
+        model=required(fields, "model", str),
+        messages=messages,
+        tools=tools,
+        tool_use=tool_use,
+        tool_named=tool_named,
+        parallel_tool_calls=optional(fields, "parallel_tool_calls", bool) is not False,
+        thread=Thread(
+            previous=None if previous is None else call_id_of(previous),
+            num_instructions=len(instructions),
+            kept=optional(fields, "store", bool) is not False,
+        ),
+        stream=optional(fields, "stream", bool) or False,
+        include_usage=True,
+        logprobs=INCLUDE_LOGPROBS in (optional(fields, "include", list) or []),
+        sampling=sampling_in(
+            fields,
+            max_tokens=integer(fields, "max_output_tokens", low=1),
+            stop=stops_in(fields, "stop"),
+            extra=_grammar(fields),
+        ),
+        session_hint=_session_hint(fields, headers),
+        agent_ids=names_in(fields, "user", "prompt_cache_key", "safety_identifier"),
+        echo={name: fields[name] for name in ECHOED if name in fields},
+    )
+
+
+def _instructions(fields: dict[str, Any]) -> list[dict[str, Any]]:
+    text = optional(fields, "instructions", str)
+    return [{"role": "system", "content": text}] if text else []
+
+
+def _check_hints(fields: dict[str, Any]) -> None:
+    """Fields that ask for nothing the model's answer depends on here, and must be sound all the same."""
+    optional(fields, "reasoning", dict)
+    options = optional(fields, "stream_options", dict) or {}
+    refuse_unknown(options, {"include_obfuscation"}, "stream_options")
+    for i, name in enumerate(optional(fields, "include", list) or []):
+        if not isinstance(name, str):
+            raise BadRequest(f"include[{i}] must be a string.", param=f"include[{i}]")
+
+
+def _tool_choice(fields: dict[str, Any], tools: list[Tool] | None) -> tuple[ToolUse, str | None]:
+    choice = fields.get("tool_choice", "auto")
+    if choice in ("auto", "none"):
+        return ToolUse(choice), None
+    is_function = isinstance(choice, dict) and choice.get("type") == "function"
+    if choice != "required" and not is_function:
+        raise unsupported("tool_choice", choice, "auto", "none", "required", {"type": "function", "name": "…"})
+    if tools is None:
+        raise BadRequest(f"tool_choice = {shown(choice)} needs tools.", param="tool_choice")
+    if not is_function:
+        return ToolUse.REQUIRED, None
+    named = required_field(choice, "name", str, "tool_choice")
+    if all(tool["function"]["name"] != named for tool in tools):
+        raise BadRequest(f"tool_choice names {shown(named)}, which is not among the tools.", param="tool_choice")
+    return ToolUse.REQUIRED, named
+
+
+def _grammar(fields: dict[str, Any]) -> dict[str, Any]:
+    text = optional(fields, "text", dict) or {}
+    refuse_unknown(text, {"format", "verbosity"}, "text")
+    form = optional(text, "format", dict)
+    kind = "text" if form is None else form.get("type")
+    if form is None or kind == "text":
+        return {}
+    if kind == "json_schema":
+        return {"json_schema": schema_text(required_field(form, "schema", dict, "text.format"))}
+    if kind == "json_object":
+        return {"json_schema": schema_text({"type": "object"})}
+    raise unsupported("text.format.type", kind, "text", "json_schema", "json_object")
+
+
+def _session_hint(fields: dict[str, Any], headers: Mapping[str, str]) -> str | None:
+    named = (optional(fields, "metadata", dict) or {}).get("session_id")
+    return named if isinstance(named, str) else optional(fields, "user", str) or headers.get(SESSION_HEADER)

@@ -1,0 +1,150 @@
+"""What the engine said about one call, gathered from its pieces: token ids, logprobs and version spans, in order.
+
+A call is sent upstream once, or several times when an abort or a dead engine cut it (every time is a piece). Each piece
+answers with one JSON body or a stream of chunks, cumulative or incremental; `completion_tokens` counts the tokens of
+the piece so far, so the new ones are the last `completion_tokens - known` of each list, whichever form the engine
+uses.
+
+Invariants: ids and logprobs grow together; version spans cover them without gap or overlap; a token that was taken in
+is never taken in again; labels are what the engine reported, never what was asked for. Pure: no I/O, no clock. Not
+here: the meaning of tokens.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from weir.store.records.call_record import VersionSpan
+
+UNKNOWN_VERSION = "unknown"
+
+
+class Finish(msgspec.Struct, frozen=True):
+    """Why a piece ended, in the engine's words."""
+
+    type: str
+    matched: int | str | list[int] | None = None
+    message: str | None = None
+    status_code: int | None = None
+
+
+class ReportedSpan(msgspec.Struct, frozen=True):
+    """Tokens `start:end` of a piece were sampled by `version`."""
+
+    version: str | int
+    start: int
+    end: int
+
+
+class Meta(msgspec.Struct, frozen=True):
+    """The fields of an engine's meta_info that are recorded or served."""
+
+    completion_tokens: int | None = None
+    finish_reason: Finish | None = None
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    weight_version: str | int | None = None
+    weight_versions: list[ReportedSpan] | None = None
+    output_token_logprobs: list[tuple[float, int, Any]] | None = None
+
+
+class Chunk(msgspec.Struct, frozen=True):
+    """One JSON answer of /generate, or one event of its stream."""
+
+    output_ids: list[int]
+    meta_info: Meta
+
+
+decode_chunk = msgspec.json.Decoder(Chunk).decode
+
+
+class MalformedChunk(ValueError):
+    """An engine's chunk contradicts itself or what came before; the message says how."""
+
+
+class Capture:
+    """The output of one call so far. Feed it chunks; begin a piece each time the call is sent."""
+
+    __slots__ = ("_piece_start", "_versions", "cached_tokens", "finish", "ids", "logprobs", "rids")
+
+    def __init__(self) -> None:
+        self.ids: list[int] = []
+        self.logprobs: list[float] = []
+        self.rids: list[str] = []
+        self.finish: Finish | None = None
+        self.cached_tokens = 0
+        self._versions: list[VersionSpan] = []
+        self._piece_start = 0
+
+    def begin_piece(self, rid: str) -> None:
+        """The call is sent (again), with everything captured so far as part of its prompt."""
+        self.rids.append(rid)
+        self.finish = None
+        self._piece_start = len(self.ids)
+
+    def feed(self, chunk: Chunk) -> int:
+        """Take in one chunk of the current piece; returns how many tokens were new. Raises `MalformedChunk`."""
+        meta = chunk.meta_info
+        start = len(self.ids)
+        # An engine that aborts a call before it ran may leave the count out.
+        counted = meta.completion_tokens if meta.completion_tokens is not None else len(chunk.output_ids)
+        num_new = counted - (start - self._piece_start)
+        if num_new > 0:
+            self._extend(chunk.output_ids, meta.output_token_logprobs, num_new)
+            label = meta.weight_version if meta.weight_version is not None else UNKNOWN_VERSION
+            self._append_span(start, len(self.ids), str(label))
+        elif num_new < 0:
+            raise MalformedChunk(f"the engine counts {counted} tokens after it counted {counted - num_new}")
+        if meta.weight_versions:
+            self._replace_versions(meta.weight_versions)
+        if meta.finish_reason is not None:
+            self.finish = meta.finish_reason
+        if len(self.rids) == 1:
+            self.cached_tokens = meta.cached_tokens
+        return num_new
+
+    @property
+    def spans(self) -> tuple[VersionSpan, ...]:
+        """Version spans over all tokens; neighbours with one label are one span."""
+        return tuple(self._versions)
+
+    @property
+    def last_version(self) -> str | None:
+        """The version of the last token, as the engine named it."""
+        return self._versions[-1].label if self._versions else None
+
+    def _extend(self, ids: list[int], logprobs: list[tuple[float, int, Any]] | None, num_new: int) -> None:
+        if logprobs is None or len(ids) < num_new or len(logprobs) < num_new:
+            raise MalformedChunk(
+                f"{num_new} new tokens were counted, but {len(ids)} ids and "
+                f"{len(logprobs) if logprobs is not None else 'no'} logprobs came"
+            )
+        new_ids = ids[-num_new:]
+        new_logprobs = logprobs[-num_new:]
+        if [entry[1] for entry in new_logprobs] != new_ids:
+            raise MalformedChunk("the ids beside the logprobs are not the output ids")
+        self.ids += new_ids
+        self.logprobs += [entry[0] for entry in new_logprobs]
+
+    def _append_span(self, start: int, end: int, label: str) -> None:
+        last = self._versions[-1] if self._versions else None
+        if last is not None and last.label == label:
+            self._versions[-1] = VersionSpan(last.start, end, label)
+        elif end > start:
+            self._versions.append(VersionSpan(start, end, label))
+
+    def _replace_versions(self, reported: list[ReportedSpan]) -> None:
+        """The engine's own spans of this piece, which must cover it, take the place of what its chunks said."""
+        offset = self._piece_start
+        covered = 0
+        for span in reported:
+            if span.start != covered or span.end < span.start:
+                raise MalformedChunk(f"weight_versions leave a gap or overlap at token {covered} of the piece")
+            covered = span.end
+        if covered != len(self.ids) - offset:
+            raise MalformedChunk(f"weight_versions cover {covered} of the piece's {len(self.ids) - offset} tokens")
+        self._versions = [VersionSpan(s.start, min(s.end, offset), s.label) for s in self._versions if s.start < offset]
+        for span in reported:
+            self._append_span(offset + span.start, offset + span.end, str(span.version))

@@ -1,0 +1,197 @@
+"""The way to the engines: POST /generate on the router, one piece of a call each, as a stream of chunks.
+
+Invariant: what is raised says whether an engine may have seen the piece: `UpstreamNotTaken` (no), `UpstreamLost`
+(yes, or perhaps), `UpstreamRejected` (it refused the content). A stream without a finish reason is lost, even if it
+says [DONE]: smg does when a worker dies. Not here: retries, the gate, what chunks mean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import socket
+import time
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from weir.proxy.config import ProxyConfig
+from weir.proxy.engines.capture import Chunk, decode_chunk
+from weir.proxy.errors import UpstreamLost, UpstreamNotTaken, UpstreamRejected
+
+_encode = msgspec.json.Encoder().encode
+_TRY_LATER = frozenset({408, 425, 429, 503})
+_SHOWN_BYTES = 500
+_AFTER_TICK = 1 / 16  # of the interval between two wake-ups of a stream
+_CONTROL_TIMEOUT = aiohttp.ClientTimeout(total=2)
+
+logger = logging.getLogger("weir.proxy.engines.client")
+
+
+class Upstream:
+    """A session of connections to one router."""
+
+    def __init__(self, url: str, config: ProxyConfig) -> None:
+        self.url = url.rstrip("/")
+        self._generate_url = f"{self.url}/generate"
+        self._stream_interval_s = config.stream_interval_ms / 1000
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30),
+            timeout=aiohttp.ClientTimeout(
+                total=config.answer_timeout_s, sock_connect=config.connect_timeout_s, connect=config.connect_timeout_s
+            ),
+            auto_decompress=False,
+            trust_env=False,
+            skip_auto_headers=("User-Agent", "Accept-Encoding", "Accept"),
+        )
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._session.close()
+
+    async def generate(self, body: bytes, stream: bool, routing_key: str) -> AsyncGenerator[list[Chunk], None]:
+        """Send one piece and yield its chunks as they come, those that came together as one list.
+
+        The very last has a finish reason. Closing it drops the connection.
+        """
+        headers = {"Content-Type": "application/json", "x-smg-routing-key": routing_key}
+        try:
+            async with self._session.post(self._generate_url, data=body, headers=headers) as response:
+                if response.status != 200:
+                    raise _status_error(response.status, await response.read())
+                if stream:
+                    async for chunks in _streamed_chunks(response, self._stream_interval_s):
+                        yield chunks
+                else:
+                    yield [_decoded(await response.read())]
+        except aiohttp.ClientConnectorError as error:
+            raise UpstreamNotTaken(f"cannot connect to the router at {self.url}: {error.strerror}") from error
+        except aiohttp.ConnectionTimeoutError as error:
+            raise UpstreamNotTaken(f"the router at {self.url} does not accept connections") from error
+        except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
+            raise UpstreamLost(f"the connection to the router ended before the answer did: {error!r}") from error
+
+    async def has_workers(self) -> bool:
+        """Whether the router answers and knows an engine."""
+        return any(worker.get("is_healthy", True) for worker in await self._workers())
+
+    async def continue_engines(self) -> None:
+        """Ask every engine of the router to go on: who paused them is gone, and calls would wait in them."""
+        for worker in await self._workers():
+            url = f"{str(worker.get('url')).rstrip('/')}/continue_generation"
+            try:
+                async with self._session.post(url, json={}, timeout=_CONTROL_TIMEOUT) as response:
+                    status = response.status
+            except (aiohttp.ClientError, TimeoutError) as error:
+                logger.warning("an engine that may be paused cannot be reached: POST %s: %r", url, error)
+            else:
+                logger.log(logging.INFO if status == 200 else logging.WARNING, "POST %s answered %d", url, status)
+
+    async def _workers(self) -> list[dict[str, Any]]:
+        """What the router says of its engines; none when it cannot be asked."""
+        try:
+            async with self._session.get(f"{self.url}/workers", timeout=_CONTROL_TIMEOUT) as response:
+                listed = msgspec.json.decode(await response.read()) if response.status == 200 else {}
+        except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError):
+            return []
+        return list(listed.get("workers", ())) if isinstance(listed, dict) else []
+
+
+async def _streamed_chunks(response: aiohttp.ClientResponse, interval_s: float) -> AsyncGenerator[list[Chunk], None]:
+    """The chunks of an event stream, up to the one that finishes. Raises `UpstreamLost` where none does.
+
+    The first come at once, later ones together with what else came within `interval_s`, or within as long as the stream
+    has run so far: a short answer is not held up.
+    """
+    rest, first_s = b"", 0.0
+    transport = response.connection.transport if response.connection is not None else None
+    acknowledge_at_once = _acknowledger(transport)
+    acknowledge_at_once()
+    while data := await response.content.readany():
+        acknowledge_at_once()
+        *events, rest = (rest + data).split(b"\n\n")
+        chunks = [chunk for chunk in map(_chunk_of, events) if chunk is not None]
+        if chunks:
+            yield chunks
+            if chunks[-1].meta_info.finish_reason is not None:
+                return
+            now_s = time.monotonic()
+            first_s = first_s or now_s
+            await _leave_to_kernel(response, transport, nap_s(interval_s, now_s - first_s, now_s))
+    raise UpstreamLost("the engine's stream ended without a finish reason")
+
+
+def nap_s(interval_s: float, age_s: float, now_s: float) -> float:
+    """How long a stream of this age is left to the kernel: as long as it has run, then to a time that all share.
+
+    Streams that wake together share one wake-up of the process. A little after the tick, because timers may be early by
+    a millisecond: that must not be taken for a tick of its own. At most the interval and that little.
+    """
+    if age_s < interval_s or not interval_s:
+        return min(age_s, interval_s)
+    return interval_s - now_s % interval_s + interval_s * _AFTER_TICK
+
+
+async def _leave_to_kernel(
+    response: aiohttp.ClientResponse, transport: asyncio.Transport | None, interval_s: float
+) -> None:
+    """Do not even wake up for what comes within an interval: waking costs more than anything else in a stream."""
+    if interval_s > 0 and transport is not None and response.connection is not None:
+        transport.pause_reading()
+        try:
+            await asyncio.sleep(interval_s)
+        finally:
+            if response.connection is not None:
+                transport.resume_reading()
+
+
+def _chunk_of(event: bytes) -> Chunk | None:
+    """The chunk in one event; None for comments and [DONE]. Raises `UpstreamLost` on an error event."""
+    for line in event.split(b"\n"):
+        if line.startswith(b"event:") and b"error" in line:
+            raise UpstreamLost(f"the router ended the stream with an error: {_shown(event)}")
+        if line.startswith(b"data:") and not line.endswith(b"[DONE]"):
+            return _decoded(line[5:])
+    return None
+
+
+def _decoded(body: bytes) -> Chunk:
+    try:
+        return decode_chunk(body)
+    except msgspec.DecodeError as error:
+        raise UpstreamLost(f"the engine's answer cannot be read ({error}): {_shown(body)}") from error
+
+
+def _status_error(status: int, body: bytes) -> UpstreamNotTaken | UpstreamLost | UpstreamRejected:
+    reason = f"the router answered {status}: {_shown(body)}"
+    if status in _TRY_LATER:
+        return UpstreamNotTaken(reason)
+    return UpstreamRejected(_message_in(body) or reason) if 400 <= status < 500 else UpstreamLost(reason)
+
+
+def _message_in(body: bytes) -> str | None:
+    try:
+        value = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return None
+    error = value.get("error") if isinstance(value, dict) else None
+    message = error.get("message") if isinstance(error, dict) else error
+    return message if isinstance(message, str) else None
+
+
+def _shown(body: bytes) -> str:
+    return body[:_SHOWN_BYTES].decode(errors="replace")
+
+
+def _acknowledger(transport: asyncio.Transport | None) -> Callable[[], None]:
+    """What sends the ACK that is due: without it, sglang-router's Nagle algorithm waits 40 ms for our delayed ACK.
+
+    The kernel forgets the option soon, so it is set again after every read.
+    """
+    sock = transport.get_extra_info("socket") if transport is not None else None
+    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return lambda: None
+    return functools.partial(sock.setsockopt, socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)

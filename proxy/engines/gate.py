@@ -1,0 +1,121 @@
+"""The gate: where calls wait while weights are exchanged. open → closing → closed → open.
+
+`continue` closes at once: new pieces wait, those in flight end when the engines abort them and go on once the gate
+opens. `drain` first lets those in flight finish, up to a limit. A gate that stays closed past its limit opens again
+by itself, on whatever weights the engines have, and says so; `on_expired` is called then. One event loop owns it. Not
+here: engines, versions, clients.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import logging
+import time
+from collections.abc import Callable, Iterator
+
+logger = logging.getLogger("weir.proxy.engines.gate")
+
+
+class GateState(enum.StrEnum):
+    """What the gate does with a piece of a call that wants to pass."""
+
+    OPEN = "open"
+    CLOSING = "closing"
+    CLOSED = "closed"
+
+
+class PauseMode(enum.StrEnum):
+    """What happens to calls in flight when the gate closes."""
+
+    CONTINUE = "continue"
+    DRAIN = "drain"
+
+
+class Gate:
+    """Counts pieces in flight and holds those that come while it is not open."""
+
+    def __init__(self, limit_s: float, on_expired: Callable[[], None] = lambda: None) -> None:
+        self.state = GateState.OPEN
+        self.in_flight = 0
+        self.held = 0
+        self.times_closed = 0
+        self.times_expired = 0
+        self.opened_by_limit = False
+        self._limit_s = limit_s
+        self._on_expired = on_expired
+        self._opened = asyncio.Event()
+        self._opened.set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._expiry: asyncio.TimerHandle | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a piece may be sent now."""
+        return self.state is GateState.OPEN
+
+    async def wait_open(self) -> int:
+        """Return when the gate is open; the microseconds that this took."""
+        if self.is_open:
+            return 0
+        started = time.monotonic_ns()
+        self.held += 1
+        try:
+            while not self.is_open:
+                await self._opened.wait()
+        finally:
+            self.held -= 1
+        return (time.monotonic_ns() - started) // 1000
+
+    @contextlib.contextmanager
+    def passing(self) -> Iterator[None]:
+        """Around a piece that is in flight upstream."""
+        self.in_flight += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self.in_flight -= 1
+            if not self.in_flight:
+                self._idle.set()
+
+    async def close(self, mode: PauseMode, drain_limit_s: float) -> None:
+        """Close; with `drain`, only after calls in flight finished or the limit passed. Again: renews the limit."""
+        if self.state is GateState.OPEN:
+            self.times_closed += 1
+        self.opened_by_limit = False
+        self._opened.clear()
+        self._renew_expiry()
+        if mode is PauseMode.DRAIN and self.state is GateState.OPEN:
+            self.state = GateState.CLOSING
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._idle.wait(), drain_limit_s)
+            if self.state is not GateState.CLOSING:
+                return  # it was opened, or closed at once, in the meantime
+        self.state = GateState.CLOSED
+
+    def open(self) -> None:
+        """Let everything through. Opening an open gate changes nothing."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+        self.state = GateState.OPEN
+        self._opened.set()
+
+    def _renew_expiry(self) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self._expiry = asyncio.get_running_loop().call_later(self._limit_s, self._expire)
+
+    def _expire(self) -> None:
+        logger.warning(
+            "the gate was closed for its limit of %g s: it opens on the weights that engines have now; %d calls go on",
+            self._limit_s,
+            self.held,
+        )
+        self.times_expired += 1
+        self.opened_by_limit = True
+        self.open()
+        self._on_expired()

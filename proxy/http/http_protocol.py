@@ -1,0 +1,85 @@
+"""uvicorn's HTTP protocol, with bounds on what a client may do before it has made a request, and after it was answered.
+
+Invariants: a request's head arrives within `HEAD_LIMIT_S` and `MAX_HEAD_BYTES`, or the connection ends; the rest of a
+body that was answered before it had arrived is read away for `REST_LIMIT_S` at most, without keeping it, because a
+connection closed at once would take the answer with it. What is no HTTP is refused in the one form of errors. Not
+here: limits on bodies that are wanted (exchange.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from weir.proxy.errors import BadRequest, error_object
+
+HEAD_LIMIT_S = 30.0
+MAX_HEAD_BYTES = 64 * 2**10
+REST_LIMIT_S = 30.0
+
+
+class BoundedHttp(HttpToolsProtocol):
+    """One connection."""
+
+    _in_head = False
+    _in_body = False
+    _head_bytes = 0
+    _limit: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._limit = self.loop.call_later(HEAD_LIMIT_S, self._give_up)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._unlimit()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES:
+                self.send_400_response(f"the head of the request is larger than {MAX_HEAD_BYTES} bytes")
+            elif self._limit is None:
+                self._limit = self.loop.call_later(HEAD_LIMIT_S, self._give_up)
+        elif self._in_body and self._limit is None and self.cycle.response_complete:
+            self._limit = self.loop.call_later(REST_LIMIT_S, self._give_up)
+
+    def on_message_begin(self) -> None:
+        self._in_head = True
+        self._head_bytes = 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self._in_body = True
+        self._unlimit()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._in_body = False
+        self._unlimit()
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        if self.transport.is_closing():
+            return
+        body = msgspec.json.encode(error_object(BadRequest(msg)))
+        head = (
+            "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        self.transport.close()
+
+    def _unlimit(self) -> None:
+        if self._limit is not None:
+            self._limit.cancel()
+            self._limit = None
+
+    def _give_up(self, *_: Any) -> None:
+        self._limit = None
+        self.transport.close()

@@ -1,0 +1,80 @@
+"""Capture levels as a proxy is set to them, and what a probe certified of an upstream.
+
+Pure. Not here: how an upstream is probed (probe.py), the level that one record has in the end (relay_recording.py).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from weir.proxy.relay.wire import asks
+from weir.store.records.call_record import CaptureLevel
+
+
+class Level(enum.StrEnum):
+    """What a proxy captures, best first."""
+
+    TOKENS = "tokens"  # the proxy renders and parses; the engines' /generate
+    PASSTHROUGH = "passthrough"  # the engine renders and parses, and returns its ids
+    LOGPROBS = "logprobs"
+    TEXT = "text"
+
+    @property
+    def best_record(self) -> CaptureLevel:
+        """The level of a record when everything that this level promises came."""
+        return CaptureLevel.TOKENS if self in (Level.TOKENS, Level.PASSTHROUGH) else CaptureLevel(self.value)
+
+
+ROUTES = {
+    "/v1/chat/completions": "chat",
+    "/v1/completions": "completions",
+    "/v1/responses": "responses",
+    "/v1/messages": "messages",
+}
+
+
+class RouteForm(msgspec.Struct, frozen=True, kw_only=True):
+    """How one route of an upstream is made to say more, and what is to be taken out of its answers again."""
+
+    level: Level = Level.TEXT
+    flags: dict[str, str] = {}  # member of the body → JSON text
+    null: frozenset[str] = frozenset()  # members that are null in a whole answer without our flags; others are absent
+    null_streamed: frozenset[str] = frozenset()
+
+    def flags_for(self) -> dict[str, bytes]:
+        """The flags as they are spliced into a body."""
+        return {name: text.encode() for name, text in self.flags.items()}
+
+    def strip(self, fields: Mapping[str, Any], *, streamed: bool) -> dict[str, bool]:
+        """What the agent did not ask for, and whether it is null without us."""
+        null = self.null_streamed if streamed else self.null
+        asked = {member for flag, members in _SHOWN_BY.items() if asks(fields.get(flag)) for member in members}
+        return {name: name in null for name in STRIPPED if name not in asked} if self.level is not Level.TEXT else {}
+
+
+class Certified(msgspec.Struct, frozen=True, kw_only=True):
+    """What a probe found: the form of each route that answered."""
+
+    level: Level
+    forms: dict[str, RouteForm] = {}
+    reports_version: bool = False
+    remarks: tuple[str, ...] = ()  # what a person should know although it works
+
+    def form(self, dialect: str) -> RouteForm:
+        """The form of a dialect; text where the probe found no more."""
+        return self.forms.get(dialect, RouteForm())
+
+
+AT_TOKENS = Certified(level=Level.TOKENS)
+STRIPPED = ("logprobs", "token_ids", "prompt_token_ids", "response_token_ids", "sglext")
+_SHOWN_BY = {
+    "logprobs": ("logprobs",),
+    "return_token_ids": ("token_ids", "prompt_token_ids", "response_token_ids"),
+    "return_prompt_token_ids": ("prompt_token_ids",),
+    "return_input_ids_in_sglext": ("sglext",),
+    "return_output_ids_in_sglext": ("sglext",),
+}

@@ -1,0 +1,210 @@
+"""An agent's body on its way upstream: read leniently, relayed byte for byte but for the flags that are added.
+
+Invariant: `spliced` changes nothing of the JSON text besides the members it adds or whose values it replaces: order,
+spacing, number formats and unknown fields stay as they came. A body that cannot be read is relayed as it is; saying
+what is wrong with it is the upstream's business. Pure.
+
+The two things that a relayed stream may have to be told by us: that it waits at the gate, and that it broke.
+
+Both in the form that the clients of its dialect take. Pure. Not here: errors of the upstream, which pass as they are.
+
+Which headers pass: an agent's on the way up, the upstream's on the way down.
+
+Invariant: a key of ours never goes upstream, and the upstream's key never comes from the agent where one is configured.
+Pure.
+
+Cutting what we asked for, and the agent did not, out of an answer's text; the rest stays byte for byte.
+
+`msgspec.Raw` members are views into the text they were decoded from, so their address tells where they stand: no second
+scan, no search that a string's content could mislead. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from weir.proxy.errors import CallError
+from weir.proxy.sessions.access_keys import ACCESS_PREFIX, SESSION_PREFIX
+
+_decode = msgspec.json.Decoder().decode
+_WHITE = " \t\n\r"
+
+
+def read_fields(body: bytes) -> dict[str, Any]:
+    """The members of a body; none where it is not a JSON object."""
+    try:
+        fields = _decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return {}
+    return fields if isinstance(fields, dict) else {}
+
+
+def spliced(body: bytes, fields: Mapping[str, Any], flags: Mapping[str, bytes]) -> bytes:
+    """The body with each flag set that the agent left out, or gave a value that asks for nothing (null, false).
+
+    `flags` maps names to JSON text; `fields` are the members of the body. Empty `fields` leave the body as it is.
+    """
+    if not fields:
+        return body
+    replaced = {name: text for name, text in flags.items() if name in fields and not asks(fields.get(name))}
+    if replaced:
+        body = _replaced(body, replaced)
+    added = b"".join(b',"' + name.encode() + b'":' + text for name, text in flags.items() if name not in fields)
+    if not added:
+        return body
+    end = body.rindex(b"}")
+    return body[:end] + added + body[end:]
+
+
+def asks(value: Any) -> bool:
+    """Whether a flag's value asks for something. `logprobs` of completions is a number, and 0 asks."""
+    return value is not None and value is not False
+
+
+def _replaced(body: bytes, values: Mapping[str, bytes]) -> bytes:
+    text = body.decode()
+    parts: list[str] = []
+    done = 0
+    for name, start, end in _members(text):
+        if name in values:
+            parts += [text[done:start], values[name].decode()]
+            done = end
+    return "".join([*parts, text[done:]]).encode()
+
+
+def _members(text: str) -> Iterator[tuple[str, int, int]]:
+    """Name, start and end of the value of every member of the object that `text` is."""
+    decoder = json.JSONDecoder()
+    position = _skip_white(text, text.index("{") + 1)
+    while text[position] != "}":
+        name, position = decoder.raw_decode(text, position)
+        start = _skip_white(text, _skip_white(text, position) + 1)  # over the colon
+        _, end = decoder.raw_decode(text, start)
+        yield name, start, end
+        position = _skip_white(text, end)
+        if text[position] == ",":
+            position = _skip_white(text, position + 1)
+
+
+def _skip_white(text: str, position: int) -> int:
+    while text[position] in _WHITE:
+        position += 1
+    return position
+
+
+def names_in(fields: dict[str, Any]) -> tuple[str | None, dict[str, str]]:
+    """The body's own name of the session, and every identifier in it."""
+    metadata, user = fields.get("metadata"), fields.get("user")
+    named = metadata if isinstance(metadata, dict) else {}
+    ids = {f"metadata.{name}": value for name, value in named.items() if isinstance(value, str)}
+    if isinstance(user, str):
+        ids["user"] = user
+    return ids.get("metadata.session_id", ids.get("user")), ids
+
+
+def count(value: Any) -> int:
+    """A number as a header or a body has it; 0 for anything else."""
+    return int(value) if isinstance(value, int | str) and str(value).isdecimal() and len(str(value)) < 10 else 0
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def keepalive_event(dialect: str) -> bytes:
+    """What a waiting client may be sent at any time, and ignores."""
+    return b'event: ping\ndata: {"type": "ping"}\n\n' if dialect == "messages" else b": waiting\n\n"
+
+
+def error_event(dialect: str, error: CallError) -> bytes:
+    """The last event of a stream that could not be completed; SDKs raise it."""
+    told = {"message": error.message, "type": error.kind, "param": error.param, "code": error.code}
+    match dialect:
+        case "messages":
+            named = {"type": "error", "error": {"type": error.kind, "message": error.message}}
+            return b"event: error\ndata: " + _encode(named) + b"\n\n"
+        case "responses":
+            return b"event: error\ndata: " + _encode(told | {"type": "error", "sequence_number": 0}) + b"\n\n"
+        case _:
+            return b"data: " + _encode({"error": told}) + b"\n\n"
+
+
+_HOP = frozenset(
+    {
+        "connection",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "content-length",
+    }
+)
+_NOT_DOWN = _HOP | {"content-type"}
+_OURS = frozenset({"host", "accept-encoding", "expect", "x-weir-session", "x-weir-group"})
+CREDENTIALS = ("authorization", "x-api-key", "api-key")
+
+
+def upward(headers: Mapping[str, str], *, key: str | None, routing_key: str | None) -> dict[str, str]:
+    """What the upstream gets: the agent's headers, its credential replaced where a key is configured."""
+    passed = {name: value for name, value in headers.items() if name not in _HOP and name not in _OURS}
+    used = next((name for name in CREDENTIALS if name in passed), CREDENTIALS[0])
+    refused = [name for name in CREDENTIALS if key is not None or _is_ours(passed.get(name, ""))]
+    passed = {name: value for name, value in passed.items() if name not in refused}
+    if key is not None:
+        passed[used] = f"Bearer {key}" if used == "authorization" else key
+    if routing_key is not None:
+        passed["x-smg-routing-key"] = routing_key
+    return passed
+
+
+def _is_ours(credential: str) -> bool:
+    return any(prefix in credential for prefix in (SESSION_PREFIX, ACCESS_PREFIX))
+
+
+def downward(headers: Mapping[str, str]) -> dict[str, str]:
+    """What the agent gets of the upstream's headers."""
+    lower = ((name.lower(), value) for name, value in headers.items())
+    return {name: value for name, value in lower if name not in _NOT_DOWN}
+
+
+_WHITE_BYTES = b" \t\n\r"
+
+
+class Cut(NamedTuple):
+    """One member to take away: removed whole, or its value made null where it would be null without us."""
+
+    name: str
+    value: msgspec.Raw
+    to_null: bool
+
+
+def without(text: bytes, cuts: Iterable[Cut]) -> bytes:
+    """The text without these members; their values must have been decoded from it."""
+    base = _address(text)
+    placed = sorted(((_address(cut.value) - base, cut) for cut in cuts), reverse=True, key=lambda pair: pair[0])
+    for start, cut in placed:  # from the end, so that earlier places stay true
+        end = start + len(memoryview(cut.value))
+        text = text[:start] + b"null" + text[end:] if cut.to_null else _member_removed(text, cut.name, start, end)
+    return text
+
+
+def _member_removed(text: bytes, name: str, start: int, end: int) -> bytes:
+    """Without the member whose value stands at start:end, and without the comma that it needed."""
+    key = text.rindex(b'"' + name.encode() + b'"', 0, start)
+    before = len(text[:key].rstrip(_WHITE_BYTES))
+    if text[before - 1 : before] == b",":
+        return text[: before - 1] + text[end:]
+    rest = text[end:].lstrip(_WHITE_BYTES)
+    return text[:key] + (rest[1:].lstrip(_WHITE_BYTES) if rest.startswith(b",") else text[end:])
+
+
+def _address(view: bytes | msgspec.Raw) -> int:
+    address: int = np.frombuffer(view, np.uint8).__array_interface__["data"][0]
+    return address

@@ -1,0 +1,244 @@
+"""A streamed answer while it comes: which of its tokens are reasoning, text or tool calls, and what may be shown.
+
+The renderer's own parser says what the tokens so far mean. It is asked where the structure may change: at the start
+and around every added token of the vocabulary; plain tokens in between only lengthen what they follow. So every family
+is told apart by its own rules, and a stream costs a few parses, not one for each token.
+
+Invariant: what is shown is always a prefix of what the finished answer says. Where that cannot be told yet it is held
+back: white space at an end, text that may be the start of a stop string or a marker, all that follows reasoning which
+was not closed by its marker. `rest` is what is left to show when the answer is finished.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tokenizers import Tokenizer
+from tokenizers.decoders import DecodeStream
+
+from weir.proxy.conversation.call_request import NOTHING, Answer, Delta, ToolCall
+
+_MARK_START = "<"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Glimpse:
+    """What the output so far means, as far as it goes; a tool call that is not closed is not in it."""
+
+    content: str
+    reasoning: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    is_thinking: bool = False  # the reasoning is still open
+    closed_explicitly: bool = True  # nothing that follows can make the content part of the reasoning
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How a family's output is read while it comes."""
+
+    tokenizer: Tokenizer
+    glimpse: Callable[[list[int]], Glimpse]
+    structure: frozenset[int]  # token ids at which the meaning of what follows may change
+    stop_ids: frozenset[int]
+    header_id: int | None = None  # an answer that opens with it is known when it is finished
+    marks: tuple[str, ...] = ()  # texts at which it may change too; all start alike
+    calls_are_text: bool = False  # a JSON object may be a tool call, and a header may come again
+    skips_special: bool = False
+
+
+class StreamedText:
+    """Feed it output ids; it returns what may be shown of them."""
+
+    def __init__(self, reading: Reading, stops: Sequence[str], forced: Sequence[int] = ()) -> None:
+        self._reading = reading
+        self._ids = list(forced)
+        self._decoder = DecodeStream(skip_special_tokens=reading.skips_special)
+        self._last_text = ""  # of the last plain tokens, and the white space before it
+        self._content = _Shown(stops, reading.marks, strips_start=False)
+        self._reasoning = _Shown(stops, reading.marks, strips_start=True)
+        self._growing: _Shown | None = None  # what plain tokens lengthen; None: the parser has to be asked
+        self._is_held = False  # the rest is known when the answer is finished
+        self._has_doubt = False  # whether the content was content, when the parser was last asked
+        self._num_calls = 0
+        self._asked_at = 0  # how many ids there were when the parser was last asked
+        self._patience = 1  # how many more plain ones there have to be until it is asked again
+
+    @property
+    def stopped(self) -> bool:
+        """A stop string was seen: the answer ends before it, whatever else comes."""
+        return self._content.stopped or self._reasoning.stopped
+
+    def feed(self, ids: list[int]) -> Delta:
+        """Take in new output ids; returns what may be shown now."""
+        if self._is_held:
+            return NOTHING
+        calls: tuple[ToolCall, ...] = ()
+        structure = self._reading.structure
+        if not structure.isdisjoint(ids):
+            after = 1 + max(i for i, number in enumerate(ids) if number in structure)
+            calls = self._take_structure(ids[:after])
+            ids = ids[after:]
+        if ids and not self._is_held:
+            self._take_plain(ids)
+            if self._growing is None and len(self._ids) - self._asked_at >= self._patience:
+                self._asked_at, self._patience = len(self._ids), 2 * self._patience
+                calls += self._understand()
+        return self._told(calls)
+
+    def _told(self, calls: tuple[ToolCall, ...]) -> Delta:
+        """What may be shown; nothing of what follows a stop string in the reasoning."""
+        reasoning = self._reasoning.take()
+        if self._reasoning.stopped:
+            return Delta(content="", reasoning=reasoning) if reasoning else NOTHING
+        content = self._content.take()
+        return (
+            Delta(content=content, reasoning=reasoning, tool_calls=calls) if content or reasoning or calls else NOTHING
+        )
+
+    def rest(self, answer: Answer) -> Delta:
+        """What the finished answer says beyond what was shown."""
+        return Delta(
+            content=self._content.rest(answer.content),
+            reasoning=self._reasoning.rest(answer.reasoning or ""),
+            tool_calls=answer.tool_calls[self._num_calls :],
+        )
+
+    def _take_plain(self, ids: list[int]) -> None:
+        self._ids += ids
+        text = self._decoder.step(self._reading.tokenizer, ids) or ""
+        if "\ufffd" in text:
+            # Bytes that are no UTF-8 decode differently alone and in company: what follows waits for the end.
+            self._is_held = True
+        elif self._growing is not None and self._growing.add(text):
+            self._ask_again()
+        self._last_text = self._last_text + text if text.isspace() else text or self._last_text
+
+    def _take_structure(self, ids: list[int]) -> tuple[ToolCall, ...]:
+        """Up to a token after which anything may follow: what lengthens a text from here on is what comes after it."""
+        stop = next((i for i, number in enumerate(ids) if number in self._reading.stop_ids), None)
+        self._ids += ids if stop is None else ids[:stop]
+        self._decoder = DecodeStream(skip_special_tokens=self._reading.skips_special)
+        self._last_text = ""
+        if self._reading.calls_are_text or self._ids[:1] == [self._reading.header_id]:
+            self._content.drop()
+            self._is_held = True
+            return ()
+        calls = self._understand()
+        self._ask_again()
+        self._is_held = self._is_held or stop is not None
+        return calls
+
+    def _ask_again(self) -> None:
+        self._growing = None
+        self._asked_at, self._patience = 0, 1
+
+    def _understand(self) -> tuple[ToolCall, ...]:
+        """Take over what the parser says of all tokens, and so what the last text is. Returns new tool calls."""
+        glimpse = self._reading.glimpse(self._ids)
+        if "\ufffd" in glimpse.content + glimpse.reasoning:
+            return ()
+        space = self._last_text[len(self._last_text.rstrip()) :]
+        self._reasoning.grow(glimpse.reasoning, space)
+        if glimpse.is_thinking or not glimpse.closed_explicitly:
+            self._content.drop()
+            self._has_doubt = True
+            # Of white space alone nobody can tell how much stood before the last token of structure.
+            is_certain = not glimpse.reasoning or not self._last_text.isspace()
+            self._growing = self._reasoning if glimpse.is_thinking and is_certain else None
+            return ()
+        if self._reading.calls_are_text and glimpse.content.lstrip().startswith("{"):
+            self._is_held = True
+            return ()
+        has_grown = self._content.grow(glimpse.content, space)
+        # What grew by the end of a doubt need not be what the last tokens lengthened.
+        self._growing = self._content if has_grown and not self._has_doubt else None
+        self._has_doubt = False
+        new = glimpse.tool_calls[self._num_calls :]
+        self._num_calls += len(new)
+        return new
+
+
+class _Shown:
+    """One growing text, and how much of it was shown."""
+
+    __slots__ = ("_longest_stop", "_marks", "_pending", "_shown", "_stops", "_strips_start", "stopped")
+
+    def __init__(self, stops: Sequence[str], marks: Sequence[str], *, strips_start: bool) -> None:
+        assert all(mark.startswith(_MARK_START) for mark in marks)
+        self._stops = stops
+        self._strips_start = strips_start
+        self._marks = marks
+        self._longest_stop = max((len(stop) for stop in stops), default=0)
+        self._pending = ""
+        self._shown: list[str] = []
+        self.stopped = False
+
+    def add(self, text: str) -> bool:
+        """The text goes on. Whether what is not shown yet has a marker in it."""
+        self._pending += text
+        return _MARK_START in self._pending and any(mark in self._pending for mark in self._marks)
+
+    def grow(self, whole: str, space: str) -> bool:
+        """The text is `whole` now, which may have lost the white space at its end; whether it has grown by more."""
+        shown, whole = "".join(self._shown), whole.rstrip()
+        num_before = len((shown + self._pending).rstrip())
+        if not whole.startswith(shown):
+            self._pending = ""
+            return False
+        self._pending = (whole + space)[len(shown) :]
+        return len(whole) > num_before
+
+    def drop(self) -> None:
+        """What is not shown yet was no text after all."""
+        self._pending = ""
+
+    def take(self) -> str:
+        """Show what can no longer change."""
+        if self.stopped or not self._pending:
+            return ""
+        if self._strips_start and not self._shown:
+            self._pending = self._pending.lstrip()
+        text = self._pending
+        if self._stops:
+            text = self._without_stop(text)
+        if not self.stopped and (self._longest_stop or _MARK_START in text):
+            text = text[: len(text) - self._num_doubtful(text)]
+        text = text.rstrip()
+        if text:
+            self._pending = self._pending[len(text) :]
+            self._shown.append(text)
+        return text
+
+    def rest(self, final: str) -> str:
+        """What is left of the finished text."""
+        shown = "".join(self._shown)
+        return final[len(shown) :] if final.startswith(shown) else ""
+
+    def _without_stop(self, text: str) -> str:
+        found = [position for position in (text.find(stop) for stop in self._stops) if position >= 0]
+        if found:
+            self.stopped = True
+            return text[: min(found)]
+        return text
+
+    def _num_doubtful(self, text: str) -> int:
+        """How many characters at the end may be part of a stop string or of a marker."""
+        ends = [n for mark in self._marks for n in range(1, len(mark)) if text.endswith(mark[:n])]
+        return min(max([self._longest_stop - 1, 0, *ends]), len(text))
+
+
+def cut_at_stop(answer: Answer, stops: Sequence[str]) -> tuple[Answer, str | None]:
+    """The answer up to the first stop string in its reasoning or content, and that string; clients never see one.
+
+    The engine ends the answer there, so that calls beside the content came before it; reasoning comes before calls.
+    """
+    for text in (answer.reasoning or "", answer.content):
+        hits = [(text.find(stop), stop) for stop in stops if stop in text]
+        if not hits:
+            continue
+        position, stop = min(hits)
+        if text is answer.content:
+            return Answer(content=text[:position], reasoning=answer.reasoning, tool_calls=answer.tool_calls), stop
+        return Answer(content="", reasoning=text[:position], tool_calls=()), stop
+    return answer, None

@@ -1,0 +1,127 @@
+"""From a request to its calls: prompts, how answers are steered, how long they may be, whose they are.
+
+Invariant: what cannot be served is refused before anything is charged to a session or sent to an engine. Not here: how
+prompts are found (stitching.py, raw_prompts.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weir.proxy.conversation.call_request import CallRequest
+from weir.proxy.conversation.caller import Caller
+from weir.proxy.conversation.parsed_history import num_characters
+from weir.proxy.errors import ContextTooLong
+from weir.proxy.metrics import Metrics
+from weir.proxy.recording.call import Call
+from weir.proxy.rendering.forced_output import Steering, steered
+from weir.proxy.rendering.renderer import Rendering
+from weir.proxy.serving.replay import num_calls
+from weir.proxy.sessions.budgets import Budgets
+from weir.proxy.sessions.session_book import SessionBook
+from weir.proxy.stitching.continuation import Prompt, Stitching
+from weir.proxy.stitching.raw_prompts import RawPrompts
+from weir.store.records.ids import new_id
+
+_NORMALISED_SHORTER = 4  # how many characters a tokenizer's Unicode normalisation may make one of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrived:
+    """What is recorded of a request as it came."""
+
+    dialect: str
+    body: bytes
+    user_agent: str | None
+    started_us: int
+
+
+class Opening:
+    """Opens calls."""
+
+    def __init__(
+        self,
+        *,
+        max_model_len: int,
+        rendering: Rendering,
+        stitching: Stitching,
+        raw_prompts: RawPrompts,
+        sessions: SessionBook,
+        budgets: Budgets,
+        metrics: Metrics,
+    ) -> None:
+        self._max_model_len = max_model_len
+        self._rendering = rendering
+        self._stitching = stitching
+        self._raw_prompts = raw_prompts
+        self._sessions = sessions
+        self._budgets = budgets
+        self._metrics = metrics
+
+    async def calls(self, arrived: Arrived, request: CallRequest, caller: Caller) -> list[Call]:
+        """`num_answers` calls for each prompt, one prompt after the other. Raises `CallError`."""
+        prompts = await self.prompts(request, caller.session_id)
+        steerings = [steered(self._rendering, request, prompt.ids.tail) for prompt in prompts]
+        limits = [self._limit(request, prompt, by) for prompt, by in zip(prompts, steerings, strict=True)]
+        members = [await self._sessions.membership(caller, prompt) for prompt in prompts]
+        call_ids = [new_id("call") for _ in range(num_calls(request))]
+        allowance = await self._budgets.begin(members[0], num_calls=len(call_ids))
+        calls = []
+        for choice, call_id in enumerate(call_ids):
+            number = choice // request.num_answers
+            limit = limits[number]
+            call = Call(
+                call_id=call_id,
+                request_id=call_ids[0] if len(call_ids) > 1 else None,
+                choice=choice,
+                dialect=arrived.dialect,
+                body=arrived.body,
+                user_agent=arrived.user_agent,
+                started_us=arrived.started_us,
+                request=request,
+                prompt=prompts[number],
+                raw_prompt=request.raw_prompts[number] if request.raw_prompts else None,
+                forced_ids=steerings[number].forced_ids,
+                stop_ids=steerings[number].stop_ids,
+                membership=members[number],
+                agent_ids=caller.agent_ids,
+                max_new_tokens=limit if allowance is None else allowance.capped(limit),
+                allowance=allowance,
+            )
+            calls.append(call)
+        return calls
+
+    async def prompts(self, request: CallRequest, session_id: str | None) -> list[Prompt]:
+        """What the model is asked. Raises `BadRequest` or `ContextTooLong`."""
+        self._refuse_hopeless(request)
+        if request.raw_prompts:
+            prompts = [await self._raw_prompts.plan(raw, session_id) for raw in request.raw_prompts]
+        else:
+            prompts = [await self._stitching.plan(request, session_id)]
+        for prompt in prompts:
+            self._metrics.stitch.labels(result=prompt.stitch.value).inc()
+        return prompts
+
+    def _refuse_hopeless(self, request: CallRequest) -> None:
+        """What cannot fit is not tokenised, which would take seconds: every token is the longest one."""
+        lengths = [len(raw) for raw in request.raw_prompts if isinstance(raw, str)]
+        lengths.append(num_characters(request.messages))
+        least = max(lengths) // (self._rendering.tokenizer.longest_token * _NORMALISED_SHORTER)
+        if least > self._max_model_len:
+            raise self._too_long(request, f"at least {least}")
+
+    def _limit(self, request: CallRequest, prompt: Prompt, steering: Steering) -> int:
+        """The number of tokens that an answer may have."""
+        num_prompt = len(prompt.ids) + len(steering.forced_ids)
+        room, asked = self._max_model_len - num_prompt, request.sampling.max_tokens
+        if room < 1:
+            raise self._too_long(request, str(num_prompt))
+        return room if asked is None else min(asked, room)
+
+    def _too_long(self, request: CallRequest, num_tokens: str) -> ContextTooLong:
+        given = "prompt" if request.raw_prompts else "messages"
+        return ContextTooLong(
+            f"This model's maximum context length is {self._max_model_len} tokens; the {given} alone have "
+            f"{num_tokens}. Shorten them.",
+            param=given,
+        )

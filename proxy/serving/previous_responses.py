@@ -1,0 +1,34 @@
+"""Conversations that requests go on from by a response's id, whether this process remembers them or not.
+
+Not here: what is remembered (response_memory.py), or how a record is found (following.py).
+"""
+
+from __future__ import annotations
+
+from weir.proxy.conversation.call_request import Message
+from weir.proxy.dialects.responses_answer import ResponsesDialect
+from weir.proxy.recording.call import answer_of
+from weir.proxy.stitching.response_cache import ResponseMemory
+from weir.proxy.stitching.store_lookup import ANSWERED, Following
+
+
+class Responses:
+    """The responses of late, and behind them those in the store."""
+
+    def __init__(self, memory: ResponseMemory, following: Following) -> None:
+        self._memory = memory
+        self._following = following
+        self._dialect = ResponsesDialect()
+
+    async def history(self, call_id: str) -> list[Message] | None:
+        """The conversation up to and with a call's answer; None where a part of it was not kept."""
+        seen: set[str] = set()
+        while (missing := self._memory.missing(call_id)) is not None:
+            if missing in seen:  # it was not to be kept, or there is no room for it
+                return None
+            seen.add(missing)
+            record = await self._following.call(missing)
+            if record is None or record.dialect != self._dialect.name or record.finish not in ANSWERED:
+                return None
+            self._memory.remember(missing, self._dialect.parse(record.request, {}), answer_of(record))
+        return self._memory.history(call_id)

@@ -1,0 +1,171 @@
+"""Requests that an SDK sends again: they join the call in flight, or get the answer that was recorded.
+
+A request is a retry if its client says so: x-stainless-retry-count above 0 (openai, anthropic), or an idempotency key
+that was there before. It belongs to an earlier try of the same caller, path and body. Invariants: a repeated prompt
+that is no retry is a call of its own; so is a retry of a try that failed, and one that could be of several callers who
+have no name of their own. Not here: how an answer is shared (shared_answer.py) or said again (replaying.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from xxhash import xxh3_128_hexdigest
+
+from weir.proxy.conversation.caller import IDEMPOTENCY_KEY
+from weir.proxy.http.exchange import Exchange
+from weir.proxy.metrics import Metrics
+from weir.proxy.recording.call import now_us
+from weir.proxy.stitching.store_lookup import Following
+from weir.store.catalog.rows import ProxyRow
+from weir.store.records.call_record import CallRecord
+
+WINDOW_US = 15 * 60 * 10**6  # how long after its answer a call can be asked for again
+_KEPT_REQUESTS = 16_384
+_KEPT_TRIES = 64
+
+
+@dataclass(slots=True, eq=False)
+class Try:
+    """One request that may be sent again."""
+
+    exchange: Exchange | None  # while it is in flight
+    call_ids: list[str] = field(default_factory=list)  # of its calls, once they are answered
+
+
+class Elsewhere(Protocol):
+    """The other processes of the same proxy, which may have the first try in flight."""
+
+    async def holder(self, request_hash: str) -> ProxyRow | None:
+        """The process that has the request in flight."""
+        ...
+
+    async def take_over(self, holder: ProxyRow, exchange: Exchange, body: bytes) -> bool:
+        """Let it give its answer to this client. False if it could not, and nothing was sent."""
+        ...
+
+
+class Retries:
+    """The tries of late, of clients that try again."""
+
+    def __init__(self, following: Following, metrics: Metrics, grace_s: float, elsewhere: Elsewhere) -> None:
+        self._following = following
+        self._metrics = metrics
+        self._grace_s = grace_s
+        self._elsewhere = elsewhere
+        self._tries: OrderedDict[str, list[Try]] = OrderedDict()
+
+    def has_in_flight(self, request_hash: str) -> bool:
+        """Whether a try of this request is in flight here."""
+        return any(one.exchange is not None for one in self._tries.get(request_hash, ()))
+
+    async def joined(self, exchange: Exchange, body: bytes) -> bool:
+        """Give a retry the answer of the call in flight that it belongs to. Whether there was one."""
+        if not _is_retry(exchange.headers):
+            return False
+        hashed = request_hash(exchange, body)
+        first = self._first_try(hashed, exchange)
+        if first is not None and first.exchange is not None:
+            self._count("joined")
+            await exchange.join(first.exchange)
+            return True
+        holder = await self._elsewhere.holder(hashed) if first is None else None
+        if holder is None:
+            return False
+        self._count("handed_over")
+        return await self._elsewhere.take_over(holder, exchange, body)
+
+    async def recorded(
+        self, exchange: Exchange, dialect: str, body: bytes, session_id: str | None
+    ) -> Sequence[CallRecord]:
+        """The calls that answered an earlier try of this request, in the order of their choices; else none."""
+        if not _is_retry(exchange.headers):
+            return ()
+        hashed = request_hash(exchange, body)
+        first = self._first_try(hashed, exchange)
+        if first is not None:
+            found = [await self._following.call(call_id) for call_id in first.call_ids]
+            records = [record for record in found if record is not None]
+        elif self._tries.get(hashed):
+            records = []  # tries that failed, or of callers that cannot be told apart
+        else:
+            tries = await self._following.first_tries(dialect, body, session_id, now_us() - WINDOW_US)
+            records = _one_request(tries, exchange.headers.get(IDEMPOTENCY_KEY), is_named=session_id is not None)
+        self._count("replayed" if records else "new")
+        return records
+
+    @contextlib.asynccontextmanager
+    async def trying(self, exchange: Exchange, body: bytes) -> AsyncIterator[Try]:
+        """While the block runs the request is in flight and can be joined; it was answered if nothing is raised."""
+        this = Try(exchange)
+        if tries_again(exchange.headers):
+            exchange.share(self._grace_s)
+            self._keep(request_hash(exchange, body), this)
+        try:
+            yield this
+        except BaseException:
+            this.call_ids = []
+            raise
+        finally:
+            this.exchange = None
+
+    def _keep(self, hashed: str, this: Try) -> None:
+        tries = self._tries.setdefault(hashed, [])
+        tries.append(this)
+        del tries[:-_KEPT_TRIES]
+        self._tries.move_to_end(hashed)
+        if len(self._tries) > _KEPT_REQUESTS:
+            self._tries.popitem(last=False)
+
+    def _first_try(self, hashed: str, exchange: Exchange) -> Try | None:
+        """The try that this request repeats: in flight, or answered."""
+        tries = self._tries.get(hashed, [])
+        deserted = [one for one in tries if one.exchange is not None and one.exchange.is_alone]
+        if deserted:
+            return deserted[-1]
+        if tries and (len(tries) == 1 or names_itself(exchange)):
+            return tries[-1] if tries[-1].exchange is not None or tries[-1].call_ids else None
+        return None
+
+    def _count(self, how: str) -> None:
+        self._metrics.retries.labels(how=how).inc()
+
+
+def tries_again(headers: Mapping[str, str]) -> bool:
+    """Whether this client is one that sends a request again when it fails."""
+    return "x-stainless-retry-count" in headers or IDEMPOTENCY_KEY in headers
+
+
+def names_itself(exchange: Exchange) -> bool:
+    """Whether the request says which session it belongs to, so that no other agent sends the same."""
+    is_in_path = exchange.path.startswith(("/s/", "/g/")) and "/s/" in exchange.path
+    headers = ("x-weir-session", IDEMPOTENCY_KEY)
+    return is_in_path or exchange.key_names is not None or any(name in exchange.headers for name in headers)
+
+
+def request_hash(exchange: Exchange, body: bytes) -> str:
+    """What all tries of one request share: caller, path and body."""
+    names = ("authorization", "x-api-key", "x-weir-session", "x-weir-group", IDEMPOTENCY_KEY)
+    parts = [exchange.path, *(exchange.headers.get(name, "") for name in names)]
+    return xxh3_128_hexdigest("\0".join(parts).encode() + b"\0" + body)
+
+
+def _is_retry(headers: Mapping[str, str]) -> bool:
+    count = headers.get("x-stainless-retry-count", "0")
+    return IDEMPOTENCY_KEY in headers or (count.isdecimal() and count.strip("0") != "")
+
+
+def _one_request(records: Sequence[CallRecord], key: str | None, *, is_named: bool) -> list[CallRecord]:
+    """The calls of the latest request with this key; none where the caller has no name and there were several."""
+    requests: dict[str, list[CallRecord]] = {}
+    for record in records:
+        if key is None or record.agent_ids.get(IDEMPOTENCY_KEY) == key:
+            requests.setdefault(record.request_id or record.call_id, []).append(record)
+    if not requests or (len(requests) > 1 and not is_named and key is None):
+        return []
+    latest = next(reversed(requests.values()))
+    return sorted(latest, key=lambda record: record.choice)

@@ -1,0 +1,173 @@
+"""The calls of late that later requests may continue, in memory.
+
+Invariant: memory is bounded in bytes; the calls used longest ago are forgotten first, and a call is kept once, however
+often it is learnt. Not here: what a request makes of a call (stitching.py), or where calls of others come from
+(following.py).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from weir.proxy.conversation.digests import Digest
+from weir.proxy.conversation.prompt_ids import PromptIds, ids_json, joined
+from weir.store.log.tail import CallSketch
+from weir.store.records.call_record import CallRecord, TokenIds, unpack_ids
+
+_ENTRY_BYTES = 1024  # what one remembered call costs besides its ids: objects, digests and dictionary slots
+_SEEN_LIMIT = 65_536  # histories that are remembered by digest only
+_SEEN_CALLS = 64  # calls remembered for each of them
+_SESSION_CALLS = 16  # the latest calls of a session that are found by its name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownCall:
+    """A recorded call that later ones may continue. Ids are kept packed: a Python int costs eight times more."""
+
+    call_id: str
+    session_id: str
+    group_id: str
+    digest: Digest  # of its messages and its answer
+    num_messages: int  # of its request
+    prompt: bytes
+    output: bytes
+    json: bytes  # both, as the inside of a JSON list; empty where only the log is known
+    last_turn_start: int  # where the prompt's last turn starts; 0 where only the log is known
+
+    @property
+    def ids(self) -> PromptIds:
+        """Prompt and output, for the next prompt to go on from."""
+        packed = self.prompt + self.output
+        return PromptIds(packed=packed, json=self.json, tail=[]) if self.json else PromptIds.unpacked(packed)
+
+    @property
+    def last_turn(self) -> list[int]:
+        """The end of the prompt, from where its last turn starts."""
+        ids: list[int] = unpack_ids(self.prompt)[self.last_turn_start :].tolist()
+        return ids
+
+    @property
+    def num_bytes(self) -> int:
+        """What it is counted as in memory."""
+        return len(self.prompt) + len(self.output) + len(self.json) + _ENTRY_BYTES
+
+
+def known_call(call: CallRecord | CallSketch, ids: PromptIds | None = None) -> KnownCall:
+    """What is remembered of a recorded call; `ids` is its prompt, where this process made it.
+
+    What was forced belongs to what it said.
+    """
+    asked = len(call.prompt_ids) - 4 * call.forced
+    output = call.prompt_ids[asked:] + call.output_ids if call.forced else call.output_ids
+    return KnownCall(
+        call_id=call.call_id,
+        session_id=call.session_id,
+        group_id=call.group_id,
+        digest=call.digest,
+        num_messages=call.num_messages,
+        prompt=call.prompt_ids[:asked],
+        output=output,
+        json=joined(ids.json, ids_json(unpack_ids(output).tolist())) if ids else b"",
+        last_turn_start=ids.tail_start if ids else 0,
+    )
+
+
+class StitchMemory:
+    """Calls, found by the digest of the history that they end, by a part of it, or by their session."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self._lock = threading.RLock()  # long prompts are planned in threads
+        self._num_bytes = 0
+        self._calls: OrderedDict[str, KnownCall] = OrderedDict()
+        self._by_digest: dict[Digest, list[KnownCall]] = {}
+        self._by_session: dict[str, list[str]] = {}
+        self._seen: OrderedDict[Digest, list[str]] = OrderedDict()  # history without an answer → calls that had it
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def remember(self, call: KnownCall, digests: Sequence[Digest] = ()) -> None:
+        """Keep a finished call; `digests` are those of its request's messages, where they are known."""
+        with self._lock:
+            if call.call_id in self._calls:
+                return
+            self._calls[call.call_id] = call
+            self._by_digest.setdefault(call.digest, []).append(call)
+            of_session = self._by_session.setdefault(call.session_id, [])
+            of_session.append(call.call_id)
+            del of_session[:-_SESSION_CALLS]
+            self._num_bytes += call.num_bytes
+            for digest in digests[1:]:
+                had_it = self._seen.setdefault(digest, [])
+                had_it.append(call.call_id)
+                del had_it[:-_SEEN_CALLS]
+                self._seen.move_to_end(digest)
+            while self._num_bytes > self.limit_bytes and len(self._calls) > 1:
+                self._forget(next(iter(self._calls)))
+            while len(self._seen) > _SEEN_LIMIT:
+                self._seen.popitem(last=False)
+
+    def find(self, digests: Sequence[Digest], session_id: str | None) -> tuple[KnownCall, int] | None:
+        """The call whose answer ends the longest prefix of the messages, and the length of that prefix.
+
+        Of several, one of the same session wins, then the latest.
+        """
+        with self._lock:
+            for num_messages in range(len(digests) - 1, 0, -1):
+                candidates = self._by_digest.get(digests[num_messages])
+                if candidates:
+                    own = [call for call in candidates if call.session_id == session_id]
+                    call = (own or candidates)[-1]
+                    self._calls.move_to_end(call.call_id)
+                    return call, num_messages
+            return None
+
+    def find_partial(self, digests: Sequence[Digest], ids: list[int], session_id: str | None) -> KnownCall | None:
+        """A remembered call whose request shares the longest prefix of the messages.
+
+        Sessions of one task share their first messages, so there may be many: the one whose ids `ids` go on from wins,
+        then one of the same session, then the latest.
+        """
+        with self._lock:
+            for digest in reversed(digests[1:]):
+                calls = [self._calls[call_id] for call_id in self._seen.get(digest, ()) if call_id in self._calls]
+                if calls:
+                    exact = [call for call in calls if first_difference(ids, call.prompt + call.output) is None]
+                    own = [call for call in calls if call.session_id == session_id]
+                    return (exact or own or calls)[-1]
+            return None
+
+    def of_session(self, session_id: str) -> list[KnownCall]:
+        """The latest calls of a session, oldest first."""
+        with self._lock:
+            return [self._calls[call_id] for call_id in self._by_session.get(session_id, ()) if call_id in self._calls]
+
+    def _forget(self, call_id: str) -> None:
+        call = self._calls.pop(call_id)
+        self._num_bytes -= call.num_bytes
+        _drop(self._by_digest, call.digest, call)
+        _drop(self._by_session, call.session_id, call_id)
+
+
+def _drop(index: dict, key: object, item: object) -> None:  # type: ignore[type-arg]
+    others = [other for other in index.get(key, ()) if other is not item]
+    if others:
+        index[key] = others
+    else:
+        index.pop(key, None)
+
+
+def first_difference(ids: list[int] | TokenIds, packed: bytes) -> int | None:
+    """The first position where `ids` does not go on as the packed ids do; None if it starts with all of them."""
+    earlier = unpack_ids(packed)
+    length = min(len(ids), len(earlier))
+    differs = np.flatnonzero(np.asarray(ids[:length], dtype=np.int32) != earlier[:length])
+    if len(differs):
+        return int(differs[0])
+    return None if length == len(earlier) else length

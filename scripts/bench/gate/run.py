@@ -1,0 +1,241 @@
+"""Weights that change under a crowd: agents in flight through 30 updates, then thousands of calls held at once.
+
+Two scripted engines with ledgers behind the real sglang-router, the proxy as a process, agents over real sockets, and
+the publishing that a round does, from a process of its own. Afterwards every record is held against the ledgers: ids,
+logprobs and versions, none missing, none twice. Not measured here: engines, and loading itself (it takes a set time).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+LOAD_S = 0.5
+BETWEEN_S = 0.8
+KEY = "control-key-of-the-bench"
+NUM_ENGINES = 2
+WARM_UPDATES = 8  # memory is compared from this update on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """When one publish began and ended, in unix microseconds."""
+
+    started_us: int
+    finished_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """What the load runs against."""
+
+    proxy_url: str
+    engine_urls: list[str]
+    root: Path
+    ledgers: list[Path]
+    proxy_pid: int
+
+
+def main(agents: int, updates: int, held: int, hold_s: float, workers: int) -> None:
+    """Run the benchmark; prints lines for people, then one JSON object."""
+    from weir.proxy.http.sockets import raise_file_limit
+    from weir.scripts.launch.errors import UsageError
+
+    files = raise_file_limit()
+    if files < held + 512:
+        raise UsageError(
+            f"{held} calls at once need {held + 512} open files and this process may have {files}; "
+            "raise `ulimit -Hn`, or lower --held"
+        )
+    with tempfile.TemporaryDirectory(prefix="weir-bench-") as name, _running(Path(name), workers) as stack:
+        figures = asyncio.run(_updates(stack, agents, updates))
+        figures |= asyncio.run(_held(stack, held, hold_s))
+    print(json.dumps(figures))
+
+
+@contextlib.contextmanager
+def _running(folder: Path, workers: int) -> Iterator[Stack]:
+    """Engines, router and proxy; they are stopped on the way out."""
+    from tokenizers import Tokenizer
+
+    from weir.scripts.bench.proxy.scripted_engine import make_model_folder
+    from weir.scripts.launch.fleet import router_server
+    from weir.scripts.launch.servers import Server, free_port, running
+    from weir.scripts.launch.settings import RouterConfig
+
+    model = make_model_folder(folder / "model")
+    tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
+    end = tokenizer.encode("<|im_end|>").ids[0]
+    ports = [free_port() for _ in range(NUM_ENGINES)]
+    ledgers = [folder / f"ledger-{port}.jsonl" for port in ports]
+    command = [sys.executable, "-m", "weir.scripts.bench.gate.engine"]
+    engines = [
+        Server(
+            name=f"engine-{port}",
+            argv=[*command, str(port), str(ledger), str(LOAD_S), str(end), str(end)],
+            ready_url=f"http://127.0.0.1:{port}/health",
+            log_path=folder / "engine.log",
+        )
+        for port, ledger in zip(ports, ledgers, strict=True)
+    ]
+    urls = [f"http://127.0.0.1:{port}" for port in ports]
+    router = RouterConfig(port=free_port(), prometheus_port=free_port())
+    port = free_port()
+    flags = ["--model", str(model), "--upstream", f"http://127.0.0.1:{router.port}", "--port", str(port)]
+    proxy = Server(
+        name="proxy",
+        argv=[sys.executable, "-m", "weir.scripts.cli.main", "proxy", *flags, "--root", str(folder / "store")],
+        ready_url=f"http://127.0.0.1:{port}/readyz",
+        log_path=folder / "proxy.log",
+        environment={
+            "WEIR_PROXY__CONTROL_KEY": KEY,
+            "WEIR_PROXY__WORKERS": str(workers),
+            "WEIR_PROXY__STITCH_MEMORY_BYTES": str(2**24),  # full within the first updates, so that growth is seen
+            "WEIR_PROXY__MAX_CONCURRENT": "16384",
+        },
+    )
+    with running(engines), running([router_server(router, urls, folder)]), running([proxy]) as processes:
+        yield Stack(
+            proxy_url=f"http://127.0.0.1:{port}",
+            engine_urls=urls,
+            root=folder / "store",
+            ledgers=ledgers,
+            proxy_pid=processes[0].pid,
+        )
+
+
+async def _updates(stack: Stack, num_agents: int, num_updates: int) -> dict[str, float]:
+    from weir.scripts.bench.gate.agents import Crowd
+    from weir.scripts.bench.gate.ledger import compare
+
+    crowd = Crowd(stack.proxy_url)
+    agents = [asyncio.create_task(crowd.agent(number)) for number in range(num_agents)]
+    updates: list[Update] = []
+    warm_mb = 0.0
+    async for update in _publishes(stack, num_updates):
+        updates.append(update)
+        if len(updates) == min(WARM_UPDATES, num_updates):
+            warm_mb = _rss_kb(stack.proxy_pid) / 1024
+    growth_mb = _rss_kb(stack.proxy_pid) / 1024 - warm_mb
+    crowd.enough = True
+    await asyncio.gather(*agents)
+    found = compare(stack.root, stack.ledgers, set(crowd.answered))
+    over_ms = _over_load_ms(found.holds, updates)
+    figures = {
+        "agents": num_agents,
+        "updates": len(updates),
+        "calls": len(crowd.answered),
+        "client_errors": len(crowd.errors),
+        "token_mismatches": found.mismatches,
+        "tokens": found.tokens,
+        "spanning_calls": found.spanning,
+        "hold_p50_over_load_ms": _percentile(over_ms, 50),
+        "hold_p99_over_load_ms": _percentile(over_ms, 99),
+        "publish_over_load_ms": _percentile(
+            [(update.finished_us - update.started_us) / 1e3 - LOAD_S * 1e3 for update in updates], 50
+        ),
+        "rss_growth_mb": round(growth_mb, 1),
+    }
+    for error, number in crowd.errors.most_common(5):
+        print(f"{number} x {error}", flush=True)
+    print(
+        f"{num_agents} agents, {len(updates)} updates of {LOAD_S:g} s: {figures['calls']} calls, "
+        f"{found.spanning} with several versions, {len(crowd.errors)} errors, {found.mismatches} mismatches in "
+        f"{found.tokens} tokens, held {figures['hold_p99_over_load_ms']} ms beyond the load at p99",
+        flush=True,
+    )
+    return figures
+
+
+async def _publishes(stack: Stack, number: int) -> Any:
+    """Each update of a publisher in a process of its own, as it is done."""
+    arguments = [str(stack.root), str(number), stack.proxy_url, *stack.engine_urls]
+    publisher = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "weir.scripts.bench.gate.run", *arguments), stdout=asyncio.subprocess.PIPE
+    )
+    assert publisher.stdout is not None
+    async for line in publisher.stdout:
+        yield Update(**json.loads(line))
+    if await publisher.wait():
+        raise RuntimeError("the publisher failed; its traceback is above")
+
+
+def publish_all(root: Path, number: int, proxy_url: str, engine_urls: list[str]) -> None:
+    """The publisher: every update by the code that a round uses."""
+    from weir.store.catalog.catalog import Catalog
+    from weir.store.config import StoreConfig
+    from weir.trainer.publishing.publish import publish
+    from weir.trainer.settings.config import TrainerConfig
+
+    catalog = Catalog.open(StoreConfig(root=root))
+    config = TrainerConfig(proxy_urls=[proxy_url], engine_urls=engine_urls)
+    for version in range(1, number + 1):
+        time.sleep(BETWEEN_S)
+        started_us = time.time_ns() // 1000
+        report = publish(root, version, config, KEY, catalog)
+        assert report.serving == engine_urls, report
+        print(json.dumps({"started_us": started_us, "finished_us": time.time_ns() // 1000}), flush=True)
+    catalog.close()
+
+
+async def _held(stack: Stack, number: int, hold_s: float) -> dict[str, float]:
+    """So many calls at once at a closed gate."""
+    from weir.scripts.bench.gate.agents import Control, one_shot
+
+    async with Control(stack.proxy_url, KEY) as control:
+        await control.pause()
+        before_kb = _rss_kb(stack.proxy_pid)
+        calls = [asyncio.create_task(one_shot(stack.proxy_url, i)) for i in range(number)]
+        await control.wait_held(number)
+        await asyncio.sleep(hold_s)
+        held_kb = (_rss_kb(stack.proxy_pid) - before_kb) / number
+        released = time.perf_counter()
+        await control.resume()
+        answered = sum(await asyncio.gather(*calls))
+    seconds = time.perf_counter() - released
+    print(
+        f"{number} calls held for {hold_s:g} s: {held_kb:.1f} KB each, {answered} answered {seconds:.1f} s after",
+        flush=True,
+    )
+    return {
+        "held": number,
+        "held_answered": answered,
+        "held_kb_per_call": round(held_kb, 1),
+        "held_drain_s": round(seconds, 2),
+    }
+
+
+def _over_load_ms(holds: list[tuple[int, int, int]], updates: list[Update]) -> list[float]:
+    """How much longer than a load takes each call was held, for each update that it met."""
+    over = []
+    for started_us, finished_us, held_us in holds:
+        met = sum(started_us <= update.finished_us and update.started_us <= finished_us for update in updates)
+        over.append(held_us / 1e3 / max(met, 1) - LOAD_S * 1e3)
+    return over
+
+
+def _percentile(values: list[float], share: int) -> float:
+    ordered = sorted(values)
+    return round(ordered[min(len(ordered) - 1, len(ordered) * share // 100)], 1) if ordered else 0.0
+
+
+def _rss_kb(pid: int) -> int:
+    """Memory of a process and of its children."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    total = 0
+    for process in (pid, *map(int, children)):
+        lines = Path(f"/proc/{process}/status").read_text().splitlines()
+        total += next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+    return total
+
+
+if __name__ == "__main__":
+    publish_all(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4:])

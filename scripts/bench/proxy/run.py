@@ -1,0 +1,195 @@
+"""What the proxy costs: CPU per call at each capture level, added latency, and how a long conversation's turns grow.
+
+A scripted engine answers 128 tokens with logprobs, behind the real sglang-router. Conversations of four turns, each
+with 128 new prompt tokens, go through the proxy, which renders, parses and records them; for the added latency the same
+number of calls goes straight to the router, in turns within one run. With a peer, the same conversations go through
+the peer in the same run. CPU is that of the measured processes. Not measured here: engines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+
+from weir.scripts.bench.proxy.litellm import litellm_server, make_environment
+from weir.scripts.bench.proxy.load import Cost, Load, percentile
+from weir.scripts.bench.proxy.scripted_engine import make_model_folder, text_of
+from weir.scripts.launch.fleet import router_server
+from weir.scripts.launch.servers import Server, free_port, running
+from weir.scripts.launch.settings import RouterConfig
+
+NUM_PROMPT = 128  # new tokens a turn, of which the chat template takes about ten
+CONCURRENCIES = {1: 400, 16: 3200, 64: 3200}  # calls at each
+ALTERNATIONS = 4  # how often the ways alternate
+NUM_STREAMS = 320
+LONG = 100  # turns
+NUM_LONG = 32  # conversations of that length
+PEER_CALLS = 480
+
+Figures = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """The servers of one run and where they listen."""
+
+    folder: Path
+    model: Path
+    router_url: str
+    proxy_port: int
+    relay_port: int  # the proxy at level passthrough
+    peer_port: int
+
+
+def main(litellm: Path | None) -> None:
+    """Run the benchmark; prints lines for people, then one JSON object. `litellm` is its environment's folder."""
+    if litellm is not None:
+        make_environment(litellm)
+    with tempfile.TemporaryDirectory(prefix="weir-bench-") as name:
+        folder = Path(name)
+        router = RouterConfig(port=free_port(), prometheus_port=free_port())
+        stage = Stage(
+            folder=folder,
+            model=make_model_folder(folder / "model"),
+            router_url=f"http://127.0.0.1:{router.port}",
+            proxy_port=free_port(),
+            relay_port=free_port(),
+            peer_port=free_port(),
+        )
+        engine_port = free_port()
+        engine = _engine(stage, engine_port)
+        with running([engine]), running([router_server(router, [f"http://127.0.0.1:{engine_port}"], folder)]):
+            figures = _measure_proxy(stage) | _measure_relay(stage)
+            if litellm is not None:
+                figures |= _measure_peer(stage, litellm, figures["tokens_cpu_us_c16"])
+    print(json.dumps(figures))
+
+
+def _engine(stage: Stage, port: int) -> Server:
+    return Server(
+        name="engine",
+        argv=[sys.executable, "-m", "weir.scripts.bench.proxy.scripted_engine", str(port), str(stage.model)],
+        ready_url=f"http://127.0.0.1:{port}/health",
+        log_path=stage.folder / "engine.log",
+    )
+
+
+def _proxy(stage: Stage, port: int, level: str) -> Server:
+    flags = ["--model", str(stage.model), "--upstream", stage.router_url, "--port", str(port)]
+    return Server(
+        name=f"proxy-{level}",
+        argv=[sys.executable, "-m", "weir.scripts.cli.main", "proxy", *flags, "--root", str(stage.folder / level)],
+        ready_url=f"http://127.0.0.1:{port}/readyz",
+        log_path=stage.folder / f"proxy-{level}.log",
+        environment={"WEIR_PROXY__LEVEL": level} if level != "tokens" else {},
+    )
+
+
+def _measure_proxy(stage: Stage) -> Figures:
+    with running([_proxy(stage, stage.proxy_port, "tokens")]) as processes:
+        return asyncio.run(_at_level_tokens(stage, processes[0].pid))
+
+
+def _measure_relay(stage: Stage) -> Figures:
+    with running([_proxy(stage, stage.relay_port, "passthrough")]) as processes:
+        cost = asyncio.run(_conversations(stage, stage.relay_port, processes[0].pid, CONCURRENCIES[16]))
+    return {"passthrough_cpu_us_c16": _said("passthrough, concurrency 16", cost)}
+
+
+def _measure_peer(stage: Stage, environment: Path, ours_us: float) -> Figures:
+    peer = litellm_server(environment, stage.router_url, stage.peer_port, stage.folder)
+    with running([peer]) as processes:
+        cost = asyncio.run(_conversations(stage, stage.peer_port, processes[0].pid, PEER_CALLS))
+    theirs_us = _said("LiteLLM, concurrency 16", cost)
+    return {"litellm_cpu_us_c16": theirs_us, "litellm_cpu_ratio": round(theirs_us / ours_us, 1)}
+
+
+async def _at_level_tokens(stage: Stage, pid: int) -> Figures:
+    figures: Figures = {}
+    async with _client() as session:
+        load = _load_of(stage, session, stage.proxy_port, pid)
+        await load.conversations(16, 400)
+        for concurrency, num_calls in CONCURRENCIES.items():
+            figures |= await _against_direct(stage, session, load, concurrency, num_calls)
+        streams = await load.streams(16, NUM_STREAMS)
+        figures["stream128_cpu_us_c16"] = _said("streams of 128 tokens, concurrency 16", streams)
+        figures |= await _long_conversations(load)
+        async with session.get(f"http://127.0.0.1:{stage.proxy_port}/metrics") as response:
+            text = await response.text()
+    figures["lost"] = float(text.split("weir_records_lost_total ")[-1].split()[0])
+    return figures
+
+
+async def _against_direct(
+    stage: Stage, session: aiohttp.ClientSession, load: Load, concurrency: int, num_calls: int
+) -> Figures:
+    direct = Load(session=session, url=f"{stage.router_url}/generate", pids=load.pids, text=load.text)
+    straight: list[Cost] = []
+    through: list[Cost] = []
+    for _ in range(ALTERNATIONS):
+        straight.append(await direct.posts(_generate_body(), concurrency, num_calls // ALTERNATIONS))
+        through.append(await load.conversations(concurrency, num_calls // ALTERNATIONS))
+    cpu_us = round(sum(cost.cpu_us for cost in through) / num_calls, 1)
+    added = {share: round(percentile(through, share) - percentile(straight, share), 3) for share in (50, 99)}
+    rate = round(num_calls / sum(cost.seconds for cost in through), 1)
+    print(
+        f"tokens, concurrency {concurrency}: {cpu_us:.0f} us CPU a call, +{added[50]:.2f} ms at p50, "
+        f"+{added[99]:.2f} ms at p99, {rate:.0f} calls/s",
+        flush=True,
+    )
+    return {
+        f"tokens_cpu_us_c{concurrency}": cpu_us,
+        f"added_p50_ms_c{concurrency}": added[50],
+        f"added_p99_ms_c{concurrency}": added[99],
+        f"requests_per_s_c{concurrency}": rate,
+    }
+
+
+async def _long_conversations(load: Load) -> Figures:
+    """CPU of the second and of the last turn; medians of three sets of conversations."""
+    second, last = [], []
+    for _ in range(3):
+        costs = await load.turns(NUM_LONG, LONG, 8)
+        second.append(costs[1].cpu_us_per_call)
+        last.append(costs[-1].cpu_us_per_call)
+    second_us, last_us = statistics.median(second), statistics.median(last)
+    print(f"turn 2: {second_us:.0f} us CPU, turn {LONG}: {last_us:.0f} us", flush=True)
+    return {
+        "turn2_cpu_us": round(second_us, 1),
+        f"turn{LONG}_cpu_us": round(last_us, 1),
+        f"turn{LONG}_over_turn2": round(last_us / second_us, 2),
+    }
+
+
+async def _conversations(stage: Stage, port: int, pid: int, num_calls: int) -> Cost:
+    async with _client() as session:
+        load = _load_of(stage, session, port, pid)
+        await load.conversations(16, min(400, num_calls // 4))
+        return await load.conversations(16, num_calls)
+
+
+def _load_of(stage: Stage, session: aiohttp.ClientSession, port: int, pid: int) -> Load:
+    url = f"http://127.0.0.1:{port}/v1/chat/completions"
+    return Load(session=session, url=url, pids=[pid], text=text_of(NUM_PROMPT - 10, stage.model))
+
+
+def _client() -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+
+
+def _said(what: str, cost: Cost) -> float:
+    print(f"{what}: {cost.cpu_us_per_call:.0f} us CPU a call", flush=True)
+    return round(cost.cpu_us_per_call, 1)
+
+
+def _generate_body() -> bytes:
+    params = {"max_new_tokens": 1024, "temperature": 1.0}
+    ids = list(range(2 * NUM_PROMPT))
+    return json.dumps({"rid": "bench", "input_ids": ids, "sampling_params": params, "return_logprob": True}).encode()

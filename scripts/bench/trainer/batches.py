@@ -1,0 +1,96 @@
+"""What `weir bench trainer` trains on: a model folder, and samples of the lengths that kernel tasks have.
+
+Invariant: the seed decides everything, so that both sides of the benchmark step on the same bytes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from weir.trainer.credit.samples import Sample
+
+VOCABULARY = 2048
+NUM_SAMPLES = 16
+LONGEST_PROMPT = 256
+LONGEST_ANSWER = 512
+
+GROUPS, SESSIONS = 1, 8
+TASK_TOKENS, ANSWER_TOKENS, FEEDBACK_TOKENS = 384, 96, 32
+
+
+def write_model(folder: Path) -> None:
+    """A random Qwen3 of about two million parameters, with a tokenizer that TRL's trainer asks for."""
+    import torch
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=VOCABULARY,
+        hidden_size=192,
+        intermediate_size=512,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=48,
+        max_position_embeddings=2048,
+        tie_word_embeddings=True,
+    )
+    Qwen3ForCausalLM(config).save_pretrained(folder)
+    pieces: Any = models.WordLevel({"<pad>": 0, "<eos>": 1, "x": 2}, unk_token="x")
+    tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=Tokenizer(pieces), pad_token="<pad>", eos_token="<eos>", unk_token="x"
+    )
+    tokenizer.chat_template = "{% for message in messages %}{{ message.content }}{% endfor %}"
+    tokenizer.save_pretrained(folder)
+
+
+def flat_samples(seed: int = 0) -> list[Sample]:
+    """Samples without common prefixes; answers of very unequal lengths, as agents write them."""
+    random = np.random.default_rng(seed)
+    samples = []
+    for index in range(NUM_SAMPLES):
+        prompt = _draw(random, int(random.integers(64, LONGEST_PROMPT + 1)))
+        length = int(np.clip(random.lognormal(np.log(140), 0.8), 16, LONGEST_ANSWER))
+        samples.append(_sample(index, prompt, _draw(random, length), random))
+    return samples
+
+
+def tree_samples(seed: int = 0) -> list[Sample]:
+    """Sessions of two turns from the same prompts: each answer is a sample, the second behind the first."""
+    random = np.random.default_rng(seed)
+    samples: list[Sample] = []
+    for _ in range(GROUPS):
+        task = _draw(random, TASK_TOKENS)
+        for _ in range(SESSIONS):
+            first, feedback, second = (
+                _draw(random, length) for length in (ANSWER_TOKENS, FEEDBACK_TOKENS, ANSWER_TOKENS)
+            )
+            samples.append(_sample(len(samples), task, first, random))
+            samples.append(_sample(len(samples), np.concatenate([task, first, feedback]), second, random))
+    return samples
+
+
+def _draw(random: np.random.Generator, length: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    return random.integers(3, VOCABULARY, length).astype(np.int32)
+
+
+def _sample(
+    index: int,
+    prompt: np.ndarray[tuple[int], np.dtype[np.int32]],
+    output: np.ndarray[tuple[int], np.dtype[np.int32]],
+    random: np.random.Generator,
+) -> Sample:
+    return Sample(
+        call_id=f"c{index}",
+        group_id=f"g{index // 8}",
+        prompt_ids=prompt,
+        output_ids=output,
+        old_logprobs=np.full(len(output), -np.log(VOCABULARY), dtype=np.float32),
+        versions=np.zeros(len(output), dtype=np.int32),
+        temperature=1.0,
+        advantage=float(random.standard_normal()),
+    )

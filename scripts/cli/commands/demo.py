@@ -1,0 +1,88 @@
+"""`weir demo`: the whole loop from nothing, on a CPU, in minutes."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+QUERIES = (
+    (
+        "Did the model get better? Reward and correctness by the weights that answered.",
+        """select version_max // 10 * 10 as from_version, count(*) as answers, round(avg(raw_reward), 2) as reward,
+       round(avg(correct::int), 2) as correct
+from evaluations join calls using (call_id)
+group by all order by from_version""",
+    ),
+    (
+        "What went wrong with the answers that were not right?",
+        """select fault, count(*) as answers
+from evaluations where fault is not null group by all order by answers desc limit 6""",
+    ),
+    (
+        "Which answers were begun by one set of weights and finished by another?",
+        """select call_id, version_min, version_max, num_output_tokens, round(held_ms) as held_ms
+from calls where num_versions > 1 order by held_ms desc limit 5""",
+    ),
+)
+
+
+def demo(
+    folder: Annotated[Path, typer.Option("--dir", help="Folder that everything is made in.")] = Path("demo-run"),
+    seed: Annotated[int, typer.Option(help="Seed of corpus, model, tasks and sampling.")] = 0,
+    rounds: Annotated[int, typer.Option(min=2, help="Training rounds.")] = 70,
+    algorithm: Annotated[str, typer.Option(help="Algorithm of the rounds, as trainer.algorithm has them.")] = "dapo",
+    shuffle_rewards: Annotated[
+        bool,
+        typer.Option(help="A control: rewards are dealt out at random within each group, so nothing can be learned."),
+    ] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print the figures as one JSON object on the last line.")
+    ] = False,
+) -> None:
+    """Let a small model learn to write Triton kernels, on a CPU.
+
+    Makes the model, lets agents write kernels with it, trains on what was recorded, shows what it learned. Exit status
+    1 when it did not learn.
+    """
+    from weir.scripts.cli.report.html import write_report
+    from weir.scripts.demo_loop.run import DemoOptions, goal_of, known_algorithm, run_demo
+    from weir.scripts.launch.errors import CommandError
+    from weir.scripts.launch.settings import load_settings
+    from weir.store.reader import connect
+
+    started = time.monotonic()
+
+    def say(line: str) -> None:
+        typer.echo(f"[{time.monotonic() - started:4.0f} s] {line}")
+
+    options = DemoOptions(
+        folder=folder,
+        seed=seed,
+        rounds=rounds,
+        algorithm=known_algorithm(algorithm),
+        shuffle_rewards=shuffle_rewards,
+    )
+    result = run_demo(options, say)
+    settings = load_settings(folder / "weir.toml")
+    page = write_report(settings.store, folder / "report.html")
+    with connect(settings.store) as db:
+        for question, query in QUERIES:
+            typer.echo(f"\n{question}\n{query}\n{db.sql(query)}")
+    typer.echo(
+        f"\nMean reward {result.reward_first:.2f} → {result.reward_last:.2f}; held-out right "
+        f"{result.heldout_before:.0%} → {result.heldout_after:.0%}; {result.calls} calls, "
+        f"{result.calls_spanning_versions} of them across a weight update, {result.versions} versions, "
+        f"{result.seconds:.0f} s.\nReport: {page}\n"
+        f"Go on:  weir up --config {folder / 'weir.toml'}   ·   weir sql --config {folder / 'weir.toml'}"
+    )
+    if json:
+        typer.echo(result.as_json())
+    if not result.learned:
+        goal = goal_of(algorithm)
+        raise CommandError(
+            f"the model did not learn: the reward must rise by {goal.reward_gain} and held-out correctness "
+            f"{goal.heldout_factor:g}-fold; the store with every call is in {settings.store.folder}"
+        )

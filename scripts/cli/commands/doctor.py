@@ -1,0 +1,76 @@
+"""`weir doctor`: what this machine can do, and what an upstream gives."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from weir.scripts.launch.settings import ConfigOption, load_settings, with_flags
+
+if TYPE_CHECKING:
+    from weir.proxy.config import ProxyConfig
+    from weir.scripts.cli.doctor.finding import Finding
+
+
+def doctor(
+    config: ConfigOption = None,
+    upstream: Annotated[str | None, typer.Option(help="URL of a router, an engine or another host to certify.")] = None,
+    model: Annotated[str | None, typer.Option(help="The model's name there; default: model.name.")] = None,
+    level: Annotated[
+        str | None, typer.Option(help="Capture level that is required of it; default: proxy.level.")
+    ] = None,
+    leave_engines: Annotated[
+        bool, typer.Option("--leave-engines", help="Do not try abort, pause and continue: an update is under way.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array instead of a table.")] = False,
+) -> None:
+    """Say what this machine and an upstream can do.
+
+    An upstream is certified by real calls of a few tokens; its engines are paused and continued for a moment. Exits 1
+    when something required is missing.
+    """
+    from weir.scripts.cli.doctor.finding import Verdict
+    from weir.scripts.cli.doctor.machine import machine_findings
+
+    settings = load_settings(config)
+    proxy = with_flags(settings.proxy, {"level": level}, "weir doctor")
+    findings = list(machine_findings(settings))
+    url = upstream or settings.proxy.upstream_url
+    if url is not None:
+        findings += asyncio.run(_certified(proxy, url, model or settings.model.name, leave_engines))
+    if as_json:
+        typer.echo(json.dumps([dataclasses.asdict(finding) for finding in findings], indent=1))
+    else:
+        _print(findings)
+    missing = [finding.what for finding in findings if finding.verdict is Verdict.MISSING]
+    if missing:
+        typer.echo(f"required and missing: {', '.join(missing)}", err=True)
+        raise typer.Exit(1)
+
+
+async def _certified(config: ProxyConfig, url: str, model: str, leave_engines: bool) -> list[Finding]:
+    from weir.scripts.cli.doctor.upstream import upstream_findings
+
+    return [finding async for finding in upstream_findings(config, url, model, leave_engines=leave_engines)]
+
+
+def _print(findings: Sequence[Finding]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    colours = {"ok": "green", "warning": "yellow", "missing": "red"}
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in ("", "what", "", "seen"):
+        table.add_column(name, overflow="fold")
+    for finding in findings:
+        verdict = f"[{colours[finding.verdict]}]{finding.verdict.value}[/]"
+        text = f"{finding.seen}; {finding.advice}" if finding.advice else finding.seen
+        table.add_row(finding.about, finding.what, verdict, escape(text))
+    Console().print(table)

@@ -1,0 +1,58 @@
+"""`weir kernel-eval`: the kernel-evaluation server, until it is stopped.
+
+`weir proxy`: the proxy alone, in front of a router that is already there.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from weir.scripts.launch.settings import ConfigOption, RootOption, load_settings, with_flags
+
+
+def kernel_eval(
+    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    concurrency: Annotated[int | None, typer.Option(help="Evaluations at a time.")] = None,
+    min_sandbox: Annotated[
+        str | None, typer.Option(help="Refuse to start below: rlimits, landlock, bubblewrap.")
+    ] = None,
+    ray: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Judge on the machines of a Ray cluster.")] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Judge kernels: POST /eval, GET /health, GET /metrics."""
+    from weir.kernel_eval.server.main import serve
+
+    given = {"port": port, "host": host, "concurrency": concurrency, "min_sandbox": min_sandbox, "ray": ray}
+    serve(with_flags(load_settings(config).kernel_eval, given, "weir kernel-eval"))
+
+
+def proxy(
+    config: ConfigOption = None,
+    model: Annotated[Path | None, typer.Option(help="Hugging Face folder, for tokenizer and configuration.")] = None,
+    name: Annotated[str | None, typer.Option(help="The model's name in agents' requests.")] = None,
+    upstream: Annotated[str | None, typer.Option(help="URL of the router in front of the engines.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes that share the port.")] = None,
+    level: Annotated[str | None, typer.Option(help="tokens, passthrough, logprobs, text, or auto.")] = None,
+    root: RootOption = None,
+) -> None:
+    """Serve agents, and record every call token for token."""
+    from weir.proxy.supervisor import run
+    from weir.scripts.launch.fleet import found_model, served_model
+
+    settings = load_settings(config)
+    flags = {"host": host, "port": port, "workers": workers, "level": level}
+    proxy_config = with_flags(settings.proxy, flags, "weir proxy")
+    router = settings.router
+    run(
+        proxy_config,
+        settings.store.at(root),
+        model_path=model or (served_model(settings) if proxy_config.level == "tokens" else found_model(settings)),
+        model_name=name or settings.model.name,
+        upstream_url=upstream or proxy_config.upstream_url or f"http://{router.host}:{router.port}",
+    )

@@ -1,0 +1,86 @@
+"""`weir sft`: a cold start, and what the new weights can do beside the first ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from weir.scripts.cli.commands import regression
+from weir.scripts.launch.errors import UsageError
+from weir.scripts.launch.resolve import chat_renderer, first_weights
+from weir.scripts.launch.settings import ConfigOption, load_settings, with_flags
+
+if TYPE_CHECKING:
+    from weir.trainer.sft.cold_start import SftReport
+
+
+def sft(
+    data: Annotated[Path, typer.Option(help='JSON Lines of {"messages": [...]} or {"text": "..."}.')],
+    out: Annotated[Path, typer.Option(help="Version folder to write; it must not exist.")],
+    model: Annotated[
+        Path | None, typer.Option(help="Hugging Face folder to start from; default: [model] path.")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the data.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Conversations in one optimiser step.")] = None,
+    lr: Annotated[float | None, typer.Option(help="AdamW's highest learning rate.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Longer sequences are left out.")] = None,
+    validation_share: Annotated[
+        float | None, typer.Option(help="Part of the conversations that is held back and scored after each epoch.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the order of the data.")] = None,
+    version: Annotated[int | None, typer.Option(help="The weight version that the result is called.")] = None,
+    tasks: Annotated[
+        Path | None, typer.Option(help="Tasks that first and new weights answer afterwards; see weir regression.")
+    ] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="With --tasks: URL of an idle engine; default: an embedded one is started.")
+    ] = None,
+    fail_on_regression: Annotated[
+        bool, typer.Option("--fail-on-regression", help="With --tasks: exit 1 where it got worse.")
+    ] = False,
+    config: ConfigOption = None,
+) -> None:
+    """Cold start: train on conversations.
+
+    On the assistant's tokens only, rendered as the proxy renders them; of plain texts on all. With --tasks a quick
+    regression run follows.
+    """
+    if tasks is None and (engine is not None or fail_on_regression):
+        flag = "--fail-on-regression" if engine is None else "--engine"
+        raise UsageError(f"{flag} goes with --tasks; without it first and new weights are not held against each other")
+    settings = load_settings(config)
+    first = first_weights(settings, model)
+    given = {
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "lr": lr,
+        "max_tokens": max_tokens,
+        "validation_share": validation_share,
+        "seed": seed,
+        "version": version,
+    }
+    setup = regression.prepare(settings, config, tasks, engine, {}) if tasks is not None else None
+    from rich.console import Console
+
+    from weir.trainer.settings.config import SftConfig
+    from weir.trainer.sft.cold_start import run_sft
+
+    sft_config = with_flags(SftConfig(), given, "weir sft")
+    report = run_sft(
+        sft_config, data=data, model=first, out=out, renderer=chat_renderer(first, settings), console=Console()
+    )
+    typer.echo(_describe(report))
+    if setup is not None:
+        regression.report(regression.run(setup, first, out), out, fail=fail_on_regression)
+
+
+def _describe(report: SftReport) -> str:
+    held_back = " → ".join(f"{loss:.3f}" for loss in report.validation_losses)
+    return (
+        f"{report.version.path}: version {report.version.manifest.version}, {report.num_rows} rows "
+        f"({report.num_too_long} too long), loss {report.losses[0]:.3f} → {report.losses[-1]:.3f}, "
+        + (f"of {report.num_held_back} rows held back {held_back}, " if held_back else "")
+        + f"{report.seconds:.1f} s"
+    )

@@ -1,0 +1,97 @@
+"""`weir sft-data`: pairs of PyTorch and Triton sources to a file of conversations for `weir sft`, with a report.
+
+A run that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from weir.scripts.launch.errors import UsageError
+from weir.scripts.launch.preflight import look_for_judge, open_judge
+from weir.scripts.launch.settings import ConfigOption, load_settings
+
+if TYPE_CHECKING:
+    from weir.agents.corpus import Message
+    from weir.agents.kernelbook import NotAPair, Row
+    from weir.agents.sft_data import Wanted
+    from weir.agents.sft_journal import Journal
+    from weir.scripts.launch.settings import Settings
+
+
+def sft_data(
+    pairs: Annotated[Path, typer.Argument(help="KernelBook's form: *.parquet or *.jsonl, or a folder of them.")],
+    out: Annotated[Path, typer.Argument(help="The file of conversations that is written, *.jsonl.")],
+    turns: Annotated[int, typer.Option(min=1, max=2, help="2: a mistake and the judge's feedback first.")] = 1,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Leave out conversations longer than this.")] = None,
+    model: Annotated[Path | None, typer.Option(help="Whose tokens they are; default: [model] path.")] = None,
+    relax_rule: Annotated[list[str] | None, typer.Option(help="A rule that candidates may break.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of inputs and mistakes.")] = 0,
+    config: ConfigOption = None,
+) -> None:
+    """Make conversations for weir sft from pairs of sources.
+
+    Kept is what compiles, is right, and is not slower where a device can tell. Sources run in the
+    kernel-evaluation server's sandbox; it has to be running.
+    """
+    from weir.agents.kernelbook import read_rows
+    from weir.agents.sft_data import Wanted
+    from weir.agents.sft_journal import Journal
+    from weir.scripts.launch.preflight import require_folder
+
+    settings = load_settings(config)
+    _refuse_unknown(relax_rule or ())
+    require_folder(out)
+    rows = read_rows(pairs)
+    look_for_judge(settings)
+    wanted = Wanted(num_turns=turns, max_tokens=max_tokens, relax_rules=tuple(relax_rule or ()), seed=seed)
+    length = None if max_tokens is None else _length(settings, model)
+    journal = Journal(out.with_name(out.name + ".part"), pairs, wanted)
+    asyncio.run(_convert(rows, journal, settings, wanted, length))
+    for line in journal.finish(out):
+        typer.echo(line)
+
+
+def _refuse_unknown(rules: Sequence[str]) -> None:
+    from weir.kernel_eval.judge.source.rules import RULES
+
+    if unknown := sorted(set(rules) - RULES.keys()):
+        raise UsageError(f"--relax-rule {unknown[0]}: there is no such rule; the rules are {', '.join(sorted(RULES))}")
+
+
+async def _convert(
+    rows: Iterator[tuple[str, Row | NotAPair]],
+    journal: Journal,
+    settings: Settings,
+    wanted: Wanted,
+    length: Callable[[Sequence[Message]], int] | None,
+) -> None:
+    from weir.agents.sft_data import SftData
+
+    async with aclosing(open_judge(settings)) as judge:
+        outcomes = SftData(judge, wanted, length).convert(rows, journal.outcomes.keys())
+        async with aclosing(outcomes):
+            async for number, outcome in outcomes:
+                journal.add(number, outcome)
+
+
+def _length(settings: Settings, model: Path | None) -> Callable[[Sequence[Message]], int]:
+    import msgspec
+
+    from weir.scripts.launch.resolve import chat_renderer, first_weights
+    from weir.trainer.data.chat_rows import conversation_rows
+    from weir.trainer.data.dataset import Conversation
+
+    renderer = chat_renderer(first_weights(settings, model), settings)
+
+    def length(messages: Sequence[Message]) -> int:
+        conversation = Conversation(messages=[msgspec.to_builtins(message) for message in messages])
+        return max(len(row.ids) for row in conversation_rows(conversation, renderer))
+
+    return length

@@ -1,0 +1,245 @@
+"""`weir round`, `weir publish`, `weir rollback`, `weir versions`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from weir.scripts.launch.errors import UsageError
+from weir.scripts.launch.resolve import chat_renderer, first_weights, trainer_config
+from weir.scripts.launch.settings import ConfigOption, RootOption, Settings, existing_store, load_settings
+
+if TYPE_CHECKING:
+    from weir.trainer.rounds.claims import ClaimedGroup, ClaimedRound
+    from weir.trainer.trainer import Trainer
+
+PLAIN_WIDTH = 240  # of a table that goes into a file or a pipe
+
+
+def round_(
+    loop: Annotated[bool, typer.Option("--loop", help="Go on with the next round, waiting for groups.")] = False,
+    max_rounds: Annotated[int | None, typer.Option(min=1, help="With --loop: end after this many rounds.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what the round would do, and change nothing.")
+    ] = False,
+    replay: Annotated[
+        int | None, typer.Option("--replay", help="Repeat this past round, and say whether it gives the same bits.")
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for a round that is running instead of leaving.")] = False,
+    model: Annotated[Path | None, typer.Option(help="Hugging Face folder of the first weights.")] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Run one training round over finished groups.
+
+    Judges, trains, checkpoints, publishes. Made for cron: without groups, or beside another round, it ends with a line.
+    """
+    if loop + dry_run + (replay is not None) > 1:
+        raise UsageError("--loop, --dry-run and --replay are three things: give one of them")
+    if max_rounds is not None and not loop:
+        raise UsageError("--max-rounds goes with --loop; without it one round is run")
+    settings = load_settings(config)
+    if dry_run or replay is not None:
+        existing_store(None, config)  # only a round may make one
+    trainer = _trainer(settings, model)
+    try:
+        if dry_run:
+            planned = trainer.plan()
+            typer.echo(_too_few(trainer) if planned is None else _plan_text(planned))
+        elif replay is not None:
+            _replay(trainer, replay)
+        elif loop:
+            _run_rounds(trainer, max_rounds)
+        else:
+            _run_one_round(trainer, wait=wait)
+    finally:
+        trainer.close()
+
+
+def publish(
+    folder: Annotated[Path, typer.Argument(help="Version folder.")],
+    config: ConfigOption = None,
+) -> None:
+    """Bring a weight version to every engine, through the gate.
+
+    Can be repeated.
+    """
+    from weir.trainer.versions.version_folder import verify
+
+    verify(folder)
+    settings = load_settings(config)
+    if not trainer_config(settings).engine_urls:
+        raise UsageError("no engine to publish to: set [trainer] engine_urls in weir.toml")
+    trainer = _trainer(settings, folder)
+    try:
+        report = trainer.publish(folder)
+    finally:
+        trainer.close()
+    typer.echo(f"published in {report.seconds:.1f} s")
+    if report.failed:
+        raise typer.Exit(1)
+
+
+def rollback(
+    version: Annotated[int, typer.Argument(help="Version whose weights are to be served again.")],
+    config: ConfigOption = None,
+) -> None:
+    """Go back to the weights of an earlier version.
+
+    They are published under a new number. The next round goes on from there. What came after stays in the store.
+    """
+    from rich.console import Console
+
+    from weir.trainer.trainer import Trainer
+
+    settings = load_settings(config)
+    store = existing_store(None, config)
+    model = settings.model.path or store.folder  # nothing is trained
+    trainer = Trainer(trainer_config(settings), store, model_path=model, console=Console())
+    try:
+        _, report = trainer.roll_back(version)
+    finally:
+        trainer.close()
+    if report.failed:
+        raise typer.Exit(1)
+
+
+def versions(root: RootOption = None, config: ConfigOption = None) -> None:
+    """List the weight versions of the store.
+
+    Newest last, with the engines that confirmed to serve them.
+    """
+    store = existing_store(root, config)
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    from weir.store.catalog.catalog import Catalog
+    from weir.trainer.versions.version_folder import list_versions
+
+    catalog = Catalog.open(store)
+    published = {row.version: row for row in catalog.versions()}
+    catalog.close()
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in ("version", "parent", "round"):
+        table.add_column(name, justify="right")
+    for name in ("made", "published", "engines", "folder"):
+        table.add_column(name, overflow="fold")
+    for version in list_versions(store.folder):
+        manifest, row = version.manifest, published.get(version.manifest.version)
+        engines = ", ".join((row.engines or []) if row else [])
+        numbers = (manifest.version, _number(manifest.parent), _number(manifest.round))
+        times = (_time(manifest.created_us), _time(row.published_us if row else None))
+        table.add_row(*map(str, numbers), *times, engines, str(version.path))
+    Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH).print(table)
+
+
+def _run_one_round(trainer: Trainer, *, wait: bool) -> None:
+    from weir.trainer.errors import RoundBusy
+
+    try:
+        report = trainer.run_round(wait=wait)
+    except RoundBusy as busy:
+        typer.echo(str(busy))
+        return
+    if report is None:
+        typer.echo(_too_few(trainer))
+    elif report.published.failed:
+        raise typer.Exit(1)
+
+
+def _run_rounds(trainer: Trainer, max_rounds: int | None) -> None:
+    """Rounds as the settings' trigger says. A server that is away is waited for: the round stays open meanwhile."""
+    from weir.trainer.errors import JudgeUnavailable, PublishFailed
+
+    config = trainer.config
+    every_s = 0.0 if config.loop_trigger == "groups" else config.loop_every_s
+    if config.loop_trigger == "time":
+        trainer.config = config.model_copy(update={"min_groups": 1})
+    done, said, due = 0, "", time.monotonic()
+    while max_rounds is None or done < max_rounds:
+        time.sleep(max(due - time.monotonic(), 0.0))
+        started = time.monotonic()
+        try:
+            report = trainer.run_round(wait=True)
+            why = "waiting for groups"
+        except (JudgeUnavailable, PublishFailed) as error:
+            report, why = None, str(error)
+        if report is not None:
+            done, said, due = done + 1, "", started + every_s
+            continue
+        if why != said:
+            typer.echo(why)
+            said = why
+        due = time.monotonic() + config.loop_poll_s
+
+
+def _trainer(settings: Settings, model: Path | None) -> Trainer:
+    from rich.console import Console
+
+    from weir.trainer.trainer import Trainer
+
+    first = first_weights(settings, model)
+    return Trainer(
+        trainer_config(settings),
+        settings.store,
+        model_path=first,
+        renderer=lambda: chat_renderer(first, settings),
+        console=Console(),
+    )
+
+
+def _too_few(trainer: Trainer) -> str:
+    found = trainer.ready()
+    said = (
+        f"no round: too few finished groups are waiting: {len(found.groups)} of the {trainer.config.min_groups} that "
+        "trainer.min_groups asks for are ready"
+    )
+    if found.expired:
+        said += f"; {len(found.expired)} more have weights too old for trainer.max_staleness"
+    if found.damaged:
+        said += f"; {len(found.damaged)} more wait because the log is damaged"
+    return said
+
+
+def _plan_text(planned: ClaimedRound) -> str:
+    sessions = sum(len(group.calls) for group in planned.groups)
+    calls = sum(len(call_ids) for group in planned.groups for call_ids in group.calls.values())
+    lines = [
+        f"round {planned.round} would train version {planned.version} from version {planned.parent} "
+        f"({planned.parent_path}) on {len(planned.groups)} groups: {sessions} sessions, {calls} calls",
+        f"settings {planned.config_hash[:12]}: {planned.config['algorithm']}, seed {planned.seed}",
+        *map(_group_line, planned.groups),
+    ]
+    if planned.expired:
+        lines.append(f"consumed without training, as their weights are too old: {', '.join(planned.expired)}")
+    return "\n".join(lines)
+
+
+def _group_line(group: ClaimedGroup) -> str:
+    missing = group.group_size - len(group.calls)
+    late = f", {missing} sessions timed out" if missing > 0 else ""
+    task = "" if group.task is None else f" ({group.task.task_id})"
+    return f"  {group.group_id}{task}: {len(group.calls)} sessions{late}"
+
+
+def _replay(trainer: Trainer, number: int) -> None:
+    found = trainer.replay(number)
+    if found.differing:
+        typer.echo(f"round {number} does not repeat: version {found.version} differs in {', '.join(found.differing)}")
+        raise typer.Exit(1)
+    typer.echo(
+        f"round {number} repeats bit for bit: the {found.num_files} files of version {found.version} are the same"
+    )
+
+
+def _number(value: int | None) -> str:
+    return "" if value is None else str(value)
+
+
+def _time(at_us: int | None) -> str:
+    return "" if at_us is None else f"{datetime.fromtimestamp(at_us / 1e6, UTC):%Y-%m-%d %H:%M:%S}"

@@ -1,0 +1,70 @@
+"""`weir up`: the servers of this machine, until it is interrupted."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import typer
+
+from weir.scripts.launch.settings import ConfigOption, load_settings
+
+if TYPE_CHECKING:
+    from weir.scripts.launch.servers import Server
+
+MOST_ENDS, ENDS_WITHIN_S = 5, 120.0
+
+
+def up(
+    config: ConfigOption = None,
+) -> None:
+    """Start the servers that weir.toml names, until Ctrl-C.
+
+    Engines, the router in front of them, the proxy and the kernel-evaluation server. Prints the base_url for agents; a
+    server that ends is started again.
+    """
+    from weir.scripts.launch.fleet import check_ports, fleet
+    from weir.scripts.launch.servers import running
+
+    settings = load_settings(config)
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    servers = fleet(settings, config)
+    check_ports(settings)
+    with running(servers) as processes:
+        base = f"http://{settings.proxy.host}:{settings.proxy.port}"
+        typer.echo(f"base_url     {base}/v1")
+        typer.echo(f"control      {base}/weir (key: {settings.store.folder / 'control.key'})")
+        typer.echo(f"kernel-eval  http://{settings.kernel_eval.host}:{settings.kernel_eval.port}")
+        typer.echo(f"logs         {settings.store.folder / 'logs'}")
+        typer.echo("Stop with Ctrl-C.")
+        look_after(stop, servers, processes)
+
+
+def look_after(stop: threading.Event, servers: list[Server], processes: list[subprocess.Popen[bytes]]) -> None:
+    """Until asked to stop, start again what ends. Raises `ServerFailed` for a server that keeps ending.
+
+    `processes` always holds those that run, in the order of `servers`.
+    """
+    from weir.scripts.launch.errors import ServerFailed
+    from weir.scripts.launch.servers import start
+
+    ends: dict[str, list[float]] = {server.name: [] for server in servers}
+    while not stop.wait(0.5):
+        for place, server in enumerate(servers):
+            status = processes[place].poll()
+            if status is None:
+                continue
+            now = time.monotonic()
+            ends[server.name] = [*(end for end in ends[server.name] if end > now - ENDS_WITHIN_S), now]
+            if len(ends[server.name]) >= MOST_ENDS:
+                raise ServerFailed(
+                    f"{server.name} ended {MOST_ENDS} times within {ENDS_WITHIN_S:g} s, last with status {status}; "
+                    f"the others were stopped, see {server.log_path}"
+                )
+            typer.echo(f"{server.name} ended with status {status} and is started again; its log: {server.log_path}")
+            processes[place] = start(server)

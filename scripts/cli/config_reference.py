@@ -1,0 +1,43 @@
+"""The reference of all settings in docs/configuration.md, made from the configuration classes themselves.
+
+python -m weir.scripts.cli.config_reference > docs/configuration.md
+"""
+
+from __future__ import annotations
+
+import sys
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from weir.scripts.launch.settings import Settings
+
+_HEAD = """# Settings
+
+One run is one `weir.toml`. Every setting below can be overridden by the environment variable `WEIR_SECTION__KEY`
+(`WEIR_PROXY__PORT=8080`); an unknown key is an error. Made by `python -m weir.scripts.cli.config_reference`.
+"""
+
+
+def reference() -> str:
+    """The page as Markdown: a table for each section."""
+    return _HEAD + "".join(_section(name, field) for name, field in Settings.model_fields.items())
+
+
+def _section(name: str, field: FieldInfo) -> str:
+    model = field.annotation
+    assert isinstance(model, type) and issubclass(model, BaseModel)
+    rows = "".join(_row(key, setting) for key, setting in model.model_fields.items())
+    return (
+        f"\n## [{name}]\n\n{(model.__doc__ or '').strip()}\n\n| key | default | meaning |\n| --- | --- | --- |\n{rows}"
+    )
+
+
+def _row(key: str, setting: FieldInfo) -> str:
+    default = setting.get_default(call_default_factory=True)
+    shown = "unset" if default is None else f"`{default}`"
+    return f"| `{key}` | {shown} | {setting.description or ''} |\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference())

@@ -1,0 +1,122 @@
+"""The `weir` command: one Typer application, one function for each command, in the files beside this one.
+
+Commands import what is heavy inside themselves, so that `weir --help` answers at once. An error that a part knows ends
+the command with one line on stderr: exit 2 for wrong use, 1 otherwise; anything else is a bug and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import metadata
+from typing import Annotated
+
+import typer
+
+from weir.scripts.cli.commands import (
+    bench,
+    demo,
+    doctor,
+    engine,
+    exchange,
+    key,
+    regression,
+    report,
+    run,
+    servers,
+    sft,
+    sft_data,
+    sql,
+    store,
+    store_upkeep,
+    tasks,
+    trainer,
+    up,
+)
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"weir {metadata.version('weir-rl')}")
+        raise typer.Exit
+
+
+app = typer.Typer(
+    name="weir",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,  # else `[model]` in a help text is markup, and vanishes
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+def weir(
+    version: Annotated[
+        bool, typer.Option("--version", help="Say which Weir this is, and end.", is_eager=True, callback=_say_version)
+    ] = False,
+) -> None:
+    """Record what a model does, token for token, and learn from it."""
+
+
+store_app = typer.Typer(help="Look after the store: status, compaction, garbage and repair.", no_args_is_help=True)
+key_app = typer.Typer(help="Keys that open the proxy to agents.", no_args_is_help=True)
+tasks_app = typer.Typer(help="Which tasks can be judged; other forms of tasks.", no_args_is_help=True)
+bench_app = typer.Typer(help="Measure a part; the last line is JSON.", no_args_is_help=True)
+
+app.command("up")(up.up)
+app.command("demo")(demo.demo)
+app.command("proxy")(servers.proxy)
+app.command("engine")(engine.engine)
+app.command("kernel-eval")(servers.kernel_eval)
+app.command("doctor")(doctor.doctor)
+app.command("run")(run.run)
+app.command("sft-data")(sft_data.sft_data)
+app.command("sft")(sft.sft)
+app.command("regression")(regression.regression)
+app.command("round")(trainer.round_)
+app.command("publish")(trainer.publish)
+app.command("rollback")(trainer.rollback)
+app.command("versions")(trainer.versions)
+app.command("sql")(sql.sql)
+app.command("export")(exchange.export)
+app.command("import")(exchange.import_)
+app.command("sessions")(store.sessions)
+app.command("show")(store.show)
+app.command("report")(report.report)
+store_app.command("status")(store.store_status)
+store_app.command("compact")(store_upkeep.store_compact)
+store_app.command("gc")(store_upkeep.store_gc)
+store_app.command("verify")(store_upkeep.store_verify)
+store_app.command("forget")(store.store_forget)
+bench_app.command("proxy")(bench.proxy)
+bench_app.command("gate")(bench.gate)
+bench_app.command("engine")(bench.engine)
+bench_app.command("store")(bench.store)
+bench_app.command("trainer")(bench.trainer)
+bench_app.command("round")(bench.round_)
+bench_app.command("kernel-eval")(bench.kernel_eval)
+key_app.command("add")(key.add)
+key_app.command("list")(key.list_)
+key_app.command("revoke")(key.revoke)
+tasks_app.command("check")(tasks.check)
+tasks_app.command("import")(tasks.import_)
+app.add_typer(store_app, name="store")
+app.add_typer(tasks_app, name="tasks")
+app.add_typer(key_app, name="key")
+app.add_typer(bench_app, name="bench")
+
+
+def main() -> None:
+    """Run the command line; every known error is one line that says what, why and what next."""
+    try:
+        app()
+    except Exception as error:
+        exit_code = getattr(error, "exit_code", None)
+        if exit_code is None:
+            raise
+        print(f"weir: {error}", file=sys.stderr)
+        sys.exit(exit_code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,27 @@
+"""Trajectories as slime's debug dump: what `--load-debug-rollout-data` of slime reads back as Samples."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from pathlib import Path
+
+from weir.store.query.trajectories import Trajectory
+from weir.store.transfer.atomic_file import appearing
+from weir.store.transfer.export_files import PROVENANCE, Provenance
+from weir.store.transfer.export_rows import slime_row
+
+
+def write_slime(trajectories: Iterable[Trajectory], path: Path, provenance: Provenance) -> None:
+    """One torch file with all samples; groups are numbered in their order."""
+    import torch
+
+    groups: dict[str, int] = {}
+    samples = [
+        slime_row(one, index, groups.setdefault(one.facts["group_id"], len(groups)))
+        for index, one in enumerate(trajectories)
+    ]
+    whole = io.BytesIO()  # torch says nothing of a disk that refuses
+    torch.save({"rollout_id": 0, "samples": samples, PROVENANCE: provenance}, whole)
+    with appearing(path) as aside:
+        aside.write_bytes(whole.getbuffer())

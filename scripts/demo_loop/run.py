@@ -1,0 +1,299 @@
+"""The whole loop from nothing: a small model is made, cold-started, used by agents while rounds train it, and measured.
+
+Everything is made under one folder, which `weir up --config FOLDER/weir.toml` and `weir sql` can go on with. Nothing is
+special to the demo but its sizes: servers, agents' runner, trainer and store are the ones that users run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, get_args
+
+from rich.console import Console
+
+from weir.agents.corpus import corpus_texts, make_corpus, write_corpus
+from weir.agents.family import family_tasks, write_family
+from weir.engine.config import EngineConfig
+from weir.kernel_eval.client import KernelTask
+from weir.kernel_eval.config import KernelEvalConfig
+from weir.proxy.config import ProxyConfig
+from weir.scripts.demo_loop.agents import BackgroundAgents, background_agents, heldout_correctness
+from weir.scripts.demo_loop.model import train_tokenizer, write_model
+from weir.scripts.launch.errors import CommandError, UsageError
+from weir.scripts.launch.fleet import fleet, served_model
+from weir.scripts.launch.resolve import agents_config, chat_renderer, trainer_config
+from weir.scripts.launch.servers import free_ports_in_row, running
+from weir.scripts.launch.settings import RouterConfig, Settings, load_settings
+from weir.trainer.settings.algorithms import AlgorithmName
+from weir.trainer.trainer import Trainer
+from weir.trainer.versions.version_folder import version_path
+
+CONFIG_FILE = "weir.toml"
+WINDOW = 6  # rounds that the first and the last mean reward are taken over
+HELDOUT_SAMPLES = 8
+
+# What an algorithm needs besides its defaults at this size.
+SETTINGS = {"dr_grpo": "loss_constant = 160\n", "ppo": "critic_lr = 1e-3\n"}
+
+Say = Callable[[str], None]
+
+
+class Goal(NamedTuple):
+    """What a run must reach to have learned."""
+
+    reward_gain: float
+    heldout_factor: float
+
+
+GOAL = Goal(0.25, 2.0)
+GOAL_OF_OTHERS = Goal(0.2, 1.5)  # than the default, whose settings are hardly tuned to the demo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoOptions:
+    """What a run of the demo may vary."""
+
+    folder: Path
+    seed: int = 0
+    rounds: int = 70
+    algorithm: AlgorithmName = "dapo"
+    shuffle_rewards: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoResult:
+    """The figures that `weir demo --json` prints."""
+
+    learned: bool
+    reward_first: float
+    reward_last: float
+    heldout_before: float
+    heldout_after: float
+    seconds: float
+    versions: int
+    calls: int
+    calls_spanning_versions: int
+    seed: int
+    algorithm: str
+
+    def as_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps({k: round(v, 4) if isinstance(v, float) else v for k, v in asdict(self).items()})
+
+
+def run_demo(options: DemoOptions, say: Say) -> DemoResult:
+    """Run the demo; the result says whether the model learned. Raises `CommandError` where a part fails."""
+    started = time.monotonic()
+    prepare(options, say)
+    cold_start(load_settings(write_config(options)), options, say)
+    heldout = family_tasks("heldout")
+    say("Starting two engines, the router, the proxy and the kernel-evaluation server …")
+    with serving(options) as settings:
+        heldout_before = measure(heldout, settings, "before", say)
+        rewards = learn(settings, options, say)
+        heldout_after = measure(heldout, settings, "after", say)
+    reward_first, reward_last = statistics.fmean(rewards[:WINDOW]), statistics.fmean(rewards[-WINDOW:])
+    return DemoResult(
+        learned=has_learned(reward_first, reward_last, heldout_before, heldout_after, goal_of(options.algorithm)),
+        reward_first=reward_first,
+        reward_last=reward_last,
+        heldout_before=heldout_before,
+        heldout_after=heldout_after,
+        seconds=time.monotonic() - started,
+        seed=options.seed,
+        algorithm=options.algorithm,
+        **count_calls(settings),
+    )
+
+
+@contextlib.contextmanager
+def serving(options: DemoOptions) -> Iterator[Settings]:
+    """The demo's servers, on ports that are free now: what was free before the cold start may be taken since.
+
+    Demos of one user on one machine choose ports and start one after the other.
+    """
+    with contextlib.ExitStack() as servers:
+        with (Path(tempfile.gettempdir()) / f"weir-demo-{os.getuid()}.lock").open("w") as ports:
+            fcntl.flock(ports, fcntl.LOCK_EX)
+            config_path = write_config(options)
+            settings = load_settings(config_path)
+            servers.enter_context(running(fleet(settings, config_path)))
+        yield settings
+
+
+def known_algorithm(name: str) -> AlgorithmName:
+    """The name of an algorithm. Raises `UsageError` for another word."""
+    for known in get_args(AlgorithmName):
+        if name == known:
+            return known  # type: ignore[no-any-return]
+    raise UsageError(f"there is no algorithm {name}; there are {', '.join(get_args(AlgorithmName))}")
+
+
+def goal_of(algorithm: str) -> Goal:
+    """What a run with an algorithm must reach."""
+    return GOAL if algorithm == "dapo" else GOAL_OF_OTHERS
+
+
+def has_learned(
+    reward_first: float, reward_last: float, heldout_before: float, heldout_after: float, goal: Goal
+) -> bool:
+    """Whether the reward and held-out correctness rose as far as the goal says."""
+    gained = round(reward_last - reward_first, 6) >= goal.reward_gain
+    return gained and heldout_after > 0 and heldout_after >= goal.heldout_factor * heldout_before
+
+
+def prepare(options: DemoOptions, say: Say) -> None:
+    """The demo's folder: corpus, tasks, tokenizer, untrained model."""
+    folder = options.folder
+    if folder.exists() and any(folder.iterdir()):
+        raise CommandError(f"{folder} is not empty; name another folder with --dir, or delete it to start again")
+    write_corpus(folder / "corpus.jsonl", options.seed)
+    write_family(folder / "tasks")
+    tokenizer = train_tokenizer(corpus_texts(make_corpus(options.seed)), folder / "model")
+    size = write_model(folder / "model", tokenizer, options.seed)
+    say(f"Made a tokenizer of {len(tokenizer)} pieces and a Qwen3 of {size / 1e6:.1f}M parameters in {folder}")
+
+
+def write_config(options: DemoOptions) -> Path:
+    """Write the demo's weir.toml, with ports that are free now. Returns its path."""
+    config_path = options.folder / CONFIG_FILE
+    config_path.write_text(demo_toml(options))
+    return config_path
+
+
+def demo_toml(options: DemoOptions) -> str:
+    """The demo's weir.toml: sizes for two cores, and the usual ports where they are free."""
+    folder = options.folder.absolute()
+    first_engine = free_ports_in_row(2, wanted=EngineConfig().port)
+    router = free_ports_in_row(2, wanted=RouterConfig().port)
+    proxy = free_ports_in_row(1, wanted=ProxyConfig().port)
+    kernel_eval = free_ports_in_row(1, wanted=KernelEvalConfig().port)
+    hooks = (
+        'hooks = { normalize_group_data = "weir.trainer.hooks:shuffle_rewards" }\n' if options.shuffle_rewards else ""
+    )
+    return f"""\
+[store]
+root = "{folder / "store"}"
+
+[model]
+path = "{folder / "model"}"
+name = "weir"
+
+[engine]
+count = 2
+port = {first_engine}
+max_running = 32
+seed = {options.seed}
+
+[router]
+port = {router}
+prometheus_port = {router + 1}
+
+[proxy]
+port = {proxy}
+thinking = false
+
+[kernel_eval]
+port = {kernel_eval}
+
+[agents]
+samples = 8
+concurrency = 32
+turns = 2
+max_tokens = 160
+feedback_lines = 1
+
+[trainer]
+algorithm = "{options.algorithm}"
+seed = {options.seed}
+groups_per_round = 8
+min_groups = 8
+num_correct_trials = 2
+judge_use_cache = true
+lr = 2e-4
+max_staleness = 4
+{SETTINGS.get(options.algorithm, "")}{hooks}"""
+
+
+def cold_start(settings: Settings, options: DemoOptions, say: Say) -> None:
+    """Supervised training on the corpus, of which about a third is right."""
+    from weir.trainer.settings.config import SftConfig
+    from weir.trainer.sft.cold_start import run_sft
+
+    say("Cold start: learning the form of a kernel from a corpus of which about a third is right …")
+    assert settings.model.path is not None
+    report = run_sft(
+        SftConfig(seed=options.seed),
+        data=options.folder / "corpus.jsonl",
+        model=settings.model.path,
+        out=version_path(settings.store.folder, 0),
+        renderer=chat_renderer(settings.model.path, settings),
+        console=Console(stderr=True),
+    )
+    say(f"Cold start took {report.seconds:.0f} s, loss {report.losses[0]:.2f} → {report.losses[-1]:.2f}")
+
+
+def measure(tasks: list[KernelTask], settings: Settings, when: str, say: Say) -> float:
+    """Held-out correctness at temperature 1."""
+    share = heldout_correctness(tasks, agents_config(settings, {}), HELDOUT_SAMPLES)
+    say(f"Held-out kernels that are right {when} training: {share:.0%} of {len(tasks)} tasks × {HELDOUT_SAMPLES}")
+    return share
+
+
+def learn(settings: Settings, options: DemoOptions, say: Say) -> list[float]:
+    """Rounds, while agents keep working; the mean reward of each.
+
+    Agents may start as many groups as a round took as soon as it has trained, so that they work while it publishes.
+    """
+    num_groups = settings.trainer.groups_per_round
+    rewards: list[float] = []
+    log_path = settings.store.folder / "logs" / "agents.log"
+    with background_agents(options.folder / CONFIG_FILE, options.seed, log_path) as agents:
+        trainer = Trainer(
+            trainer_config(settings),
+            settings.store,
+            model_path=served_model(settings),
+            on_step=lambda step: agents.allow(num_groups) if step == "trained" else None,
+        )
+        with contextlib.closing(trainer):
+            agents.allow(2 * num_groups)
+            while len(rewards) < options.rounds:
+                metrics = next_round(trainer, agents)
+                rewards.append(metrics["reward_mean"])
+                if len(rewards) % 5 == 0:
+                    say(describe(len(rewards), options.rounds, rewards, metrics))
+    return rewards
+
+
+def next_round(trainer: Trainer, agents: BackgroundAgents) -> dict[str, Any]:
+    """Train on the next groups as soon as a round's worth of them is ready."""
+    while (report := trainer.run_round()) is None:
+        agents.allow(0)
+        time.sleep(0.05)
+    return report.metrics
+
+
+def describe(done: int, total: int, rewards: list[float], metrics: dict[str, Any]) -> str:
+    """One line on the last rounds."""
+    mean = statistics.fmean(rewards[-5:])
+    bar = "█" * round(20 * mean)
+    return f"round {done:>3}/{total}  reward {mean:.2f} {bar:<20}  correct {metrics['correct']:.0%}"
+
+
+def count_calls(settings: Settings) -> dict[str, int]:
+    """How much was recorded, asked of the store."""
+    from weir.store.reader import connect
+
+    with connect(settings.store) as db:
+        calls, spanning = db.sql("select count(*), count(*) filter (num_versions > 1) from calls").fetchall()[0]
+        (versions,) = db.sql("select count(distinct version) from tokens").fetchall()[0]
+    return {"calls": calls, "calls_spanning_versions": spanning, "versions": versions}

@@ -1,0 +1,128 @@
+"""Which servers a run's settings mean on this machine, and how each is started.
+
+Engines, then the router in front of them, then the proxy, the kernel-evaluation server and the compactor. Nothing is
+started here: `servers.running` does that with what this returns.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from weir.scripts.launch.errors import UsageError
+from weir.scripts.launch.ports import is_taken
+from weir.scripts.launch.servers import Server
+from weir.scripts.launch.settings import RouterConfig, Settings
+from weir.trainer.versions.object_store import fetch_newest
+from weir.trainer.versions.version_folder import current_version
+
+
+def fleet(settings: Settings, config_path: Path | None) -> list[Server]:
+    """Every server of the run, in the order in which they are to be started.
+
+    Raises `UsageError` when there is no model to serve.
+    """
+    logs = settings.store.folder / "logs"
+    config = ["--config", str(config_path)] if config_path else []
+    return [
+        *(engines_and_router(settings, config, logs) if settings.engine.count else []),
+        weir_server("proxy", ["proxy", *config], f"http://{settings.proxy.host}:{settings.proxy.port}/readyz", logs),
+        weir_server(
+            "kernel-eval",
+            ["kernel-eval", *config],
+            f"http://{settings.kernel_eval.host}:{settings.kernel_eval.port}/health",
+            logs,
+        ),
+        _compactor(settings, config, logs),
+    ]
+
+
+def check_ports(settings: Settings) -> None:
+    """Raise `UsageError` that names every setting whose port another process has."""
+    taken = [f"{setting} ({host}:{port})" for setting, host, port in _ports(settings) if is_taken(host, port)]
+    if taken:
+        raise UsageError(
+            f"another process has the port of {', '.join(taken)}: if that is another `weir up`, stop it, "
+            "else set other ports in weir.toml"
+        )
+
+
+def _ports(settings: Settings) -> Iterator[tuple[str, str, int]]:
+    """Where the servers of the run are to listen, by the settings that say it."""
+    engine, router = settings.engine, settings.router
+    for number in range(engine.count):
+        yield f"engine.port{f' + {number}' if number else ''}", engine.host, engine.port + number
+    if engine.count:
+        yield "router.port", router.host, router.port
+        yield "router.prometheus_port", router.host, router.prometheus_port
+    yield "proxy.port", settings.proxy.host, settings.proxy.port
+    yield "kernel_eval.port", settings.kernel_eval.host, settings.kernel_eval.port
+
+
+def _compactor(settings: Settings, config: list[str], logs: Path) -> Server:
+    every = ["--every", str(settings.store.compact_every_s)]
+    return weir_server("compactor", ["store", "compact", *every, *config], None, logs)
+
+
+def engines_and_router(settings: Settings, config: list[str], logs: Path) -> list[Server]:
+    """The embedded engines and the router in front of them; with `[engine] count = 0` they are elsewhere."""
+    return [*engine_servers(settings, config, logs), router_server(settings.router, engine_urls(settings), logs)]
+
+
+def served_model(settings: Settings) -> Path:
+    """The folder that engines load: the newest published version, else `[model] path`."""
+    folder = found_model(settings)
+    if folder is None:
+        raise UsageError(
+            "no model to serve: [model] path is not set and the store has no published version; "
+            "set it in weir.toml to a Hugging Face folder, or run `weir demo` to make a small one"
+        )
+    return folder
+
+
+def found_model(settings: Settings) -> Path | None:
+    """The newest published version, else `[model] path`; None where there is neither."""
+    fetch_newest(settings.store)
+    version = current_version(settings.store.folder)
+    return version.path if version else settings.model.path
+
+
+def engine_urls(settings: Settings) -> list[str]:
+    """Where the engines of this machine listen: `count` ports in a row."""
+    return [f"http://{settings.engine.host}:{settings.engine.port + i}" for i in range(settings.engine.count)]
+
+
+def engine_servers(settings: Settings, config: list[str], logs: Path) -> list[Server]:
+    """The embedded engines of this machine: each has its own port, seed and ledger."""
+    model, engine = served_model(settings), settings.engine
+    servers = []
+    for number, url in enumerate(engine_urls(settings)):
+        flags = ["engine", "--model", str(model), "--port", str(engine.port + number), *config]
+        flags += ["--seed", str(engine.seed + number)]
+        if engine.ledger is not None:
+            flags += ["--ledger", f"{engine.ledger}.{number}"]
+        servers.append(weir_server(f"engine-{number}", flags, f"{url}/health", logs))
+    return servers
+
+
+def router_server(config: RouterConfig, workers: list[str], logs: Path) -> Server:
+    """The router as it is, without retries and breaker: the proxy owns retries."""
+    program = str(Path(sys.executable).with_name(config.kind))
+    argv = [program, "launch", "--worker-urls", *workers, "--policy", config.policy]
+    argv += ["--host", config.host, "--port", str(config.port), "--prometheus-port", str(config.prometheus_port)]
+    argv += ["--prometheus-host", config.host, "--disable-retries", "--disable-circuit-breaker"]
+    argv += ["--disable-health-check", "--log-level", "warn"]
+    url = f"http://{config.host}:{config.port}/health"
+    return Server(name=config.kind, argv=argv, ready_url=url, log_path=logs / f"{config.kind}.log")
+
+
+def weir_server(name: str, arguments: list[str], ready_url: str | None, logs: Path) -> Server:
+    """A server that is a `weir` command of its own."""
+    return Server(
+        name=name,
+        argv=[sys.executable, "-m", "weir.scripts.cli.main", *arguments],
+        ready_url=ready_url,
+        log_path=logs / f"{name}.log",
+        environment={"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"},
+    )

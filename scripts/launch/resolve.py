@@ -1,0 +1,83 @@
+"""Values that a command works out from several sections of weir.toml: addresses, keys, the first weights, the renderer.
+
+Here so that commands, demo and benchmarks need not import each other.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weir.scripts.launch.errors import UsageError
+from weir.scripts.launch.settings import Settings
+
+if TYPE_CHECKING:
+    from weir.agents.config import AgentsConfig
+    from weir.trainer.data.chat_rows import ChatRenderer
+    from weir.trainer.settings.config import TrainerConfig
+
+
+def chat_renderer(model: Path, settings: Settings) -> ChatRenderer:
+    """The renderer that the proxy would use for this model folder: cold-start text is sampling text."""
+    from weir.proxy.rendering.renderer import open_rendering
+
+    renderer: ChatRenderer = open_rendering(model, settings.model.name, settings.proxy).renderer
+    return renderer
+
+
+def trainer_config(settings: Settings) -> TrainerConfig:
+    """`[trainer]` with the addresses and keys of this machine's servers where it names none."""
+    from weir.scripts.launch.fleet import engine_urls
+
+    judge, router = settings.kernel_eval, settings.router
+    addresses = {
+        "proxy_urls": [f"http://{settings.proxy.host}:{settings.proxy.port}"],
+        "engine_urls": engine_urls(settings),
+        "router_url": f"http://{router.host}:{router.port}",
+        "control_key": settings.proxy.control_key,
+        "kernel_eval_url": judge.base_url,
+        "kernel_eval_key": judge.api_key,
+    }
+    unset = {name: value for name, value in addresses.items() if name not in settings.trainer.model_fields_set}
+    return settings.trainer.model_copy(update=unset)
+
+
+def first_weights(settings: Settings, model: Path | None) -> Path:
+    """The model folder that was given, or that the settings name. Raises `UsageError`."""
+    folder = model or settings.model.path
+    if folder is None:
+        raise UsageError("no model: give --model DIR, or set [model] path in weir.toml, to a Hugging Face folder")
+    if not (folder / "config.json").exists():
+        raise UsageError(f"{folder} is not a Hugging Face model folder: it has no config.json")
+    return folder
+
+
+def agents_config(settings: Settings, changes: dict[str, object]) -> AgentsConfig:
+    """`[agents]` with what was given on the command line, and with the addresses and keys of the other sections."""
+    from weir.agents.config import AgentsConfig
+
+    proxy, judge = settings.proxy, settings.kernel_eval
+    defaults = {
+        "proxy_url": f"http://{proxy.host}:{proxy.port}",
+        "control_key": control_key(settings),
+        "kernel_eval_url": judge.base_url,
+        "model": settings.model.name,
+    }
+    if judge.api_key is not None:
+        defaults["kernel_eval_key"] = judge.api_key
+    own = {name: getattr(settings.agents, name) for name in settings.agents.model_fields_set}
+    return AgentsConfig.model_validate(defaults | {n: v for n, v in own.items() if v is not None} | changes)
+
+
+def control_key(settings: Settings) -> str:
+    """The proxy's control key: the configured one, or the one that the proxy left in its key file."""
+    if settings.proxy.control_key is not None:
+        return settings.proxy.control_key
+    file = settings.store.folder / "control.key"
+    try:
+        return file.read_text().strip()
+    except OSError as error:
+        raise UsageError(
+            f"no control key: [proxy] control_key is not set and {file} cannot be read ({error.strerror}); "
+            "start the proxy first, or set the key"
+        ) from error

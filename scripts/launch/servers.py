@@ -1,0 +1,144 @@
+"""Server processes of one machine: started in order, waited for, stopped in reverse.
+
+Invariant: a server started here does not outlive this process, not even when it is killed: the kernel sends the child
+SIGKILL when its parent dies. What a server prints goes to its own log file. What the servers do is not known here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import random
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+
+from weir.scripts.launch.errors import ServerFailed
+from weir.scripts.launch.ports import session_listens
+
+_PR_SET_PDEATHSIG = 1
+_FIRST_PORT = 10_000
+_OUTGOING_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_libc = ctypes.CDLL(None, use_errno=True)
+_PROXY_VARIABLES = {"http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """How one server is started, and the URL that answers 200 once it is ready; none: it serves nobody."""
+
+    name: str
+    argv: Sequence[str]
+    ready_url: str | None
+    log_path: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A port that nobody listens on right now, and that the kernel gives to no outgoing connection meanwhile."""
+    while True:
+        port = random.randrange(_FIRST_PORT, _first_outgoing_port())
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind((host, port))
+            return port
+
+
+def _first_outgoing_port() -> int:
+    with contextlib.suppress(OSError, ValueError):
+        return max(int(_OUTGOING_PORTS.read_text().split()[0]), _FIRST_PORT + 1000)
+    return 32768
+
+
+def free_ports_in_row(count: int, *, wanted: int | None = None, host: str = "127.0.0.1") -> int:
+    """The first of `count` neighbouring ports that nobody listens on right now: `wanted`, where that is one."""
+    first = free_port(host) if wanted is None else wanted
+    while True:
+        with contextlib.ExitStack() as probes, contextlib.suppress(OSError, OverflowError):
+            for port in range(first, first + count):
+                probes.enter_context(socket.socket()).bind((host, port))
+            return first
+        first = free_port(host)
+
+
+@contextlib.contextmanager
+def running(servers: Sequence[Server], *, ready_timeout_s: float = 120.0) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Start the servers together, wait until each is ready, stop them in reverse order on the way out.
+
+    Ready is what answers 200 itself: another server that has the port already does not count.
+
+    Raises `ServerFailed` when one ends or is not ready in time; those that were started are stopped first.
+    """
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        processes.extend(start(server) for server in servers)
+        deadline = time.monotonic() + ready_timeout_s
+        for server, process in zip(servers, processes, strict=True):
+            _wait_ready(server, process, deadline)
+        yield processes
+    finally:
+        for process in reversed(processes):
+            stop(process)
+
+
+def stop(process: subprocess.Popen[bytes], *, grace_s: float = 15.0) -> None:
+    """SIGTERM to the process group, SIGKILL after the grace; returns when the process is gone."""
+    for signal_number, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, None)):
+        if process.poll() is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal_number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(wait_s)
+
+
+def start(server: Server) -> subprocess.Popen[bytes]:
+    """Start a server in a process group of its own, and do not wait for it. It ends with the thread that started it."""
+    environment = {name: value for name, value in os.environ.items() if name not in _PROXY_VARIABLES}
+    server.log_path.parent.mkdir(parents=True, exist_ok=True)
+    with server.log_path.open("ab") as log:
+        return subprocess.Popen(
+            server.argv,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=environment | dict(server.environment),
+            start_new_session=True,
+            preexec_fn=_die_with_parent,
+        )
+
+
+def _die_with_parent() -> None:
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _wait_ready(server: Server, process: subprocess.Popen[bytes], deadline: float) -> None:
+    if server.ready_url is None:
+        return
+    port = httpx.URL(server.ready_url).port or 80
+    with httpx.Client(trust_env=False, timeout=5.0) as client:
+        while time.monotonic() < deadline:
+            if process.poll() is not None:
+                raise ServerFailed(
+                    f"{server.name} ended with status {process.returncode} before it was ready"
+                    f"{_last_line(server.log_path)}; its log is {server.log_path}"
+                )
+            with contextlib.suppress(httpx.TransportError):
+                if client.get(server.ready_url).status_code == 200 and session_listens(process.pid, port):
+                    return
+            time.sleep(0.05)
+    raise ServerFailed(
+        f"{server.name} was not ready in time (no 200 of its own from {server.ready_url})"
+        f"{_last_line(server.log_path)}; its log is {server.log_path}"
+    )
+
+
+def _last_line(log_path: Path) -> str:
+    lines = log_path.read_text(errors="replace").splitlines() if log_path.exists() else []
+    return f", saying: {lines[-1].strip()}" if lines else ""

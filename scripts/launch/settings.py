@@ -1,0 +1,163 @@
+"""One run is one TOML file: `weir.toml`, a section for each part, overridden by `WEIR_SECTION__KEY` in the environment.
+
+This is the only place that reads configuration files or the configuration environment. An unknown section or key is an
+error that lists the valid ones. Every part gets its own section and never the whole.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import typer
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from weir.agents.config import AgentsConfig
+from weir.engine.config import EngineConfig
+from weir.kernel_eval.config import KernelEvalConfig
+from weir.proxy.config import ProxyConfig
+from weir.scripts.launch.errors import UsageError
+from weir.store.config import StoreConfig
+from weir.trainer.settings.config import TrainerConfig
+
+DEFAULT_FILE = Path("weir.toml")
+ConfigOption = Annotated[Path | None, typer.Option(help="The run's weir.toml; ./weir.toml where there is one.")]
+RootOption = Annotated[
+    str | None, typer.Option(help="The store: a folder, or s3://…; default: store.root of weir.toml.")
+]
+Section = TypeVar("Section", bound=BaseModel)
+
+
+class ModelConfig(BaseModel):
+    """The weights that a run starts from."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    path: Path | None = Field(
+        default=None,
+        description="Hugging Face folder of the first weights; a version under the store's root wins over it.",
+    )
+    name: str = Field(default="weir", description="The model's name in /v1/models and in the agents' requests.")
+
+
+class RouterConfig(BaseModel):
+    """The router between proxy and engines, started as it is."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["sglang-router", "smg"] = Field(default="sglang-router", description="Which router `weir up` starts.")
+    host: str = Field(default="127.0.0.1", description="Address the router listens on.")
+    port: int = Field(default=30000, description="Port the router listens on.")
+    prometheus_port: int = Field(default=30001, description="Port of the router's own metrics.")
+    policy: str = Field(default="round_robin", description="How the router chooses an engine for a call.")
+
+
+class Settings(BaseSettings):
+    """All sections of `weir.toml`."""
+
+    model_config = SettingsConfigDict(env_prefix="WEIR_", env_nested_delimiter="__", extra="forbid", frozen=True)
+
+    store: StoreConfig = StoreConfig()
+    model: ModelConfig = ModelConfig()
+    engine: EngineConfig = EngineConfig()
+    router: RouterConfig = RouterConfig()
+    proxy: ProxyConfig = ProxyConfig()
+    kernel_eval: KernelEvalConfig = KernelEvalConfig()
+    trainer: TrainerConfig = TrainerConfig()
+    agents: AgentsConfig = AgentsConfig()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Environment over file; what `load_settings` was given is the file."""
+        return env_settings, init_settings
+
+
+def load_settings(path: Path | None = None) -> Settings:
+    """The settings of the file at `path`, of `./weir.toml` where there is one, else the defaults.
+
+    Raises `UsageError` for a file that is missing or is not TOML, for unknown keys and for values out of range.
+    """
+    return _validated(_read(path), path or DEFAULT_FILE)
+
+
+def existing_store(root: str | None, config: Path | None) -> StoreConfig:
+    """The store that a command is about; commands that only read do not make one where there is none."""
+    store = load_settings(config).store.at(root)
+    is_shared = store.folder != store.root
+    if not (is_shared or store.folder.is_dir()) or not (store.catalog_url or _is_store(store.folder)):
+        raise UsageError(f"there is no store in {store.root}: name its folder by --root, or its weir.toml by --config")
+    return store
+
+
+def _is_store(root: Path) -> bool:
+    """Whether something of a store is in the folder; any other folder stays as it is."""
+    return any((root / name).exists() for name in ("catalog.sqlite", "log", "versions"))
+
+
+def with_flags(section: Section, flags: Mapping[str, Any], command: str) -> Section:
+    """A section with the flags of a command over it; a flag that was not given is None.
+
+    Raises `UsageError` that names the flag whose value cannot be.
+    """
+    given = {name: value for name, value in flags.items() if value is not None}
+    try:
+        return type(section).model_validate(section.model_dump(exclude_unset=True) | given)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        flag = str(wrong["loc"][0]).replace("_", "-")
+        raise UsageError(f"--{flag} {wrong['input']}: {wrong['msg']}; see {command} --help") from None
+
+
+def _read(path: Path | None) -> dict[str, Any]:
+    if path is None and not DEFAULT_FILE.exists():
+        return {}
+    source = path or DEFAULT_FILE
+    try:
+        return tomllib.loads(source.read_text())
+    except OSError as error:
+        raise UsageError(
+            f"cannot read the configuration {source}: {error.strerror}; name another file with --config"
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{source} is not valid TOML: {error}; mend that line and try again") from error
+
+
+def _validated(values: dict[str, Any], source: Path) -> Settings:
+    try:
+        return Settings(**values)
+    except ValidationError as error:
+        raise UsageError("; ".join(f"{_origin(item, source)}: {_explain(item)}" for item in error.errors())) from None
+
+
+def _origin(item: Any, source: Path) -> str:
+    """The environment variable that an error is about, else the file."""
+    variable = ("WEIR_" + "__".join(str(part) for part in item["loc"])).upper()
+    return next((name for name in os.environ if name.upper() == variable), str(source))
+
+
+def _explain(item: Any) -> str:
+    where = ".".join(str(part) for part in item["loc"])
+    if item["type"] == "extra_forbidden":
+        return f"unknown key {where}; valid here: {', '.join(_valid_keys(item['loc'][:-1]))}"
+    return f"{where} = {item['input']!r}: {item['msg']}"
+
+
+def _valid_keys(location: tuple[str | int, ...]) -> list[str]:
+    model: type[BaseModel] = Settings
+    for part in location:
+        annotation = model.model_fields[str(part)].annotation
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            break
+        model = annotation
+    return sorted(model.model_fields)

@@ -1,0 +1,213 @@
+"""The catalog's word on files: which Parquet files make up the store, and which log segments are in them.
+
+Invariants: a segment is in one file. All that a publication changes becomes visible in one transaction, so that a
+reader sees a segment's calls in the log or in a file, and never in both. Each publication has the next generation's
+number; of two that were prepared from the same one, one is refused. Not here: when a file is deleted
+(catalog_garbage.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+
+from weir.store.catalog import schema as t
+from weir.store.catalog.age import grow_older
+from weir.store.catalog.catalog import SQL_VARIABLES, Catalog
+from weir.store.catalog.engine import database_now_us
+from weir.store.catalog.retention import refuse_needed, remove_groups
+from weir.store.catalog.rows import CompactedSegment, FileGroup, FileRow
+from weir.store.config import StoreConfig
+from weir.store.errors import CompactionRunning, SchemaTooNew
+from weir.store.records.call_record import SCHEMA_VERSION
+from weir.store.records.tree import CallRole, Link
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSet:
+    """What the store consists of at one transaction of the catalog."""
+
+    generation: int
+    files: list[FileRow]
+    compacted: frozenset[str]  # ids of the segments whose calls are in `files`
+    relinks: dict[str, Link]
+
+
+def file_set(connection: sa.Connection) -> FileSet:
+    """The store's files, inside the caller's transaction. Raises SchemaTooNew where a later Weir wrote one."""
+    files = connection.execute(sa.select(t.files).order_by(t.files.c.created_us, t.files.c.file_id))
+    relinks = {}
+    for row in connection.execute(sa.select(t.relinks)):
+        place = dict(row._mapping)
+        call_id = place.pop("call_id")
+        relinks[call_id] = Link(**{**place, "role": CallRole(row.role)})
+    return FileSet(
+        generation=generation_now(connection),
+        files=[_known_file(row) for row in files],
+        compacted=frozenset(connection.scalars(sa.select(t.file_sources.c.segment_id))),
+        relinks=relinks,
+    )
+
+
+def generation_now(connection: sa.Connection) -> int:
+    """The number of the latest publication; 0 before the first."""
+    return connection.scalar(sa.select(sa.func.max(t.publications.c.generation))) or 0
+
+
+def files_with_groups(connection: sa.Connection, group_ids: Collection[str]) -> list[FileRow]:
+    """The files that have calls of these groups, or of which that is not known, oldest first."""
+    known = sa.exists().where(t.file_groups.c.file_id == t.files.c.file_id)
+    found = {row.file_id: row for row in connection.execute(sa.select(t.files).where(~known))}
+    for some in _portions(list(group_ids)):
+        query = sa.select(t.files).join(t.file_groups).where(t.file_groups.c.group_id.in_(some)).distinct()
+        found.update((row.file_id, row) for row in connection.execute(query))
+    ordered = sorted(found.values(), key=lambda row: (row.created_us, row.file_id))
+    return [_known_file(row) for row in ordered]
+
+
+def _known_file(row: sa.Row[Any]) -> FileRow:
+    if row.schema_version > SCHEMA_VERSION:
+        raise SchemaTooNew(
+            f"cannot read {row.path}: it has schema version {row.schema_version}, this Weir knows up to "
+            f"{SCHEMA_VERSION}; install the version of Weir that wrote it, or a later one"
+        )
+    return FileRow(**row._mapping)
+
+
+@dataclass(slots=True, kw_only=True)
+class FileChange:
+    """One file that enters the store, and what it takes the place of."""
+
+    file: FileRow | None = None  # none: nothing was left to write
+    groups: list[FileGroup] = field(default_factory=list)  # of that file
+    digests: dict[str, bytes] = field(default_factory=dict)  # of the histories that its new calls end, by call
+    sources: Sequence[CompactedSegment] = ()  # segments whose calls are in it
+    replaced: Sequence[FileRow] = ()  # leave the store: their calls are in the file, or removed
+    holds_replaced: bool = True  # all calls of those; else only those of `digests` are found by the histories they end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retired:
+    """Groups that leave the store whole, by the settings of its retention."""
+
+    group_ids: Sequence[str]
+    config: StoreConfig
+
+
+@dataclass(slots=True, kw_only=True)
+class Publication:
+    """A change of what the store consists of, gathered while it is prepared."""
+
+    changes: list[FileChange] = field(default_factory=list)
+    settled: list[str] = field(default_factory=list)  # calls whose place of late is written in a file that enters
+    removed: list[str] = field(default_factory=list)  # calls that are to be in the store no longer
+    moved: dict[str, Link] = field(default_factory=dict)  # calls of other files whose place is another one
+    reopened: list[str] = field(default_factory=list)  # segments that are to be compacted again
+    retired: Retired | None = None
+
+
+def publish(catalog: Catalog, change: Publication, generation: int) -> None:
+    """Make a change that was prepared from a generation's files. Raises CompactionRunning when there is a later one."""
+    try:
+        with catalog.writing().begin() as connection:
+            now = database_now_us(connection)
+            latest = generation_now(connection)
+            if latest != generation:
+                raise _overtaken(generation, latest)
+            if change.retired is not None:
+                refuse_needed(connection, change.retired.config, change.retired.group_ids, now)
+            age_us = grow_older(connection, now)
+            connection.execute(t.publications.insert().values(generation=generation + 1, published_us=now))
+            for some in _portions(change.removed):
+                connection.execute(t.call_ends.delete().where(t.call_ends.c.call_id.in_(some)))
+            for one in change.changes:
+                _enter(connection, one, age_us)
+                _enter_sources(connection, one, generation + 1, now)
+                _take_out(connection, one, generation + 1, now)
+                _enter_digests(connection, one)
+            for some in _portions(change.reopened):
+                for table in (t.file_sources, t.segments):
+                    connection.execute(table.delete().where(table.c.segment_id.in_(some)))
+            _relink(connection, change)
+            if change.retired is not None:
+                remove_groups(connection, change.retired.group_ids, now)
+    except IntegrityError as error:
+        raise _overtaken(generation, generation + 1) from error
+
+
+def _overtaken(prepared: int, latest: int) -> CompactionRunning:
+    return CompactionRunning(
+        f"cannot publish what was prepared from generation {prepared} of the store: another process published "
+        f"generation {latest} meanwhile; nothing was changed, run it again"
+    )
+
+
+def _enter(connection: sa.Connection, change: FileChange, age_us: int) -> None:
+    if change.file is None:
+        return
+    connection.execute(t.files.insert().values(asdict(change.file)))
+    came = _came(connection, [file.file_id for file in change.replaced]) if change.replaced else None
+    rows = [
+        {
+            **asdict(group),
+            "file_id": change.file.file_id,
+            "age_us": age_us if came is None else came.get(group.group_id),
+        }
+        for group in change.groups
+    ]
+    if rows:
+        connection.execute(t.file_groups.insert(), rows)
+
+
+def _came(connection: sa.Connection, file_ids: Sequence[str]) -> dict[str, int | None]:
+    """How old the store was when the latest calls of each group came into these files."""
+    f = t.file_groups.c
+    query = sa.select(f.group_id, sa.func.max(f.age_us).label("age_us")).where(f.file_id.in_(file_ids))
+    return {row.group_id: row.age_us for row in connection.execute(query.group_by(f.group_id))}
+
+
+def _enter_digests(connection: sa.Connection, change: FileChange) -> None:
+    if change.file is not None and change.digests:
+        ends = [{"call_id": c, "digest": d, "file_id": change.file.file_id} for c, d in change.digests.items()]
+        connection.execute(t.call_ends.insert(), ends)
+
+
+def _enter_sources(connection: sa.Connection, change: FileChange, generation: int, now_us: int) -> None:
+    file_id = None if change.file is None else change.file.file_id
+    for source in change.sources:
+        row = {**asdict(source), "compacted_us": now_us, "generation": generation}
+        connection.execute(t.segments.insert().values(row))
+        connection.execute(t.file_sources.insert().values(segment_id=source.segment_id, file_id=file_id))
+
+
+def _take_out(connection: sa.Connection, change: FileChange, generation: int, now_us: int) -> None:
+    file_id = None if change.file is None else change.file.file_id
+    for file in change.replaced:
+        connection.execute(t.file_groups.delete().where(t.file_groups.c.file_id == file.file_id))
+        if file_id is None or not change.holds_replaced:
+            connection.execute(t.call_ends.delete().where(t.call_ends.c.file_id == file.file_id))
+        for table in (t.file_sources, t.call_ends):
+            connection.execute(table.update().where(table.c.file_id == file.file_id).values(file_id=file_id))
+        connection.execute(t.files.delete().where(t.files.c.file_id == file.file_id))
+        row = {"file_id": file.file_id, "path": file.path, "num_bytes": file.num_bytes}
+        connection.execute(t.replaced_files.insert().values(**row, replaced_us=now_us, generation=generation))
+
+
+def _relink(connection: sa.Connection, change: Publication) -> None:
+    for some in _portions([*change.settled, *change.removed, *change.moved]):
+        connection.execute(t.relinks.delete().where(t.relinks.c.call_id.in_(some)))
+    if change.moved:
+        connection.execute(t.relinks.insert(), [_relink_row(name, place) for name, place in change.moved.items()])
+
+
+def _relink_row(call_id: str, place: Link) -> dict[str, Any]:
+    return {"call_id": call_id, **asdict(place), "role": place.role.value}
+
+
+def _portions(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(ids), SQL_VARIABLES):
+        yield ids[start : start + SQL_VARIABLES]

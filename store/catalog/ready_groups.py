@@ -1,0 +1,84 @@
+"""Which groups a round may take: those whose sessions have all ended, or that waited long enough for the rest.
+
+Invariants: a group that any round has claimed is never ready again; a group is not ready while calls of it may lie in a
+log that only another machine can read. Groups come oldest first, page by page, each page
+one transaction, so that a reader may stop when it has enough. Not here: claiming (catalog.py), or what makes a group
+worth training on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import sqlalchemy as sa
+
+from weir.store.catalog import schema as t
+from weir.store.catalog.catalog import Catalog
+from weir.store.catalog.engine import now_us
+from weir.store.catalog.rows import GroupRow
+from weir.store.catalog.sessions import finished_by_group
+
+PAGE = 64
+LOST_S = 600.0  # a log writer that was silent for so long serves no new groups
+
+
+def ready_groups(
+    catalog: Catalog, *, timeout_s: float | None = None, min_size_ratio: float = 1.0
+) -> Iterator[GroupRow]:
+    """Groups that no round has claimed, oldest first: complete ones, and with `timeout_s` those that timed out.
+
+    A group is complete when as many sessions have finished as its size says. It has timed out when none of its sessions
+    was registered or finished for `timeout_s`; it is ready then if at least `min_size_ratio` of its size has finished,
+    where a group without a size has that of its registered sessions.
+    """
+    query = _query(timeout_s, min_size_ratio)
+    after: tuple[int, str] | None = None
+    while True:
+        page = _page(catalog, query, after)
+        yield from page
+        if len(page) < PAGE:
+            return
+        after = (page[-1].created_us, page[-1].group_id)
+
+
+def count_ready(catalog: Catalog, *, timeout_s: float | None = None, min_size_ratio: float = 1.0) -> int:
+    """How many groups are ready in all."""
+    every = _query(timeout_s, min_size_ratio).limit(None).order_by(None).subquery()
+    with catalog.reading().begin() as connection:
+        return int(connection.scalar(sa.select(sa.func.count()).select_from(every)) or 0)
+
+
+def _query(timeout_s: float | None, min_size_ratio: float) -> sa.Select[tuple[object, ...]]:
+    taken = sa.exists().where(t.round_groups.c.group_id == t.sessions.c.group_id)
+    of_free_groups = sa.select(
+        t.sessions.c.group_id,
+        sa.func.count().label("registered"),
+        sa.func.count(t.sessions.c.status).label("finished"),
+        sa.func.max(sa.func.coalesce(t.sessions.c.finished_us, t.sessions.c.created_us)).label("changed_us"),
+    ).where(~taken)
+    m = of_free_groups.group_by(t.sessions.c.group_id).subquery()
+    ready = m.c.finished >= t.groups.c.group_size
+    if timeout_s is not None:
+        size = sa.func.coalesce(t.groups.c.group_size, m.c.registered)
+        quiet = m.c.changed_us <= now_us() - int(timeout_s * 1e6)
+        ready = ready | (quiet & (m.c.finished >= 1) & (m.c.finished >= min_size_ratio * size))
+    ready = ready & ~_unshared(m.c.changed_us)
+    joined = sa.select(t.groups).join(m, m.c.group_id == t.groups.c.group_id)
+    return joined.where(ready).order_by(t.groups.c.created_us, t.groups.c.group_id).limit(PAGE)
+
+
+def _unshared(changed_us: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
+    """Whether a log on another machine may hold calls of the group that cannot be read here yet."""
+    w = t.log_writers.c
+    return sa.exists().where(w.shared_us <= changed_us, t.groups.c.created_us < w.seen_us + int(LOST_S * 1e6))
+
+
+def _page(catalog: Catalog, query: sa.Select[tuple[object, ...]], after: tuple[int, str] | None) -> list[GroupRow]:
+    if after is not None:
+        created_us, group_id = after
+        later = (t.groups.c.created_us == created_us) & (t.groups.c.group_id > group_id)
+        query = query.where((t.groups.c.created_us > created_us) | later)
+    with catalog.reading().begin() as connection:
+        rows = connection.execute(query).all()
+        finished = finished_by_group(connection, [row.group_id for row in rows])
+        return [GroupRow(**row._mapping, session_ids=finished[row.group_id]) for row in rows]

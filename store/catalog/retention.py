@@ -1,0 +1,181 @@
+"""The catalog's word on retention: which groups are old enough to leave the store, and which of them are still needed.
+
+Invariants: a group leaves whole. One that the open round has claimed, that one of the latest rounds was trained on,
+that changed of late, or that a round may still claim is needed; this is looked at again in the transaction in which
+groups leave. What rounds said of themselves, and which groups they consumed, stays. Age is the store's
+(catalog_age.py). Not here: the files (retention.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import sqlalchemy as sa
+
+from weir.store.catalog import schema as t
+from weir.store.catalog.catalog import SQL_VARIABLES
+from weir.store.catalog.leases import ROUNDS
+from weir.store.config import StoreConfig
+from weir.store.errors import CompactionRunning
+
+DAY_US = 86_400_000_000
+YOUNGEST_US = DAY_US // 24  # what came in later than this before now does not leave by size
+FREED = 0.1  # of the size that is allowed: so much is made free, so that files are not written anew for every group
+
+IN_OPEN_ROUND = "claimed by the open round"
+IN_LATE_ROUND = "trained on by one of the latest rounds"
+BEING_CHOSEN = "a round chooses its groups now"
+CHANGED = "a session of it began or ended of late"
+CLAIMABLE = "a round may still claim it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OldGroup:
+    """A stored group; `age_us` is for how long its calls have been in files."""
+
+    group_id: str
+    age_us: int
+    num_calls: int
+    num_bytes: int  # its share of its files
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Due:
+    """What is to leave, and how many groups would be, were they not needed, by what needs them."""
+
+    groups: list[OldGroup] = field(default_factory=list)
+    needed: dict[str, int] = field(default_factory=dict)
+
+
+def due_groups(connection: sa.Connection, config: StoreConfig, age_us: int, now_us: int) -> Due:
+    """What retention takes out of a store of that age, the oldest first."""
+    total = int(connection.scalar(sa.select(sa.func.sum(t.files.c.num_bytes))) or 0)
+    too_large = config.retention_bytes is not None and total > config.retention_bytes
+    least_us = _least_age_us(config)
+    if least_us is None and not too_large:
+        return Due()
+    groups = list(_stored_groups(connection, age_us, YOUNGEST_US if too_large or least_us is None else least_us))
+    reasons = _reasons(connection, config, [group.group_id for group in groups], now_us)
+    chosen = [group for group in groups if _is_due(config, group, reasons.get(group.group_id))]
+    if too_large and config.retention_bytes is not None:
+        excess = total - config.retention_bytes * (1 - FREED) - sum(group.num_bytes for group in chosen)
+        chosen += _oldest(groups, {group.group_id for group in chosen} | set(reasons), excess)
+    going = {group.group_id for group in chosen}
+    needed: dict[str, int] = {}
+    for group in groups:
+        reason = reasons.get(group.group_id)
+        if reason is not None and group.group_id not in going and group.age_us >= (least_us or YOUNGEST_US):
+            needed[reason] = needed.get(reason, 0) + 1
+    return Due(groups=chosen, needed=needed)
+
+
+def refuse_needed(connection: sa.Connection, config: StoreConfig, group_ids: Sequence[str], now_us: int) -> None:
+    """Inside the transaction in which groups leave. Raises CompactionRunning where one is needed by now."""
+    for group_id, reason in _reasons(connection, config, group_ids, now_us).items():
+        if reason != CLAIMABLE or config.retention_unclaimed_days is None:
+            raise CompactionRunning(
+                f"group {group_id} was to leave the store, and is needed since: {reason}; nothing left, run it again"
+            )
+
+
+def remove_groups(connection: sa.Connection, group_ids: Sequence[str], now_us: int) -> None:
+    """Inside a writer's transaction: all that is said of some groups, but for the rounds that consumed them."""
+    for some in _portions(group_ids):
+        of_them = sa.select(t.sessions.c.session_id).where(t.sessions.c.group_id.in_(some))
+        for table in (t.rewards, t.budgets):
+            connection.execute(table.delete().where(table.c.session_id.in_(of_them)))
+        for table in (t.evaluations, t.sessions, t.retired_groups):
+            connection.execute(table.delete().where(table.c.group_id.in_(some)))
+        taken = sa.exists().where(t.round_groups.c.group_id == t.groups.c.group_id)
+        connection.execute(t.groups.delete().where(t.groups.c.group_id.in_(some), ~taken))
+        connection.execute(t.retired_groups.insert(), [{"group_id": name, "retired_us": now_us} for name in some])
+
+
+def retired_groups(connection: sa.Connection, group_ids: Sequence[str]) -> dict[str, int]:
+    """When retention took groups out of the store, of those that it did."""
+    found: dict[str, int] = {}
+    for some in _portions(group_ids):
+        rows = connection.execute(sa.select(t.retired_groups).where(t.retired_groups.c.group_id.in_(some)))
+        found.update((row.group_id, row.retired_us) for row in rows)
+    return found
+
+
+def _least_age_us(config: StoreConfig) -> int | None:
+    days = [days for days in (config.retention_days, config.retention_unclaimed_days) if days is not None]
+    return int(min(days) * DAY_US) if days else None
+
+
+def _is_due(config: StoreConfig, group: OldGroup, reason: str | None) -> bool:
+    days = {None: config.retention_days, CLAIMABLE: config.retention_unclaimed_days}.get(reason)
+    return days is not None and group.age_us >= days * DAY_US
+
+
+def _oldest(groups: Sequence[OldGroup], without: set[str], num_bytes: float) -> Iterator[OldGroup]:
+    """The first groups, until they have so many bytes."""
+    for group in groups:
+        if num_bytes <= 0:
+            return
+        if group.group_id not in without:
+            num_bytes -= group.num_bytes
+            yield group
+
+
+def _stored_groups(connection: sa.Connection, age_us: int, least_us: int) -> Iterator[OldGroup]:
+    """The groups that are at least so old, the oldest first.
+
+    They are as old as at the end of the last whole day, so that a file is written anew at most once a day.
+    """
+    counted_us = max(age_us - age_us % DAY_US, min(age_us, DAY_US))
+    f = t.file_groups.c
+    came_us = sa.func.max(sa.func.coalesce(f.age_us, 0)).label("came_us")
+    num_bytes = sa.func.sum(f.num_calls * 1.0 * t.files.c.num_bytes / t.files.c.num_calls)
+    query = sa.select(f.group_id, came_us, sa.func.sum(f.num_calls), num_bytes).join(t.files).group_by(f.group_id)
+    old = query.having(came_us <= counted_us - least_us).order_by(came_us, f.group_id)
+    for group_id, came, num_calls, share in connection.execute(old):
+        yield OldGroup(group_id=group_id, age_us=counted_us - came, num_calls=num_calls, num_bytes=int(share))
+
+
+def _reasons(connection: sa.Connection, config: StoreConfig, group_ids: Sequence[str], now_us: int) -> dict[str, str]:
+    """What needs each of some groups, the strongest reason; those that nothing needs are not in it."""
+    r = t.rounds.c
+    late = (
+        sa.select(r.round_id).where(r.state == "committed").order_by(r.round_id.desc()).limit(config.retention_rounds)
+    )
+    late_ids = list(connection.scalars(late))
+    open_ids = list(connection.scalars(sa.select(r.round_id).where(r.state == "claimed")))
+    lease = sa.select(sa.func.count()).where(t.leases.c.name == ROUNDS, t.leases.c.expires_us > now_us)
+    unclaimed = BEING_CHOSEN if not open_ids and connection.scalar(lease) else CLAIMABLE
+    recent_us = now_us - (_least_age_us(config) or YOUNGEST_US)
+    found: dict[str, str] = {}
+    for some in _portions(group_ids):
+        taken = _rounds_of(connection, some)
+        for group_id, changed_us in _changes(connection, some).items():
+            if group_id not in taken:
+                found[group_id] = CHANGED if changed_us > recent_us else unclaimed
+        for group_id, round_id in taken.items():
+            if round_id in open_ids:
+                found[group_id] = IN_OPEN_ROUND
+            elif round_id in late_ids:
+                found[group_id] = IN_LATE_ROUND
+    return found
+
+
+def _rounds_of(connection: sa.Connection, group_ids: Sequence[str]) -> dict[str, int]:
+    """Which round consumed each of some groups, of those that one did."""
+    query = sa.select(t.round_groups.c.group_id, t.round_groups.c.round_id)
+    chosen = query.where(t.round_groups.c.group_id.in_(group_ids))
+    return {row.group_id: row.round_id for row in connection.execute(chosen)}
+
+
+def _changes(connection: sa.Connection, group_ids: Sequence[str]) -> dict[str, int]:
+    """When a session was last registered or finished, of the groups that have any."""
+    s = t.sessions.c
+    changed_us = sa.func.max(sa.func.coalesce(s.finished_us, s.created_us))
+    query = sa.select(s.group_id, changed_us.label("changed_us")).group_by(s.group_id)
+    return {row.group_id: row.changed_us for row in connection.execute(query.where(s.group_id.in_(group_ids)))}
+
+
+def _portions(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(ids), SQL_VARIABLES):
+        yield ids[start : start + SQL_VARIABLES]

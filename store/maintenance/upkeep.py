@@ -1,0 +1,63 @@
+"""What a store needs from time to time: old groups leave, garbage is collected, and all of it goes on by itself.
+
+Invariant: one failure does not end the upkeep; it is said, and the next turn tries again. Not here: the steps.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+from weir.store.catalog.catalog import Catalog
+from weir.store.config import StoreConfig
+from weir.store.disk import SYSTEM_DISK, Disk
+from weir.store.errors import CompactionRunning, StoreError
+from weir.store.maintenance.compact import CompactReport, compact, only_compactor
+from weir.store.maintenance.garbage import Garbage, delete_leftovers, delete_unneeded, found_garbage
+from weir.store.maintenance.retention import Retirement, planned_retirement, retire_groups
+from weir.store.maintenance.shared_repair import delete_orphans
+
+
+def collect_garbage(config: StoreConfig, disk: Disk = SYSTEM_DISK) -> tuple[Retirement, Garbage]:
+    """Take out what retention says, delete what no reader needs, and what crashes left.
+
+    Raises CompactionRunning, StoreCorrupt and StoreUnavailable.
+    """
+    catalog = Catalog.open(config)
+    try:
+        with only_compactor(config, catalog):
+            retirement = retire_groups(catalog, config, disk)
+            unneeded = delete_unneeded(catalog, config, disk)
+            leftovers, num_bytes = delete_leftovers(catalog, config, disk)
+            orphans, orphan_bytes = delete_orphans(catalog, config)
+    finally:
+        catalog.close()
+    return retirement, replace(unneeded, leftovers=leftovers + orphans, bytes=unneeded.bytes + num_bytes + orphan_bytes)
+
+
+def planned_garbage(config: StoreConfig) -> tuple[Retirement, Garbage]:
+    """What `collect_garbage` would do now. Changes nothing."""
+    catalog = Catalog.open(config)
+    try:
+        return planned_retirement(catalog, config), found_garbage(catalog, config)
+    finally:
+        catalog.close()
+
+
+def keep_up(
+    config: StoreConfig,
+    every_s: float,
+    stop: threading.Event,
+    done: Callable[[CompactReport], None],
+    failed: Callable[[StoreError], None],
+) -> None:
+    """Compact every so often until it is asked to stop. Another process at work is no failure: it does the same."""
+    while not stop.is_set():
+        try:
+            done(compact(config))
+        except CompactionRunning:
+            pass
+        except StoreError as error:
+            failed(error)
+        stop.wait(every_s)

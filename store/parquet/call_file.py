@@ -1,0 +1,75 @@
+"""One Parquet file of calls comes to be: written aside, synced, renamed, and described for the catalog.
+
+Invariant: the file is there whole or not at all, and no reader knows of it until the catalog names it. Its id follows
+from what it is made of, so that one that was never named is written over when the work is done again.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+from xxhash import xxh3_128_hexdigest
+
+from weir.store.catalog.rows import FileGroup, FileRow
+from weir.store.config import StoreConfig
+from weir.store.disk import Disk, whole_file
+from weir.store.parquet.files import CallFileWriter
+from weir.store.records.call_record import SCHEMA_VERSION
+from weir.store.shared.files import share_file
+
+SUFFIX = ".parquet"
+
+
+def file_id_of(made_of: Sequence[str]) -> str:
+    """The id of a file that is made of these segments, or files."""
+    return xxh3_128_hexdigest("\n".join(made_of).encode())
+
+
+def write_call_file(
+    config: StoreConfig, disk: Disk, file_id: str, tables: Iterable[pa.Table], created_us: int
+) -> tuple[FileRow, list[FileGroup]] | None:
+    """Write tables in the order of their groups, of which one may go on in the next. None, and no file: no call."""
+    filled = (table for table in tables if table.num_rows)
+    first = next(filled, None)
+    if first is None:
+        return None
+    groups: dict[str, FileGroup] = {}
+    disk.make_folder(config.data_dir)
+    path = config.data_dir / f"{file_id}{SUFFIX}"
+    with whole_file(disk, path) as file, CallFileWriter(file) as writer:
+        for table in itertools.chain([first], filled):
+            _add(groups, groups_of(table))
+            writer.write(table)
+        num_bytes = writer.finish()
+    row = FileRow(
+        file_id=file_id,
+        path=str(share_file(config, path).relative_to(config.folder)),
+        schema_version=SCHEMA_VERSION,
+        num_calls=sum(group.num_calls for group in groups.values()),
+        num_bytes=num_bytes,
+        created_us=created_us,
+    )
+    return row, list(groups.values())
+
+
+def _add(groups: dict[str, FileGroup], more: Iterable[FileGroup]) -> None:
+    for group in more:
+        before = groups.get(group.group_id)
+        groups[group.group_id] = group if before is None else _both(before, group)
+
+
+def _both(one: FileGroup, other: FileGroup) -> FileGroup:
+    return FileGroup(
+        group_id=one.group_id,
+        num_calls=one.num_calls + other.num_calls,
+        last_us=max(one.last_us, other.last_us),
+    )
+
+
+def groups_of(table: pa.Table) -> Iterator[FileGroup]:
+    """The groups of a table's calls."""
+    counted = table.group_by("group_id").aggregate([("call_id", "count"), ("finished_us", "max")])
+    for row in counted.to_pylist():
+        yield FileGroup(group_id=row["group_id"], num_calls=row["call_id_count"], last_us=row["finished_us_max"])

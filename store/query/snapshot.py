@@ -1,0 +1,100 @@
+"""A consistent view of the recorded set: the files of one catalog transaction, and the log segments not yet in them.
+
+Invariants: a call is in a snapshot once; every call that was acknowledged before the snapshot began is in it. The log
+is listed before the catalog is read, so that what is compacted in between is found in its file. Folders of Parquet
+files are never listed. Not here: SQL (views.py), or how a file comes to be (compact.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from weir.store.catalog.catalog import Catalog
+from weir.store.catalog.files import FileSet, file_set
+from weir.store.config import StoreConfig
+from weir.store.errors import StoreUnavailable
+from weir.store.log.segment_format import Segment, list_segments
+from weir.store.query.pin import SnapshotPin
+from weir.store.records.call_record import CallRecord
+from weir.store.shared.files import fetch_log
+from weir.store.shared.local_copies import Copies
+
+ATTEMPTS = 3  # a segment may be deleted while a slow snapshot is taken; then it is taken again
+
+Rows = list[tuple[object, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """The recorded set at one moment."""
+
+    root: Path
+    fileset: FileSet
+    hot: list[CallRecord]  # in the log and in no file
+    unread: list[Segment]  # of those, the segments of which not all could be read
+    tables: Mapping[str, Rows]  # the catalog tables that were asked for, at the same moment
+    pin: SnapshotPin  # its files are kept until this is released
+
+    @property
+    def paths(self) -> list[Path]:
+        """The Parquet files, oldest first."""
+        return [self.root / file.path for file in self.fileset.files]
+
+    @property
+    def paths_by_schema(self) -> dict[int, list[Path]]:
+        """The Parquet files by the schema version that they were written with."""
+        found: dict[int, list[Path]] = {}
+        for file in self.fileset.files:
+            found.setdefault(file.schema_version, []).append(self.root / file.path)
+        return found
+
+
+def take_snapshot(config: StoreConfig, tables: Sequence[sa.Table] = (), *, catalog: Catalog | None = None) -> Snapshot:
+    """Read the log and the catalog; the caller releases it. Raises SchemaTooNew and StoreUnavailable.
+
+    An open `catalog` saves opening one; it has to stay open until the snapshot is released.
+    """
+    own = catalog is None
+    catalog = catalog or Catalog.open(config)
+    pin = SnapshotPin(catalog, Copies(config), owns_catalog=own)
+    try:
+        for _ in range(ATTEMPTS):
+            fetch_log(config, catalog)
+            segments = list_segments(config.log_dir)
+            with catalog.writing().begin() as connection:
+                fileset = file_set(connection)
+                rows: dict[str, Rows] = {
+                    table.name: [tuple(row) for row in connection.execute(sa.select(table))] for table in tables
+                }
+                pin.pin(connection)
+            try:
+                hot, unread = read_records(s for s in segments if s.segment_id not in fileset.compacted)
+                pin.copies.fetch([file.path for file in fileset.files])
+            except FileNotFoundError:
+                continue
+            pin.hold()
+            return Snapshot(root=config.folder, fileset=fileset, hot=hot, unread=unread, tables=rows, pin=pin)
+        raise StoreUnavailable(
+            f"cannot read the log of {config.root}: its segments were deleted {ATTEMPTS} times while they were being "
+            "read; raise store.segment_grace_s"
+        )
+    except BaseException:
+        pin.release()
+        raise
+
+
+def read_records(segments: Iterable[Segment]) -> tuple[list[CallRecord], list[Segment]]:
+    """The calls of some segments, one that was appended twice once; and the segments of which not all could be read."""
+    records: dict[str, CallRecord] = {}
+    unread: list[Segment] = []
+    for segment in segments:
+        contents = segment.read()
+        for record in contents.records:
+            records.setdefault(record.call_id, record)
+        if contents.reason is not None:
+            unread.append(segment)
+    return list(records.values()), unread

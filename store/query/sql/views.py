@@ -1,0 +1,64 @@
+"""All SQL views, in the order in which they build on each other. `stored.*` holds what they are made of."""
+
+from __future__ import annotations
+
+from weir.store.query.sql.branches import BRANCH_CALLS, BRANCHES
+from weir.store.query.sql.calls import CALLS, TOKENS
+from weir.store.query.sql.evaluations import EVALUATIONS, FAST_P, PASS_AT_K, SOLUTIONS, SPEEDUPS
+from weir.store.query.sql.labels import LABELS
+from weir.store.query.sql.messages import MESSAGES
+from weir.store.query.sql.sessions import GROUPS, REWARDS, SESSIONS
+from weir.store.query.sql.trajectories import TRAJECTORIES
+
+_ROUNDS = """
+WITH members AS (
+    SELECT round_id, list(group_id ORDER BY position) AS group_ids FROM stored.round_groups GROUP BY round_id
+)
+SELECT
+    round_id, r.state, r.weight_version,
+    coalesce(len(m.group_ids), 0) AS num_groups,
+    make_timestamp(r.claimed_us) AS claimed_at,
+    make_timestamp(r.committed_us) AS committed_at,
+    (r.committed_us - r.claimed_us) / 1e6 AS duration_s,
+    m.group_ids, r.manifest, r.metrics
+FROM stored.rounds r LEFT JOIN members m USING (round_id)
+"""
+
+_ROUND_METRICS = """
+SELECT
+    r.round_id, r.weight_version,
+    replace(substr(m.fullkey, 3), '"', '') AS name,
+    CAST(m.atom AS DOUBLE) AS value
+FROM stored.rounds r, json_tree(r.metrics) m
+WHERE m.type IN ('DOUBLE', 'BIGINT', 'UBIGINT')
+"""
+
+_VERSIONS = """
+SELECT
+    version, parent, round_id, path, manifest_sha256,
+    make_timestamp(created_us) AS created_at,
+    make_timestamp(published_us) AS published_at,
+    engines
+FROM stored.versions
+"""
+
+VIEWS: dict[str, str] = {
+    "calls": CALLS,
+    "tokens": TOKENS,
+    "labels": LABELS,
+    "rewards": REWARDS,
+    "evaluations": EVALUATIONS,
+    "solutions": SOLUTIONS,
+    "pass_at_k": PASS_AT_K,
+    "fast_p": FAST_P,
+    "speedups": SPEEDUPS,
+    "messages": MESSAGES,
+    "branch_calls": BRANCH_CALLS,
+    "branches": BRANCHES,
+    "sessions": SESSIONS,
+    "groups": GROUPS,
+    "trajectories": TRAJECTORIES,
+    "rounds": _ROUNDS,
+    "round_metrics": _ROUND_METRICS,
+    "versions": _VERSIONS,
+}

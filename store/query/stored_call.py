@@ -1,0 +1,143 @@
+"""One compacted call, found by the history that it ends or by its id, and read back as the record that it was.
+
+Reads the call and the calls that its prompt builds on, and no others of its group. Not here: calls that are still in
+the log (tail.py), or many calls at once (reader.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import sqlalchemy as sa
+
+from weir.store.catalog import schema as t
+from weir.store.catalog.catalog import SQL_VARIABLES, Catalog
+from weir.store.config import StoreConfig
+from weir.store.errors import StoreCorrupt, StoreUnavailable
+from weir.store.parquet.columns import SCHEMA, TOKEN_COLUMNS
+from weir.store.parquet.files import read_calls
+from weir.store.parquet.prompts import rebuild
+from weir.store.records.call_record import CallRecord, VersionSpan, pack_ids, pack_logprobs
+from weir.store.shared.local_copies import Copies
+
+_AS_JSON = ("finish_matched", "sampling", "agent_ids")
+
+
+class StoredCalls:
+    """The compacted calls of a store. One look-up at a time."""
+
+    def __init__(self, config: StoreConfig, catalog: Catalog) -> None:
+        self._config = config
+        self._catalog = catalog
+        self._copies = Copies(config)  # of the look-up at hand
+
+    def ending(self, digests: Sequence[bytes]) -> list[CallRecord]:
+        """The calls that end the last of these histories which any call ends."""
+        with self._reading():
+            return self._ending(digests)
+
+    def read(self, call_id: str) -> CallRecord | None:
+        """One call, whole. Raises StoreCorrupt where its prompt cannot be built up again."""
+        with self._reading():
+            return self._read(call_id)
+
+    def first_tries(self, dialect: str, body: bytes, since_us: int, session_id: str | None) -> list[CallRecord]:
+        """Calls of late that were asked for by the very same body, in one session or (None) in any."""
+        with self._reading():
+            return self._first_tries(dialect, body, since_us, session_id)
+
+    def group_of(self, session_id: str) -> str | None:
+        """The group of a session, from its latest compacted call."""
+        with self._reading():
+            found = read_calls(self._files_since(0), {"session_id": [session_id]}, ["group_id", "started_us"])
+        calls = sorted(found.to_pylist(), key=lambda row: int(row["started_us"]))
+        return str(calls[-1]["group_id"]) if calls else None
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        self._copies = Copies(self._config)
+        try:
+            yield
+        except (sa.exc.SQLAlchemyError, pa.ArrowException, OSError) as error:
+            raise StoreUnavailable(f"cannot read a compacted call of {self._config.root}: {error}") from error
+        finally:
+            self._copies.close()
+
+    def _ending(self, digests: Sequence[bytes]) -> list[CallRecord]:
+        for start in range(len(digests), 0, -SQL_VARIABLES):
+            among = list(digests[max(0, start - SQL_VARIABLES) : start])
+            chosen = t.call_ends.c.digest.in_(among)
+            with self._catalog.reading().begin() as connection:
+                rows = connection.execute(sa.select(t.call_ends.c.digest, t.call_ends.c.call_id).where(chosen)).all()
+            if rows:
+                last = max(among.index(row.digest) for row in rows)
+                found = [self._read(row.call_id) for row in rows if row.digest == among[last]]
+                return [record for record in found if record is not None]
+        return []
+
+    def _read(self, call_id: str) -> CallRecord | None:
+        table = read_calls(self._files(call_id), {"call_id": [call_id]}, SCHEMA.names)
+        if table.num_rows == 0:
+            return None
+        (row,) = table.slice(0, 1).to_pylist()
+        return _record(row, self._prompt(table))
+
+    def _first_tries(self, dialect: str, body: bytes, since_us: int, session_id: str | None) -> list[CallRecord]:
+        files = self._files_since(since_us)
+        wanted = {"dialect": [dialect]} | ({"session_id": [session_id]} if session_id is not None else {})
+        table = read_calls(files, wanted, ["call_id", "request", "finished_us"])
+        same = [r["call_id"] for r in table.to_pylist() if r["request"] == body and r["finished_us"] >= since_us]
+        return [record for record in map(self._read, same) if record is not None]
+
+    def _files(self, call_id: str | None = None) -> list[Path]:
+        """All files; only the one of a call where the catalog knows it."""
+        query = sa.select(t.files.c.path)
+        of_call = query.join(t.call_ends, t.call_ends.c.file_id == t.files.c.file_id)
+        with self._catalog.reading().begin() as connection:
+            found = connection.scalars(of_call.where(t.call_ends.c.call_id == call_id)).all() if call_id else []
+            return self._fetched(found or connection.scalars(query).all())
+
+    def _files_since(self, since_us: int) -> list[Path]:
+        query = sa.select(t.files.c.path).where(t.files.c.created_us >= since_us)
+        with self._catalog.reading().begin() as connection:
+            return self._fetched(connection.scalars(query).all())
+
+    def _fetched(self, paths: Sequence[str]) -> list[Path]:
+        self._copies.fetch(paths)
+        return [self._config.folder / path for path in paths]
+
+    def _prompt(self, call: pa.Table) -> bytes:
+        """The whole prompt of a call: its own suffix behind the calls that it builds on."""
+        call_id, group_id = call["call_id"][0].as_py(), call["group_id"][0].as_py()
+        chain = [call_id]
+        files = self._files()
+        base = call["base_call"][0].as_py()
+        if base is not None:
+            links = read_calls(files, {"group_id": [group_id]}, ["call_id", "base_call"])
+            bases = dict(zip(links["call_id"].to_pylist(), links["base_call"].to_pylist(), strict=True))
+            while base is not None:
+                if base not in bases:
+                    raise StoreCorrupt(
+                        f"cannot rebuild call {call_id}: {base}, which it builds on, is not in the store"
+                    )
+                chain.append(base)
+                base = bases[base]
+        tokens = rebuild(read_calls(files, {"group_id": [group_id], "call_id": chain}, TOKEN_COLUMNS))
+        return next(pack_ids(one.prompt_ids) for one in tokens if one.call_id == call_id)
+
+
+def _record(row: dict[str, Any], prompt: bytes) -> CallRecord:
+    """The record that a row was made of."""
+    fields = {name: row[name] for name in CallRecord.__struct_fields__ if row.get(name) is not None}
+    fields |= {name: msgspec.json.decode(row[name]) for name in _AS_JSON if row[name] is not None}
+    fields["schema"] = row["schema_version"]
+    fields["prompt_ids"] = prompt
+    fields["output_ids"] = pack_ids(row["output_ids"])
+    fields["output_logprobs"] = pack_logprobs(row["output_logprobs"])
+    fields["spans"] = tuple(VersionSpan(**span) for span in row["spans"])
+    return msgspec.convert(fields, CallRecord)

@@ -1,0 +1,128 @@
+"""The SQL views over a snapshot: calls, tokens, sessions, branches, groups, rewards, evaluations, rounds, versions.
+
+Invariants: one connection is one snapshot; DuckDB may read the snapshot's Parquet files and nothing else, and its
+settings are locked; what it holds of the catalog and the log is its own copy. docs/sql.md documents the columns, and a
+test holds the two against each other. Not here: which statements a user may send, and for how long (query.py).
+"""
+
+from __future__ import annotations
+
+import json
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import sqlalchemy as sa
+
+from weir.store.catalog import schema as t
+from weir.store.config import StoreConfig
+from weir.store.parquet.columns import PLACE_COLUMNS, SCHEMA, call_table, missing_columns
+from weir.store.parquet.placement import Placement, place
+from weir.store.query.snapshot import Rows, take_snapshot
+from weir.store.query.sql.macros import MACROS
+from weir.store.query.sql.views import VIEWS
+from weir.store.query.token_text import reader_of_text
+from weir.store.records.tree import Link
+
+CATALOG_TABLES = (t.groups, t.sessions, t.rewards, t.evaluations, t.rounds, t.round_groups, t.versions)
+SECRET_COLUMN = "key_hash"  # of the agents' keys: nothing that a question is about
+
+
+def open_views(config: StoreConfig, tokenizer: Path | None = None) -> duckdb.DuckDBPyConnection:
+    """A DuckDB connection with all views, over the store as it is now."""
+    connection = duckdb.connect()
+    snapshot = take_snapshot(config, CATALOG_TABLES)
+    weakref.finalize(connection, snapshot.pin.let_go)
+    placed = Placement()
+    if snapshot.hot:
+        placed = place(snapshot.hot, snapshot.paths, snapshot.fileset.relinks)
+    # Nothing is spilled to a disk: a query that needs more memory is stopped.
+    connection.execute(f"SET memory_limit = '{config.query_memory_mb}MiB'; SET temp_directory = ''")
+    # A file never changes, so that its footer is read once.
+    connection.execute("SET parquet_metadata_cache = true; SET TimeZone = 'UTC'; CREATE SCHEMA stored")
+    connection.create_function("token_text", reader_of_text(tokenizer), ["INTEGER[]"], "VARCHAR")
+    for table in CATALOG_TABLES:
+        _keep(connection, table.name, _catalog_arrow(table, snapshot.tables[table.name]))
+        _json_columns(connection, table)
+    _keep(connection, "hot", call_table(placed.fresh, placed.places, placed.end_hashes))
+    moved = {**snapshot.fileset.relinks, **placed.moved}
+    _keep(connection, "relinks", _relinks_arrow(moved))
+    calls = _calls_sql(snapshot.paths_by_schema, any_hot=bool(placed.fresh), any_moved=bool(moved))
+    connection.execute(f"CREATE VIEW stored.calls AS {calls}")
+    for name, query in VIEWS.items():
+        connection.execute(f"CREATE VIEW {name} AS {query}")
+    for macro in MACROS:
+        connection.execute(f"CREATE MACRO {macro}")
+    _lock(connection, [str(path) for path in snapshot.paths])
+    return connection
+
+
+def _lock(connection: duckdb.DuckDBPyConnection, paths: Sequence[str]) -> None:
+    if paths:
+        connection.execute("SET allowed_paths = $1", [list(paths)])
+    connection.execute("SET enable_external_access = false; SET lock_configuration = true")
+
+
+def _calls_sql(paths_by_schema: Mapping[int, Sequence[Path]], any_hot: bool, any_moved: bool) -> str:
+    """The call columns of files and log together, with the places that changed since compaction.
+
+    An empty log is left out, which saves a seventh of a query's time, unless columns would be missing without it.
+    """
+    whole = any(not missing_columns(schema_version) for schema_version in paths_by_schema)
+    parts = ["SELECT * FROM stored.hot"] if any_hot or not whole else []
+    for schema_version, paths in sorted(paths_by_schema.items()):
+        listed = ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths)
+        moves = "LEFT JOIN stored.relinks m ON m.call_id = f.call_id" if any_moved else ""
+        missing = missing_columns(schema_version)
+        columns = ", ".join(_column_sql(name, any_moved) for name in SCHEMA.names if name not in missing)
+        parts.append(f"SELECT {columns} FROM read_parquet([{listed}]) f {moves}")
+    return " UNION ALL BY NAME ".join(parts)
+
+
+def _column_sql(name: str, any_moved: bool) -> str:
+    if any_moved and name in PLACE_COLUMNS:
+        return f"CASE WHEN m.call_id IS NULL THEN f.{name} ELSE m.{name} END AS {name}"
+    return f"f.{name}"
+
+
+def _keep(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> None:
+    """Copy an Arrow table into the connection."""
+    connection.register("arriving", table)
+    connection.execute(f"CREATE TABLE stored.{name} AS SELECT * FROM arriving")
+    connection.unregister("arriving")
+
+
+def _json_columns(connection: duckdb.DuckDBPyConnection, table: sa.Table) -> None:
+    for column in table.columns:
+        if isinstance(column.type, sa.JSON):
+            connection.execute(f"ALTER TABLE stored.{table.name} ALTER {column.name} TYPE JSON")
+
+
+def _arrow_type(column: sa.Column[Any]) -> pa.DataType:
+    for kind, arrow in ((sa.Boolean, pa.bool_()), (sa.Integer, pa.int64()), (sa.Float, pa.float64())):
+        if isinstance(column.type, kind):
+            return arrow
+    return pa.string()
+
+
+def _catalog_arrow(table: sa.Table, rows: Rows) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) or [()] * len(table.columns)
+    arrays = {}
+    for column, values in zip(table.columns, columns, strict=True):
+        if isinstance(column.type, sa.JSON):
+            values = tuple(None if value is None else json.dumps(value) for value in values)
+        if column.name != SECRET_COLUMN:
+            arrays[column.name] = pa.array(values, _arrow_type(column))
+    return pa.table(arrays)
+
+
+def _relinks_arrow(moved: Mapping[str, Link]) -> pa.Table:
+    schema = pa.schema([SCHEMA.field("call_id"), *(SCHEMA.field(name) for name in PLACE_COLUMNS)])
+    rows = [
+        {"call_id": call_id, **{name: getattr(place, name) for name in PLACE_COLUMNS}}
+        for call_id, place in moved.items()
+    ]
+    return pa.Table.from_pylist(rows, schema=schema)

@@ -1,0 +1,121 @@
+"""Copies of shared files on this machine: who reads which of them, and which go when they are too many.
+
+Invariants: a copy that anybody here reads is not deleted: readers note what they read before they look whether it is
+there, in a file of `reading/` whose lock ends with their process. Of the others the least recently used go first, until
+all copies together have no more than `local_copies_bytes`; each can be fetched again. Where the root is a folder there
+are no copies, and nothing is done. Not here: which files a reader needs, and how they get into object storage
+(sharing.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from weir.store.config import StoreConfig
+from weir.store.log.writer import lock_file
+from weir.store.shared.files import fetch_keys
+from weir.store.shared.object_store import objects_of
+
+FOLDER = "reading"
+LOCK = "copies.lock"
+SUFFIX = ".parquet"
+ALL = "*"
+
+
+class Copies:
+    """What one reader reads, until it is closed. Closed twice, nothing happens."""
+
+    def __init__(self, config: StoreConfig) -> None:
+        self._config = config
+        self._objects = objects_of(config)
+        self._note = config.folder / FOLDER / uuid.uuid4().hex
+        self._fd = -1
+        self._fetched = False
+
+    def fetch(self, paths: Sequence[str]) -> None:
+        """Have these files, which the catalog names, until it is closed. Raises FileNotFoundError where one is gone."""
+        if self._objects is None or not paths:
+            return
+        self._say(paths)
+        if fetch_keys(self._objects, self._config.folder, paths):
+            self._fetched = True
+        for path in paths:
+            os.utime(self._config.folder / path)
+
+    def hold_all(self) -> None:
+        """No copy of this machine is deleted until it is closed."""
+        if self._objects is not None:
+            self._say([ALL])
+            self._fetched = True
+
+    def close(self) -> None:
+        """The reader is done; the copies that are too many go."""
+        fd, self._fd = self._fd, -1
+        if fd < 0:
+            return
+        self._note.unlink(missing_ok=True)
+        os.close(fd)
+        if self._fetched:
+            delete_copies(self._config)
+
+    def _say(self, paths: Sequence[str]) -> None:
+        with _turn(self._config, fcntl.LOCK_SH):
+            if self._fd < 0:
+                self._note.parent.mkdir(exist_ok=True)
+                self._fd = lock_file(self._note)
+            os.write(self._fd, "".join(f"{path}\n" for path in paths).encode())
+
+
+@contextlib.contextmanager
+def all_copies(config: StoreConfig) -> Iterator[None]:
+    """While whoever writes, merges or surveys files is at work on this machine."""
+    copies = Copies(config)
+    copies.hold_all()
+    try:
+        yield
+    finally:
+        copies.close()
+
+
+def delete_copies(config: StoreConfig) -> int:
+    """Delete the least recently used copies that are too many and that nobody reads. Returns how many."""
+    if not config.data_dir.is_dir():
+        return 0
+    count = 0
+    with _turn(config, fcntl.LOCK_EX):
+        read = _being_read(config.folder / FOLDER)
+        if ALL in read:
+            return 0  # whoever holds all of them does it afterwards
+        found = [(path, path.stat()) for path in config.data_dir.glob(f"[!.]*{SUFFIX}")]  # and none being fetched
+        excess = sum(stat.st_size for _, stat in found) - config.local_copies_bytes
+        for path, stat in sorted(found, key=lambda one: one[1].st_mtime_ns):
+            if excess > 0 and str(path.relative_to(config.folder)) not in read:
+                path.unlink()
+                excess -= stat.st_size
+                count += 1
+    return count
+
+
+def _being_read(folder: Path) -> set[str]:
+    """What living readers noted; the notes of dead ones go."""
+    found: set[str] = set()
+    for note in folder.iterdir() if folder.is_dir() else []:
+        try:
+            os.close(lock_file(note))
+        except BlockingIOError:
+            found.update(note.read_text().splitlines())
+        else:
+            note.unlink(missing_ok=True)
+    return found
+
+
+@contextlib.contextmanager
+def _turn(config: StoreConfig, kind: int) -> Iterator[None]:
+    with open(config.folder / LOCK, "a") as file:
+        fcntl.flock(file, kind)
+        yield

@@ -1,0 +1,56 @@
+"""Trajectories as files: JSON Lines and Parquet, each with its provenance in it. A file appears when it is whole."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from weir.store.query.trajectories import Trajectory
+from weir.store.transfer.atomic_file import appearing
+from weir.store.transfer.export_rows import TRL, VERL, WHOLE, flat_row, trl_row, verl_row, whole_row
+
+PROVENANCE = "weir_export"  # the key under which files say where they come from
+FORM = 1  # of Weir's own rows; an import refuses later ones
+BATCH_ROWS = 256
+
+Provenance = dict[str, Any]
+Row = Callable[[Trajectory], dict[str, Any]]
+
+
+def write_jsonl(trajectories: Iterable[Trajectory], path: Path, provenance: Provenance) -> None:
+    """One line of provenance, then one a trajectory."""
+    with appearing(path) as aside, open(aside, "wb") as file:
+        file.write(msgspec.json.encode({PROVENANCE: provenance}) + b"\n")
+        for one in trajectories:
+            file.write(msgspec.json.encode(whole_row(one)) + b"\n")
+
+
+def write_parquet(trajectories: Iterable[Trajectory], path: Path, provenance: Provenance) -> None:
+    """Weir's own form as a table."""
+    _write_table(trajectories, path, provenance, WHOLE, flat_row)
+
+
+def write_trl(trajectories: Iterable[Trajectory], path: Path, provenance: Provenance) -> None:
+    """A table that `datasets` loads, with the columns of TRL."""
+    _write_table(trajectories, path, provenance, TRL, trl_row)
+
+
+def write_verl(trajectories: Iterable[Trajectory], path: Path, provenance: Provenance) -> None:
+    """A table with verl's names."""
+    _write_table(trajectories, path, provenance, VERL, verl_row)
+
+
+def _write_table(
+    trajectories: Iterable[Trajectory], path: Path, provenance: Provenance, schema: pa.Schema, row: Row
+) -> None:
+    told = schema.with_metadata({PROVENANCE: msgspec.json.encode(provenance)})
+    with appearing(path) as aside, pq.ParquetWriter(aside, told, compression="zstd") as writer:
+        rows = map(row, trajectories)
+        while batch := list(itertools.islice(rows, BATCH_ROWS)):
+            writer.write_batch(pa.RecordBatch.from_pylist(batch, schema=told))

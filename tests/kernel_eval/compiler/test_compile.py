@@ -1,0 +1,148 @@
+"""What the compiler finds that the interpreter lets pass, and that its verdict cannot be forged into a reward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from triton.backends.nvidia.compiler import get_ptxas, sm_arch_from_capability
+
+from weir.kernel_eval.compiler import assembler
+from weir.kernel_eval.toolchain.targets import TARGETS
+
+Read = Callable[[str], str]
+OPERATION = "tl.maximum(x, 0.0)"
+LAUNCH = "relu[(triton.cdiv(x.numel(), 256),)]"
+REFUSED = [
+    (OPERATION, "torch.relu(x)", "triton_compile_error", "relu"),
+    (LAUNCH, "relu[(0, 70000)]", "launch_failure", "grid"),
+    ("BLOCK=256)", "BLOCK=256, num_warps=64)", "launch_failure", "threads"),
+    ("BLOCK=256)", "BLOCK=256, no_such_option=1)", "triton_compile_error", "no_such_option"),
+    ("BLOCK=256)", "BLOCK=256, num_warps=3)", "triton_compile_error", "power of 2"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "fault", "says"), REFUSED, ids=[new[:30] for _, new, _, _ in REFUSED])
+def test_what_no_gpu_would_run_is_refused(
+    old: str, new: str, fault: str, says: str, server: Any, read_example: Read
+) -> None:
+    source = read_example("relu_candidate")
+    assert old in source
+    reply = server.evaluate(source.replace(old, new))
+    assert (reply["fault"], reply["correct"]) == (fault, False), reply
+    assert reply["raw_reward"] == 0.1
+    assert says in reply["fault_message"]
+
+
+def test_an_uneven_block_and_a_small_dot_are_refused_with_the_compilers_words(server: Any, read_example: Read) -> None:
+    uneven = read_example("relu_candidate").replace("256", "250")
+    assert "power of 2" in server.evaluate(uneven)["fault_message"]
+    small = read_example("matmul_candidate").replace("BLOCK=16", "BLOCK=8").replace("[(2, 2)]", "[(4, 4)]")
+    reply = server.evaluate(small, read_example("matmul_task"))
+    assert reply["fault"] == "triton_compile_error"
+    assert "K >= 16" in reply["fault_message"]
+
+
+def test_too_much_shared_memory_is_refused_and_named(server: Any, read_example: Read) -> None:
+    large = read_example("matmul_candidate").replace("N=32, BLOCK=16", "N=256, BLOCK=128, num_stages=8")
+    reply = server.evaluate(large, read_example("matmul_task").replace("32", "256"))
+    assert reply["fault"] == "shared_mem_exceeded", reply
+    assert "232448" in reply["fault_message"]
+
+
+def test_a_type_that_only_newer_devices_have_is_an_unsupported_architecture(
+    start_server: Any, read_example: Read
+) -> None:
+    source = read_example("relu_candidate").replace(OPERATION, "tl.maximum(x, 0.0).to(tl.float8e4nv).to(tl.float32)")
+    with start_server(target="sm_80") as older:
+        reply = older.evaluate(source)
+        plain = older.evaluate(read_example("relu_candidate"))
+    assert reply["fault"] == "unsupported_arch", reply
+    assert (plain["correct"], plain["details"]["compile"]["target"]) == (True, "sm_80")
+
+
+FORGE = """
+import importlib
+BuiltKernel = importlib.import_module("weir.kernel_eval.ipc.messages").BuiltKernel
+if not triton.knobs.runtime.interpret:
+    compile_worker = importlib.import_module("weir.kernel_eval.compiler.compile_worker")
+    compile_worker.Builds.refused = property(lambda self: {}, lambda self, value: None)
+    compile_worker.Builds.built = property(
+        lambda self: [BuiltKernel("relu:6", ".version 8.7 .target sm_90a .address_size 64", 0, 4, 3)],
+        lambda self, value: None,
+    )
+"""
+UNBUILDABLE = [("256", "250"), ("BLOCK=256)", "BLOCK=256, num_warps=64)"), (OPERATION, "tl.dot(x, x)")]
+
+
+@pytest.mark.parametrize(("old", "new"), UNBUILDABLE, ids=[new for _, new in UNBUILDABLE])
+def test_a_candidate_that_lies_to_the_compiler_earns_nothing(
+    old: str, new: str, server: Any, read_example: Read
+) -> None:
+    source = read_example("relu_candidate").replace(old, new)
+    honest = server.evaluate(source)
+    lying = server.evaluate(source + FORGE, relax_rules=["asks_where_it_runs"])
+    assert not lying["correct"]
+    assert lying["raw_reward"] <= honest["raw_reward"] == 0.1
+
+
+def test_the_build_is_of_the_launches_that_gave_the_answer(server: Any, read_example: Read) -> None:
+    source = read_example("relu_candidate").replace("BLOCK=256)", "BLOCK=256, num_warps=8, num_stages=1)")
+    (kernel,) = server.evaluate(source)["details"]["compile"]["kernels"]
+    assert (kernel["num_warps"], kernel["num_stages"]) == (8, 1)
+
+
+def test_what_a_candidate_does_where_it_is_compiled_has_no_say(server: Any, read_example: Read) -> None:
+    source = read_example("relu_candidate") + "\nif not triton.knobs.runtime.interpret:\n    while True: pass\n"
+    assert server.evaluate(source, relax_rules=["asks_where_it_runs"])["correct"]
+
+
+def test_a_compilation_that_takes_too_long_is_a_timeout(start_server: Any, read_example: Read) -> None:
+    unrolled = "for _ in tl.static_range(10000):\n        x = tl.where(x > 0.0, x, 0.0)\n    tl.store("
+    source = read_example("relu_candidate").replace("tl.store(", unrolled)
+    with start_server(compile_timeout_s=2.0, call_timeout_s=60.0, output_bytes=1 << 26) as impatient:
+        reply = impatient.evaluate(source)
+        after = impatient.evaluate(read_example("relu_candidate"))
+    assert (reply["fault"], reply["details"]["phase"], reply["raw_reward"]) == ("timeout", "compile", 0.1), reply
+    assert after["correct"]
+
+
+SECOND = """
+@triton.jit
+def second(x_ptr, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(x_ptr + i, tl.load(x_ptr + i, mask=i < n), mask=i < n)
+"""
+
+
+def test_kernels_that_are_reached_only_with_results_of_others_are_built(server: Any, read_example: Read) -> None:
+    launched = (
+        "        if float(out.max()) == float(x.max()):\n            second[(1,)](out, 1, BLOCK=16)\n        return out"
+    )
+    reply = server.evaluate(read_example("relu_candidate").replace("        return out", launched) + SECOND)
+    assert reply["correct"], reply
+    assert [kernel["kernel"].split(":")[0] for kernel in reply["details"]["compile"]["kernels"]] == ["relu", "second"]
+
+
+TUNED = """
+@triton.autotune(configs=[triton.Config({"BLOCK": 64}, num_warps=64), triton.Config({"BLOCK": 128})], key=["n"])
+@triton.jit"""
+
+
+def test_a_configuration_that_no_device_takes_is_passed_over(server: Any, read_example: Read) -> None:
+    source = read_example("relu_candidate").replace("\n@triton.jit", TUNED)
+    source = source.replace(LAUNCH, "relu[lambda m: (triton.cdiv(x.numel(), m['BLOCK']),)]").replace(
+        ", BLOCK=256)", ")"
+    )
+    reply = server.evaluate(source)
+    assert reply["correct"], reply
+    assert [kernel["num_warps"] for kernel in reply["details"]["compile"]["kernels"]] == [4]
+    refused = server.evaluate(source.replace('triton.Config({"BLOCK": 128})', 'triton.Config({"BLOCK": 100})'))
+    assert (refused["fault"], refused["raw_reward"]) == ("triton_compile_error", 0.1), refused
+
+
+def test_texts_are_assembled_by_the_program_and_for_the_architecture_that_triton_takes() -> None:
+    for target in TARGETS.values():
+        assert assembler.program_for(target) == get_ptxas(target.arch).path
+        assert assembler.architecture(target) == sm_arch_from_capability(target.arch)

@@ -1,0 +1,296 @@
+"""What may be said in a kernel, what a trace says of a call, and how inputs vary: the pure parts of the proof."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+import torch
+from triton.language import core
+
+from weir.kernel_eval.ipc.tensor_arena import Arena
+from weir.kernel_eval.ipc.trace import Launch, Operator, Place, Storage, Trace
+from weir.kernel_eval.judge.source import provenance, rules
+from weir.kernel_eval.judge.source.kernel_source import VALUE_ATTRIBUTES, KernelSource, NotFound, NotTriton
+from weir.kernel_eval.tasks.input_variants import PLAIN, Variant, plan
+from weir.kernel_eval.tasks.reference import Reference, free_size
+from weir.kernel_eval.worker.replay_values import operator_of
+
+NONE: frozenset[str] = frozenset()
+HEAD = "import torch, os\nimport numpy as np\nimport triton\nimport triton.language as tl\n"
+KERNEL = """
+@triton.jit
+def kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    {line}
+    tl.store(out_ptr + offsets, offsets, mask=offsets < n)
+"""
+
+
+def extract(line: str, before: str = "") -> str:
+    source = HEAD + before + KERNEL.replace("{line}", line)
+    return KernelSource(ast.parse(source)).extract([("kernel", 0)])
+
+
+@pytest.mark.parametrize(
+    ("line", "before"),
+    [
+        ("x = tl.load(x_ptr + offsets).to(tl.float32).sum(axis=0)", ""),
+        ("x = helper(offsets)", "@triton.jit\ndef helper(x):\n    return x * SCALE\nSCALE = tl.constexpr(2)\n"),
+        ("x = tl.math.exp(float('-inf')) + math.pi", "import math\n"),
+        ("x = libdevice.tanh(offsets)", "from triton.language.extra import libdevice\n"),
+        ("x = tl.extra.cuda.libdevice.tanh(offsets)", ""),
+        ("x = n * SCALE", "import math\nTWO = 2\nSCALE = tl.constexpr(math.sqrt(TWO / math.pi) * 2 ** TWO)\n"),
+        ("x = [tl.load(p + offsets) for p in (x_ptr, x_ptr)]", ""),
+        ("at = (x_ptr + offsets, offsets < n)\n    x = tl.load(*at)", ""),
+        ("for i in range(0, n, BLOCK):\n        n -= triton.cdiv(n, 2) if n > SMALL else 1", "SMALL = 2 - 1\n"),
+        ("x: tl.constexpr = x_ptr.dtype.element_ty", ""),
+        ("tl.static_assert(BLOCK > 1, f'{BLOCK} is small')", ""),
+    ],
+)
+def test_a_kernel_may_say_what_triton_knows(line: str, before: str) -> None:
+    compile(extract(line, before), "kernels", "exec")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torch.relu(x_ptr)",
+        "x = 1 if isinstance(n, tl.constexpr) else 2",
+        "os.system('true')",
+        "x = np.zeros(3)",
+        "x = held",
+        "import os",
+        "x = __import__('os')",
+        "x = (lambda: 1)()",
+        "offsets.handle.data = 1",
+        "x = offsets.handle",
+        "x = offsets.__class__",
+        "tl.load = tl.store",
+        "x = tl.core.builtins",
+        "x = tl.semantic",
+        "x = tl.extra.pkgutil",
+        "x = tl.math.wraps",
+        "x = triton.runtime",
+        "x = getattr(tl, 'core')",
+        "x = eval('1')",
+        "global held",
+        "offsets[0] = 1",
+        "with n: pass",
+        "try:\n        n = 1\n    except Exception:\n        n = 2",
+        "x = (y := 1)",
+        "def inner(): pass",
+        "x = plain(1)",
+    ],
+)
+def test_a_kernel_may_say_nothing_else(line: str) -> None:
+    with pytest.raises(NotTriton):
+        extract(line, "held = {}\ndef plain(x):\n    return os\n")
+
+
+def test_only_kernels_and_what_they_use_are_taken_out_of_a_source() -> None:
+    source = HEAD + "os.system('true')\nA = 1\nB = os.environ\n" + KERNEL.replace("{line}", "n = n + A")
+    source = source.replace("@triton.jit", "@triton.autotune(configs=os.x, key=[])\n@triton.jit")
+    taken = KernelSource(ast.parse(source)).extract([("kernel", 0)])
+    assert "os" not in {node.id for node in ast.walk(ast.parse(taken)) if isinstance(node, ast.Name)}
+    assert "A = 1" in taken
+    assert "autotune" not in taken
+
+
+@pytest.mark.parametrize(
+    "value", ["2 ** 2 ** 9", "1 << 99", "'a' * 9", "A * A * A * A * A", "(1,) + (2,)", "math.factorial(9)", "1 / 0"]
+)
+def test_constants_that_are_no_number_of_a_sensible_size_are_none_of_triton(value: str) -> None:
+    with pytest.raises(NotTriton, match="uses B"):
+        extract("x = B", f"import math\nA = 1 << 15\nB = {value}\n")
+
+
+def test_a_constant_that_is_assigned_again_makes_no_others_large() -> None:
+    before = "A = 2\nB = A * A\nC = B * B\nA = 1 << 40\n"
+    with pytest.raises(NotTriton, match="constant B is no number of a sensible size"):
+        extract("x = C", before)
+
+
+def test_a_kernel_that_is_not_in_the_source_is_not_found() -> None:
+    with pytest.raises(NotFound, match="made_up"):
+        KernelSource(ast.parse(HEAD)).extract([("made_up", 0)])
+
+
+def test_attributes_that_kernels_may_use_are_those_of_tensors_and_lead_nowhere_else() -> None:
+    public = {name for name in dir(core.tensor) if not name.startswith("_")}
+    assert public <= VALUE_ATTRIBUTES
+    assert not VALUE_ATTRIBUTES & {"handle", "data", "fn", "builder"}
+
+
+def place(storage: int) -> Place:
+    return Place(storage, "float32", (4,), (1,), 0)
+
+
+def operator(name: str, read: tuple[int, ...], written: int) -> Operator:
+    return Operator(f"aten.{name}.default", tuple(place(s) for s in read), {}, (place(written),))
+
+
+def cast(dtype: str, to: str, read: int, written: int) -> Operator:
+    given, made = (Place(storage, kind, (4,), (1,), 0) for storage, kind in ((read, dtype), (written, to)))
+    return Operator("aten._to_copy.default", (given,), {}, (made,))
+
+
+def launch(*storages: int) -> Launch:
+    return Launch("kernel", 1, (1,), {f"a{i}": place(s) for i, s in enumerate(storages)})
+
+
+def trace(*steps: Operator | Launch, output: int, kinds: tuple[str, ...] = ("input", "fresh", "fresh")) -> Trace:
+    storages = tuple(Storage(kind, 0, 16) for kind in kinds)  # type: ignore[arg-type]
+    return Trace(storages, steps, (place(output),))
+
+
+@pytest.mark.parametrize(
+    ("seen", "rule"),
+    [
+        (trace(launch(0, 1), output=1), None),
+        (trace(cast("float32", "int32", 0, 1), launch(1, 2), output=2), "torch_operator"),
+        (trace(cast("float32", "float16", 0, 1), launch(1, 2), output=2), None),
+        (trace(cast("int64", "float32", 0, 1), launch(1, 2), output=2), None),
+        (trace(operator("from_file", (), 1), launch(1, 2), output=2), "foreign_memory"),
+        (trace(operator("made_up", (), 1), operator("relu", (1,), 1), launch(1, 2), output=2), "foreign_memory"),
+        (trace(operator("ones", (), 1), operator("resize_", (1,), 1), launch(1, 2), output=2), "foreign_memory"),
+        (trace(operator("hann_window", (), 1), operator("relu", (1,), 1), launch(0, 1, 2), output=2), None),
+        (trace(operator("clone", (0,), 1), launch(1, 2), output=2), None),
+        (trace(launch(0, 1), operator("cat", (1,), 2), output=2), None),
+        (trace(operator("relu", (0,), 1), launch(0, 2), output=2), None),  # looked at, and not used
+        (trace(operator("relu", (0,), 1), output=1), "no_kernel_launched"),
+        (trace(launch(0, 1), operator("relu", (0,), 2), output=2), "torch_operator"),
+        (trace(launch(0, 1), operator("sum", (1,), 2), output=2), "torch_operator"),
+        (trace(operator("relu", (0,), 1), launch(1, 2), output=2), "torch_operator"),
+        (trace(operator("relu", (0,), 1), operator("clone", (1,), 2), launch(0), output=2), "torch_operator"),
+        (trace(operator("mul", (1,), 2), launch(0, 2), output=2, kinds=("input", "state", "fresh")), None),
+        (trace(launch(0, 1), output=2, kinds=("input", "fresh", "unknown")), "foreign_memory"),
+        (trace(launch(2, 1), output=1, kinds=("input", "fresh", "unknown")), "foreign_memory"),
+    ],
+)
+def test_a_trace_shows_what_the_answer_was_made_by(seen: Trace, rule: str | None) -> None:
+    broken = provenance.broken_by(seen, NONE)
+    assert (broken and broken[0]) == rule
+    assert rule is None or provenance.broken_by(seen, frozenset(rules.RULES)) is None
+
+
+def test_the_first_call_gets_inputs_as_they_are_and_the_others_in_any_order() -> None:
+    for seed in range(5):
+        variants = plan(5, NONE, seed)
+        assert variants[0] == PLAIN
+        assert sorted(variants[1:]) == sorted([Variant(-1.0), Variant(smaller=True), Variant(0.5), Variant(-1.0)])
+    assert len({tuple(plan(5, NONE, seed)) for seed in range(20)}) > 2
+    assert set(plan(4, frozenset({"varied_inputs", "varied_shapes"}), 1)) == {PLAIN}
+
+
+SIZED = """
+import torch
+batch, features = 8, 64
+class Model(torch.nn.Module):
+    def forward(self, x): return torch.log(x)
+def get_inputs(): return [torch.rand(batch, features) + 1]
+def get_init_inputs(): return [features]
+"""
+
+
+def test_a_size_can_be_changed_where_only_the_inputs_depend_on_it() -> None:
+    assert free_size(SIZED, {"batch": 8, "features": 64}) == "batch"
+    reference = Reference(SIZED.replace("[features]", "[]"), 5.0)
+    inputs, expected = reference.question(lambda x: x.log(), 1, Variant(smaller=True))
+    assert (inputs[0].shape, expected.outputs[0].shape) == ((8, 32), (8, 32))
+    assert reference.inputs(1)[0].shape == (8, 64)
+
+
+def test_inputs_stay_as_they_are_where_the_task_does_not_take_them_otherwise() -> None:
+    reference = Reference(SIZED, 5.0)
+    plain = reference.inputs(1)[0]
+    half, _ = reference.question(lambda x: x.log(), 1, Variant(0.5))
+    negative, _ = reference.question(lambda x: x.log(), 1, Variant(-1.0))
+    assert torch.equal(half[0], plain * 0.5)
+    assert torch.equal(negative[0], plain)
+
+
+def test_state_and_inputs_of_a_replay_lie_in_two_lists() -> None:
+    arena = Arena([[torch.ones(2)], [torch.zeros(3, dtype=torch.uint8)]], [torch.empty(2)], 64)
+    assert [len(part.items) for part in arena.spec.arguments.items] == [1, 1]  # type: ignore[union-attr]
+    arena.close()
+
+
+def test_the_docs_list_every_rule_with_what_it_says() -> None:
+    documented = (Path(__file__).parents[4] / "docs" / "kernel_eval.md").read_text()
+    for name, rule in rules.RULES.items():
+        assert f"| `{name}` | {rule.says} | {rule.seen_in} |" in documented
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "mode = os.environ.get('TRITON_INTERPRET')",
+        "mode = os.environ['HOME']",
+        "mode = 'LD_PRELOAD' in os.environ",
+        "mode = os.getenv(name)",
+        "mode = dict(**os.environ.copy())",
+        "from os import getenv\nmode = getenv('X')",
+        "from sys import modules",
+        "mode = sys.modules",
+        "import triton.knobs",
+        "mode = triton.knobs.runtime.interpret",
+        "from triton.runtime import interpreter",
+        "from triton.runtime.interpreter import InterpretedFunction",
+        "import weir.kernel_eval.worker.worker as w",
+        "os.environ['TRITON_INTERPRET'] = '0'",
+    ],
+)
+def test_a_source_that_asks_where_it_runs_breaks_a_rule(line: str) -> None:
+    tree = ast.parse(HEAD + line + KERNEL.replace("{line}", "n = n + 1"))
+    seen = rules.broken_by_source(tree, NONE)
+    assert seen is not None
+    assert seen[0] == "asks_where_it_runs"
+    assert rules.broken_by_source(tree, frozenset({"asks_where_it_runs"})) is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "os.environ['TORCH_CUDA_ARCH_LIST'] = '9.0'",
+        "home = os.environ.get('CUDA_HOME')",
+        "# TRITON_INTERPRET=1 python this.py",
+        "'Run it with TRITON_INTERPRET=1 to debug.'",
+        "from triton.runtime import driver\nsms = driver.active.utils.get_device_properties(0)",
+        "target = triton.runtime.driver.active.get_current_target()",
+        "import sys\nsys.setrecursionlimit(2000)",
+    ],
+)
+def test_what_honest_sources_ask_for_breaks_none(line: str) -> None:
+    source = HEAD + line + KERNEL.replace("{line}", "n = n + 1") + "class ModelNew:\n    def forward(self): ...\n"
+    assert rules.broken_by_source(ast.parse(source), NONE) is None
+
+
+FORGED = Operator(
+    "aten.copy_.default", (Place(0, "float32", (2,), (1,), 0), Place(1, "float32", (2,), (1,), 0)), {}, ()
+)
+
+
+@pytest.mark.parametrize(("said", "runs"), [((0,), True), ((2,), False), ((0, 2), True), ((), True)])
+def test_an_operator_is_not_run_again_where_its_record_hides_what_it_writes_to(
+    said: tuple[int, ...], runs: bool
+) -> None:
+    results = tuple(Place(storage, "float32", (2,), (1,), 0) for storage in said)
+    step = Operator(FORGED.name, FORGED.arguments, {}, results)
+    if runs:
+        assert operator_of(step) is torch.ops.aten.copy_.default
+    else:
+        with pytest.raises(ValueError, match="does not name"):
+            operator_of(step)
+
+
+def test_a_tensor_among_the_options_of_a_launch_holds_what_stems_from_the_inputs() -> None:
+    hidden = Place(1, "float32", (2,), (1,), 0)
+    given = Place(0, "float32", (2,), (1,), 0)
+    steps = (
+        Launch("copy", 1, (1,), {"x_ptr": given}, {"out_ptr": hidden}),
+        Operator("aten.relu_.default", (hidden,), {}, (hidden,)),
+    )
+    trace = Trace((Storage("input", 0, 8), Storage("fresh", 0, 8)), steps, (hidden,))
+    assert (provenance.broken_by(trace, NONE) or ("",))[0] == "torch_operator"

@@ -1,0 +1,48 @@
+"""A server on a GPU: kernels are run, proven, timed and rewarded there. Without one, that servers say so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from weir.kernel_eval.config import KernelEvalConfig
+from weir.kernel_eval.machines.gpu_local import GpuMachine, machine_for
+from weir.kernel_eval.machines.local import Machine
+from weir.kernel_eval.sandbox.levels import SandboxLevel
+
+Read = Callable[[str], str]
+SIZED = "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return torch.relu(x)\n"
+SIZED += "N = 1 << 26\ndef get_inputs():\n    return [torch.randn(N)]\ndef get_init_inputs():\n    return []\n"
+
+
+def test_gpus_are_used_where_they_are_and_not_where_settings_say_none() -> None:
+    chosen = machine_for(KernelEvalConfig(), SandboxLevel.RLIMITS)
+    assert isinstance(chosen, GpuMachine) == torch.cuda.is_available()
+    assert type(machine_for(KernelEvalConfig(gpus=[]), SandboxLevel.RLIMITS)) is Machine
+
+
+def test_without_a_gpu_a_server_says_that_it_interprets(server: Any) -> None:
+    assert server.http.get("/health").json()["mode"] == "interpreter"
+
+
+def test_a_kernel_is_judged_and_timed_on_the_gpu(gpu_server: Any, read_example: Read) -> None:
+    source = read_example("relu_candidate").replace("256", "1024")
+    reply = gpu_server.evaluate(source, SIZED, measure_performance=True, num_perf_trials=100)
+    assert (reply["correct"], reply["mode"]) == (True, "gpu"), reply
+    found = reply["details"]["timing"]
+    assert found["timing_kind"] == "cuda_events"
+    assert found["least_ms"] <= found["median_ms"]
+    assert found["std_ms"] <= 0.03 * found["mean_ms"]
+    assert reply["raw_reward"] == pytest.approx(0.3 + min(max(reply["speedup"] - 1, 0), 2))
+    assert 0.5 < reply["speedup"] < 2.0
+
+
+def test_an_illegal_access_is_a_fault_and_the_gpu_serves_on(gpu_server: Any, read_example: Read) -> None:
+    store = "tl.store(out_ptr + offsets,"
+    wild = read_example("relu_candidate").replace(store, store.replace("offsets", "100000000000 + offsets"))
+    reply = gpu_server.evaluate(wild)
+    assert reply["fault"] == "illegal_access", reply
+    assert gpu_server.evaluate(read_example("relu_candidate"))["correct"]

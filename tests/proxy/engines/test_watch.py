@@ -1,0 +1,134 @@
+"""Engines that die or come back with old weights: out of the router's rotation, in again once they are current."""
+
+import concurrent.futures
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from support_proxy import RunningProxy, running_proxy
+from support_router import Router, running_router
+from support_servers import EngineFactory, ServerProcess, find_free_port, start_engine
+
+from weir.proxy.engines.watch import is_older
+
+USER: Any = [{"role": "user", "content": "Hi"}]
+
+
+class Fleet:
+    """Two embedded engines behind a router behind a proxy."""
+
+    def __init__(self, engines: list[ServerProcess], router: Router, proxy: RunningProxy) -> None:
+        self.engines = engines
+        self.router = router
+        self.proxy = proxy
+
+    def inside(self) -> set[str]:
+        workers = httpx.get(self.router.url + "/workers", trust_env=False).json()["workers"]
+        return {worker["url"] for worker in workers}
+
+    def ask(self) -> str:
+        """One call; the version that served it."""
+        with self.proxy.client() as client:
+            answer = client.chat.completions.with_raw_response.create(model="weir", messages=USER, max_tokens=4)
+        return str(answer.headers["x-weir-version"])
+
+    def out(self) -> dict[str, str]:
+        found: dict[str, str] = self.proxy.control("GET", "/weir/state").json()["engines_out"]
+        return found
+
+    def publish(self, folder: Path, version: int) -> None:
+        """What a publish does, and what the catalog knows afterwards."""
+        self.proxy.control("POST", "/weir/pause")
+        for engine in self.engines:
+            body = {"model_path": str(folder), "weight_version": str(version), "flush_cache": True}
+            assert engine.post("/update_weights_from_disk", body)["success"] is True
+        self.proxy.control("POST", "/weir/resume", {"weight_version": version})
+        catalog = self.proxy.proxy.catalog
+        catalog.add_version(version, path=str(folder), parent=None, round_id=None, manifest_sha256="0" * 64)
+        catalog.set_published(version, time.time_ns() // 1000, [engine.url for engine in self.engines])
+
+    def restart(self, engine: ServerProcess, model: Path, folder: Path) -> ServerProcess:
+        """The engine again, on its port, with the weights that it was first started with."""
+        again = start_engine(model, folder=folder, port=engine.port)
+        self.engines[self.engines.index(engine)] = again
+        return again
+
+
+@pytest.fixture
+def fleet(engine_server: EngineFactory, tiny_model_dir: Path, tmp_path: Path) -> Iterator[Fleet]:
+    with ExitStack() as opened:
+        engines = [engine_server(tiny_model_dir) for _ in range(2)]
+        router = opened.enter_context(running_router([engine.url for engine in engines], tmp_path))
+        proxy = opened.enter_context(
+            running_proxy(tmp_path / "store", tiny_model_dir, router.url, engine_check_s=0.2, retry_backoff_s=0.1)
+        )
+        running = Fleet(engines, router, proxy)
+        yield running
+        for engine in running.engines:
+            engine.stop()
+
+
+def wait_for(condition: Any) -> None:
+    while not condition():
+        time.sleep(0.02)
+
+
+def test_a_dead_engine_leaves_the_rotation_under_load_and_no_call_fails(fleet: Fleet) -> None:
+    dead, alive = fleet.engines
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        first = [pool.submit(fleet.ask) for _ in range(16)]
+        dead.kill()
+        later = [pool.submit(fleet.ask) for _ in range(16)]
+        assert [answer.result() for answer in first + later] == ["0"] * 32
+    wait_for(lambda: fleet.inside() == {alive.url})
+    assert fleet.out() == {dead.url: "it does not answer"}
+    assert "weir_engines_out 1.0" in httpx.get(fleet.proxy.url + "/metrics", trust_env=False).text
+
+
+def test_an_engine_restarted_on_old_weights_loads_the_current_ones_before_it_serves(
+    fleet: Fleet, tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    dead, alive = fleet.engines
+    fleet.publish(tiny_model_dir, 3)
+    dead.kill()
+    wait_for(lambda: fleet.inside() == {alive.url})
+    again = fleet.restart(dead, tiny_model_dir, tmp_path)
+    wait_for(lambda: fleet.inside() == {again.url, alive.url})
+    assert again.get("/model_info")["weight_version"] == "3"
+    assert {fleet.ask() for _ in range(8)} == {"3"}
+    assert fleet.out() == {}
+
+
+def test_an_engine_that_cannot_load_the_current_weights_stays_out_and_is_named(
+    fleet: Fleet, tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    dead, alive = fleet.engines
+    fleet.publish(tiny_model_dir, 3)
+    fleet.proxy.proxy.catalog.add_version(
+        4, path=str(tmp_path / "nowhere"), parent=None, round_id=None, manifest_sha256="1" * 64
+    )
+    fleet.proxy.proxy.catalog.set_published(4, time.time_ns() // 1000, [alive.url])
+    alive.post("/update_weight_version", {"new_version": "4", "abort_all_requests": False})
+    fleet.proxy.control("POST", "/weir/resume", {"weight_version": 4})
+    wait_for(lambda: "did not load version 4" in fleet.out().get(dead.url, ""))
+    assert fleet.inside() == {alive.url}
+    assert {fleet.ask() for _ in range(4)} == {"4"}
+
+
+def test_versions_are_compared_as_numbers_and_names_are_older() -> None:
+    assert is_older("9", "10") and is_older("default", "1")
+    assert not is_older("10", "9") and not is_older("3", "3") and not is_older(None, "3") and not is_older("1", "x")
+
+
+def test_one_of_two_proxies_before_a_router_watches(tiny_model_dir: Path, tmp_path: Path) -> None:
+    dead = f"http://127.0.0.1:{find_free_port()}"
+    with (
+        running_proxy(tmp_path / "store", tiny_model_dir, dead) as one,
+        running_proxy(tmp_path / "store", tiny_model_dir, dead) as other,
+    ):
+        wait_for(lambda: one.proxy.engines.watches or other.proxy.engines.watches)
+        assert not (one.proxy.engines.watches and other.proxy.engines.watches)

@@ -1,0 +1,61 @@
+"""`weir doctor`: what it says of this machine and of an upstream, and when it exits 1."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support_host import ScriptedHost
+from support_router import running_router
+from support_servers import EngineFactory, find_free_port
+from typer.testing import CliRunner
+
+from weir.scripts.cli.main import app
+
+
+def doctor(tmp_path: Path, *arguments: str) -> tuple[int, dict[str, dict[str, Any]]]:
+    """Exit status, and the findings by what they are about."""
+    config = tmp_path / "weir.toml"
+    config.write_text(f'[store]\nroot = "{tmp_path / "store"}"\n')
+    result = CliRunner().invoke(app, ["doctor", "--config", str(config), "--json", *arguments])
+    return result.exit_code, {finding["what"]: finding for finding in json.loads(result.stdout)}
+
+
+def test_a_machine_that_runs_the_tests_has_what_is_required(tmp_path: Path) -> None:
+    status, findings = doctor(tmp_path)
+    assert status == 0
+    assert {"python", "torch", "triton", "sandbox", "disk", "fdatasync", "port of proxy", "store"} <= set(findings)
+    assert "missing" not in {finding["verdict"] for finding in findings.values()}
+
+
+def test_engines_behind_a_router_are_certified_for_tokens_and_obey(
+    engine_server: EngineFactory, tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    engine = engine_server(tiny_model_dir, "--weight-version", "5")
+    with running_router([engine.url], tmp_path) as router:
+        status, findings = doctor(tmp_path, "--upstream", router.url)
+    assert status == 0, findings
+    assert findings["in front"]["seen"] == "a router with 1 engines"
+    assert findings["weight version"]["seen"] == "5"
+    assert {findings[what]["verdict"] for what in ("level tokens", "abort", "pause and continue")} == {"ok"}
+    assert findings["level passthrough"]["verdict"] == "warning"
+
+
+@pytest.mark.parametrize(("form", "best"), [("sglang", "passthrough"), ("vllm", "passthrough"), ("openai", "logprobs")])
+def test_a_host_is_certified_for_what_it_gives_and_no_more(tmp_path: Path, form: Any, best: str) -> None:
+    host = ScriptedHost(form)
+    try:
+        assert doctor(tmp_path, "--upstream", host.url)[0] == 1  # level tokens is the default
+        status, findings = doctor(tmp_path, "--upstream", host.url, "--level", best)
+    finally:
+        host.stop()
+    assert status == 0, findings
+    good = {what for what, finding in findings.items() if what.startswith("level ") and finding["verdict"] == "ok"}
+    assert good == {"level text", "level logprobs"} | ({"level passthrough"} if best == "passthrough" else set())
+    assert findings["in front"]["seen"].startswith("no router")
+
+
+def test_an_upstream_that_is_not_there_is_missing_with_advice(tmp_path: Path) -> None:
+    status, findings = doctor(tmp_path, "--upstream", f"http://127.0.0.1:{find_free_port()}")
+    assert status == 1
+    assert findings["answers"]["verdict"] == "missing" and findings["answers"]["advice"]

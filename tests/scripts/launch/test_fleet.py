@@ -1,0 +1,66 @@
+"""Which servers a run's settings mean."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from weir.scripts.launch.errors import UsageError
+from weir.scripts.launch.fleet import check_ports, fleet
+from weir.scripts.launch.resolve import trainer_config
+from weir.scripts.launch.settings import load_settings
+
+
+def settings_of(tmp_path: Path, text: str) -> tuple[Path, object]:
+    file = tmp_path / "weir.toml"
+    file.write_text(f'[store]\nroot = "{tmp_path / "store"}"\n{text}')
+    return file, load_settings(file)
+
+
+def test_engines_listen_in_a_row_with_seeds_and_ledgers_of_their_own(tmp_path: Path) -> None:
+    file, settings = settings_of(
+        tmp_path, '[model]\npath = "m"\n[engine]\ncount = 2\nport = 4000\nseed = 7\nledger = "l"\n'
+    )
+    servers = fleet(settings, file)  # type: ignore[arg-type]
+    assert [server.name for server in servers] == [
+        *("engine-0", "engine-1", "sglang-router", "proxy", "kernel-eval", "compactor")
+    ]
+    first, second = (" ".join(server.argv) for server in servers[:2])
+    assert "--model m --port 4000" in first and "--seed 7 --ledger l.0" in first
+    assert "--model m --port 4001" in second and "--seed 8 --ledger l.1" in second
+    assert "--worker-urls http://127.0.0.1:4000 http://127.0.0.1:4001" in " ".join(servers[2].argv)
+
+
+def test_without_engines_of_its_own_neither_engine_nor_router_is_started(tmp_path: Path) -> None:
+    file, settings = settings_of(tmp_path, "[engine]\ncount = 0\n")
+    assert [server.name for server in fleet(settings, file)] == ["proxy", "kernel-eval", "compactor"]  # type: ignore[arg-type]
+
+
+def test_without_a_model_the_error_says_what_to_do(tmp_path: Path) -> None:
+    file, settings = settings_of(tmp_path, "")
+    with pytest.raises(UsageError, match=r"set it in weir\.toml .* or run `weir demo`"):
+        fleet(settings, file)  # type: ignore[arg-type]
+
+
+def test_a_port_that_another_process_has_is_named_by_its_setting(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        _, settings = settings_of(tmp_path, f"[engine]\ncount = 0\n[proxy]\nport = 0\n[kernel_eval]\nport = {port}\n")
+        words = rf"has the port of kernel_eval\.port \(127\.0\.0\.1:{port}\): if that is another `weir up`, stop it"
+        with pytest.raises(UsageError, match=words):
+            check_ports(settings)  # type: ignore[arg-type]
+    check_ports(settings)  # type: ignore[arg-type]
+
+
+def test_the_trainer_is_told_this_machines_servers_where_it_names_none(tmp_path: Path) -> None:
+    _, settings = settings_of(tmp_path, "[engine]\ncount = 2\nport = 4000\n[proxy]\nport = 4100\n")
+    config = trainer_config(settings)  # type: ignore[arg-type]
+    assert config.engine_urls == ["http://127.0.0.1:4000", "http://127.0.0.1:4001"]
+    assert config.proxy_urls == ["http://127.0.0.1:4100"]
+
+
+def test_what_the_trainer_is_told_wins_even_when_it_is_nothing(tmp_path: Path) -> None:
+    _, settings = settings_of(tmp_path, "[trainer]\nengine_urls = []\n")
+    assert trainer_config(settings).engine_urls == []  # type: ignore[arg-type]

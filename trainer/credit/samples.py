@@ -1,0 +1,192 @@
+"""Calls to samples: which recorded calls can be trained on, and the arrays that the policy loss needs.
+
+Invariant: a sample is exactly what was recorded: prompt ids, output ids, the logprobs of the distribution that the
+engine sampled from. Whatever is left out is counted under a reason; nothing is mended or guessed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from weir.store.reader import StoredCall
+from weir.store.records.call_record import CaptureLevel, FinishReason, Logprobs, TokenIds
+from weir.trainer.settings.config import TrainerConfig
+from weir.trainer.skip import Skip
+
+JUDGED_FINISHES = frozenset({FinishReason.STOP, FinishReason.LENGTH})
+DEFAULT_TEMPERATURE = 1.0
+_CONSTRAINTS = ("json_schema", "regex", "ebnf", "structural_tag", "logit_bias", "min_new_tokens")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One call with its advantage."""
+
+    call_id: str
+    group_id: str
+    prompt_ids: TokenIds  # (P,)
+    output_ids: TokenIds  # (N,), all of them targets
+    old_logprobs: Logprobs  # (N,), as recorded
+    versions: npt.NDArray[np.int32]  # (N,), the weight version of each token
+    temperature: float
+    advantage: float  # of each of its tokens; 0 where they are credited one by one (token_credit.py)
+    reward: float = 0.0  # at its last token, where they are
+    follows: str | None = None  # the sample whose call comes before it, where they are
+
+    def __post_init__(self) -> None:
+        if not len(self.output_ids) == len(self.old_logprobs) == len(self.versions):
+            raise ValueError(f"call {self.call_id}: output ids, logprobs and versions differ in length")
+
+    @property
+    def ids(self) -> TokenIds:
+        """Prompt and output, shape (P + N,)."""
+        return np.concatenate([self.prompt_ids, self.output_ids])
+
+    @property
+    def targets(self) -> npt.NDArray[np.bool_]:
+        """True at the output, shape (P + N,)."""
+        return np.arange(len(self.prompt_ids) + len(self.output_ids)) >= len(self.prompt_ids)
+
+
+def is_judged(call: StoredCall) -> bool:
+    """Whether the call ended by itself: only then is its answer a candidate."""
+    return call.finish in JUDGED_FINISHES
+
+
+def why_untrainable(call: StoredCall, parent_version: int, config: TrainerConfig) -> Skip | None:
+    """The first reason against training on a call, or None."""
+    if not is_judged(call):
+        return Skip.UNFINISHED
+    if call.level != CaptureLevel.TOKENS:
+        return Skip.LEVEL
+    if len(call.prompt_ids) == 0 or len(call.output_ids) == 0:
+        return Skip.EMPTY
+    return (
+        _wrong_version(call, parent_version, config.max_staleness)
+        or _wrong_sampling(call.sampling)
+        or _wrong_length(call, config)
+        or _wrong_logprobs(call)
+    )
+
+
+def _wrong_version(call: StoredCall, parent_version: int, max_staleness: int) -> Skip | None:
+    if int(call.versions.max()) > parent_version:
+        return Skip.FUTURE
+    return Skip.STALE if is_stale(call, parent_version, max_staleness) else None
+
+
+def is_stale(call: StoredCall, parent_version: int, max_staleness: int) -> bool:
+    """Whether the oldest token of a call, which has tokens, was sampled by weights older than allowed."""
+    return parent_version - int(call.versions.min()) > max_staleness
+
+
+def _wrong_sampling(sampling: Mapping[str, Any]) -> Skip | None:
+    if sampling_temperature(sampling) <= 0:
+        return Skip.GREEDY
+    neutral = (
+        _number(sampling, "top_p", 1.0) >= 1.0,
+        _number(sampling, "top_k", -1) in (-1, 0, 1 << 30),
+        _number(sampling, "min_p", 0.0) == 0.0,
+        _number(sampling, "frequency_penalty", 0.0) == 0.0,
+        _number(sampling, "presence_penalty", 0.0) == 0.0,
+        _number(sampling, "repetition_penalty", 1.0) == 1.0,
+    )
+    constrained = any(sampling.get(key) for key in _CONSTRAINTS)
+    return None if all(neutral) and not constrained else Skip.TRUNCATED_SAMPLING
+
+
+def _wrong_length(call: StoredCall, config: TrainerConfig) -> Skip | None:
+    limit = config.max_sample_tokens
+    if limit is not None and len(call.prompt_ids) + len(call.output_ids) > limit:
+        return Skip.TOO_LONG
+    return Skip.TRUNCATED if call.finish == FinishReason.LENGTH and not config.train_truncated else None
+
+
+def _wrong_logprobs(call: StoredCall) -> Skip | None:
+    return None if np.isfinite(call.output_logprobs).all() else Skip.NOT_FINITE
+
+
+def sampling_temperature(sampling: Mapping[str, Any]) -> float:
+    """The temperature that the engine was asked for."""
+    return _number(sampling, "temperature", DEFAULT_TEMPERATURE)
+
+
+def _number(sampling: Mapping[str, Any], key: str, default: float) -> float:
+    value = sampling.get(key)
+    return default if value is None else float(value)
+
+
+def make_samples(
+    calls: Iterable[StoredCall],
+    advantages: Mapping[str, float],
+    reasons: Mapping[str, Skip],
+    parent_version: int,
+    config: TrainerConfig,
+    *,
+    rewards: Mapping[str, float] = MappingProxyType({}),
+) -> tuple[list[Sample], Counter[Skip]]:
+    """Samples of the calls that can be trained on and have an advantage, in the order of `calls`; the others counted.
+
+    `reasons` says why a call has no advantage; a call in neither was dropped by a hook. `rewards` come at the last
+    token of calls whose tokens are credited one by one.
+    """
+    calls = list(calls)
+    skipped: Counter[Skip] = Counter()
+    trained: dict[str, StoredCall] = {}
+    for call in calls:
+        reason = why_untrainable(call, parent_version, config)
+        if reason is None and call.call_id in advantages:
+            trained[call.call_id] = call
+        else:
+            skipped[reason or reasons.get(call.call_id, Skip.FILTERED)] += 1
+    follows = _of_session(trained) if config.credit == "turn" else _of_branch(calls, trained)
+    samples = [
+        _sample(call, advantages[call_id], rewards.get(call_id, 0.0), follows[call_id])
+        for call_id, call in trained.items()
+    ]
+    return samples, skipped
+
+
+def _of_session(trained: Mapping[str, StoredCall]) -> dict[str, str | None]:
+    """The call before each in its session, also across a rewritten history."""
+    last: dict[str, str] = {}
+    follows: dict[str, str | None] = {}
+    for call_id, call in trained.items():
+        follows[call_id] = last.get(call.session_id)
+        last[call.session_id] = call_id
+    return follows
+
+
+def _of_branch(calls: Iterable[StoredCall], trained: Mapping[str, StoredCall]) -> dict[str, str | None]:
+    """The nearest call on the way to the root that is trained on."""
+    parents = {call.call_id: call.parent_call for call in calls}
+
+    def above(call_id: str) -> str | None:
+        parent = parents[call_id]
+        while parent is not None and parent not in trained:
+            parent = parents.get(parent)
+        return parent
+
+    return {call_id: above(call_id) for call_id in trained}
+
+
+def _sample(call: StoredCall, advantage: float, reward: float, follows: str | None) -> Sample:
+    return Sample(
+        call_id=call.call_id,
+        group_id=call.group_id,
+        prompt_ids=call.prompt_ids,
+        output_ids=call.output_ids,
+        old_logprobs=call.output_logprobs,
+        versions=call.versions,
+        temperature=sampling_temperature(call.sampling),
+        advantage=advantage,
+        reward=reward,
+        follows=follows,
+    )

@@ -1,0 +1,159 @@
+"""The form that a conversation must have to be learnt from: nothing in it is left out silently by a renderer.
+
+Invariant: every message has a role that all renderers write and a text, or it is named and refused. Renderers drop the
+words of roles that they do not know, and what is no text. Not here: which tokens come of it (`chat_rows.py`).
+
+Data to learn from by imitation: JSON Lines of conversations and of plain texts, and the rows that they become.
+
+Invariant: a line is one or the other, or it is named and refused. Not here: what form a conversation must have
+(`conversation_form.py`), and how lines become token ids (`chat_rows.py`, `text_rows.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from weir.store.records.call_record import TokenIds
+from weir.trainer.errors import TrainerUsageError
+
+ROLES = ("system", "user", "assistant", "tool")
+_NOT_RENDERED = ("function_call", "audio")  # of older or other forms of OpenAI's
+
+
+def check_conversation(messages: Sequence[dict[str, Any]]) -> None:
+    """Raise `ValueError` naming the first message that cannot be learnt from as it stands."""
+    for number, message in enumerate(messages):
+        _check_message(message, f"messages[{number}]")
+    if messages and messages[0]["role"] == "assistant":
+        raise ValueError("messages[0] is the assistant's, and nothing was asked before it; begin with system or user")
+
+
+def _check_message(message: dict[str, Any], where: str) -> None:
+    role = message.get("role")
+    if role not in ROLES:
+        raise ValueError(f"{where}.role is {role!r:.40}, expected one of {', '.join(ROLES)}")
+    for name in _NOT_RENDERED:
+        if message.get(name) is not None:
+            raise ValueError(f"{where}.{name} is not supported; calls of tools are tool_calls")
+    if message.get("tool_calls") is not None:
+        _check_calls(message["tool_calls"], role, f"{where}.tool_calls")
+    _check_texts(message, where)
+    weight = message.get("weight", 1)
+    if not isinstance(weight, int | float) or weight not in (0, 1):
+        raise ValueError(f"{where}.weight is {weight!r:.40}, expected 0 or 1 (false or true)")
+
+
+def _check_texts(message: dict[str, Any], where: str) -> None:
+    """The content, which an assistant that thinks or calls tools may lack, and what was thought."""
+    content, thought = message.get("content"), message.get("reasoning_content")
+    if thought is not None and not isinstance(thought, str):
+        raise ValueError(f"{where}.reasoning_content is a {type(thought).__name__}, expected a string")
+    if content is None and message["role"] == "assistant" and (message.get("tool_calls") or thought):
+        return
+    if not isinstance(content, str):
+        kind = "missing or null" if content is None else f"a {type(content).__name__}"
+        raise ValueError(f"{where}.content is {kind}, expected a string: images and other parts are not supported")
+
+
+def _check_calls(calls: object, role: str, where: str) -> None:
+    if role != "assistant":
+        raise ValueError(f"{where} is in a message of {role}, only the assistant calls tools")
+    if not isinstance(calls, list):
+        raise ValueError(f"{where} is a {type(calls).__name__}, expected a list")
+    for number, call in enumerate(calls):
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise ValueError(f'{where}[{number}] is {call!r:.80}, expected {{"function": {{"name", "arguments"}}}}')
+        if not isinstance(function.get("arguments", {}), str | dict):
+            raise ValueError(f"{where}[{number}].function.arguments is neither a string nor an object")
+
+
+Message = dict[str, Any]
+
+FORMS = '{"messages": […]} or {"text": "…"}'
+
+
+class Conversation(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of chat: what the assistant says is learnt."""
+
+    messages: list[Message]
+    tools: list[dict[str, Any]] | None = None
+    origin: str = "a conversation"  # its file and line, for errors
+
+
+class Text(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of plain text: all of it is learnt."""
+
+    text: str
+
+
+class _Line(msgspec.Struct, frozen=True, kw_only=True):
+    messages: list[Message] | None = None
+    tools: list[dict[str, Any]] | None = None
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupervisedRow:
+    """A training sequence."""
+
+    ids: TokenIds  # (T,)
+    targets: npt.NDArray[np.bool_]  # (T,); the first is never one that is trained on
+
+    @property
+    def num_targets(self) -> int:
+        """How many tokens are trained on."""
+        return int(self.targets[1:].sum())
+
+
+def digest_of(rows: Iterable[SupervisedRow]) -> str:
+    """sha256 over ids and targets, and so over data, tokenizer and renderer."""
+    digest = hashlib.sha256()
+    for row in rows:
+        digest.update(len(row.ids).to_bytes(8, "little") + row.ids.tobytes() + row.targets.tobytes())
+    return digest.hexdigest()
+
+
+def is_learnt(message: Message) -> bool:
+    """Whether a message's tokens are targets."""
+    return message.get("role") == "assistant" and message.get("weight", 1) != 0
+
+
+def read_data(file: Path) -> list[Conversation | Text]:
+    """The lines of a JSON Lines file. Raises `TrainerUsageError` naming the line that is wrong."""
+    decode = msgspec.json.Decoder(_Line).decode
+    try:
+        lines = file.read_bytes().splitlines()
+    except OSError as error:
+        raise TrainerUsageError(f"cannot read the data file {file}: {error.strerror}") from error
+    found: list[Conversation | Text] = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            found.append(_entry(decode(line), f"{file} line {number}"))
+        except (msgspec.DecodeError, msgspec.ValidationError, ValueError, RecursionError) as error:
+            raise TrainerUsageError(f"{file} line {number}: {error}; each line is {FORMS}") from error
+    if not found:
+        raise TrainerUsageError(f"{file} is empty; each line is {FORMS}")
+    return found
+
+
+def _entry(line: _Line, origin: str) -> Conversation | Text:
+    if (line.messages is None) == (line.text is None):
+        raise ValueError("there are both messages and text" if line.text is not None else "neither messages nor text")
+    if line.text is not None:
+        return Text(text=line.text)
+    assert line.messages is not None
+    check_conversation(line.messages)
+    if not any(map(is_learnt, line.messages)):
+        raise ValueError("no assistant message, or none with a weight above 0, so there is nothing to learn")
+    return Conversation(messages=line.messages, tools=line.tools, origin=origin)

@@ -1,0 +1,83 @@
+"""Plain text to training rows: every token is a target, but for the first, before which there is nothing.
+
+Invariant: the pieces of a text are its tokens in their order, the end-of-text token behind the last; no text is left
+out for its length.
+
+Lines of conversations and texts to rows of at most so many tokens; what does not fit is counted before training.
+
+Invariant: a conversation's row that is too long is left out whole; a text is cut. Renderer and tokenizer are opened
+when the first line asks for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from weir.trainer.data.chat_rows import ChatRenderer, conversation_rows
+from weir.trainer.data.dataset import Conversation, SupervisedRow, Text
+from weir.trainer.errors import TrainerUsageError
+from weir.trainer.import_path import in_a_line
+
+Encode = Callable[[str], list[int]]
+
+
+def open_encoder(model: Path) -> Encode:
+    """Text to token ids by the tokenizer of a model folder, its end-of-text token behind them."""
+    from transformers import AutoTokenizer  # slow to import, and only plain text needs it
+
+    try:
+        tokenizer: Any = AutoTokenizer.from_pretrained(model, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise TrainerUsageError(f"{model} has no tokenizer that loads, which plain text needs: {error}") from error
+    end = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
+    return lambda text: [*tokenizer.encode(text, add_special_tokens=False), *end]
+
+
+def text_rows(text: Text, encode: Encode, max_tokens: int) -> list[SupervisedRow]:
+    """The rows of a text: as few pieces of at most `max_tokens` as it takes."""
+    ids = np.asarray(encode(text.text), dtype=np.int32)
+    pieces = [ids[start : start + max_tokens] for start in range(0, len(ids), max_tokens)]
+    return [SupervisedRow(ids=piece, targets=np.ones(len(piece), dtype=np.bool_)) for piece in pieces if len(piece) > 1]
+
+
+OpenRenderer = Callable[[], ChatRenderer]
+
+
+class RowMaker:
+    """Makes rows for the model of a folder; `num_too_long` of them were left out."""
+
+    def __init__(self, model: Path, open_renderer: OpenRenderer | None, max_tokens: int) -> None:
+        self.model = model
+        self.max_tokens = max_tokens
+        self.num_too_long = 0
+        self._open_renderer = open_renderer
+
+    def rows(self, line: Conversation | Text) -> Sequence[SupervisedRow]:
+        """The rows of a line that fit. Raises `TrainerUsageError` where nothing can render it, naming the line."""
+        if isinstance(line, Text):
+            return text_rows(line, self._encode, self.max_tokens)
+        made = self._rendered(line, self._renderer)
+        fitting = [row for row in made if len(row.ids) <= self.max_tokens]
+        self.num_too_long += len(made) - len(fitting)
+        return fitting
+
+    def _rendered(self, line: Conversation, renderer: ChatRenderer) -> list[SupervisedRow]:
+        try:
+            return conversation_rows(line, renderer)
+        except Exception as error:  # a renderer has a form of its own, and errors of every kind for what has not
+            raise TrainerUsageError(f"{line.origin} cannot be rendered for this model: {in_a_line(error)}") from error
+
+    @cached_property
+    def _renderer(self) -> ChatRenderer:
+        if self._open_renderer is None:
+            raise TrainerUsageError("conversations need the renderer of the model's family: give the trainer one")
+        return self._open_renderer()
+
+    @cached_property
+    def _encode(self) -> Callable[[str], list[int]]:
+        return open_encoder(self.model)

@@ -1,0 +1,276 @@
+"""The torch backend: samples in, stepped weights out, with the figures of the step; alone or as one of several ranks.
+
+Invariant: the result depends on the samples, the settings and the seed only. Every optimiser step has one
+weight for each of its tokens, known before its first batch, so micro-batches and ranks change nothing but memory and
+time; a loss or gradient that is not finite stops all ranks before the weights are touched, and weights that are not
+stop them before they are written. Loading what `save` wrote gives the same bits as going on in memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from weir.trainer.credit.samples import Sample
+from weir.trainer.data.dataset import SupervisedRow
+from weir.trainer.errors import NotFinite, VersionError
+from weir.trainer.learner.critic import Critic
+from weir.trainer.learner.distributed import Ranks
+from weir.trainer.learner.optimizer import Stepper
+from weir.trainer.learner.scoring import Scores, score, score_by
+from weir.trainer.learner.step_stats import StepStats, TokenStats
+from weir.trainer.learner.supervised_loss import accumulate_supervised
+from weir.trainer.losses.gae import TokenCredit, token_credit
+from weir.trainer.losses.kl import DIVERGENCES
+from weir.trainer.losses.normalization import LOSS_MEANS
+from weir.trainer.losses.objective import SampledTokens, objective
+from weir.trainer.losses.sequences import Sequences
+from weir.trainer.model.batching import lay_out, micro_batches
+from weir.trainer.model.token_model import STATE_FILE, choose_device, is_finite, load_model, save_model, save_state
+from weir.trainer.settings.config import TrainerConfig
+from weir.trainer.versions.version_folder import FileEntry
+
+
+class Learner:
+    """Weights, AdamW and the folder that they came from. `reference` is the folder of the model that they stay near."""
+
+    def __init__(
+        self, folder: Path, config: TrainerConfig, *, reference: Path | None = None, ranks: Ranks = Ranks()
+    ) -> None:
+        torch.set_num_threads(config.torch_threads)
+        self.config = config
+        self.ranks = ranks
+        self.folder = folder
+        self.reference = reference or folder
+        self._recomputed: Scores | None = None
+        self._referred: Scores | None = None
+        self._values: Scores | None = None
+        self._credit: dict[str, TokenCredit] = {}
+        self.device = choose_device(config.device)
+        self.model = load_model(
+            folder, self.device, precision=config.precision, checkpointing=config.gradient_checkpointing
+        )
+        self.layout = self.model.layout(share_prefixes=config.share_prefixes)
+        self.critic = Critic(folder, config, self.model, self.device, ranks) if config.advantage == "gae" else None
+        ranks.shard(self.model, self.model.layers)
+        self.stepper = Stepper(self.model, config, lr=config.lr, weight_decay=config.weight_decay, ema=config.ema)
+        if (folder / STATE_FILE).exists():
+            self._load_state(folder / STATE_FILE)
+
+    @property
+    def num_parameters(self) -> int:
+        """Of the model, all of them."""
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
+    @property
+    def num_steps(self) -> int:
+        """Optimiser steps of all rounds that led here."""
+        return self.stepper.num_steps
+
+    def train(
+        self,
+        samples: Sequence[Sample],
+        *,
+        fresh_version: int,
+        seed: int,
+        supervised: Sequence[Sequence[SupervisedRow]] = (),
+        on_tokens: Callable[[int], None] = lambda _: None,
+    ) -> list[StepStats]:
+        """Take the round's optimiser steps over the samples; none where there are none. Raises `NotFinite`.
+
+        Tokens of `fresh_version` are those whose recorded logprobs these very weights must reproduce before the first
+        step. `supervised` has rows for each step that may be taken, or is empty.
+        """
+        if not samples:
+            return []
+        torch.set_num_threads(self.config.torch_threads)  # it holds for the thread that says it
+        torch.manual_seed(seed)  # for models with dropout
+        self.score(samples)
+        order = np.random.default_rng(seed).permutation(len(samples))
+        parts = np.array_split(order, min(self.config.optimizer_steps, len(samples)))
+        mixed = list(supervised)[: len(parts)] or [()] * len(parts)
+        stats = [
+            self._step([samples[i] for i in sorted(part)], rows, fresh_version, on_tokens)
+            for part, rows in zip(parts, mixed, strict=True)
+        ]
+        self._check_weights()
+        return stats
+
+    def score(self, samples: Sequence[Sample]) -> None:
+        """Find out what the settings need to know of the samples before the first step."""
+        config = self.config
+        if config.old_logprobs == "recomputed":
+            self._recomputed = score(self.model, samples, config, self.device, self.ranks)
+        if config.kl != "none":
+            self._referred = score_by(self.reference, samples, config, self.device, self.ranks)
+        if self.critic is not None:
+            self._values = self.critic.values(samples)
+        penalties = self._penalties(samples) if config.kl_in == "reward" else None
+        self._credit = token_credit(samples, config, values=self._values, penalties=penalties)
+
+    def accumulate(
+        self, samples: Sequence[Sample], fresh_version: int, on_tokens: Callable[[int], None] = lambda _: None
+    ) -> TokenStats:
+        """Add the gradient of a step's loss over all its samples to the parameters, micro-batch by micro-batch.
+
+        The samples have been scored (`score`).
+        """
+        weight_of = self._weights(samples, self.config.loss_mean)
+        own = TokenStats()
+        for part, counts in self.ranks.share(micro_batches(samples, self.config.token_budget, self.layout)):
+            weights = [weight_of[sample.call_id] if counts else 0.0 for sample in part]
+            found = self._backward(part, weights, fresh_version)
+            if counts:
+                own.add(found)
+            on_tokens(sum(len(sample.output_ids) for sample in part))
+        stats = TokenStats()
+        for of_rank in self.ranks.gather(own):
+            stats.add(of_rank)
+        return stats
+
+    def _weights(self, samples: Sequence[Sample], mean: str) -> dict[str, float]:
+        """What each token of a sample weighs in the step, by call id."""
+        lengths = [len(sample.output_ids) for sample in samples]
+        groups = [sample.group_id for sample in samples]
+        weights = LOSS_MEANS[mean](lengths, groups, float(self.config.loss_constant or 1))
+        return {sample.call_id: weight for sample, weight in zip(samples, weights, strict=True)}
+
+    def _penalties(self, samples: Sequence[Sample]) -> Scores:
+        """What each token pays for its distance from the reference model (kl_in = reward)."""
+        assert self._referred is not None
+        known = self._recomputed or {sample.call_id: sample.old_logprobs for sample in samples}
+        penalties: Scores = {}
+        for call_id, logprobs in known.items():
+            reference = torch.from_numpy(self._referred[call_id])
+            divergence = DIVERGENCES[self.config.kl](torch.from_numpy(logprobs), reference)
+            penalties[call_id] = (self.config.kl_coef * divergence).numpy()
+        return penalties
+
+    @property
+    def _is_published(self) -> bool:
+        """Whether the weights that are stepped are those that engines were given."""
+        return self.config.published_weights == "stepped" or self.num_steps == 0
+
+    def save(self, folder: Path) -> dict[str, FileEntry]:
+        """Write weights, configuration, tokenizer and optimiser states into an existing folder; all ranks call it.
+
+        What it has brought to disk by itself is returned.
+        """
+        weights, state = self.stepper.weights(), self.stepper.state()
+        averaged = self.config.published_weights == "averaged"
+        if averaged or self.model.compute is not torch.float32:
+            state["weights"] = weights  # those that are stepped; the folder's are others
+        published = self.stepper.averaged_weights() if averaged else weights
+        written: dict[str, FileEntry] = {}
+        if self.ranks.rank == 0:
+            with ThreadPoolExecutor(max_workers=1) as beside:
+                writing = beside.submit(save_state, state, folder / STATE_FILE)
+                save_model(self.model, folder, tokenizer_from=self.folder, weights=published)
+                written[STATE_FILE] = writing.result()
+        if self.critic is not None:
+            written |= self.critic.save(folder)
+        return written
+
+    def _step(
+        self,
+        samples: Sequence[Sample],
+        rows: Sequence[SupervisedRow],
+        fresh_version: int,
+        on_tokens: Callable[[int], None],
+    ) -> StepStats:
+        steppers = [self.stepper, *([self.critic.stepper] if self.critic is not None else [])]
+        for stepper in steppers:
+            stepper.clear()
+        stats = self.accumulate(samples, fresh_version, on_tokens)
+        sft_loss = self.accumulate_mixed(rows)
+        value_loss = self.accumulate_critic(samples)
+        norm, *of_critic = [stepper.clip() for stepper in steppers]
+        figures = {"loss": stats.loss, "gradient norm": norm, "value loss": value_loss, "sft loss": sft_loss}
+        if not all(math.isfinite(figure or 0.0) for figure in (*figures.values(), *of_critic)):
+            raise NotFinite(
+                "the step was not taken: "
+                + ", ".join(f"{name} {figure}" for name, figure in figures.items() if figure is not None)
+                + f" over {len(samples)} samples; lower trainer.lr, or go back to an earlier version"
+            )
+        for stepper in steppers:
+            stepper.step()
+        return stats.finished(grad_norm=norm, num_samples=len(samples), value_loss=value_loss, sft_loss=sft_loss)
+
+    def _check_weights(self) -> None:
+        modules = [self.model, *([self.critic.model] if self.critic is not None else [])]
+        if not all(self.ranks.gather(all(map(is_finite, modules)))):
+            raise NotFinite(
+                f"after step {self.num_steps} not every weight is a finite number, and nothing was written; lower "
+                f"trainer.lr = {self.config.lr:g}"
+            )
+
+    def accumulate_mixed(self, rows: Sequence[SupervisedRow]) -> float | None:
+        """Add the gradient of the supervised loss to the parameters; the loss, None without rows."""
+        if not rows:
+            return None
+        return accumulate_supervised(
+            self.model,
+            rows,
+            token_budget=self.config.token_budget,
+            layout=self.layout,
+            device=self.device,
+            coef=self.config.sft_coef,
+            ranks=self.ranks,
+        )
+
+    def accumulate_critic(self, samples: Sequence[Sample]) -> float | None:
+        if self.critic is None:
+            return None
+        assert self._values is not None
+        return self.critic.accumulate(samples, self._weights(samples, "token"), self._credit, self._values)
+
+    def _backward(self, samples: Sequence[Sample], weights: Sequence[float], fresh_version: int) -> TokenStats:
+        batch, lengths = lay_out(samples, self.layout, self.device), [len(sample.output_ids) for sample in samples]
+        told = self.model(batch, self._repeated([sample.temperature for sample in samples], lengths))
+        versions = torch.from_numpy(np.concatenate([sample.versions for sample in samples])).to(self.device)
+        tokens = SampledTokens(
+            logprobs=told.logprobs,
+            entropy=told.entropy if self.config.entropy_coef > 0 else told.entropy.detach(),
+            recorded=self._flat([sample.old_logprobs for sample in samples]),
+            recomputed=self._scored(self._recomputed, samples),
+            reference=self._scored(self._referred, samples),
+            advantages=self._flat([self._credit[sample.call_id].advantages for sample in samples]),
+            staleness=fresh_version - versions.long(),
+            sequences=Sequences.of(lengths, self.device),
+        )
+        found = objective(tokens, self.config)
+        weighted = found.losses.loss * self._repeated(weights, lengths)
+        weighted.sum().backward()  # type: ignore[no-untyped-call]
+        return TokenStats.of(
+            tokens,
+            found,
+            weighted.detach(),
+            is_fresh=(tokens.staleness == 0) & self._is_published,
+            sample_tokens=sum(len(sample.prompt_ids) + n for sample, n in zip(samples, lengths, strict=True)),
+            computed_tokens=batch.num_tokens,
+        )
+
+    def _scored(self, scores: Scores | None, samples: Sequence[Sample]) -> torch.Tensor | None:
+        return None if scores is None else self._flat([scores[sample.call_id] for sample in samples])
+
+    def _repeated(self, values: Sequence[float], lengths: Sequence[int]) -> torch.Tensor:
+        """Each sample's value at each of its targets, shape (N,)."""
+        return self._flat([np.full(n, value, dtype=np.float32) for value, n in zip(values, lengths, strict=True)])
+
+    def _flat(self, arrays: Sequence[np.ndarray[tuple[int], np.dtype[Any]]]) -> torch.Tensor:
+        return torch.from_numpy(np.concatenate(arrays).astype(np.float32, copy=False)).to(self.device)
+
+    def _load_state(self, file: Path) -> None:
+        try:
+            state = torch.load(file, map_location="cpu", weights_only=True)
+            if "weights" in state:
+                self.stepper.load_weights(state["weights"])
+            self.stepper.load(state)
+        except (OSError, RuntimeError, KeyError, ValueError) as error:
+            raise VersionError(f"cannot load the optimiser's state from {file}: {error}") from error

@@ -1,0 +1,199 @@
+"""Learning rates over optimiser steps, by name.
+
+Invariant: a pure function of the step's number, which is kept with the optimiser's state, so a resumed run goes on
+where it was.
+
+The exponential moving average of a module's weights: θ̄ ← d·θ̄ + (1 - d)·θ after each optimiser step.
+
+Source: Tarvainen and Valpola, 2017 (arXiv 1703.01780, equation 1). Invariant: it is elementwise, so each rank keeps the
+average of its own share of the weights, and the bits do not depend on how they are spread. Begins as the weights are.
+
+AdamW over one module: its learning rate, its clipped norm, the average of its weights, and its state in a file.
+
+Invariant: what `state` gives and `load` takes are the same bits on any number of ranks; the settings decide rates and
+decay, the file holds moments and the number of steps.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
+
+from weir.trainer.settings.config import TrainerConfig
+
+ScheduleName = Literal["constant", "linear", "cosine"]
+
+
+def learning_rate(
+    step: int, lr: float, *, schedule: ScheduleName, warmup_steps: int, total_steps: int | None, min_ratio: float
+) -> float:
+    """The rate of step 0, 1, …: a linear warm-up to `lr`, then as the schedule has it, down to lr × min_ratio."""
+    if step < warmup_steps:
+        return lr * (step + 1) / warmup_steps
+    if schedule == "constant":
+        return lr
+    assert total_steps is not None
+    done = min((step - warmup_steps) / max(total_steps - warmup_steps, 1), 1.0)
+    left = 1 - done if schedule == "linear" else 0.5 * (1 + math.cos(math.pi * done))
+    return lr * (min_ratio + (1 - min_ratio) * left)
+
+
+class WeightAverage:
+    """Averages beside the parameters of a module, which must not be exchanged for others."""
+
+    def __init__(self, module: torch.nn.Module, decay: float) -> None:
+        self.decay = decay
+        self._weights = [_local(parameter) for parameter in module.parameters()]
+        self._means = [weight.clone() for weight in self._weights]
+
+    def restart(self) -> None:
+        """Begin anew from the weights as they are."""
+        for mean, weight in zip(self._means, self._weights, strict=True):
+            mean.copy_(weight)
+
+    def update(self) -> None:
+        """Take in the weights after a step."""
+        for mean, weight in zip(self._means, self._weights, strict=True):
+            mean.lerp_(weight, 1 - self.decay)
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Within the block averages and weights have changed places."""
+        self._exchange()
+        try:
+            yield
+        finally:
+            self._exchange()
+
+    def _exchange(self) -> None:
+        for mean, weight in zip(self._means, self._weights, strict=True):
+            kept = weight.clone()
+            weight.copy_(mean)
+            mean.copy_(kept)
+
+
+def _local(parameter: Any) -> torch.Tensor:
+    """The storage of a parameter, of which ranks have a share each."""
+    data = parameter.detach()
+    share: torch.Tensor = data.to_local() if hasattr(data, "to_local") else data
+    return share
+
+
+_WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+class Stepper:
+    """The optimiser of a module, with a highest learning rate of its own; `ema` is the decay of its average."""
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        config: TrainerConfig,
+        *,
+        lr: float,
+        weight_decay: float,
+        ema: float | None = None,
+    ) -> None:
+        self.module = module
+        self.config = config
+        self.lr = lr
+        self.weight_decay = weight_decay
+        self.num_steps = 0
+        self.average = None if ema is None else WeightAverage(module, ema)
+        self.optimizer = torch.optim.AdamW(module.parameters(), lr=lr, betas=config.betas, weight_decay=weight_decay)
+
+    def clear(self) -> None:
+        """Forget the gradient."""
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def clip(self) -> float:
+        """Clip the gradient to its largest norm; the norm before, over all ranks."""
+        norm: Any = torch.nn.utils.clip_grad_norm_(self.module.parameters(), self.config.grad_clip)
+        return float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
+
+    def step(self) -> None:
+        """Move the weights."""
+        config = self.config
+        rate = learning_rate(
+            self.num_steps,
+            self.lr,
+            schedule=config.lr_schedule,
+            warmup_steps=config.lr_warmup_steps,
+            total_steps=config.lr_total_steps,
+            min_ratio=config.lr_min_ratio,
+        )
+        for group in self.optimizer.param_groups:
+            group.update(lr=rate, betas=config.betas, weight_decay=self.weight_decay)
+        self._move_moments(to_weights=True)
+        self.optimizer.step()
+        self.num_steps += 1
+        if self.average is not None:
+            self.average.update()
+        self._move_moments(to_weights=False)
+
+    def weights(self) -> dict[str, Any]:
+        """The module's whole state on the CPU; on ranks but the first it is empty."""
+        if dist.is_initialized():
+            return get_model_state_dict(self.module, options=_WHOLE)
+        return {name: weight.cpu() for name, weight in self.module.state_dict().items()}
+
+    def averaged_weights(self) -> dict[str, Any]:
+        """As `weights`, of the average."""
+        assert self.average is not None
+        with self.average.in_place():
+            return copy.deepcopy(self.weights())  # on a CPU they may be the module's own memory
+
+    def state(self) -> dict[str, Any]:
+        """Moments, average and the number of steps, whole and on the CPU; on ranks but the first without tensors."""
+        state = {"optimizer": self._optimizer_state(), "num_steps": self.num_steps}
+        return state if self.average is None else state | {"average": self.averaged_weights()}
+
+    def _optimizer_state(self) -> dict[str, Any]:
+        """As torch gathers it from ranks; where all is here, and there is any, in a tenth of the time."""
+        if dist.is_initialized() or not self.optimizer.state:
+            return get_optimizer_state_dict(self.module, self.optimizer, options=_WHOLE)
+        own = self.optimizer.state_dict()
+        names = [name for name, _ in self.module.named_parameters()]
+        moments = {
+            names[at]: {name: value.cpu() for name, value in of_one.items()} for at, of_one in own["state"].items()
+        }
+        groups = [group | {"params": [names[at] for at in group["params"]]} for group in own["param_groups"]]
+        return {"state": moments, "param_groups": groups}
+
+    def load_weights(self, weights: dict[str, Any]) -> None:
+        """Take over what `weights` gave. Raises `RuntimeError` where it is another module's."""
+        set_model_state_dict(self.module, weights, options=StateDictOptions(full_state_dict=True))
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take over what `state` gave. Raises `KeyError` or `RuntimeError` where it is another module's."""
+        options = StateDictOptions(full_state_dict=True)
+        set_optimizer_state_dict(self.module, self.optimizer, state["optimizer"], options=options)
+        self.num_steps = state["num_steps"]
+        self._move_moments(to_weights=False)
+        if self.average is not None:
+            self.average.restart()
+            if "average" in state:
+                with self.average.in_place():
+                    self.load_weights(state["average"])
+
+    def _move_moments(self, *, to_weights: bool) -> None:
+        """With offload_optimizer moments lie in the CPU's memory but for the step itself."""
+        if not self.config.offload_optimizer:
+            return
+        for parameter, state in self.optimizer.state.items():
+            for name in _MOMENTS:
+                state[name] = state[name].to(parameter.device if to_weights else "cpu")

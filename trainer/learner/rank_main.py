@@ -1,0 +1,50 @@
+"""One rank of a backend that trains with several processes: torchrun starts it once for each (`torchrun.py`).
+
+Invariant: all ranks read the same job and take the same decisions; the first alone writes. Arguments: a folder with
+`job.pickle`; it leaves `steps.pickle` and the files of a version in `files/` there.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from pathlib import Path
+
+import torch.distributed as dist
+
+from weir.trainer.errors import NotFinite
+from weir.trainer.learner.distributed import Ranks
+from weir.trainer.learner.learner import Learner
+from weir.trainer.learner.torchrun import (
+    JOB_FILE,
+    LAUNCHER_FILE,
+    NOT_FINITE_FILE,
+    STEPS_FILE,
+    VERSION_FILES,
+    Job,
+    end_with,
+)
+from weir.trainer.model.token_model import choose_device
+
+
+def main(folder: Path) -> None:
+    """Train the job's samples and leave the result in its folder."""
+    end_with(int((folder / LAUNCHER_FILE).read_text()))
+    job: Job = pickle.loads((folder / JOB_FILE).read_bytes())
+    ranks = Ranks.of_torchrun(choose_device(job.config.device))
+    try:
+        learner = Learner(job.folder, job.config, reference=job.reference, ranks=ranks)
+        steps = learner.train(job.samples, fresh_version=job.fresh_version, seed=job.seed, supervised=job.supervised)
+        learner.save(folder / VERSION_FILES)
+        if ranks.rank == 0:
+            (folder / STEPS_FILE).write_bytes(pickle.dumps(steps))
+    except NotFinite as error:
+        if ranks.rank == 0:
+            (folder / NOT_FINITE_FILE).write_text(str(error))
+    dist.barrier()  # nobody leaves before the first has written
+    os._exit(0)  # gloo's threads sometimes abort an interpreter that winds down (torch 2.13)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

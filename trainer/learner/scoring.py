@@ -1,0 +1,63 @@
+"""Logprobs of whole samples under given weights, without gradient: the trainer's own, or a reference model's.
+
+Invariant: a sample's logprobs are computed once for a round, before its first optimiser step. Not here: what they are
+used for (`objective.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from weir.store.records.call_record import Logprobs
+from weir.trainer.credit.samples import Sample
+from weir.trainer.learner.distributed import Ranks
+from weir.trainer.model.batching import Layout, lay_out, micro_batches
+from weir.trainer.model.token_model import TokenModel, load_model
+from weir.trainer.settings.config import TrainerConfig
+
+Scores = dict[str, Logprobs]  # by call id, shape (N,)
+
+
+def by_sample(
+    samples: Sequence[Sample],
+    config: TrainerConfig,
+    layout: Layout,
+    ranks: Ranks,
+    compute: Callable[[Sequence[Sample]], torch.Tensor],
+) -> Scores:
+    """What `compute` says of all targets of a micro-batch, sample by sample; on every rank, of all samples."""
+    scores: Scores = {}
+    for part, _ in ranks.share(micro_batches(samples, config.token_budget, layout)):
+        lengths = [len(sample.output_ids) for sample in part]
+        for sample, found in zip(part, torch.split(compute(part).cpu(), lengths), strict=True):
+            scores[sample.call_id] = found.numpy()
+    return {call_id: found for of_rank in ranks.gather(scores) for call_id, found in of_rank.items()}
+
+
+@torch.no_grad()
+def score(
+    model: TokenModel, samples: Sequence[Sample], config: TrainerConfig, device: torch.device, ranks: Ranks
+) -> Scores:
+    """The logprobs of each sample's targets."""
+    layout = model.layout(share_prefixes=config.share_prefixes)
+
+    def logprobs(part: Sequence[Sample]) -> torch.Tensor:
+        temperatures = np.concatenate([np.full(len(sample.output_ids), sample.temperature) for sample in part])
+        batch = lay_out(part, layout, device)
+        told: torch.Tensor = model(batch, torch.from_numpy(temperatures.astype(np.float32)).to(device)).logprobs
+        return told
+
+    return by_sample(samples, config, layout, ranks, logprobs)
+
+
+def score_by(
+    folder: Path, samples: Sequence[Sample], config: TrainerConfig, device: torch.device, ranks: Ranks
+) -> Scores:
+    """As `score`, by the model in a folder, which is in memory no longer than that."""
+    model = load_model(folder, device, precision=config.precision)
+    ranks.shard(model, model.layers)
+    return score(model, samples, config, device, ranks)

@@ -1,0 +1,150 @@
+"""Figures of an optimiser step, summed over tokens so that they do not depend on how tokens were batched.
+
+Invariant: plain sums, minima and maxima of what one forward pass gave; averaging happens once, at the end. The k3
+estimate is J. Schulman's `r - 1 - log r` with the expectation over the recorded policy.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from weir.trainer.losses.objective import Objective, SampledTokens
+from weir.trainer.losses.policy import LOG_RATIO_BOUND
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepStats:
+    """One optimiser step."""
+
+    num_samples: int
+    num_tokens: int
+    tree_ratio: float  # tokens of all samples over those computed
+    loss: float
+    grad_norm: float
+    kl_k3: float  # from the recorded policy
+    kl_reference: float  # from the reference model, by the estimate of the settings
+    entropy: float
+    clip_low: float  # share of tokens
+    clip_high: float
+    dropped: float  # share of tokens that a correction took out
+    ratio_min: float
+    ratio_mean: float
+    ratio_max: float
+    ess: float  # effective sample size of the ratios, as a share of the tokens
+    logprob_diff_mean: float  # |trainer - recorded| over all tokens
+    logprob_diff_max: float
+    fresh_tokens: int  # sampled by the weights that the round started from
+    fresh_logprob_diff_mean: float
+    fresh_logprob_diff_max: float
+    value_loss: float | None  # of the critic, where there is one
+    sft_loss: float | None  # of the rows that are mixed in, where there are any; not part of the loss above
+
+
+@dataclass(slots=True)
+class TokenStats:
+    """Sums over tokens."""
+
+    num_tokens: int = 0
+    sample_tokens: int = 0
+    computed_tokens: int = 0
+    loss: float = 0.0
+    kl_sum: float = 0.0
+    reference_kl_sum: float = 0.0
+    entropy_sum: float = 0.0
+    clipped_low: int = 0
+    clipped_high: int = 0
+    dropped: int = 0
+    ratio_sum: float = 0.0
+    ratio_square_sum: float = 0.0
+    ratio_min: float = math.inf
+    ratio_max: float = 0.0
+    diff_sum: float = 0.0
+    diff_max: float = 0.0
+    fresh_tokens: int = 0
+    fresh_diff_sum: float = 0.0
+    fresh_diff_max: float = 0.0
+
+    @classmethod
+    @torch.no_grad()
+    def of(
+        cls,
+        tokens: SampledTokens,
+        found: Objective,
+        weighted: torch.Tensor,
+        *,
+        is_fresh: torch.Tensor,
+        sample_tokens: int,
+        computed_tokens: int,
+    ) -> TokenStats:
+        """The sums of one micro-batch.
+
+        `weighted` are the losses as they enter the step's, shape (N,); `is_fresh` says which tokens were sampled by the
+        weights that the round started from.
+        """
+        diff = tokens.logprobs - tokens.recorded
+        log_ratio = diff.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
+        ratio, diff = log_ratio.exp(), diff.abs()
+        fresh_diff = diff[is_fresh]
+        return cls(
+            num_tokens=ratio.numel(),
+            sample_tokens=sample_tokens,
+            computed_tokens=computed_tokens,
+            loss=float(weighted.sum()),
+            kl_sum=float((ratio - 1 - log_ratio).sum()),
+            reference_kl_sum=0.0 if found.divergence is None else float(found.divergence.sum()),
+            entropy_sum=float(tokens.entropy.sum()),
+            clipped_low=int(found.losses.clipped_low.sum()),
+            clipped_high=int(found.losses.clipped_high.sum()),
+            dropped=int(found.dropped.sum()),
+            ratio_sum=float(ratio.sum()),
+            ratio_square_sum=float(ratio.square().sum()),
+            ratio_min=float(ratio.min()),
+            ratio_max=float(ratio.max()),
+            diff_sum=float(diff.sum()),
+            diff_max=float(diff.max()),
+            fresh_tokens=fresh_diff.numel(),
+            fresh_diff_sum=float(fresh_diff.sum()),
+            fresh_diff_max=float(fresh_diff.max()) if fresh_diff.numel() else 0.0,
+        )
+
+    def add(self, other: TokenStats) -> None:
+        """Take another micro-batch in."""
+        for name in self.__slots__:
+            merge = min if name.endswith("_min") else max if name.endswith("_max") else _plus
+            setattr(self, name, merge(getattr(self, name), getattr(other, name)))
+
+    def finished(
+        self, *, grad_norm: float, num_samples: int, value_loss: float | None = None, sft_loss: float | None = None
+    ) -> StepStats:
+        """Averages over the step's tokens."""
+        return StepStats(
+            num_samples=num_samples,
+            num_tokens=self.num_tokens,
+            tree_ratio=self.sample_tokens / self.computed_tokens,
+            loss=self.loss,
+            grad_norm=grad_norm,
+            kl_k3=self.kl_sum / self.num_tokens,
+            kl_reference=self.reference_kl_sum / self.num_tokens,
+            entropy=self.entropy_sum / self.num_tokens,
+            clip_low=self.clipped_low / self.num_tokens,
+            clip_high=self.clipped_high / self.num_tokens,
+            dropped=self.dropped / self.num_tokens,
+            ratio_min=self.ratio_min,
+            ratio_mean=self.ratio_sum / self.num_tokens,
+            ratio_max=self.ratio_max,
+            ess=self.ratio_sum**2 / (self.num_tokens * self.ratio_square_sum),
+            logprob_diff_mean=self.diff_sum / self.num_tokens,
+            logprob_diff_max=self.diff_max,
+            fresh_tokens=self.fresh_tokens,
+            fresh_logprob_diff_mean=self.fresh_diff_sum / max(self.fresh_tokens, 1),
+            fresh_logprob_diff_max=self.fresh_diff_max,
+            value_loss=value_loss,
+            sft_loss=sft_loss,
+        )
+
+
+def _plus(left: float, right: float) -> float:
+    return left + right

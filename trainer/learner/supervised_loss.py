@@ -1,0 +1,50 @@
+"""The loss of supervised rows: the mean cross-entropy of all their targets, over micro-batches and ranks.
+
+Invariant: one denominator, known before the first micro-batch: how rows are split, packed or spread over ranks changes
+no gradient beyond rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from weir.trainer.data.dataset import SupervisedRow
+from weir.trainer.learner.distributed import Ranks
+from weir.trainer.model.batching import Layout, lay_out, micro_batches
+from weir.trainer.model.token_model import TokenModel
+
+
+def accumulate_supervised(
+    model: TokenModel,
+    rows: Sequence[SupervisedRow],
+    *,
+    token_budget: int,
+    layout: Layout,
+    device: torch.device,
+    coef: float = 1.0,
+    ranks: Ranks = Ranks(),
+) -> float:
+    """Add `coef` times the gradient of the rows' mean cross-entropy to the parameters; the mean, without `coef`.
+
+    With a policy loss before it, this is the pretraining term of InstructGPT's PPO-ptx (arXiv 2203.02155, equation 2),
+    as a mean over tokens: coef · (-1/N) Σ log p(target).
+    """
+    denominator = sum(row.num_targets for row in rows)
+    total = 0.0
+    for part, counts in ranks.share(micro_batches(rows, token_budget, layout)):
+        loss = -model(lay_out(part, layout, device)).logprobs.sum() * (counts / denominator)
+        (coef * loss).backward()
+        total += float(loss.detach())
+    return sum(ranks.gather(total))
+
+
+@torch.no_grad()
+def mean_loss(
+    model: TokenModel, rows: Sequence[SupervisedRow], *, token_budget: int, layout: Layout, device: torch.device
+) -> float:
+    """The mean cross-entropy of all targets of the rows."""
+    parts = micro_batches(rows, token_budget, layout)
+    total = sum(-float(model(lay_out(part, layout, device)).logprobs.sum()) for part in parts)
+    return total / sum(row.num_targets for row in rows)

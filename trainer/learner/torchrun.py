@@ -1,0 +1,209 @@
+"""A folder for what one process works on, in the system's temporary folder.
+
+Invariant: it lives as long as its maker at most: who makes the next one deletes those whose makers were killed. A maker
+holds a lock on its folder, which the kernel gives back however the process ends.
+
+A backend of several processes on this machine: each round's training is one run of torchrun.
+
+Invariant: the processes live for one round and begin with its parent's folder, so a round on ranks resumes exactly as a
+round in one process does, and a process that dies takes nothing along but its round. Samples go to them in a file, and
+the files of the new version come back. Processes end with the one that started them, also when it is killed, and what
+lay in their folder goes with the next start at the latest.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import math
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+
+from weir.trainer.credit.samples import Sample
+from weir.trainer.data.dataset import SupervisedRow
+from weir.trainer.errors import NotFinite, TrainerError
+from weir.trainer.learner.step_stats import StepStats
+from weir.trainer.model.token_model import STATE_FILE
+from weir.trainer.settings.config import TrainerConfig
+from weir.trainer.versions.version_folder import FileEntry
+
+
+class WorkFolder:
+    """An empty folder whose name begins with `prefix`, and which nobody else reads."""
+
+    def __init__(self, prefix: str) -> None:
+        _delete_left(prefix)
+        self.path, lock = _new_folder(prefix)
+        self._end = weakref.finalize(self, _delete, self.path, lock)
+
+    def close(self) -> None:
+        """Delete it, which is also done when nobody has it any more. May be called twice."""
+        self._end()
+
+
+def _new_folder(prefix: str) -> tuple[Path, int]:
+    while True:
+        path = Path(tempfile.mkdtemp(prefix=prefix))
+        try:
+            lock = os.open(path, os.O_RDONLY)
+        except FileNotFoundError:  # taken for one that was left
+            continue
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if path.exists():
+            return path, lock
+        os.close(lock)
+
+
+def _delete(path: Path, lock: int) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+    os.close(lock)
+
+
+def _delete_left(prefix: str) -> None:
+    for path in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        try:
+            lock = os.open(path, os.O_RDONLY)
+        except OSError:  # it went, or is another user's
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path, ignore_errors=True)
+        except BlockingIOError:  # its maker lives
+            pass
+        finally:
+            os.close(lock)
+
+
+JOB_FILE = "job.pickle"
+STEPS_FILE = "steps.pickle"
+NOT_FINITE_FILE = "not_finite.txt"
+VERSION_FILES = "files"
+LAUNCHER_FILE = "launcher.pid"
+FOLDER_PREFIX = "weir-ranks-"
+TAIL_CHARS = 2000
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def end_with(parent_pid: int) -> None:
+    """Have the kernel kill this process when the one that started it ends; it may have ended already."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent_pid:
+        os._exit(1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What the processes of a round are told."""
+
+    folder: Path
+    reference: Path
+    config: TrainerConfig
+    samples: list[Sample]
+    fresh_version: int
+    seed: int
+    supervised: list[list[SupervisedRow]]
+
+
+class TorchrunLearner:
+    """The learner of a round as `config.processes` processes."""
+
+    def __init__(self, folder: Path, config: TrainerConfig, *, reference: Path | None = None) -> None:
+        self.folder = folder
+        self.config = config
+        self.reference = reference or folder
+        self._work: WorkFolder | None = None
+
+    @property
+    def num_parameters(self) -> int:
+        """How many numbers the files of the folder have."""
+        count = 0
+        for file in self.folder.glob("*.safetensors"):
+            with safe_open(file, framework="np") as weights:
+                names = weights.keys()
+                count += sum(math.prod(weights.get_slice(name).get_shape()) for name in names)
+        return count
+
+    @property
+    def num_steps(self) -> int:
+        """As the folder's optimiser state says; 0 where it has none."""
+        file = self.folder / STATE_FILE
+        if not file.exists():
+            return 0
+        count: int = torch.load(file, map_location="cpu", weights_only=True, mmap=True)["num_steps"]
+        return count
+
+    def train(
+        self,
+        samples: Sequence[Sample],
+        *,
+        fresh_version: int,
+        seed: int,
+        supervised: Sequence[Sequence[SupervisedRow]] = (),
+    ) -> list[StepStats]:
+        """Take the round's optimiser steps. Raises `NotFinite`, and `TrainerError` when a process died."""
+        job = Job(
+            folder=self.folder.absolute(),
+            reference=self.reference.absolute(),
+            config=self.config,
+            samples=list(samples),
+            fresh_version=fresh_version,
+            seed=seed,
+            supervised=[list(rows) for rows in supervised],
+        )
+        work = WorkFolder(FOLDER_PREFIX)
+        try:
+            steps = self._steps(work.path, job)
+        except BaseException:
+            work.close()
+            raise
+        self._work = work
+        return steps
+
+    def save(self, folder: Path) -> dict[str, FileEntry]:
+        """Bring what `train` left into an existing folder; nothing of it is on disk for certain."""
+        assert self._work is not None, "there is nothing to save before training"
+        for file in sorted((self._work.path / VERSION_FILES).iterdir()):
+            shutil.move(file, folder / file.name)
+        self._work.close()
+        self._work = None
+        return {}
+
+    def _steps(self, folder: Path, job: Job) -> list[StepStats]:
+        """What the processes did; the files of the new version are in the folder then."""
+        (folder / VERSION_FILES).mkdir()
+        (folder / JOB_FILE).write_bytes(pickle.dumps(job))
+        self._run(folder)
+        steps: list[StepStats] = pickle.loads((folder / STEPS_FILE).read_bytes())
+        return steps
+
+    def _run(self, folder: Path) -> None:
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+        command += ["--nproc-per-node", str(self.config.processes), "-m", "weir.trainer.learner.rank_main", str(folder)]
+        ours = os.getpid()
+
+        def enter() -> None:
+            end_with(ours)
+            (folder / LAUNCHER_FILE).write_text(str(os.getpid()))
+
+        done = subprocess.run(command, capture_output=True, text=True, preexec_fn=enter)
+        if (folder / NOT_FINITE_FILE).exists():
+            raise NotFinite((folder / NOT_FINITE_FILE).read_text())
+        if done.returncode or not (folder / STEPS_FILE).exists():
+            raise TrainerError(
+                f"training on {self.config.processes} processes ended with status {done.returncode}; the round stays "
+                f"open and the next start continues it. Its last words:\n{done.stderr[-TAIL_CHARS:]}"
+            )

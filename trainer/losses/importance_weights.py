@@ -1,0 +1,85 @@
+"""Weights for tokens that another distribution sampled: the engine's numerics, or weights of some versions ago.
+
+w = exp(logp_recomputed - logp_recorded), without gradient: how much likelier the trainer finds a token, with the
+weights that the round starts from, than the engine that sampled it. Invariant: a correction multiplies a token's loss
+and changes no denominator: what is masked counts as a token with a loss of zero. Logarithms are clamped to ±20.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from weir.trainer.losses.policy import LOG_RATIO_BOUND
+from weir.trainer.losses.sequences import Sequences
+from weir.trainer.settings.config import TrainerConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Corrected:
+    """What N tokens' losses are multiplied by."""
+
+    weights: torch.Tensor  # (N,)
+    dropped: torch.Tensor  # (N,) bool: weighed zero
+
+
+def importance(recomputed: torch.Tensor, recorded: torch.Tensor, sequences: Sequences, level: str) -> torch.Tensor:
+    """w of each of the N tokens at a level: its own, its sequence's product, or its sequence's geometric mean."""
+    log_ratio = recomputed - recorded
+    if level == "sequence":
+        log_ratio = sequences.spread(sequences.total(log_ratio))
+    elif level == "geometric":
+        log_ratio = sequences.spread(sequences.mean(log_ratio))
+    return log_ratio.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND).exp()
+
+
+@torch.no_grad()
+def correct(recomputed: torch.Tensor, recorded: torch.Tensor, sequences: Sequences, config: TrainerConfig) -> Corrected:
+    """The weights that `config.correction` gives.
+
+    `tis` (truncated importance sampling, fengyao.notion.site/off-policy-rl): min(w, high) of each token. `icepop`
+    (ringtech.notion.site/icepop): w, or zero outside [low, high]. `decoupled` (AReaL, arXiv 2505.24298): w, or zero
+    above high; the ratio of the loss is taken to the recomputed logprobs. `mis` (masked importance sampling,
+    richardli.xyz/rl-collapse): at a level, truncated, clipped or masked; a sequence with a token below the veto goes.
+    """
+    kind, low, high = config.correction, config.correction_low, config.correction_high
+    level = config.correction_level if kind == "mis" else "token"
+    weights = importance(recomputed, recorded, sequences, level)
+    mode = config.correction_mode if kind == "mis" else {"tis": "truncate", "icepop": "mask", "decoupled": "cap"}[kind]
+    if mode == "truncate":
+        weights = weights.clamp(max=high)
+    elif mode == "clip":
+        weights = weights.clamp(low, high)
+    else:
+        outside = (weights > high) | (weights < low) if mode == "mask" else weights > high
+        weights = weights.masked_fill(outside, 0.0)
+    if kind == "mis" and config.correction_veto > 0:
+        weights = weights.masked_fill(_vetoed(recomputed - recorded, sequences, config.correction_veto), 0.0)
+    return Corrected(weights=weights, dropped=weights == 0)
+
+
+@torch.no_grad()
+def off_policy_sequences(
+    logprobs: torch.Tensor, recorded: torch.Tensor, advantages: torch.Tensor, sequences: Sequences, delta: float
+) -> torch.Tensor:
+    """Off-policy sequence masking (DeepSeek-V3.2, arXiv 2512.02556): which of N tokens are left out.
+
+    Those with A < 0 in a sequence whose mean of logp_recorded - logp is above delta, in nats a token.
+    """
+    far = sequences.spread(sequences.mean(recorded - logprobs)) > delta
+    return far & (advantages < 0)
+
+
+def interpolated(logprobs: torch.Tensor, recorded: torch.Tensor, staleness: torch.Tensor) -> torch.Tensor:
+    """Logprobs of a policy between the sampler's and the trained one's, without a forward pass of their own.
+
+    a logp_recorded + (1 - a) sg(logp) with a = 1 / d for tokens that are d versions old and 0 for fresh ones (A-3PO,
+    arXiv 2512.06547). `staleness` has shape (N,).
+    """
+    share = torch.where(staleness > 0, 1 / staleness.clamp(min=1), 0.0).to(logprobs.dtype)
+    return share * recorded + (1 - share) * logprobs.detach()
+
+
+def _vetoed(log_ratio: torch.Tensor, sequences: Sequences, veto: float) -> torch.Tensor:
+    return sequences.spread(sequences.lowest(log_ratio.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)).exp() < veto)

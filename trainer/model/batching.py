@@ -1,0 +1,130 @@
+"""Sequences to micro-batches under a token budget: packed into one row, prefixes shared, or else padded.
+
+Invariant: how sequences are split, ordered, packed or shared never changes a gradient beyond rounding: a packed token
+sees its own sequence only, padding lies behind every real token, each target of each sequence is a term of its own,
+also where two sequences share it, and losses are sums over targets, divided once for the whole optimiser step.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from weir.store.records.call_record import TokenIds
+from weir.trainer.model.prefix_tree import PrefixForest, flat_forest, prefix_forest, prefix_order, shared_lengths
+from weir.trainer.model.segment_attention import SegmentRow
+
+
+class Layout(enum.Enum):
+    """How the sequences of a micro-batch are laid out."""
+
+    TREE = "tree"  # one row, in which a shared prefix is there once
+    PACKED = "packed"  # one row, each sequence by itself
+    PADDED = "padded"  # a rectangle, for models whose layers carry a state along the row
+
+
+class Tokens(Protocol):
+    """A training sequence: token ids and which of them are targets, both of shape (T,)."""
+
+    @property
+    def ids(self) -> npt.NDArray[np.int32]: ...
+
+    @property
+    def targets(self) -> npt.NDArray[np.bool_]: ...
+
+
+SequenceT = TypeVar("SequenceT", bound=Tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """The inputs of one forward pass, and which of its hidden states predict the N targets, sequence by sequence.
+
+    The last token of a sequence predicts nothing and is not computed; its first token is never a target.
+    """
+
+    ids: torch.Tensor  # (B, T) int64
+    positions: torch.Tensor  # (B, T) int64
+    segments: SegmentRow | None  # of the row, where B is 1 and it is packed
+    predictors: torch.Tensor  # (N,) int64, indices into B × T
+    targets: torch.Tensor  # (N,) int64, the token ids that they predict
+
+    @property
+    def num_tokens(self) -> int:
+        """How many tokens are computed."""
+        return self.ids.numel()
+
+
+def micro_batches(sequences: Sequence[SequenceT], token_budget: int, layout: Layout) -> list[list[SequenceT]]:
+    """Split sequences so that what a batch computes stays within the budget; a longer sequence goes alone.
+
+    Packed sequences are sorted by their tokens, so that those with a common prefix meet; others by length.
+    """
+    inputs = [sequence.ids[:-1] for sequence in sequences]
+    if layout is Layout.PADDED:
+        order = sorted(range(len(inputs)), key=lambda i: len(inputs[i]))
+    else:
+        order = prefix_order(inputs)
+    ordered = [inputs[i] for i in order]
+    shared = shared_lengths(ordered) if layout is Layout.TREE else [0] * len(order)
+    batches: list[list[SequenceT]] = []
+    cost = 0
+    for index, ids, known in zip(order, ordered, shared, strict=True):
+        rows = len(batches[-1]) + 1 if batches else 1
+        cost = rows * len(ids) if layout is Layout.PADDED else cost + len(ids) - known
+        if batches and cost <= token_budget:
+            batches[-1].append(sequences[index])
+        else:
+            batches.append([sequences[index]])
+            cost = len(ids)
+    return batches
+
+
+def lay_out(sequences: Sequence[Tokens], layout: Layout, device: torch.device) -> Batch:
+    """One batch of the sequences, whose targets follow each other in their order."""
+    inputs = [sequence.ids[:-1] for sequence in sequences]
+    targets = [sequence.targets[1:] for sequence in sequences]  # position t predicts token t + 1
+    ids = np.concatenate([sequence.ids[1:][mask] for sequence, mask in zip(sequences, targets, strict=True)])
+    if layout is Layout.PADDED:
+        rows, positions, places = _padded(inputs)
+        segments = None
+    else:
+        forest = prefix_forest(inputs) if layout is Layout.TREE else flat_forest(inputs)
+        rows, positions, places = _row(forest)
+        segments = SegmentRow.of(forest.segments)
+    predictors = np.concatenate([place[mask] for place, mask in zip(places, targets, strict=True)])
+    return Batch(
+        ids=_tensor(rows, device),
+        positions=_tensor(positions, device),
+        segments=segments,
+        predictors=_tensor(predictors, device),
+        targets=_tensor(ids, device),
+    )
+
+
+Laid = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], list[npt.NDArray[np.int64]]]
+
+
+def _row(forest: PrefixForest) -> Laid:
+    ids = np.concatenate([segment.ids for segment in forest.segments])
+    starts = [np.arange(segment.start, segment.start + len(segment.ids)) for segment in forest.segments]
+    return ids[None].astype(np.int64), np.concatenate(starts)[None], forest.places
+
+
+def _padded(inputs: Sequence[TokenIds]) -> Laid:
+    longest = max(len(ids) for ids in inputs)
+    rows = np.zeros((len(inputs), longest), dtype=np.int64)
+    for row, ids in zip(rows, inputs, strict=True):
+        row[: len(ids)] = ids
+    positions = np.broadcast_to(np.arange(longest), rows.shape)
+    return rows, positions, [row * longest + np.arange(len(ids)) for row, ids in enumerate(inputs)]
+
+
+def _tensor(values: npt.NDArray[np.generic], device: torch.device) -> torch.Tensor:
+    return torch.from_numpy(np.array(values, dtype=np.int64)).to(device)

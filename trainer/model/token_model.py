@@ -1,0 +1,165 @@
+"""The model that is trained: loading a Hugging Face folder, logprobs of targets, writing the folder again.
+
+Invariant: weights are float32 in memory of their own, so that a model kept between rounds and one loaded from disk
+step to the same bits; with precision bfloat16 they are what is stepped, and what is computed with and published is
+their rounding. Logits are computed for targets only: prompts cost attention, not vocabulary.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import IO, Any, Literal, NamedTuple, cast
+
+import torch
+from safetensors import SafetensorError
+from transformers import AutoModelForCausalLM
+from transformers.utils import logging as transformers_logging
+
+from weir.trainer.errors import TrainerUsageError
+from weir.trainer.model.batching import Batch, Layout
+from weir.trainer.model.direct_writer import DirectFile
+from weir.trainer.model.segment_attention import ATTENTION, can_pack
+from weir.trainer.model.token_logprobs import token_logprobs
+from weir.trainer.versions.version_folder import FileEntry, copy_tokenizer
+
+STATE_FILE = "trainer_state.pt"
+# Settings of a model that change its logits behind the head, which the head here does not compute.
+_LOGIT_SETTINGS = ("final_logit_softcapping", "logits_scaling", "logit_scale")
+
+
+Precision = Literal["float32", "bfloat16"]
+
+
+class TargetLogprobs(NamedTuple):  # a tuple, in which sharded weights' hooks find the tensors
+    """What the model says of the N targets of a batch."""
+
+    logprobs: torch.Tensor  # (N,) float32, with gradient
+    entropy: torch.Tensor  # (N,) float32, in nats, with gradient
+
+
+class TokenModel(torch.nn.Module):
+    """A causal language model that is asked for the logprobs of targets."""
+
+    def __init__(self, network: Any, precision: Precision = "float32") -> None:
+        super().__init__()
+        self.network = network
+        self.compute = getattr(torch, precision)
+        self.packs = can_pack(network)
+        if self.packs:
+            network.set_attn_implementation(ATTENTION)
+
+    @property
+    def layers(self) -> list[torch.nn.Module]:
+        """The layers that weights are spread over ranks by."""
+        return list(self.network.base_model.layers)
+
+    def layout(self, *, share_prefixes: bool = True) -> Layout:
+        """How its batches are laid out."""
+        if not self.packs:
+            return Layout.PADDED
+        return Layout.TREE if share_prefixes else Layout.PACKED
+
+    def forward(self, batch: Batch, temperatures: torch.Tensor | None = None) -> TargetLogprobs:
+        """Logprobs of the batch's targets under softmax(logits / temperature), and the entropies of the same.
+
+        `temperatures` has shape (N,); None means 1.
+        """
+        predicting = predicting_states(self.network.base_model, batch, self.compute)
+        head = self.network.get_output_embeddings().weight.to(self.compute)
+        logprobs, entropy = token_logprobs(predicting, head, batch.targets, temperatures)
+        return TargetLogprobs(logprobs=logprobs, entropy=entropy)
+
+
+def predicting_states(base: Any, batch: Batch, compute: torch.dtype) -> torch.Tensor:
+    """The hidden states before the batch's targets, (N, H), computed and given in a precision."""
+    segments = {} if batch.segments is None else {"segments": batch.segments}
+    with torch.autocast(batch.ids.device.type, compute, enabled=compute is not torch.float32):
+        hidden = base(input_ids=batch.ids, position_ids=batch.positions, use_cache=False, **segments).last_hidden_state
+    states: torch.Tensor = hidden.flatten(0, 1)[batch.predictors].to(compute)
+    return states
+
+
+def choose_device(name: str) -> torch.device:
+    """`auto` is CUDA where there is one. Raises `TrainerUsageError` for CUDA where there is none."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise TrainerUsageError("device is cuda, and torch finds no GPU; set device = auto or cpu")
+    return torch.device(name)
+
+
+def is_finite(module: torch.nn.Module) -> bool:
+    """Whether every weight is a finite number; of weights that are spread over ranks, this rank's."""
+    own = (getattr(parameter, "to_local", lambda p=parameter: p)() for parameter in module.parameters())
+    return all(bool(weight.detach().isfinite().all()) for weight in own)
+
+
+def load_model(
+    folder: Path, device: torch.device, *, precision: Precision = "float32", checkpointing: bool = False
+) -> TokenModel:
+    """A causal language model in float32. Raises `TrainerUsageError` when the folder does not hold one.
+
+    With `checkpointing` activations are computed again in the backward pass, layer by layer, instead of being kept.
+    """
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        network: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise TrainerUsageError(f"{folder} is not a Hugging Face model folder that loads: {error}") from error
+    _check_head(network, folder)
+    for parameter in network.parameters():
+        parameter.data = parameter.data.clone()  # memory-mapped weights are aligned otherwise, and round otherwise
+    if checkpointing:
+        network.activation_checkpointing_enable({"use_reentrant": False})
+    return TokenModel(network.to(device).train(), precision)
+
+
+def _check_head(network: Any, folder: Path) -> None:
+    settings = network.config.get_text_config()
+    changed = [name for name in _LOGIT_SETTINGS if getattr(settings, name, None) not in (None, 1.0)]
+    if network.get_output_embeddings().bias is not None:
+        changed.append("bias of the head")
+    if changed:
+        raise TrainerUsageError(
+            f"{folder}: logprobs of this model family are not computed ({', '.join(changed)}); train a model whose "
+            "logits are its head's, such as Qwen or Llama"
+        )
+
+
+def save_model(
+    model: TokenModel, target: Path, *, tokenizer_from: Path, weights: dict[str, torch.Tensor] | None = None
+) -> None:
+    """Write safetensors, configuration and the tokenizer's files into an existing folder, in the model's precision.
+
+    Raises `OSError`. `weights` are the module's whole ones, where its own are spread over ranks.
+    """
+    whole = model.state_dict() if weights is None else weights
+    tied = {f"network.{name}" for name in model.network.all_tied_weights_keys}  # each is there under another name
+    rounded = {
+        name.removeprefix("network."): tensor.to(model.compute) for name, tensor in whole.items() if name not in tied
+    }
+    model.network.config.dtype = model.compute
+    try:
+        model.network.save_pretrained(target, state_dict=rounded)
+    except SafetensorError as error:
+        raise OSError(_unwritten(target, error)) from error
+    copy_tokenizer(tokenizer_from, target)
+
+
+def save_state(state: dict[str, Any], file: Path) -> FileEntry:
+    """Write what only a restarted trainer reads, straight to disk. Raises `OSError`.
+
+    torch.save says of a full disk that a position in the file is unexpected.
+    """
+    try:
+        with DirectFile(file) as written:
+            torch.save(state, cast(IO[bytes], written))
+    except RuntimeError as error:
+        raise OSError(_unwritten(file, error)) from error
+    return written.entry
+
+
+def _unwritten(path: Path, error: Exception) -> str:
+    free_mb = shutil.disk_usage(path.parent).free >> 20
+    return f"{path.name} could not be written ({error}), {free_mb} MB are free"

@@ -1,0 +1,81 @@
+"""What the catalog knows of versions: which there are, which engines serve them, and which folders may go.
+
+Invariants: one publish at a time reaches the engines. A version's folder is deleted only when newer ones are kept and
+every engine of the settings has acknowledged a newer one. Not here: how engines load (`publishing.py`), and what a
+folder holds (`versions.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from contextlib import nullcontext
+from pathlib import Path
+
+from rich.console import Console
+
+from weir.store.catalog.catalog import Catalog
+from weir.store.config import StoreConfig
+from weir.trainer.lease import publish_turn
+from weir.trainer.publishing.publish import PublishReport, publish
+from weir.trainer.settings.config import TrainerConfig
+from weir.trainer.versions.object_store import delete_old_shared_versions
+from weir.trainer.versions.version_folder import MANIFEST, VersionManifest, prune, read_manifest
+
+
+def enter_version(catalog: Catalog, folder: Path, manifest: VersionManifest) -> None:
+    """Make the catalog know a version; entering it again changes nothing."""
+    catalog.add_version(
+        manifest.version,
+        path=str(folder.absolute()),
+        parent=manifest.parent,
+        round_id=manifest.round,
+        manifest_sha256=hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest(),
+    )
+
+
+def is_published(catalog: Catalog, version: int) -> bool:
+    """Whether some engine has acknowledged a version."""
+    return any(row.version == version and row.published_us is not None for row in catalog.versions())
+
+
+def serve(folder: Path, catalog: Catalog, store: StoreConfig, config: TrainerConfig, console: Console) -> PublishReport:
+    """Bring a version folder to the engines of the settings, and write down who serves it. Raises `PublishFailed`."""
+    manifest = read_manifest(folder)
+    enter_version(catalog, folder, manifest)
+    with publish_turn(catalog, store, lease_s=config.lease_s) if config.engine_urls else nullcontext():
+        report = publish(folder, manifest.version, config, control_key(config, store), catalog)
+        if report.serving:
+            catalog.set_published(manifest.version, time.time_ns() // 1000, report.serving)
+    if report.serving:
+        console.print(f"version {manifest.version} is served by {', '.join(report.serving)}")
+    for url, why in report.failed.items():
+        console.print(f"[red]engine {url} is paused and out of rotation[/red]: {why}")
+    return report
+
+
+def delete_old_versions(catalog: Catalog, store: StoreConfig, config: TrainerConfig, console: Console) -> list[int]:
+    """Delete all but the newest `keep_versions` folders, unless an engine may still want one; the deleted numbers."""
+    acknowledged = dict.fromkeys(config.engine_urls, -1)
+    for row in catalog.versions():
+        for url in row.engines or []:
+            if url in acknowledged:
+                acknowledged[url] = max(acknowledged[url], row.version)
+    oldest = min(acknowledged.values(), default=None)
+    delete_old_shared_versions(store, config.keep_versions, below=oldest)
+    deleted, wanted = prune(store.folder, config.keep_versions, below=oldest)
+    if wanted:
+        behind = ", ".join(sorted(url for url, version in acknowledged.items() if version == oldest))
+        console.print(
+            f"{len(wanted)} old versions are kept: {behind} has not acknowledged a newer one; mend it and publish "
+            "again, or take it out of trainer.engine_urls"
+        )
+    return deleted
+
+
+def control_key(config: TrainerConfig, store: StoreConfig) -> str | None:
+    """The key of the proxies' control routes: from the settings, else the file that a proxy made beside the store."""
+    file = store.folder / "control.key"
+    if config.control_key is not None or not file.exists():
+        return config.control_key
+    return file.read_text().strip()

@@ -1,0 +1,134 @@
+"""Publishing a version: gates close, engines load, the version is read back from each, gates open.
+
+Invariant: whatever fails, every engine that can serve goes on and every gate that was closed opens again. A version
+counts as served by an engine when the engine itself reports it. An engine that does not load it, while others do,
+stays paused, is taken out of the router where one is named, and is named in the report; if none loads it, all go on
+with the weights they have. Publishing again is always allowed and brings such an engine back. Nothing is written to
+disk here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from weir.kernel_eval.client import tls_context
+from weir.store.catalog.catalog import Catalog
+from weir.trainer.errors import PublishFailed
+from weir.trainer.http_json import CONTROL_TIMEOUT_S, Refused, for_each, get, post
+from weir.trainer.publishing.gates import Gates
+from weir.trainer.publishing.router import set_rotation
+from weir.trainer.settings.config import TrainerConfig
+from weir.trainer.timings import RoundTimes
+
+logger = logging.getLogger("weir.trainer.publishing.publish")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishReport:
+    """Who serves the version now."""
+
+    version: int
+    serving: list[str]
+    failed: dict[str, str]  # engine → why; it is paused, and out of the router's rotation where one is named
+    seconds: float
+    times: dict[str, float]  # its steps: the gates close, the engines load and say what they serve, all go on
+
+
+def publish(
+    folder: Path, version: int, config: TrainerConfig, control_key: str | None, catalog: Catalog
+) -> PublishReport:
+    """Bring a version to every engine of the settings, behind the gates of every proxy.
+
+    Raises `PublishFailed` when a gate did not close, or no engine serves the version afterwards. With no engines in
+    the settings nothing is done, and the report is empty.
+    """
+    if not config.engine_urls:
+        return PublishReport(version=version, serving=[], failed={}, seconds=0.0, times={})
+    return asyncio.run(_publish(folder.absolute(), version, config, control_key, catalog))
+
+
+async def _publish(
+    folder: Path, version: int, config: TrainerConfig, control_key: str | None, catalog: Catalog
+) -> PublishReport:
+    times = RoundTimes()
+    async with httpx.AsyncClient(trust_env=False, timeout=CONTROL_TIMEOUT_S, verify=tls_context()) as http:
+        gates = Gates(http, config.proxy_urls, catalog, control_key)
+        failed: dict[str, str] = {}
+        served = False
+        try:
+            with times.step("gates_close"):
+                await gates.close()
+            with times.step("engines_load"):
+                failed = await _load_everywhere(http, folder, version, config, gates.engine_pause)
+            served = len(failed) < len(config.engine_urls)
+        finally:
+            stay_paused = failed if served else {}
+            with times.step("engines_go_on"):
+                await _continue_engines(http, [url for url in config.engine_urls if url not in stay_paused], config)
+                await _set_rotation(http, config, out=set(stay_paused))
+            with times.step("gates_open"):
+                await gates.open(version if served else None)
+        if not served:
+            raise PublishFailed(
+                f"no engine serves version {version}, all go on with what they have: {_listed(failed)}; "
+                f"mend them and run `weir publish {folder}`"
+            )
+    return PublishReport(
+        version=version,
+        serving=[url for url in config.engine_urls if url not in failed],
+        failed=failed,
+        seconds=sum(times.seconds.values()),
+        times=times.seconds,
+    )
+
+
+async def _load_everywhere(
+    http: httpx.AsyncClient, folder: Path, version: int, config: TrainerConfig, pause: str
+) -> dict[str, str]:
+    """Load the folder into every engine at once; why it failed, by engine."""
+    answer_s = _answer_limit_s(config)
+
+    async def load(url: str) -> None:
+        await post(http, f"{url}/pause_generation", {"mode": pause}, timeout_s=answer_s)
+        body = {"model_path": str(folder), "weight_version": str(version), "flush_cache": True}
+        answer = await post(http, f"{url}/update_weights_from_disk", body, timeout_s=config.publish_timeout_s)
+        if answer.get("success") is not True:
+            raise Refused(f"it refused the weights: {answer.get('message')}")
+        reported = (await get(http, f"{url}/model_info", timeout_s=answer_s)).get("weight_version")
+        if reported != str(version):
+            raise Refused(f"it reports version {reported!r} instead of {str(version)!r}")
+
+    return await for_each(config.engine_urls, load)
+
+
+async def _continue_engines(http: httpx.AsyncClient, engines: list[str], config: TrainerConfig) -> None:
+    answer_s = _answer_limit_s(config)
+    failed = await for_each(engines, lambda url: post(http, f"{url}/continue_generation", {}, timeout_s=answer_s))
+    for url, why in failed.items():
+        logger.warning("the engine %s may still be paused: %s; publish again once it answers", url, why)
+
+
+def _answer_limit_s(config: TrainerConfig) -> float:
+    """For what an engine does at once: one that hangs is not waited for longer than for one that loads."""
+    return min(CONTROL_TIMEOUT_S, config.publish_timeout_s)
+
+
+async def _set_rotation(http: httpx.AsyncClient, config: TrainerConfig, *, out: set[str]) -> None:
+    if config.router_url is None:
+        return
+    try:
+        refused = await set_rotation(http, config.router_url, into=set(config.engine_urls) - out, out=out)
+    except Refused as error:  # a router that is away routes to nobody
+        logger.warning("the router %s was not told which engines serve: %s", config.router_url, error)
+        return
+    for url, why in refused.items():
+        logger.warning("the router has the engine %s as before: %s; publish again once it answers", url, why)
+
+
+def _listed(failed: dict[str, str]) -> str:
+    return "; ".join(f"{url}: {why}" for url, why in failed.items())

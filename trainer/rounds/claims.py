@@ -1,0 +1,192 @@
+"""Claiming: which groups a round trains on, pinned before anything else happens.
+
+Invariant: what a round's weights depend on is in its manifest: parent version, seed, settings, groups, and the very
+calls of each session. The manifest is written in the transaction that takes the groups, and copied to
+`<root>/rounds/<8 digits>/manifest.json` for readers; a round that was claimed is continued from it, never claimed
+anew. Not here: whose turn it is (`turns.py`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from weir.kernel_eval.client import KernelTask
+from weir.store.catalog.catalog import Catalog
+from weir.store.catalog.leases import Lease
+from weir.store.config import StoreConfig
+from weir.store.reader import StoredCall, load_calls
+from weir.trainer.errors import RoundError
+from weir.trainer.rewards.stored import StoredRewards, joined_rewards
+from weir.trainer.rounds.group_selection import ChosenGroup, choose_groups
+from weir.trainer.rounds.vocabulary_check import check_vocabulary
+from weir.trainer.settings.config import TrainerConfig, config_hash
+from weir.trainer.versions.version_folder import (
+    MANIFEST,
+    list_versions,
+    read_manifest,
+    round_folder,
+    version_path,
+    write_aside,
+)
+
+SCHEMA = 1
+CONFIG = "config.json"  # of a Hugging Face folder
+
+
+class ClaimedGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """One group of a round, with the calls that its sessions had when it was claimed."""
+
+    group_id: str
+    group_size: int
+    task: KernelTask | None
+    calls: dict[str, list[str]]  # session → calls in the order of their start
+
+
+class ClaimedRound(msgspec.Struct, frozen=True, kw_only=True):
+    """What a round is going to do."""
+
+    schema: int = SCHEMA
+    round: int
+    version: int  # that it will make
+    parent: int
+    parent_path: str
+    seed: int
+    config: dict[str, Any]  # the pinned settings
+    config_hash: str
+    groups: list[ClaimedGroup]
+    expired: list[str] = []  # groups whose calls are all too old: consumed, and not judged
+    mixed_rows: str | None = None  # sha256 of the supervised rows that are mixed in
+    stored_rewards: StoredRewards = {}  # what the store said at the claim, where the settings want it
+    created_us: int
+
+    @property
+    def group_ids(self) -> list[str]:
+        """The consumed groups."""
+        return [*(group.group_id for group in self.groups), *self.expired]
+
+
+PinnedCalls = dict[str, list[StoredCall]]  # the calls of each claimed group, session by session
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRound:
+    """A round that can be claimed, and the calls that were read to choose its groups."""
+
+    claimed: ClaimedRound
+    calls: PinnedCalls
+
+
+def continue_round(catalog: Catalog, root: Path) -> ClaimedRound | None:
+    """The round that was claimed and not committed, if there is one."""
+    row = catalog.open_round()
+    if row is None:
+        return None
+    claimed = msgspec.convert(row.manifest, ClaimedRound)
+    if config_hash(claimed.config) != claimed.config_hash:
+        raise RoundError(f"the manifest of round {claimed.round} in the catalog does not match its own config hash")
+    _write_copy(root, claimed)
+    return claimed
+
+
+def plan_round(
+    catalog: Catalog,
+    store: StoreConfig,
+    config: TrainerConfig,
+    *,
+    parent: int,
+    parent_path: Path,
+    on_damaged: Callable[[dict[str, str]], None],
+) -> PlannedRound | None:
+    """The round that would be claimed now, or None when no group is ready. Changes nothing.
+
+    `on_damaged` is told the groups that wait because the log is damaged, each with what to do.
+    """
+    choice = choose_groups(catalog, store, config, parent=parent)
+    on_damaged(choice.damaged)
+    if len(choice.groups) < config.min_groups:
+        return None
+    calls = {
+        group.row.group_id: [call for of_one in group.calls.values() for call in of_one] for group in choice.groups
+    }
+    check_vocabulary((call for of_group in calls.values() for call in of_group), parent_path)
+    pinned = config.pinned()
+    versions = [row.version for row in catalog.versions()] + [v.manifest.version for v in list_versions(store.folder)]
+    claimed = ClaimedRound(
+        round=max((row.round_id for row in catalog.rounds()), default=0) + 1,
+        version=max([*versions, parent]) + 1,
+        parent=parent,
+        parent_path=str(parent_path.absolute()),
+        seed=config.seed,
+        config=pinned,
+        config_hash=config_hash(pinned),
+        groups=[_pin(group) for group in choice.groups],
+        expired=choice.expired,
+        stored_rewards=joined_rewards([group.rewards for group in choice.groups]),
+        created_us=time.time_ns() // 1000,
+    )
+    return PlannedRound(claimed=claimed, calls=calls)
+
+
+def claim(catalog: Catalog, root: Path, planned: ClaimedRound, lease: Lease) -> None:
+    """Take the groups for the round: from here on they belong to it, whatever happens."""
+    catalog.claim_groups(planned.round, planned.group_ids, msgspec.to_builtins(planned), lease)
+    _write_copy(root, planned)
+
+
+def parent_folder(root: Path, claimed: ClaimedRound, model_path: Path) -> Path:
+    """The weights that a round starts from, on this machine, which need not be the one that claimed it.
+
+    Raises `RoundError` where they are not here: no other weights take their place.
+    """
+    places = dict.fromkeys((version_path(root, claimed.parent).absolute(), Path(claimed.parent_path)))
+    for candidate in (*places, model_path.absolute()):
+        if (candidate / CONFIG).exists() and _version_of(candidate) == claimed.parent:
+            return candidate
+    raise RoundError(
+        f"round {claimed.round} cannot go on: the version {claimed.parent} that it starts from is not in "
+        f"{' nor in '.join(map(str, places))}; it was deleted or lost, put its folder back from a copy"
+    )
+
+
+def _version_of(folder: Path) -> int:
+    """The version that a folder names; first weights that name none are version 0."""
+    return read_manifest(folder).version if (folder / MANIFEST).exists() else 0
+
+
+def pinned_calls(store: StoreConfig, claimed: ClaimedRound) -> PinnedCalls:
+    """The calls of each claimed group, from the store; calls recorded after the claim are not among them."""
+    stored = load_calls(store, [session_id for group in claimed.groups for session_id in group.calls])
+    found = {call.call_id: call for calls in stored.values() for call in calls}
+    return {group.group_id: _pinned_calls(group, found) for group in claimed.groups}
+
+
+def _pinned_calls(group: ClaimedGroup, found: dict[str, StoredCall]) -> list[StoredCall]:
+    wanted = [call_id for call_ids in group.calls.values() for call_id in call_ids]
+    if missing := [call_id for call_id in wanted if call_id not in found]:
+        raise RoundError(
+            f"group {group.group_id} was claimed with call {missing[0]}, which the store no longer has; "
+            "restore the store's files from a copy"
+        )
+    return [found[call_id] for call_id in wanted]
+
+
+def _pin(group: ChosenGroup) -> ClaimedGroup:
+    return ClaimedGroup(
+        group_id=group.row.group_id,
+        group_size=group.size,
+        task=group.task,
+        calls={session_id: [call.call_id for call in calls] for session_id, calls in group.calls.items()},
+    )
+
+
+def _write_copy(root: Path, claimed: ClaimedRound) -> None:
+    folder = round_folder(root, claimed.round)
+    if not (folder / MANIFEST).exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        write_aside(folder / MANIFEST, msgspec.json.format(msgspec.json.encode(claimed)))

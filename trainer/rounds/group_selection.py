@@ -1,0 +1,151 @@
+"""Which of the ready groups a round takes: those with a kernel task that pass the settings' filter, oldest first.
+
+Invariant: nothing is changed here, and no group is passed over silently for good: what is not taken stays ready, a
+group whose calls are all too old to be trained on is given as expired, for the round to consume without judging it, and
+one that may lack calls because the log is damaged is named.
+Not here: when a group is ready (`store/catalog_ready.py`), and taking it (`claims.py`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import islice
+
+import duckdb
+import msgspec
+
+from weir.kernel_eval.client import KernelTask
+from weir.store.catalog.catalog import Catalog
+from weir.store.catalog.ready_groups import ready_groups
+from weir.store.catalog.rows import GroupRow
+from weir.store.config import StoreConfig
+from weir.store.maintenance.damage import groups_lacking_calls
+from weir.store.query.snapshot import take_snapshot
+from weir.store.reader import StoredCall, calls_in, connect
+from weir.trainer.credit.samples import is_stale
+from weir.trainer.errors import TrainerUsageError
+from weir.trainer.rewards.stored import StoredRewards, lacks_rewards, read_rewards, stored_names
+from weir.trainer.settings.config import TrainerConfig
+from weir.trainer.settings.reward_terms import KERNEL_EVAL
+
+Eligible = tuple[GroupRow, KernelTask | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenGroup:
+    """A ready group that can be judged, with what the store says of its sessions now."""
+
+    row: GroupRow
+    task: KernelTask | None
+    rewards: StoredRewards
+    calls: dict[str, list[StoredCall]]  # session → calls in the order of their start
+
+    @property
+    def size(self) -> int:
+        """Sessions that the group was to have."""
+        return self.row.group_size or len(self.row.session_ids)
+
+
+@dataclass(slots=True)
+class Choice:
+    """What a round would take."""
+
+    groups: list[ChosenGroup] = field(default_factory=list)
+    expired: list[str] = field(default_factory=list)
+    damaged: dict[str, str] = field(default_factory=dict)  # group → why it may lack calls, and what to do
+
+
+def choose_groups(catalog: Catalog, store: StoreConfig, config: TrainerConfig, *, parent: int) -> Choice:
+    """Up to `groups_per_round` groups, and the expired ones that were met on the way to them.
+
+    Raises `TrainerUsageError` when `groups_where` is no condition on the view `groups`.
+    """
+    choice = Choice()
+    ready = ready_groups(catalog, timeout_s=config.group_timeout_s, min_size_ratio=config.min_timeout_group_size_ratio)
+    eligible = _to_train_on(ready, needs_task=KERNEL_EVAL in config.reward_terms)
+    for part in _parts(eligible, config.groups_per_round):
+        passing = _passing(store, config.groups_where, part)
+        loaded, damaged = _read_calls([group for group, _ in passing], catalog, store)
+        choice.damaged |= damaged
+        whole = [(group, task) for group, task in passing if group.group_id not in damaged]
+        for group in _with_rewards(whole, loaded, catalog, config):
+            if _is_expired(group, parent, config.max_staleness):
+                choice.expired.append(group.row.group_id)
+            elif not _waits_for_rewards(group, config):
+                choice.groups.append(group)
+            if len(choice.groups) == config.groups_per_round:
+                return choice
+    return choice
+
+
+def _to_train_on(groups: Iterable[GroupRow], *, needs_task: bool) -> Iterator[Eligible]:
+    """Not those that are held out for measuring, nor where it needs one those without a kernel task."""
+    for group in groups:
+        task: KernelTask | None = None
+        with suppress(msgspec.ValidationError):
+            task = msgspec.convert(group.task, KernelTask)
+        held_out = isinstance(group.task, dict) and group.task.get("split") == "heldout"
+        if not held_out and (task is not None or not needs_task):
+            yield group, task
+
+
+def _parts(groups: Iterator[Eligible], size: int) -> Iterator[list[Eligible]]:
+    while part := list(islice(groups, size)):
+        yield part
+
+
+def _passing(store: StoreConfig, where: str | None, groups: Sequence[Eligible]) -> list[Eligible]:
+    if where is None:
+        return list(groups)
+    query = f"SELECT group_id FROM groups WHERE group_id IN (SELECT unnest($1)) AND ({where})"
+    try:
+        with connect(store) as connection:
+            found = connection.execute(query, [[group.group_id for group, _ in groups]]).fetchall()
+    except duckdb.Error as error:
+        raise TrainerUsageError(
+            f"trainer.groups_where = {where!r} is no condition on the view groups: {error}; docs/sql.md has its columns"
+        ) from error
+    passing = {group_id for (group_id,) in found}
+    return [(group, task) for group, task in groups if group.group_id in passing]
+
+
+def _read_calls(
+    groups: Sequence[GroupRow], catalog: Catalog, store: StoreConfig
+) -> tuple[dict[str, list[StoredCall]], dict[str, str]]:
+    """The calls of each session; and the groups that may have more, each with the reason."""
+    snapshot = take_snapshot(store, catalog=catalog)
+    try:
+        loaded = calls_in(snapshot, [session_id for group in groups for session_id in group.session_ids])
+    finally:
+        snapshot.pin.release()
+    known = {
+        group.group_id: {name: {call.call_id for call in loaded[name]} for name in group.session_ids}
+        for group in groups
+    }
+    return loaded, groups_lacking_calls(store, catalog, snapshot.unread, known)
+
+
+def _with_rewards(
+    groups: Sequence[Eligible], loaded: Mapping[str, list[StoredCall]], catalog: Catalog, config: TrainerConfig
+) -> Iterator[ChosenGroup]:
+    names = stored_names(config.reward_terms)
+    for group, task in groups:
+        calls = {name: loaded[name] for name in group.session_ids}
+        rewards = read_rewards(catalog, names, calls, every_branch=config.credit == "trajectory")
+        yield ChosenGroup(row=group, task=task, calls=calls, rewards=rewards)
+
+
+def _is_expired(group: ChosenGroup, parent: int, max_staleness: int) -> bool:
+    sampled = [call for calls in group.calls.values() for call in calls if len(call.versions)]
+    return bool(sampled) and all(is_stale(call, parent, max_staleness) for call in sampled)
+
+
+def _waits_for_rewards(group: ChosenGroup, config: TrainerConfig) -> bool:
+    """Whether somebody may still reward it; after `group_timeout_s` nobody is expected to."""
+    if not lacks_rewards(group.rewards, group.calls):
+        return False
+    last_us = max(call.finished_us for calls in group.calls.values() for call in calls)
+    return config.group_timeout_s is None or time.time_ns() // 1000 - last_us < config.group_timeout_s * 1e6

@@ -1,0 +1,70 @@
+"""What kernel evaluation said of a round's calls, in the figures that the field compares: @k, fast_p, speedups.
+
+Invariant: pure; a figure that nothing was measured for is absent, never 0. The same figures over the whole store are
+the views `pass_at_k`, `fast_p` and `speedups` of docs/sql.md.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from weir.store.catalog.rows import EvaluationRow
+
+KS = (1, 2, 4, 8, 16, 32)
+SPEEDUPS = (1.0, 1.5, 2.0)  # p of fast_p
+
+
+def kernel_metrics(evaluations: Sequence[EvaluationRow]) -> dict[str, Any]:
+    """Shares and chances over the calls and groups of a round; empty where nothing was evaluated."""
+    if not evaluations:
+        return {}
+    groups: dict[str, list[EvaluationRow]] = {}
+    for row in evaluations:
+        groups.setdefault(row.group_id, []).append(row)
+    members = list(groups.values())
+    faults = Counter(row.fault for row in evaluations if row.fault is not None)
+    return {
+        "compiled": statistics.fmean(row.compiled for row in evaluations),
+        "correct": statistics.fmean(row.correct for row in evaluations),
+        "compile_at_k": _at_k([(len(rows), sum(row.compiled for row in rows)) for rows in members]),
+        "correct_at_k": _at_k([(len(rows), sum(row.correct for row in rows)) for rows in members]),
+        "faults": dict(sorted(faults.items())),
+        **_speed(members),
+    }
+
+
+def chance_at_k(num_samples: int, num_right: int, k: int) -> float:
+    """The chance that one of k is right, unbiased: 1 - C(n - c, k) / C(n, k) (Chen et al., 2021, equation 1)."""
+    return 1 - math.comb(num_samples - num_right, k) / math.comb(num_samples, k)
+
+
+def _at_k(counts: Sequence[tuple[int, int]]) -> dict[str, float]:
+    """The mean chance over the groups that have k samples, by k."""
+    chances = {str(k): [chance_at_k(n, right, k) for n, right in counts if n >= k] for k in KS}
+    return {k: statistics.fmean(values) for k, values in chances.items() if values}
+
+
+def _speed(members: Sequence[Sequence[EvaluationRow]]) -> dict[str, Any]:
+    best: list[float] = []
+    measured: list[float] = []
+    for rows in members:
+        speedups = [s for row in rows if row.correct and (s := _speedup(row)) is not None]
+        measured += speedups
+        best.append(max(speedups, default=0.0))
+    if not measured:
+        return {}
+    return {
+        "log2_speedup_mean": statistics.fmean(math.log2(speedup) for speedup in measured),
+        "fast_p": {f"{p:g}": statistics.fmean(speedup > p for speedup in best) for p in SPEEDUPS},
+    }
+
+
+def _speedup(row: EvaluationRow) -> float | None:
+    """How much faster than the reference, where that was timed. Earlier verdicts say it in their timing only."""
+    said = row.result if "speedup" in row.result else row.result.get("details", {}).get("timing", {})
+    value = said.get("speedup")
+    return float(value) if isinstance(value, int | float) and value > 0 else None

@@ -1,0 +1,149 @@
+"""Repeating a past round: the same groups, settings and parent give the same bits, or it is said which files differ.
+
+Invariant: nothing in the store is changed, apart from verdicts that were missing in it; the repeated version lives in a
+temporary folder. What it needs: the round's manifest, the folder of its parent, and what the files of its version were,
+which is kept beside the round's manifest when the version folder itself is gone.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+
+from weir.store.catalog.catalog import Catalog
+from weir.store.catalog.rows import RoundRow
+from weir.store.config import StoreConfig
+from weir.store.shared.object_store import objects_of
+from weir.trainer.errors import RoundError, TrainerUsageError
+from weir.trainer.rounds.claims import ClaimedRound, parent_folder, pinned_calls
+from weir.trainer.rounds.metrics import METRICS_FILE
+from weir.trainer.rounds.prepare import prepare
+from weir.trainer.rounds.supervised_mix import MixedData
+from weir.trainer.settings.config import TrainerConfig, config_hash
+from weir.trainer.timings import RoundTimes
+from weir.trainer.versions.object_store import fetch_version
+from weir.trainer.versions.version_folder import (
+    MANIFEST,
+    FileEntry,
+    VersionManifest,
+    file_entry,
+    read_manifest,
+    round_folder,
+    verify,
+    version_path,
+    write_aside,
+)
+
+VERSION_COPY = "version.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """How the repeated round compares with the one that was."""
+
+    round: int
+    version: int
+    num_files: int
+    differing: list[str]  # files of the version that are not the same bits
+
+
+def keep_manifest(store: StoreConfig, manifest: VersionManifest) -> None:
+    """Keep what a round's version was made of, for when its folder is gone; where machines share it, for all."""
+    assert manifest.round is not None
+    folder, text = round_folder(store.folder, manifest.round), msgspec.json.encode(manifest)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_aside(folder / VERSION_COPY, text)
+    if (objects := objects_of(store)) is not None:
+        objects.put(_shared_copy(manifest.round), text)
+
+
+def replay_round(
+    catalog: Catalog,
+    store: StoreConfig,
+    config: TrainerConfig,
+    number: int,
+    *,
+    model_path: Path,
+    mixed: MixedData,
+    console: Console,
+) -> Replay:
+    """Repeat a committed round and compare. Raises `TrainerUsageError` or `RoundError` where that cannot be done."""
+    claimed = _claimed(catalog, number)
+    for version in (claimed.parent, claimed.version):
+        fetch_version(store, version)
+    before = _files_of(store, claimed)
+    pinned = config.continuing(claimed.config)
+    parent = _parent(store, claimed, model_path)
+    data = prepare(claimed, pinned_calls(store, claimed), catalog, pinned, console, RoundTimes())
+    from weir.trainer.backend import open_backend
+
+    learner = open_backend(parent, pinned, reference=Path(pinned.reference_path or model_path))
+    learner.train(
+        data.samples,
+        fresh_version=claimed.parent,
+        seed=claimed.seed + claimed.round,
+        supervised=mixed.of_round(claimed, pinned, learner.num_steps, len(data.samples)),
+    )
+    folder = round_folder(store.folder, number)
+    folder.mkdir(parents=True, exist_ok=True)  # on a machine that did not run it
+    with tempfile.TemporaryDirectory(dir=folder) as name:
+        learner.save(Path(name))
+        after = {file.name: file_entry(file) for file in Path(name).iterdir()}
+    return Replay(
+        round=number,
+        version=claimed.version,
+        num_files=len(before),
+        differing=sorted(file for file in before | after if before.get(file) != after.get(file)),
+    )
+
+
+def _claimed(catalog: Catalog, number: int) -> ClaimedRound:
+    rounds: dict[int, RoundRow] = {row.round_id: row for row in catalog.rounds()}
+    row = rounds.get(number)
+    if row is None or row.state != "committed":
+        done = [round_id for round_id, found in rounds.items() if found.state == "committed"]
+        known = f"{min(done)} to {max(done)}" if done else "none"
+        raise TrainerUsageError(f"cannot repeat round {number}: it was never committed; committed rounds: {known}")
+    claimed = msgspec.convert(row.manifest, ClaimedRound)
+    if config_hash(claimed.config) != claimed.config_hash:
+        raise RoundError(f"the manifest of round {number} in the catalog does not match its own config hash")
+    return claimed
+
+
+def _files_of(store: StoreConfig, claimed: ClaimedRound) -> dict[str, FileEntry]:
+    """The files that the round's version had, without its figures, which hold times."""
+    folder, copy = version_path(store.folder, claimed.version), round_folder(store.folder, claimed.round) / VERSION_COPY
+    if folder.exists():
+        manifest = read_manifest(folder)
+    elif (text := _kept_manifest(store, claimed, copy)) is not None:
+        manifest = msgspec.json.decode(text, type=VersionManifest)
+    else:
+        raise RoundError(
+            f"cannot compare round {claimed.round}: neither {folder} nor {copy} is there to say what its files were"
+        )
+    return {name: entry for name, entry in manifest.files.items() if name != METRICS_FILE}
+
+
+def _kept_manifest(store: StoreConfig, claimed: ClaimedRound, copy: Path) -> bytes | None:
+    objects = objects_of(store)
+    if copy.exists() or objects is None:
+        return copy.read_bytes() if copy.exists() else None
+    return objects.read(_shared_copy(claimed.round))
+
+
+def _shared_copy(round_id: int) -> str:
+    return f"rounds/{round_id:08d}/{VERSION_COPY}"
+
+
+def _parent(store: StoreConfig, claimed: ClaimedRound, model_path: Path) -> Path:
+    try:
+        folder = parent_folder(store.folder, claimed, model_path)
+    except RoundError as error:
+        raise RoundError(f"{error}; set trainer.keep_versions higher to be able to repeat more rounds") from error
+    if (folder / MANIFEST).exists():
+        verify(folder)
+    return folder

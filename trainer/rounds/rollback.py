@@ -1,0 +1,85 @@
+"""Going back: the weights of an earlier version become the newest version, under a number of their own.
+
+Invariant: a number names one set of weights for ever and numbers only grow, so that what was recorded keeps its
+meaning; the bad versions stay where they are. The next round goes on from the weights and the optimiser
+state of the earlier version. Nothing here trains or publishes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from weir.store.catalog.catalog import Catalog
+from weir.store.config import StoreConfig
+from weir.trainer.errors import RoundError, TrainerUsageError
+from weir.trainer.publishing.catalog_entries import enter_version
+from weir.trainer.rounds.metrics import METRICS_FILE
+from weir.trainer.versions.object_store import fetch_version, share_version
+from weir.trainer.versions.version_folder import (
+    MANIFEST,
+    Version,
+    current_version,
+    list_versions,
+    set_current,
+    verify,
+    version_path,
+    write_version,
+)
+
+
+def roll_back(catalog: Catalog, store: StoreConfig, number: int) -> Version:
+    """Make a new version of the weights of version `number`. To be called in a round's turn.
+
+    Raises `TrainerUsageError` where that version is the newest or has no folder, `VersionError` where its folder is
+    damaged, and `RoundError` while a round is open.
+    """
+    folder = _source(store, number)
+    open_round = catalog.open_round()
+    if open_round is not None:
+        raise RoundError(
+            f"round {open_round.round_id} is open and its version is numbered already; finish it with `weir round`, "
+            "then go back"
+        )
+    source = verify(folder)
+    taken = [row.version for row in catalog.versions()] + [v.manifest.version for v in list_versions(store.folder)]
+    version = write_version(
+        version_path(store.folder, max(taken) + 1),
+        lambda target: _link_files(folder, target),
+        version=max(taken) + 1,
+        parent=number,
+        round_id=None,
+        config_hash=source.config_hash,
+        seed=source.seed,
+        groups=[],
+    )
+    if share_version(store, version).manifest != version.manifest:
+        raise RoundError(f"another machine made version {max(taken) + 1} meanwhile; look at it, then go back again")
+    set_current(store.folder, version.manifest.version)
+    enter_version(catalog, version.path, version.manifest)
+    return version
+
+
+def _source(store: StoreConfig, number: int) -> Path:
+    newest = current_version(store.folder)
+    if newest is not None and newest.manifest.version == number:
+        raise TrainerUsageError(f"version {number} is the newest already; `weir publish {newest.path}` brings it again")
+    folder = version_path(store.folder, number)
+    if not folder.exists():
+        fetch_version(store, number)
+    if not folder.exists():
+        there = ", ".join(str(version.manifest.version) for version in list_versions(store.folder)) or "none"
+        raise TrainerUsageError(f"version {number} has no folder any more or never had one; there are: {there}")
+    return folder
+
+
+def _link_files(source: Path, target: Path) -> None:
+    """The same files in another folder, as hard links where the disk has them, without a round's figures."""
+    for file in source.iterdir():
+        if file.name in (MANIFEST, METRICS_FILE):
+            continue
+        try:
+            os.link(file, target / file.name)
+        except OSError:
+            shutil.copyfile(file, target / file.name)

@@ -1,0 +1,196 @@
+"""Which settings of the trainer make no sense together: contradictions, and settings without effect.
+
+Invariant: an accepted setting that differs from its default changes something; one that would be ignored is refused by
+name, before anything is claimed. What a setting means alone is checked by its field (`algorithms.py`, `config.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from weir.trainer.settings.algorithms import ALGORITHMS, TOKEN_ADVANTAGES
+
+if TYPE_CHECKING:
+    from weir.trainer.settings.config import TrainerConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Belonging:
+    """Settings that nothing reads unless another one says so."""
+
+    settings: tuple[str, ...]
+    where: str  # what that other one has to be, in words
+    holds: Callable[[TrainerConfig], bool]
+
+
+BELONGINGS = (
+    Belonging(
+        settings=("clip_low", "clip_high"),
+        where="a policy_loss with bounds: clipped, gspo, cispo or gmpo",
+        holds=lambda config: config.policy_loss not in ("sapo", "reinforce"),
+    ),
+    Belonging(
+        settings=("dual_clip",), where="policy_loss = clipped", holds=lambda config: config.policy_loss == "clipped"
+    ),
+    Belonging(
+        settings=("sapo_tau_positive", "sapo_tau_negative"),
+        where="policy_loss = sapo",
+        holds=lambda config: config.policy_loss == "sapo",
+    ),
+    Belonging(
+        settings=("gae_gamma", "gae_lambda", "critic_path", "critic_lr", "value_clip"),
+        where="advantage = gae",
+        holds=lambda config: config.advantage == "gae",
+    ),
+    Belonging(settings=("gamma",), where="credit = turn", holds=lambda config: config.credit == "turn"),
+    Belonging(
+        settings=("keep_without_spread",),
+        where="an advantage that compares the returns of a group: any but gae and reinforce_plus_plus",
+        holds=lambda config: config.advantage not in TOKEN_ADVANTAGES,
+    ),
+    Belonging(
+        settings=("loss_constant",),
+        where="loss_mean = constant",
+        holds=lambda config: config.loss_mean == "constant",
+    ),
+    Belonging(settings=("correction_high",), where="a correction", holds=lambda config: config.correction != "none"),
+    Belonging(
+        settings=("correction_low",),
+        where="a correction with a lower bound: icepop, or mis with correction_mode = clip or mask",
+        holds=lambda config: _has_lower_bound(config),
+    ),
+    Belonging(
+        settings=("correction_level", "correction_mode", "correction_veto"),
+        where="correction = mis",
+        holds=lambda config: config.correction == "mis",
+    ),
+    Belonging(settings=("kl_in", "kl_ratio", "reference_path"), where="a kl", holds=lambda config: config.kl != "none"),
+    Belonging(
+        settings=("overlong_buffer", "overlong_penalty"),
+        where="an overlong_limit",
+        holds=lambda config: config.overlong_limit is not None,
+    ),
+    Belonging(settings=("sft_tokens", "sft_seed"), where="sft_files", holds=lambda config: bool(config.sft_files)),
+    Belonging(
+        settings=("published_weights",), where="an ema, such as 0.99", holds=lambda config: config.ema is not None
+    ),
+    Belonging(settings=("processes",), where="backend = torch", holds=lambda config: config.backend == "torch"),
+    Belonging(
+        settings=("lr_total_steps", "lr_min_ratio"),
+        where="an lr_schedule that falls: linear or cosine",
+        holds=lambda config: config.lr_schedule != "constant",
+    ),
+    Belonging(
+        settings=("min_timeout_group_size_ratio",),
+        where="a group_timeout_s",
+        holds=lambda config: config.group_timeout_s is not None,
+    ),
+)
+
+
+def check_combination(config: TrainerConfig) -> None:
+    """Raise `ValueError` where settings contradict each other, or one of them would be ignored."""
+    for wrong, why in _contradictions(config):
+        if wrong:
+            raise ValueError(why)
+    for name, where in _without_effect(config):
+        raise ValueError(
+            f"{name} = {getattr(config, name)} has no effect here: it belongs to {where}; set that, or leave it out"
+        )
+
+
+def _without_effect(config: TrainerConfig) -> Iterator[tuple[str, str]]:
+    for belonging in BELONGINGS:
+        if not belonging.holds(config):
+            yield from ((name, belonging.where) for name in belonging.settings if _departs(config, name))
+
+
+def _departs(config: TrainerConfig, name: str) -> bool:
+    """Whether a setting is neither its default nor what the algorithm has it at."""
+    given = getattr(config, name)
+    usual: Any = type(config).model_fields[name].default
+    return given not in (usual, ALGORITHMS[config.algorithm].get(name, usual))
+
+
+def _has_lower_bound(config: TrainerConfig) -> bool:
+    return config.correction == "icepop" or (config.correction == "mis" and config.correction_mode != "truncate")
+
+
+def _contradictions(config: TrainerConfig) -> Iterator[tuple[bool, str]]:
+    yield from _of_credit(config)
+    yield from _of_corrections(config)
+    yield from _of_divergence(config)
+    yield (
+        config.loss_mean == "constant" and config.loss_constant is None,
+        "loss_mean = constant divides by loss_constant: set it to the longest answer that agents may ask for",
+    )
+    yield (
+        config.overlong_limit is not None and config.overlong_buffer >= config.overlong_limit,
+        f"overlong_buffer = {config.overlong_buffer} is not below overlong_limit = {config.overlong_limit}",
+    )
+    total = config.lr_total_steps
+    yield (
+        config.lr_schedule != "constant" and total is None,
+        f"lr_schedule = {config.lr_schedule} falls over lr_total_steps: set them",
+    )
+    yield (
+        total is not None and config.lr_warmup_steps >= total,
+        f"lr_warmup_steps = {config.lr_warmup_steps} is not below lr_total_steps = {total}",
+    )
+
+
+def _of_credit(config: TrainerConfig) -> Iterator[tuple[bool, str]]:
+    of_tokens = config.advantage in TOKEN_ADVANTAGES
+    yield (
+        config.advantage == "turn_rloo" and config.credit != "turn",
+        "advantage = turn_rloo compares turns with each other: set credit = turn",
+    )
+    yield (
+        config.policy_loss == "gmpo" and of_tokens,
+        f"policy_loss = gmpo has one advantage for a sequence, and {config.advantage} one for each token",
+    )
+    yield (
+        config.off_policy_delta is not None and of_tokens,
+        "off_policy_delta leaves out sequences by the sign of their advantage, and "
+        f"{config.advantage} has one for each token",
+    )
+
+
+def _of_corrections(config: TrainerConfig) -> Iterator[tuple[bool, str]]:
+    corrected = config.correction != "none"
+    yield (
+        corrected and config.old_logprobs == "recorded",
+        f"correction = {config.correction} is the step from recorded to recomputed logprobs: set old_logprobs = "
+        "recomputed, or the correction would be counted twice",
+    )
+    yield (
+        config.old_logprobs == "interpolated" and config.correction != "decoupled",
+        "old_logprobs = interpolated belongs to correction = decoupled",
+    )
+    yield (
+        config.policy_loss == "reinforce" and not corrected,
+        "policy_loss = reinforce has no ratio to samples of older weights: set a correction, or take clipped",
+    )
+    yield (
+        _has_lower_bound(config) and config.correction_low >= config.correction_high,
+        f"correction_low = {config.correction_low} is not below correction_high = {config.correction_high}",
+    )
+
+
+def _of_divergence(config: TrainerConfig) -> Iterator[tuple[bool, str]]:
+    in_reward = config.kl_in == "reward"
+    yield (
+        in_reward and (config.kl == "none" or config.kl_ratio),
+        "kl_in = reward takes the divergence off rewards: set kl and kl_coef, and not kl_ratio",
+    )
+    yield (
+        in_reward and config.advantage not in TOKEN_ADVANTAGES,
+        f"kl_in = reward needs advantages of tokens, and advantage = {config.advantage} compares whole calls: "
+        "set kl_in = loss",
+    )
+    yield (
+        (config.kl == "none") != (config.kl_coef == 0),
+        f"kl = {config.kl} and kl_coef = {config.kl_coef}: set both, or neither",
+    )

@@ -1,0 +1,26 @@
+"""Why a call of a claimed group is not trained on: the reasons that a round counts and tells."""
+
+from __future__ import annotations
+
+import enum
+
+
+class Skip(enum.StrEnum):
+    """Why a call is not trained on."""
+
+    UNFINISHED = "unfinished"  # aborted, disconnected or failed: its answer is not the model's whole answer
+    LEVEL = "level"  # recorded as text only
+    EMPTY = "empty"  # no prompt, or no output tokens
+    STALE = "stale"  # sampled by weights older than max_staleness allows
+    FUTURE = "future"  # sampled by weights newer than the round's parent
+    GREEDY = "greedy"  # temperature 0: the logprobs are not those of a distribution
+    TRUNCATED_SAMPLING = "truncated_sampling"  # top_p, penalties, a grammar: logprobs that no trainer recomputes
+    TOO_LONG = "too_long"  # more tokens than max_sample_tokens
+    TRUNCATED = "truncated"  # it ended at its token limit, and train_truncated is off
+    NOT_FINITE = "not_finite"  # a recorded logprob is NaN or infinite
+    UNSUPPORTED = "unsupported"  # the judge cannot judge it
+    UNREWARDED = "unrewarded"  # one of its rewards is not in the store, or its source has none for it
+    REWARD_NOT_FINITE = "reward_not_finite"  # one of its rewards is NaN or infinite
+    OTHER_BRANCH = "other_branch"  # not on a branch of its session that is trained on
+    FILTERED = "filtered"  # dropped by a hook
+    NO_SPREAD = "no_spread"  # its group's returns are all alike
