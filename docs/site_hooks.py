@@ -1,9 +1,9 @@
 """Hooks of mkdocs.yml: the repository's own pages become pages of the site, and `weir.*` can be read from its sources.
 
-Pages at the repository's root (ARCHITECTURE.md and others) are added as `architecture.md` and so on. Links work in both
-places, on a code host and on the site, because they are rewritten here: `docs/store.md` to `store.md` in a root page,
-`../ARCHITECTURE.md` to `architecture.md` in a page under docs/. A link to any other file of the repository is an error
-of `mkdocs build --strict`.
+Pages at the repository's root (ARCHITECTURE.md and others) are added under their names in lower case. Links work in
+both places, on a code host and on the site, because they are rewritten here: a root page's `docs/store.md` and a page's
+`../ARCHITECTURE.md` point into the site. A link to any other file of the repository is an error of
+`mkdocs build --strict`.
 """
 
 from __future__ import annotations
