@@ -18,6 +18,6 @@ def test_the_benchmark_of_the_proxy_counts_no_loss(
     run.main(litellm=None)
     figures = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert figures["lost"] == 0
-    wanted = {"tokens_cpu_us_c16", "passthrough_cpu_us_c16", "stream128_cpu_us_c16", "turn100_over_turn2"}
+    wanted = {"tokens_cpu_us_c16", "passthrough_cpu_us_c16", "stream128_cpu_us_c16", "turn4_over_turn2"}
     assert wanted <= set(figures)
     assert all(figures[name] > 0 for name in wanted)
