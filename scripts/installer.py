@@ -1,4 +1,4 @@
-"""What `scripts/install` does: .venv, and in it Weir with the extras that a script asks for, pinned by requirements.lock.
+"""What `scripts/install` does: .venv, and in it Weir with the extras that are asked for, pinned by requirements.lock.
 
 Invariants: nothing is done where the same files and extras were installed before; what is there for other extras
 stays; an installation that was cut off is put right by the next call. uv installs; where none can be had pip does, and
@@ -31,6 +31,7 @@ UNFINISHED = ".weir-installing"  # in .venv, while an installation runs
 OLDEST_UV = (0, 7)
 BEAT_S = 10.0
 LOW_DISK_BYTES = 3_000_000_000
+HEAVY = ("torch", "triton", "numpy")  # packages that every process of the judge imports
 # pip's settings that uv has too, and uv's names for them.
 SETTINGS = {
     "index-url": "UV_DEFAULT_INDEX",
@@ -92,35 +93,48 @@ def main(arguments: Sequence[str]) -> int:
 
 def install(root: Path, extras: frozenset[str]) -> None:
     """Bring .venv to what the files and extras ask for. Raises `InstallError`."""
-    venv, files = root / ".venv", digest(root)
-    if extras_of(venv, files) >= {"", *extras}:
+    venv, files, wanted = root / ".venv", digest(root), {"", *extras}
+    if wanted <= extras_of(venv, files):
         return
     with turn(venv):
         there = extras_of(venv, files)
-        if there >= {"", *extras}:
+        if wanted <= there:
             return
         started = time.monotonic()
         make_environment(venv)
         installer = choose_installer(root, venv)
         broken = (venv / UNFINISHED).exists()
         (venv / UNFINISHED).touch()
-        what = f"Weir [{', '.join(sorted(extras))}]" if extras else "Weir, without what only tests and developers need,"
-        say(f"installing {what} into .venv with {installer.name}")
-        weir = f"{root}[{','.join(sorted(extras))}]" if extras else str(root)
-        arguments = [
-            *(installer.reinstall for _ in range(broken)),
-            "--constraint",
-            str(root / LOCK),
-            "--editable",
-            weir,
-        ]
-        run(installer, [*arguments, *torch_build(installer, venv, pinned(root, "torch"), broken)])
-        write_stamp(venv, files, there | {"", *extras})
+        what = (
+            f"with the extras {', '.join(sorted(extras))}" if extras else "without what only tests and developers need"
+        )
+        say(f"{installer.name} installs Weir into .venv, {what}")
+        run(installer, install_arguments(root, extras, installer, broken=broken), root)
+        compile_bytecode(venv, () if extras else HEAVY)
+        write_stamp(venv, files, there | wanted)
         say(f"installed in {time.monotonic() - started:.0f} s")
 
 
+def install_arguments(root: Path, extras: frozenset[str], installer: Installer, *, broken: bool) -> list[str]:
+    """What is installed, how it is pinned; where files may be damaged, all of it again."""
+    weir = f"{root}[{','.join(sorted(extras))}]" if extras else str(root)
+    arguments = ["--constraint", str(root / LOCK), "--editable", weir]
+    arguments += [installer.reinstall] if broken else []
+    return arguments + torch_build(installer, root / ".venv", pinned(root, "torch"), broken=broken)
+
+
+def compile_bytecode(venv: Path, packages: Sequence[str]) -> None:
+    """Compile these packages, or all: processes of the judge write no bytecode, and would compile at every start."""
+    (site,) = venv.glob("lib/python3*/site-packages")
+    folders = [site / package for package in packages] or [site]
+    command = [venv / "bin" / "python", "-m", "compileall", "-q", "-j", "0", *folders]
+    subprocess.run(
+        command, capture_output=True
+    )  # its status tells of files that are no module, which some packages have
+
+
 def write_lock(root: Path, *, upgrade: bool) -> None:
-    """Write the lock: all extras, every platform, the pins that are there kept unless a bound or `upgrade` moves them."""
+    """Write the lock: all extras, all platforms; pins that are there stay, unless a bound or `upgrade` moves them."""
     venv = root / ".venv"
     make_environment(venv)
     settings = {key: value for key, value in pip_settings(venv).items() if key not in OF_OTHER_PACKAGES}
@@ -198,7 +212,7 @@ def make_environment(venv: Path) -> None:
     made = subprocess.run([sys.executable, "-m", "venv", "--clear", venv], capture_output=True, text=True)
     if made.returncode != 0 and not made_by_uv(venv):
         raise InstallError(
-            f"{sys.executable} could not make .venv: {(made.stdout + made.stderr).strip()}{disk_hint(venv)}\n"
+            f"{sys.executable} could not make .venv: {(made.stdout + made.stderr).strip()}{disk_hint(venv.parent)}\n"
             "weir: on Debian and Ubuntu the package python3-venv is needed; PYTHON=… names another interpreter"
         )
 
@@ -281,7 +295,7 @@ def pip_settings(venv: Path) -> dict[str, str]:
 
 
 def merged_settings(listed: str) -> dict[str, str]:
-    """The lines of `pip config list` as settings: those for installing go before general ones, variables before both."""
+    """The lines of `pip config list`: variables go before what is set for installing, and that before the rest."""
     values: dict[str, str] = {}
     for section in ("global", "install", ":env:"):
         for line in listed.splitlines():
@@ -309,7 +323,7 @@ def pinned(root: Path, package: str) -> str:
     return found[1]
 
 
-def torch_build(installer: Installer, venv: Path, version: str, broken: bool) -> list[str]:
+def torch_build(installer: Installer, venv: Path, version: str, *, broken: bool) -> list[str]:
     """Arguments that name torch's build: for CPUs where there is no NVIDIA driver, else with CUDA.
 
     A build of this version that is there stays, and UV_TORCH_BACKEND decides where it is set.
@@ -336,7 +350,7 @@ def has_nvidia_driver() -> bool:
     return Path("/proc/driver/nvidia/version").exists() or works(Path("nvidia-smi"), "-L")
 
 
-def run(installer: Installer, arguments: Sequence[str]) -> None:
+def run(installer: Installer, arguments: Sequence[str], root: Path) -> None:
     """Install, with what the program shows of its progress. Raises `InstallError` where it fails."""
     started = time.monotonic()
     with subprocess.Popen([*installer.argv, *arguments], env=installer.environment) as process:
@@ -346,13 +360,13 @@ def run(installer: Installer, arguments: Sequence[str]) -> None:
     if status == 0:
         return
     why = (
-        f"{LOCK} pins a version that the index lacks, it seems; PIP_INDEX_URL or PIP_EXTRA_INDEX_URL names one that has it"
+        f"It seems that the index lacks a version of {LOCK}: PIP_INDEX_URL or PIP_EXTRA_INDEX_URL names another one"
         if installer.name == "uv" and status == 1
-        else "the package index must be reachable (pip config list says which), and the disk have room"
+        else "The package index must be reachable (pip config list says which), and the disk have room"
     )
     raise InstallError(
         f"the installation failed: {installer.name} ended with status {status}, and says why above. {why}. "
-        f"Then call again: what was fetched is not fetched twice{disk_hint(Path(sys.prefix))}"
+        f"Then call again: what was fetched is not fetched twice{disk_hint(root)}"
     )
 
 
@@ -365,7 +379,7 @@ def ended(process: subprocess.Popen[bytes]) -> int | None:
 
 def disk_hint(folder: Path) -> str:
     """What to say of a disk that is nearly full, for failures."""
-    free = min(shutil.disk_usage(place).free for place in (Path.home(), folder.parent))
+    free = min(shutil.disk_usage(place).free for place in (Path.home(), folder))
     if free >= LOW_DISK_BYTES:
         return ""
     return f". The disk has {free / 1e9:.1f} GB left: Weir needs {LOW_DISK_BYTES / 1e9:.0f} with the cache"
