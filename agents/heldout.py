@@ -6,7 +6,7 @@ Invariant: the sessions have no group size, so that no round ever claims them; t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ from weir.agents.config import AgentsConfig
 from weir.agents.control import ControlClient
 from weir.agents.errors import AgentsError
 from weir.agents.kernel_agent import ask, first_message, open_judge, open_model
-from weir.agents.runner import run_groups
+from weir.agents.runner import SessionOutcome, run_groups
 from weir.kernel_eval.client import KernelTask, candidate_source
 
 
@@ -29,12 +29,20 @@ class Measured:
     faults: dict[str, int]  # how often each fault was met
 
 
-async def measure(tasks: Sequence[KernelTask], control: ControlClient, config: AgentsConfig) -> Measured:
-    """Ask for each task `config.samples` times, one turn each, and judge the answers.
+async def measure(
+    tasks: Sequence[KernelTask],
+    control: ControlClient,
+    config: AgentsConfig,
+    *,
+    on_session: Callable[[SessionOutcome], None] | None = None,
+) -> Measured:
+    """Ask for each task `config.samples` times, one turn each, and judge the answers: equal ones once.
 
     Raises `AgentsError` when no answer could be judged, or when sessions failed: a share over the rest would mislead.
     """
-    groups = run_groups(tasks, answer_once, control, config, num_groups=len(tasks), trainable=False)
+    groups = run_groups(
+        tasks, answer_once, control, config, num_groups=len(tasks), trainable=False, on_session=on_session
+    )
     outcomes = [session async for group in groups for session in group.sessions]
     failed = [outcome for outcome in outcomes if outcome.failure is not None]
     if failed or not outcomes:
@@ -53,5 +61,6 @@ async def answer_once(task: KernelTask, base_url: str, api_key: str, config: Age
     """An agent with a single turn, whose info holds the verdict on it."""
     async with open_model(base_url, api_key, config) as model, aclosing(open_judge(config)) as judge:
         answer = await ask(model, [{"role": "user", "content": first_message(task)}], config)
-        result = await judge.evaluate(task, candidate_source(task, answer), num_correct_trials=config.feedback_trials)
+        candidate = candidate_source(task, answer)
+        result = await judge.evaluate(task, candidate, num_correct_trials=config.feedback_trials, use_cache=True)
     return {"turns": 1, "correct": result.correct, "reward": result.raw_reward, "fault": result.fault}

@@ -24,13 +24,13 @@ from starlette.routing import Route
 from weir.kernel_eval.config import KernelEvalConfig
 from weir.kernel_eval.errors import InsecureBinding, NoSuchGpu
 from weir.kernel_eval.gpu import nvidia_smi
-from weir.kernel_eval.judge.source import rules
+from weir.kernel_eval.judge.judge.source import rules
 from weir.kernel_eval.machines.gpu_local import machine_for
 from weir.kernel_eval.machines.local import Machines
-from weir.kernel_eval.sandbox import containment
-from weir.kernel_eval.server.batches import answers, kind_of, read_batch
-from weir.kernel_eval.server.evaluations import Evaluating, Refused
-from weir.kernel_eval.server.metrics import Counts
+from weir.kernel_eval.sandbox.containment.containment import containment
+from weir.kernel_eval.server.app.batches import answers, kind_of, read_batch
+from weir.kernel_eval.server.app.evaluations import Evaluating, Refused
+from weir.kernel_eval.server.app.metrics import Counts
 
 _GPU_NUMBER = re.compile(r"[0-9]{1,6}")
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from weir.kernel_eval.server.evaluations import Evaluating, Refused
+from weir.kernel_eval.server.app.evaluations import Evaluating, Refused
 
 _encode = msgspec.json.Encoder().encode
 

@@ -18,13 +18,13 @@ from dataclasses import dataclass
 import msgspec
 
 from weir.kernel_eval.config import KernelEvalConfig
-from weir.kernel_eval.judge.channel.job import Job, Judged
-from weir.kernel_eval.judge.source import rules
+from weir.kernel_eval.judge.judge.channel.job import Job, Judged
+from weir.kernel_eval.judge.judge.source import rules
 from weir.kernel_eval.machines.local import Machines
 from weir.kernel_eval.protocol import EvalReply, EvalRequest, Fault, Problem, TaskCheck, TaskCheckRequest
 from weir.kernel_eval.reward import Outcome, Stage, find_reward, raw_reward
-from weir.kernel_eval.server.metrics import Counts
-from weir.kernel_eval.server.result_cache import ResultCache, content_key
+from weir.kernel_eval.server.app.metrics import Counts
+from weir.kernel_eval.server.app.result_cache import ResultCache, content_key
 
 _JOBS_KEPT = 4096
 _JOB_ID_LENGTH = 200
@@ -63,6 +63,7 @@ class Evaluating:
         self._secret = os.urandom(32)
         self._reward = find_reward(config.reward)
         self._cache = ResultCache(config.cache_entries)
+        self._underway: dict[str, asyncio.Event] = {}  # contents that are being judged for the cache
         self._jobs: OrderedDict[str, _Job] = OrderedDict()
 
     def read(self, body: bytes | msgspec.Raw) -> EvalRequest:
@@ -111,14 +112,31 @@ class Evaluating:
         )
 
     async def _fresh(self, wanted: EvalRequest) -> EvalReply:
-        if wanted.use_cache and (reply := self._cache.find(wanted)) is not None:
-            self._counts.cached.inc()
+        if not wanted.use_cache or self._config.cache_entries == 0:
+            return await self._judged(wanted)
+        content = content_key(wanted)
+        while (reply := self._cache.find(wanted)) is None:
+            if content not in self._underway:
+                return await self._judged_for_all(content, wanted)
+            await self._underway[content].wait()
+        self._counts.cached.inc()
+        return reply
+
+    async def _judged_for_all(self, content: str, wanted: EvalRequest) -> EvalReply:
+        """Judged once, for whoever asks for the same meanwhile; if nothing comes of it, one of those is next."""
+        ended = self._underway[content] = asyncio.Event()
+        try:
+            reply = await self._judged(wanted)
+            self._cache.keep(wanted, reply)
             return reply
+        finally:
+            del self._underway[content]
+            ended.set()
+
+    async def _judged(self, wanted: EvalRequest) -> EvalReply:
         self._refuse_beyond_queue()
         reply = self._reply(await self._machines.evaluate(self._job(wanted)))
         self._counts.ended(reply)
-        if wanted.use_cache:
-            self._cache.keep(wanted, reply)
         return reply
 
     def _refuse_beyond_queue(self) -> None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from weir.agents.config import AgentsConfig
@@ -57,12 +58,23 @@ def background_agents(config_path: Path, seed: int, log_path: Path) -> Iterator[
         process.wait()
 
 
-def heldout_correctness(tasks: Sequence[KernelTask], config: AgentsConfig, samples: int) -> float:
-    """The share of right answers over `samples` first attempts at every task, sampled at temperature 1."""
+def heldout_correctness(
+    tasks: Sequence[KernelTask], config: AgentsConfig, samples: int, on_answer: Callable[[int], None]
+) -> float:
+    """The share of right answers over `samples` first attempts at every task, sampled at temperature 1.
+
+    `on_answer` is told how many answers were judged.
+    """
+    judged = itertools.count(1)
 
     async def attempts() -> Measured:
         async with control_client(config) as control:
-            return await measure(tasks, control, config.model_copy(update={"samples": samples}))
+            return await measure(
+                tasks,
+                control,
+                config.model_copy(update={"samples": samples}),
+                on_session=lambda _: on_answer(next(judged)),
+            )
 
     return asyncio.run(attempts()).correct
 

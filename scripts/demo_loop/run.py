@@ -9,18 +9,17 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import math
 import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
-from rich.console import Console
-
-from weir.agents.corpus import corpus_texts, make_corpus, write_corpus
+from weir.agents.corpus import NUM_EXAMPLES, corpus_texts, make_corpus, write_corpus
 from weir.agents.family import family_tasks, write_family
 from weir.engine.config import EngineConfig
 from weir.kernel_eval.client import KernelTask
@@ -28,6 +27,7 @@ from weir.kernel_eval.config import KernelEvalConfig
 from weir.proxy.config import ProxyConfig
 from weir.scripts.demo_loop.agents import BackgroundAgents, background_agents, heldout_correctness
 from weir.scripts.demo_loop.model import train_tokenizer, write_model
+from weir.scripts.demo_loop.progress import AFTER, BEFORE, COLD_START, MODEL, REPORT, START, TRAINING, Progress, Say
 from weir.scripts.launch.errors import CommandError, UsageError
 from weir.scripts.launch.fleet import fleet, served_model
 from weir.scripts.launch.resolve import agents_config, chat_renderer, trainer_config
@@ -35,7 +35,7 @@ from weir.scripts.launch.servers import free_ports_in_row, running
 from weir.scripts.launch.settings import RouterConfig, Settings, load_settings
 from weir.trainer.settings.algorithms import AlgorithmName
 from weir.trainer.trainer import Trainer
-from weir.trainer.versions.version_folder import version_path
+from weir.trainer.versions.version_folder.version_folder import version_path
 
 CONFIG_FILE = "weir.toml"
 WINDOW = 6  # rounds that the first and the last mean reward are taken over
@@ -43,8 +43,6 @@ HELDOUT_SAMPLES = 8
 
 # What an algorithm needs besides its defaults at this size.
 SETTINGS = {"dr_grpo": "loss_constant = 160\n", "ppo": "critic_lr = 1e-3\n"}
-
-Say = Callable[[str], None]
 
 
 class Goal(NamedTuple):
@@ -90,17 +88,20 @@ class DemoResult:
         return json.dumps({k: round(v, 4) if isinstance(v, float) else v for k, v in asdict(self).items()})
 
 
-def run_demo(options: DemoOptions, say: Say) -> DemoResult:
+def run_demo(options: DemoOptions, progress: Progress) -> DemoResult:
     """Run the demo; the result says whether the model learned. Raises `CommandError` where a part fails."""
     started = time.monotonic()
-    prepare(options, say)
-    cold_start(load_settings(write_config(options)), options, say)
+    progress.begin(MODEL)
+    prepare(options, progress.say)
+    cold_start(load_settings(write_config(options)), options, progress)
     heldout = family_tasks("heldout")
-    say("Starting two engines, the router, the proxy and the kernel-evaluation server …")
+    progress.begin(START)
+    progress.say("Starting two engines, the router, the proxy and the kernel-evaluation server …")
     with serving(options) as settings:
-        heldout_before = measure(heldout, settings, "before", say)
-        rewards = learn(settings, options, say)
-        heldout_after = measure(heldout, settings, "after", say)
+        heldout_before = measure(heldout, settings, BEFORE, progress)
+        rewards = learn(settings, options, progress)
+        heldout_after = measure(heldout, settings, AFTER, progress)
+    progress.begin(REPORT)
     reward_first, reward_last = statistics.fmean(rewards[:WINDOW]), statistics.fmean(rewards[-WINDOW:])
     return DemoResult(
         learned=has_learned(reward_first, reward_last, heldout_before, heldout_after, goal_of(options.algorithm)),
@@ -224,32 +225,38 @@ max_staleness = 4
 {SETTINGS.get(options.algorithm, "")}{hooks}"""
 
 
-def cold_start(settings: Settings, options: DemoOptions, say: Say) -> None:
+def cold_start(settings: Settings, options: DemoOptions, progress: Progress) -> None:
     """Supervised training on the corpus, of which about a third is right."""
     from weir.trainer.settings.config import SftConfig
-    from weir.trainer.sft.cold_start import run_sft
+    from weir.trainer.sft.cold_start.cold_start import run_sft
 
-    say("Cold start: learning the form of a kernel from a corpus of which about a third is right …")
+    config = SftConfig(seed=options.seed)
+    progress.begin(COLD_START, config.epochs * math.ceil(NUM_EXAMPLES / config.batch_size), "steps")
+    progress.say("Cold start: learning the form of a kernel from a corpus of which about a third is right …")
     assert settings.model.path is not None
     report = run_sft(
-        SftConfig(seed=options.seed),
+        config,
         data=options.folder / "corpus.jsonl",
         model=settings.model.path,
         out=version_path(settings.store.folder, 0),
         renderer=chat_renderer(settings.model.path, settings),
-        console=Console(stderr=True),
+        on_step=progress.advance,
     )
-    say(f"Cold start took {report.seconds:.0f} s, loss {report.losses[0]:.2f} → {report.losses[-1]:.2f}")
+    progress.say(f"Cold start took {report.seconds:.0f} s, loss {report.losses[0]:.2f} → {report.losses[-1]:.2f}")
 
 
-def measure(tasks: list[KernelTask], settings: Settings, when: str, say: Say) -> float:
+def measure(tasks: list[KernelTask], settings: Settings, when: str, progress: Progress) -> float:
     """Held-out correctness at temperature 1."""
-    share = heldout_correctness(tasks, agents_config(settings, {}), HELDOUT_SAMPLES)
-    say(f"Held-out kernels that are right {when} training: {share:.0%} of {len(tasks)} tasks × {HELDOUT_SAMPLES}")
+    progress.begin(when, len(tasks) * HELDOUT_SAMPLES, "answers")
+    share = heldout_correctness(tasks, agents_config(settings, {}), HELDOUT_SAMPLES, progress.advance)
+    before_or_after = when.removeprefix("measuring ")
+    progress.say(
+        f"Held-out kernels that are right {before_or_after}: {share:.0%} of {len(tasks)} tasks × {HELDOUT_SAMPLES}"
+    )
     return share
 
 
-def learn(settings: Settings, options: DemoOptions, say: Say) -> list[float]:
+def learn(settings: Settings, options: DemoOptions, progress: Progress) -> list[float]:
     """Rounds, while agents keep working; the mean reward of each.
 
     Agents may start as many groups as a round took as soon as it has trained, so that they work while it publishes.
@@ -257,6 +264,7 @@ def learn(settings: Settings, options: DemoOptions, say: Say) -> list[float]:
     num_groups = settings.trainer.groups_per_round
     rewards: list[float] = []
     log_path = settings.store.folder / "logs" / "agents.log"
+    progress.begin(TRAINING, options.rounds, "rounds")
     with background_agents(options.folder / CONFIG_FILE, options.seed, log_path) as agents:
         trainer = Trainer(
             trainer_config(settings),
@@ -269,8 +277,9 @@ def learn(settings: Settings, options: DemoOptions, say: Say) -> list[float]:
             while len(rewards) < options.rounds:
                 metrics = next_round(trainer, agents)
                 rewards.append(metrics["reward_mean"])
+                progress.advance(len(rewards), f"reward {statistics.fmean(rewards[-5:]):.2f}")
                 if len(rewards) % 5 == 0:
-                    say(describe(len(rewards), options.rounds, rewards, metrics))
+                    progress.say(f"{describe(len(rewards), options.rounds, rewards, metrics)}  {progress.left()}")
     return rewards
 
 

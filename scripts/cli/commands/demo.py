@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from weir.scripts.demo_loop.progress import Progress, expected_s
+
 QUERIES = (
     (
         "Did the model get better? Reward and correctness by the weights that answered.",
@@ -47,27 +49,29 @@ def demo(
     Makes the model, lets agents write kernels with it, trains on what was recorded, shows what it learned. Exit status
     1 when it did not learn.
     """
-    from weir.scripts.cli.report.html import write_report
-    from weir.scripts.demo_loop.run import DemoOptions, goal_of, known_algorithm, run_demo
-    from weir.scripts.launch.errors import CommandError
-    from weir.scripts.launch.settings import load_settings
-    from weir.store.reader import connect
-
     started = time.monotonic()
 
     def say(line: str) -> None:
         typer.echo(f"[{time.monotonic() - started:4.0f} s] {line}")
 
-    options = DemoOptions(
-        folder=folder,
-        seed=seed,
-        rounds=rounds,
-        algorithm=known_algorithm(algorithm),
-        shuffle_rewards=shuffle_rewards,
-    )
-    result = run_demo(options, say)
-    settings = load_settings(folder / "weir.toml")
-    page = write_report(settings.store, folder / "report.html")
+    with Progress(expected_s(rounds), say) as progress:
+        progress.say("Loading PyTorch and transformers …")
+        from weir.scripts.cli.main.report.html import write_report
+        from weir.scripts.demo_loop.run import DemoOptions, goal_of, known_algorithm, run_demo
+        from weir.scripts.launch.errors import CommandError
+        from weir.scripts.launch.settings import load_settings
+        from weir.store.reader import connect
+
+        options = DemoOptions(
+            folder=folder,
+            seed=seed,
+            rounds=rounds,
+            algorithm=known_algorithm(algorithm),
+            shuffle_rewards=shuffle_rewards,
+        )
+        result = run_demo(options, progress)
+        settings = load_settings(folder / "weir.toml")
+        page = write_report(settings.store, folder / "report.html")
     with connect(settings.store) as db:
         for question, query in QUERIES:
             typer.echo(f"\n{question}\n{query}\n{db.sql(query)}")

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,16 @@ def test_equal_requests_are_answered_from_the_cache_only_when_asked(server: Any,
     fresh = server.evaluate(source)
     assert ["cached" in reply["details"] for reply in (first, again, fresh)] == [False, True, False]
     assert again["raw_reward"] == first["raw_reward"] == 1.0
+
+
+def test_equal_requests_that_meet_are_judged_once_when_they_may_be_answered_from_the_cache(
+    server: Any, read_example: Read
+) -> None:
+    source = read_example("relu_candidate") + "\n# asked for four times at once\n"
+    with ThreadPoolExecutor(4) as askers:
+        replies = list(askers.map(lambda _: server.evaluate(source, use_cache=True), range(4)))
+    assert sorted("cached" in reply["details"] for reply in replies) == [False, True, True, True]
+    assert {reply["raw_reward"] for reply in replies} == {1.0}
 
 
 def test_metrics_count_results(server: Any, read_example: Read) -> None:
