@@ -18,7 +18,7 @@ from sqlalchemy.exc import DatabaseError, IntegrityError
 from weir.store.catalog import schema as t
 from weir.store.catalog.engine import database_now_us, insert_if_absent, make_engine, now_us, only_one
 from weir.store.catalog.leases import Lease, check_lease
-from weir.store.catalog.migrations import migrate
+from weir.store.catalog.migrations.runner import migrate
 from weir.store.catalog.rows import NO_BUDGET, Budget, EvaluationRow, RewardRow, RoundRow, SessionRow, VersionRow
 from weir.store.catalog.sessions import (
     insert_budget,

@@ -1,4 +1,4 @@
-"""The catalog's tables, as the code uses them. migrations.py makes them; a test holds the two against each other.
+"""The catalog's tables, as the code uses them. The revisions in migrations/versions create them; a test compares both.
 
 Times are unix microseconds. Two keys carry invariants: a group is in `round_groups` once, so it is consumed once; a
 segment is in `file_sources` once, so it is compacted once; a generation is published once, so that of two who change
