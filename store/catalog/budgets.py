@@ -13,8 +13,8 @@ import sqlalchemy as sa
 
 from weir.store.catalog import schema as t
 from weir.store.catalog.catalog import Catalog
-from weir.store.catalog.engine import now_us
 from weir.store.catalog.rows import BudgetRow
+from weir.store.clock import now_us
 
 _B = t.budgets.c
 

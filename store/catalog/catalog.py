@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DatabaseError, IntegrityError
 
 from weir.store.catalog import schema as t
-from weir.store.catalog.engine import database_now_us, insert_if_absent, make_engine, now_us, only_one
+from weir.store.catalog.engine import database_now_us, insert_if_absent, make_engine, only_one
 from weir.store.catalog.leases import Lease, check_lease
 from weir.store.catalog.migrations.runner import migrate
 from weir.store.catalog.rows import NO_BUDGET, Budget, EvaluationRow, RewardRow, RoundRow, SessionRow, VersionRow
@@ -28,6 +28,7 @@ from weir.store.catalog.sessions import (
     register_group,
     session_or_raise,
 )
+from weir.store.clock import now_us
 from weir.store.config import StoreConfig
 from weir.store.errors import (
     RoundConflict,
@@ -140,25 +141,11 @@ class Catalog:
 
     # rewards and evaluations
 
-    def add_reward(
-        self, session_id: str, *, call_id: str | None, name: str, value: float, source: str, idempotency_key: str
-    ) -> bool:
-        """Attach a named number to a session or to one of its calls. False: this very reward was there already.
-
-        Raises `SessionUnknown`, or `RewardConflict` when the key holds another reward.
-        """
-        reward = RewardRow(
-            session_id=session_id,
-            call_id=call_id,
-            name=name,
-            value=value,
-            source=source,
-            idempotency_key=idempotency_key,
-        )
-        return self.add_rewards([reward]) == [True]
-
     def add_rewards(self, rewards: Sequence[RewardRow]) -> list[bool]:
-        """Attach several in one transaction, all or none; for each what `add_reward` says of it, and raises."""
+        """Attach named numbers to sessions or calls, all or none. False: this very reward was there already.
+
+        Raises SessionUnknown, or RewardConflict where an idempotency key holds another reward.
+        """
         with self._writers.begin() as connection:
             return insert_rewards(connection, rewards)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import sqlite3
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.exc import OperationalError
 
+from weir.store.clock import now_us
 from weir.store.errors import StoreUnavailable
 
 BUSY_TIMEOUT_S = 30.0
@@ -36,11 +36,6 @@ _REFUSALS = frozenset(
         sqlite3.SQLITE_READONLY,
     )
 )
-
-
-def now_us() -> int:
-    """The time in unix microseconds."""
-    return time.time_ns() // 1000
 
 
 def database_now_us(connection: sa.Connection) -> int:

@@ -11,8 +11,8 @@ from sqlalchemy.exc import IntegrityError
 
 from weir.store.catalog import schema as t
 from weir.store.catalog.catalog import Catalog
-from weir.store.catalog.engine import now_us
 from weir.store.catalog.rows import AccessKeyRow
+from weir.store.clock import now_us
 from weir.store.errors import KeyConflict, KeyUnknown
 
 

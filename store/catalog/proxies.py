@@ -15,8 +15,8 @@ from sqlalchemy.exc import DatabaseError
 
 from weir.store.catalog import schema as t
 from weir.store.catalog.catalog import Catalog
-from weir.store.catalog.engine import now_us
 from weir.store.catalog.rows import ProxyRow, Recording
+from weir.store.clock import now_us
 from weir.store.errors import StoreUnavailable
 
 HEARTBEAT_S = 5.0

@@ -14,9 +14,9 @@ import sqlalchemy as sa
 
 from weir.store.catalog import schema as t
 from weir.store.catalog.catalog import Catalog
-from weir.store.catalog.engine import now_us
 from weir.store.catalog.rows import GroupRow
 from weir.store.catalog.sessions import finished_by_group
+from weir.store.clock import now_us
 
 PAGE = 64
 LOST_S = 600.0  # a log writer that was silent for so long serves no new groups

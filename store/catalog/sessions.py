@@ -10,8 +10,8 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from weir.store.catalog import schema as t
-from weir.store.catalog.engine import now_us
 from weir.store.catalog.rows import Budget, RewardRow
+from weir.store.clock import now_us
 from weir.store.errors import RewardConflict, SessionConflict, SessionUnknown
 
 IN_ONE_QUERY = 500  # ids in one IN list
