@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +19,7 @@ def written_aside(path: Path, *, durable: bool = False) -> Iterator[Path]:
     `durable` syncs the file before the rename and the folder after it, so that a power cut keeps one of both files.
     Raises OSError where the file system refuses.
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}.new")
+    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}.new")  # several threads may write the same path
     try:
         aside.touch()
         yield aside

@@ -9,11 +9,11 @@ import sqlalchemy as sa
 
 from weir.store.catalog import schema as t
 from weir.store.catalog.catalog import Catalog
-from weir.store.catalog.engine import now_us
 from weir.store.catalog.files import file_set
 from weir.store.catalog.proxies import is_live, proxies
 from weir.store.catalog.rows import ProxyRow
 from weir.store.catalog.shared_segments import LogWriterRow, log_writers
+from weir.store.clock import now_us
 from weir.store.config import StoreConfig
 from weir.store.log.salvage import frames_dropped
 from weir.store.log.segment_format import Segment, created_us, list_segments

@@ -17,7 +17,6 @@ from weir.scripts.cli.commands import (
     demo,
     doctor,
     engine,
-    exchange,
     key,
     regression,
     report,
@@ -30,6 +29,7 @@ from weir.scripts.cli.commands import (
     store_upkeep,
     tasks,
     trainer,
+    transfer,
     up,
 )
 
@@ -78,8 +78,8 @@ app.command("publish")(trainer.publish)
 app.command("rollback")(trainer.rollback)
 app.command("versions")(trainer.versions)
 app.command("sql")(sql.sql)
-app.command("export")(exchange.export)
-app.command("import")(exchange.import_)
+app.command("export")(transfer.export)
+app.command("import")(transfer.import_)
 app.command("sessions")(store.sessions)
 app.command("show")(store.show)
 app.command("report")(report.report)

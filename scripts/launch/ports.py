@@ -1,4 +1,4 @@
-"""Who listens on a TCP port of this machine: anybody at all, and which process, as Linux tells it in /proc."""
+"""Who has a TCP port of this machine: any process at all, or one of a given session."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ import errno
 import os
 import socket
 from collections.abc import Iterator
-from pathlib import Path
 
-_TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
-_LISTEN = "0A"
+import psutil
 
 
 def is_taken(host: str, port: int) -> bool:
-    """Whether somebody has this port of an address of ours."""
+    """Whether a process has this port of one of this machine's addresses."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that ended take no port
         try:
@@ -25,29 +23,19 @@ def is_taken(host: str, port: int) -> bool:
 
 
 def session_listens(session: int, port: int) -> bool:
-    """Whether a process of this session (a server that was started in one of its own) listens on the port."""
-    sockets = {f"socket:[{inode}]" for inode in _listening_inodes(port)}
-    return any(link in sockets for process in _processes(session) for link in _open_files(process))
+    """Whether a process of this session (a server that was started in a session of its own) listens on the port."""
+    return any(port in _listening_ports(process) for process in _processes(session))
 
 
-def _listening_inodes(port: int) -> Iterator[str]:
-    for table in _TABLES:
-        with contextlib.suppress(FileNotFoundError):  # a kernel without IPv6
-            for line in table.read_text().splitlines()[1:]:
-                fields = line.split()
-                if fields[3] == _LISTEN and int(fields[1].rpartition(":")[2], 16) == port:
-                    yield fields[9]
+def _processes(session: int) -> Iterator[psutil.Process]:
+    for pid in psutil.pids():
+        with contextlib.suppress(ProcessLookupError, psutil.Error):
+            if os.getsid(pid) == session:
+                yield psutil.Process(pid)
 
 
-def _processes(session: int) -> Iterator[Path]:
-    for folder in Path("/proc").iterdir():
-        with contextlib.suppress(ProcessLookupError):
-            if folder.name.isdecimal() and os.getsid(int(folder.name)) == session:
-                yield folder
-
-
-def _open_files(process: Path) -> Iterator[str]:
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
-        for file in (process / "fd").iterdir():
-            with contextlib.suppress(FileNotFoundError):
-                yield str(file.readlink())
+def _listening_ports(process: psutil.Process) -> set[int]:
+    with contextlib.suppress(psutil.Error):  # it ended, or is another user's
+        connections = process.net_connections("tcp")
+        return {connection.laddr.port for connection in connections if connection.status == psutil.CONN_LISTEN}
+    return set()

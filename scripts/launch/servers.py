@@ -7,7 +7,7 @@ SIGKILL when its parent dies. What a server prints goes to its own log file. Wha
 from __future__ import annotations
 
 import contextlib
-import ctypes
+import functools
 import os
 import random
 import signal
@@ -22,11 +22,10 @@ import httpx
 
 from weir.scripts.launch.errors import ServerFailed
 from weir.scripts.launch.ports import session_listens
+from weir.store.parent_death import end_with_parent
 
-_PR_SET_PDEATHSIG = 1
 _FIRST_PORT = 10_000
 _OUTGOING_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
-_libc = ctypes.CDLL(None, use_errno=True)
 _PROXY_VARIABLES = {"http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"}
 
 
@@ -110,12 +109,8 @@ def start(server: Server) -> subprocess.Popen[bytes]:
             stderr=subprocess.STDOUT,
             env=environment | dict(server.environment),
             start_new_session=True,
-            preexec_fn=_die_with_parent,
+            preexec_fn=functools.partial(end_with_parent, parent_pid=os.getpid()),
         )
-
-
-def _die_with_parent() -> None:
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _wait_ready(server: Server, process: subprocess.Popen[bytes], deadline: float) -> None:

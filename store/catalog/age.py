@@ -1,8 +1,8 @@
-"""The store's age: for how long it has been looked after, which is what retention counts in.
+"""The age of the store: the clock by which retention decides.
 
-Invariants: the age never goes back. It grows by what the clock advanced since it was last looked at, at most by
-`MOST_STEP_S`: a clock that jumps ahead by years makes nothing old by more than that, one that jumps back makes nothing
-younger, and what nobody looks after does not age. Not here: what is old enough to go (catalog_retention.py).
+Invariants: the age never decreases. Each update adds the time since the update before, at most `MOST_STEP_S`: a clock
+that jumps ahead by years ages the store by no more than that, a clock that jumps back does not make it younger, and a
+store that nobody maintains does not age.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import sqlalchemy as sa
 
 from weir.store.catalog import schema as t
 
-MOST_STEP_S = 25 * 3600.0  # so that a store that is looked after once a day ages as the calendar does
+MOST_STEP_S = 25 * 3600.0  # a store that is maintained once a day ages as the calendar does
 _THE_ROW = 1
 
 
 def grow_older(connection: sa.Connection, now_us: int) -> int:
-    """Inside a writer's transaction: count the time that went by. Returns the age in microseconds."""
+    """Advance the age by the time since the last update, inside a writer's transaction; returns it in microseconds."""
     found = connection.execute(sa.select(t.store_age)).first()
     if found is None:
         connection.execute(t.store_age.insert().values(row_id=_THE_ROW, age_us=0, seen_us=now_us))

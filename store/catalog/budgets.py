@@ -1,7 +1,7 @@
-"""The catalog's word on budgets: what a session may use, and what its calls have used in all processes together.
+"""Budgets of sessions: the limits of each, and the use by its calls in all processes together.
 
-Invariant: a charge of calls is taken in one statement that also checks what is left, so that processes which charge at
-the same time never grant a call too many. Not here: what an agent is told when nothing is left.
+Invariant: a charge is one statement that also checks the remainder, so that processes which charge at the same time
+never admit a call too many.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import sqlalchemy as sa
 
 from weir.store.catalog import schema as t
 from weir.store.catalog.catalog import Catalog
-from weir.store.catalog.engine import now_us
 from weir.store.catalog.rows import BudgetRow
+from weir.store.clock import now_us
 
 _B = t.budgets.c
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Charge:
-    """Calls that begin (`calls` above 0, refused where too little is left), or what a call that ended has used."""
+    """A charge: calls that begin (`calls` above 0, refused where too little is left), or what an ended call used."""
 
     session_id: str
     calls: int = 0
@@ -32,7 +32,7 @@ class Charge:
 class Charged:
     """The budget after a charge, None where the session has none; `granted` is False where calls may not begin.
 
-    `ended_by` says what an answer was cut by, or a call refused for: "seconds", "output_tokens" or "calls".
+    `ended_by` is the limit that cut an answer or refused a call: "seconds", "output_tokens" or "calls".
     """
 
     granted: bool
@@ -40,13 +40,13 @@ class Charged:
 
 
 def find_budget(catalog: Catalog, session_id: str) -> BudgetRow | None:
-    """The budget of a session, if it has one."""
+    """The budget of a session, or None."""
     with catalog.reading().begin() as connection:
         return _find(connection, session_id)
 
 
 def charge_budgets(catalog: Catalog, charges: Sequence[Charge]) -> list[Charged]:
-    """Take these charges one after the other, in one transaction."""
+    """Apply charges in order, in one transaction."""
     with catalog.writing().begin() as connection:
         return [_charge(connection, charge, now_us()) for charge in charges]
 

@@ -1,9 +1,9 @@
-"""The catalog: what is known besides the calls themselves, in SQLite or PostgreSQL.
+"""The catalog: everything the store keeps besides the calls themselves, in SQLite or PostgreSQL.
 
-Invariants: a group is claimed by one round for ever; a round is committed once, with one version; registering,
-finishing, rewarding, evaluating and committing again with the same values changes nothing, and with other values is
-refused. Every method is one transaction, and safe from several threads and processes. Not here: the files and segments
-of the log (catalog_files.py) and leases (catalog_leases.py), which lie in the same database.
+Invariants: a group is claimed by at most one round, for ever; a round is committed once, with one version. Registering,
+finishing, rewarding, evaluating and committing are idempotent: the same values again change nothing, other values are
+refused. Every method is one transaction, safe from several threads and processes. The functions beside this class, over
+the same database, cover files, segments, leases and more.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DatabaseError, IntegrityError
 
 from weir.store.catalog import schema as t
-from weir.store.catalog.engine import database_now_us, insert_if_absent, make_engine, now_us, only_one
+from weir.store.catalog.engine import database_now_us, insert_if_absent, make_engine, only_one
 from weir.store.catalog.leases import Lease, check_lease
-from weir.store.catalog.migrations import migrate
+from weir.store.catalog.migrations.runner import migrate
 from weir.store.catalog.rows import NO_BUDGET, Budget, EvaluationRow, RewardRow, RoundRow, SessionRow, VersionRow
 from weir.store.catalog.sessions import (
     insert_budget,
@@ -28,6 +28,7 @@ from weir.store.catalog.sessions import (
     register_group,
     session_or_raise,
 )
+from weir.store.clock import now_us
 from weir.store.config import StoreConfig
 from weir.store.errors import (
     RoundConflict,
@@ -46,7 +47,7 @@ SQL_VARIABLES = 500  # ids in one IN list; SQLite takes no more than 32,766 vari
 
 
 class Catalog:
-    """One open catalog. Made by `Catalog.open`; `close` gives its connections back."""
+    """An open catalog. `Catalog.open` makes one; `close` closes its connections."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self._readers = engine
@@ -54,7 +55,10 @@ class Catalog:
 
     @classmethod
     def open(cls, config: StoreConfig) -> Catalog:
-        """Open the catalog of a store; its tables are made or brought up to date. Raises StoreUnavailable."""
+        """Open the catalog of a store, creating or upgrading its tables.
+
+        Raises StoreUnavailable where the database refuses, and SchemaTooNew where a later Weir made it.
+        """
         try:
             config.folder.mkdir(parents=True, exist_ok=True)
             engine = make_engine(config.url)
@@ -75,11 +79,11 @@ class Catalog:
         self._readers.dispose()
 
     def reading(self) -> sa.Engine:
-        """For readers that need several tables at one transaction: `with catalog.reading().begin()`."""
+        """The engine for reads of several tables in one transaction: `with catalog.reading().begin()`."""
         return self._readers
 
     def writing(self) -> sa.Engine:
-        """For writers of the log's tables: transactions that hold the write lock from the start."""
+        """The engine for writes of other modules: its transactions hold the write lock from the start."""
         return self._writers
 
     # sessions
@@ -95,7 +99,10 @@ class Catalog:
         key_hash: str | None,
         budget: Budget = NO_BUDGET,
     ) -> None:
-        """Make a session, and its group when it is new. A group's task and size may come with any of its sessions."""
+        """Create a session, and its group where it is new. Any session of a group may give its task and size.
+
+        Raises SessionConflict where the session or group exists with other values, or the key is another session's.
+        """
         with self._writers.begin() as connection:
             register_group(connection, group_id, task, group_size)
             found = connection.execute(sa.select(t.sessions).where(t.sessions.c.session_id == session_id)).first()
@@ -108,11 +115,11 @@ class Catalog:
                 insert_budget(connection, session_id, budget)
 
     def find_session(self, session_id: str) -> SessionRow | None:
-        """The session of this id."""
+        """The session with this id, or None."""
         return self._one_session(t.sessions.c.session_id == session_id)
 
     def find_session_by_key(self, key_hash: str) -> SessionRow | None:
-        """The session that was registered with this API key."""
+        """The session that was registered with this API key, or None."""
         return self._one_session(t.sessions.c.key_hash == key_hash)
 
     def _one_session(self, condition: sa.ColumnElement[bool]) -> SessionRow | None:
@@ -121,13 +128,16 @@ class Catalog:
         return None if row is None else SessionRow(**row._mapping)
 
     def sessions_changed_since(self, since_us: int) -> list[SessionRow]:
-        """The sessions that were registered or finished at that time or later."""
+        """The sessions that were registered or finished at `since_us` (unix microseconds) or later."""
         changed = (t.sessions.c.created_us >= since_us) | (t.sessions.c.finished_us >= since_us)
         with self._readers.begin() as connection:
             return [SessionRow(**row._mapping) for row in connection.execute(_SESSIONS.where(changed))]
 
     def finish_session(self, session_id: str, *, status: str, info: dict[str, Any]) -> None:
-        """Say how a session ended. The first word counts; another status later is refused."""
+        """Set the status of an ended session, "done" or "failed". The first status is final.
+
+        Raises SessionConflict for another status, SessionUnknown, and ValueError for any other word.
+        """
         if status not in ("done", "failed"):
             raise ValueError(f'cannot finish session {session_id} as {status!r}: it is "done" or "failed"')
         with self._writers.begin() as connection:
@@ -140,30 +150,16 @@ class Catalog:
 
     # rewards and evaluations
 
-    def add_reward(
-        self, session_id: str, *, call_id: str | None, name: str, value: float, source: str, idempotency_key: str
-    ) -> bool:
-        """Attach a named number to a session or to one of its calls. False: this very reward was there already.
-
-        Raises `SessionUnknown`, or `RewardConflict` when the key holds another reward.
-        """
-        reward = RewardRow(
-            session_id=session_id,
-            call_id=call_id,
-            name=name,
-            value=value,
-            source=source,
-            idempotency_key=idempotency_key,
-        )
-        return self.add_rewards([reward]) == [True]
-
     def add_rewards(self, rewards: Sequence[RewardRow]) -> list[bool]:
-        """Attach several in one transaction, all or none; for each what `add_reward` says of it, and raises."""
+        """Attach named numbers to sessions or calls, all or none; False for each reward that exists already.
+
+        Raises SessionUnknown, or RewardConflict where an idempotency key has another reward.
+        """
         with self._writers.begin() as connection:
             return insert_rewards(connection, rewards)
 
     def add_evaluations(self, evaluations: Sequence[EvaluationRow]) -> None:
-        """Keep judgements; those of a (call, content hash) that is there already are left as they are."""
+        """Store evaluations; an existing one of the same (call, content hash) is left unchanged."""
         if not evaluations:
             return
         with self._writers.begin() as connection:
@@ -173,9 +169,10 @@ class Catalog:
     # rounds
 
     def claim_groups(self, round_id: int, group_ids: Sequence[str], manifest: dict[str, Any], lease: Lease) -> None:
-        """Take groups for a round: all of them, or none and RoundConflict. One round at a time may be open.
+        """Claim all groups for a round, or none. At most one round is open at a time.
 
-        Raises LeaseLost, as `commit_round` does, when another process has taken the lease of rounds.
+        Raises RoundConflict where the round exists, another is open, or a group is unknown or taken; LeaseLost where
+        another process has taken the lease of rounds.
         """
         rows = [{"group_id": group_id, "round_id": round_id, "position": i} for i, group_id in enumerate(group_ids)]
         new = {"round_id": round_id, "state": "claimed", "manifest": manifest, "claimed_us": now_us()}
@@ -192,7 +189,10 @@ class Catalog:
             ) from error
 
     def commit_round(self, round_id: int, weight_version: int, metrics: dict[str, Any], lease: Lease) -> None:
-        """Close a round with the version that it made. Again with the same version: only the metrics are renewed."""
+        """Close a round with the version that it produced; with the same version again, only its metrics are updated.
+
+        Raises RoundConflict for another version or an unknown round, and LeaseLost.
+        """
         with self._writers.begin() as connection:
             check_lease(connection, lease)
             found = connection.execute(sa.select(t.rounds).where(t.rounds.c.round_id == round_id)).first()
@@ -213,7 +213,7 @@ class Catalog:
         return self._select_rounds(sa.true())
 
     def open_round(self) -> RoundRow | None:
-        """The round that was claimed and not committed, if there is one: it must be continued."""
+        """The round that is claimed and not committed, or None; it must be continued."""
         return next(iter(self._select_rounds(t.rounds.c.state == "claimed")), None)
 
     def _select_rounds(self, condition: sa.ColumnElement[bool]) -> list[RoundRow]:
@@ -230,7 +230,7 @@ class Catalog:
     def add_version(
         self, version: int, *, path: str, parent: int | None, round_id: int | None, manifest_sha256: str
     ) -> None:
-        """Enter a set of weights. Again with the same checksum: nothing happens."""
+        """Add a set of weights; the same checksum again changes nothing, another one raises VersionConflict."""
         new = {"version": version, "path": str(path), "parent": parent, "round_id": round_id}
         with self._writers.begin() as connection:
             found = connection.execute(sa.select(t.versions).where(t.versions.c.version == version)).first()
@@ -243,7 +243,7 @@ class Catalog:
                 )
 
     def set_published(self, version: int, at_us: int, engines: list[str]) -> None:
-        """Say when a version was published, and which engines confirmed that they serve it."""
+        """Record when a version was published and which engines serve it. Raises VersionUnknown."""
         values = {"published_us": at_us, "engines": engines}
         with self._writers.begin() as connection:
             done = connection.execute(t.versions.update().where(t.versions.c.version == version).values(values))

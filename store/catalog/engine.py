@@ -1,15 +1,14 @@
-"""How the catalog's database is reached: SQLite in WAL mode by default, PostgreSQL by URL.
+"""SQLAlchemy engines for the catalog's database: SQLite in WAL mode by default, PostgreSQL by URL.
 
-Invariants: a transaction of an engine with the execution option `weir_write` holds the catalog's write lock before it
-reads, so two writers never decide on the same state; any other transaction sees one state of the catalog from its first
-statement to its last, and writes nothing. Not here: tables (catalog_schema.py) and what is done with them.
+Invariants: a transaction with the execution option `weir_write` holds the catalog's write lock before it reads, so that
+two writers never decide on the same state; every other transaction sees one state of the catalog from its first
+statement to its last, and writes nothing.
 """
 
 from __future__ import annotations
 
 import fcntl
 import sqlite3
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,12 +19,13 @@ from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.exc import OperationalError
 
+from weir.store.clock import now_us
 from weir.store.errors import StoreUnavailable
 
 BUSY_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 10
-IDLE_TIMEOUT_S = 60  # a writer that hangs between two statements loses the write lock
-WRITE_LOCK = 0x57454952  # the key of PostgreSQL's advisory lock that writers of one catalog take in turn
+IDLE_TIMEOUT_S = 60  # a writer that stalls between two statements loses the write lock
+WRITE_LOCK = 0x57454952  # key of the advisory lock that serialises writers on PostgreSQL
 _REFUSALS = frozenset(
     (
         sqlite3.SQLITE_BUSY,
@@ -38,26 +38,22 @@ _REFUSALS = frozenset(
 )
 
 
-def now_us() -> int:
-    """The time in unix microseconds."""
-    return time.time_ns() // 1000
-
-
 def database_now_us(connection: sa.Connection) -> int:
-    """The time in unix microseconds by the one clock that all users of a catalog share."""
+    """Unix time in microseconds by the clock that all users of the catalog share: the database server's."""
     if connection.dialect.name != "postgresql":
         return now_us()
     return int(connection.scalar(sa.text("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")) or 0)
 
 
 def insert_if_absent(connection: sa.Connection, table: sa.Table, row: dict[str, Any]) -> sa.Insert:
+    """An INSERT that does nothing where the row's key exists."""
     if connection.dialect.name == "postgresql":
         return postgresql_insert(table).values(row).on_conflict_do_nothing()
     return sqlite_insert(table).values(row).on_conflict_do_nothing()
 
 
 def make_engine(url: str) -> sa.Engine:
-    """An engine for the catalog at a URL of SQLite or PostgreSQL; nothing is connected yet."""
+    """An engine for the catalog at a URL of SQLite or PostgreSQL; it connects on first use."""
     address = sa.make_url(url)
     if address.get_backend_name() == "postgresql":
         engine = _postgresql_engine(address)
@@ -82,15 +78,15 @@ def _postgresql_engine(address: sa.URL) -> sa.Engine:
 
 
 def _name_refusal(context: sa.engine.ExceptionContext) -> None:
-    """A database that cannot be reached or refuses is a `StoreUnavailable`; a wrong statement stays what it is."""
+    """Turn an unreachable or refusing database into StoreUnavailable; errors in a statement stay as they are."""
     cause = context.original_exception
     code = getattr(cause, "sqlite_errorcode", None)
     if code is None:
         refused = context.dialect.name != "sqlite" and isinstance(context.sqlalchemy_exception, OperationalError)
     else:
-        refused = code & 0xFF in _REFUSALS  # the higher bits say more of the same
+        refused = code & 0xFF in _REFUSALS  # the higher bits are the extended code
     if refused:
-        reason = " ".join(str(cause).split())  # in one line, as PostgreSQL's are not
+        reason = " ".join(str(cause).split())  # PostgreSQL's messages have several lines
         raise StoreUnavailable(
             f"the catalog refuses: {reason}; look at its disk or server, and at who else writes to it"
         ) from cause
@@ -103,13 +99,13 @@ def _on_sqlite_connect(connection: sqlite3.Connection, _: object) -> None:
 
 
 def _on_sqlite_begin(connection: sa.Connection) -> None:
-    """A writer takes the write lock before it reads, so that two cannot decide on the same state."""
+    """Take the write lock before the first read, so that two writers cannot decide on the same state."""
     write = connection.get_execution_options().get("weir_write", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
 
 def _on_postgresql_begin(connection: sa.Connection) -> None:
-    """As on SQLite: writers in turn, each on the state that the one before left, and readers on one state."""
+    """As on SQLite: writers one after another, each on the state of the one before; readers on one state."""
     if connection.get_execution_options().get("weir_write", False):
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({WRITE_LOCK})")
     else:
@@ -118,7 +114,7 @@ def _on_postgresql_begin(connection: sa.Connection) -> None:
 
 @contextmanager
 def only_one(path: Path) -> Iterator[None]:
-    """Wait for a file's lock and hold it: the tables are made, and SQLite is switched to WAL, by one process."""
+    """Hold a file's lock: one process at a time creates the tables and switches SQLite to WAL."""
     with open(path, "a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

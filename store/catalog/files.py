@@ -1,9 +1,8 @@
-"""The catalog's word on files: which Parquet files make up the store, and which log segments are in them.
+"""The Parquet files of the store, and the log segments that each contains.
 
-Invariants: a segment is in one file. All that a publication changes becomes visible in one transaction, so that a
-reader sees a segment's calls in the log or in a file, and never in both. Each publication has the next generation's
-number; of two that were prepared from the same one, one is refused. Not here: when a file is deleted
-(catalog_garbage.py).
+Invariants: a segment is in one file. All changes of a publication become visible in one transaction, so that a reader
+sees a segment's calls in the log or in a file, never in both. Each publication has the next generation number; of two
+that were prepared from the same generation, one is refused.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from weir.store.records.tree import CallRole, Link
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSet:
-    """What the store consists of at one transaction of the catalog."""
+    """The contents of the store in one transaction of the catalog."""
 
     generation: int
     files: list[FileRow]
@@ -59,7 +58,7 @@ def generation_now(connection: sa.Connection) -> int:
 
 
 def files_with_groups(connection: sa.Connection, group_ids: Collection[str]) -> list[FileRow]:
-    """The files that have calls of these groups, or of which that is not known, oldest first."""
+    """The files that have calls of these groups, or whose groups are unknown, oldest first."""
     known = sa.exists().where(t.file_groups.c.file_id == t.files.c.file_id)
     found = {row.file_id: row for row in connection.execute(sa.select(t.files).where(~known))}
     for some in _portions(list(group_ids)):
@@ -80,19 +79,19 @@ def _known_file(row: sa.Row[Any]) -> FileRow:
 
 @dataclass(slots=True, kw_only=True)
 class FileChange:
-    """One file that enters the store, and what it takes the place of."""
+    """A file that enters the store, and what it replaces."""
 
-    file: FileRow | None = None  # none: nothing was left to write
-    groups: list[FileGroup] = field(default_factory=list)  # of that file
-    digests: dict[str, bytes] = field(default_factory=dict)  # of the histories that its new calls end, by call
-    sources: Sequence[CompactedSegment] = ()  # segments whose calls are in it
-    replaced: Sequence[FileRow] = ()  # leave the store: their calls are in the file, or removed
-    holds_replaced: bool = True  # all calls of those; else only those of `digests` are found by the histories they end
+    file: FileRow | None = None  # None: nothing was left to write
+    groups: list[FileGroup] = field(default_factory=list)  # of the new file
+    digests: dict[str, bytes] = field(default_factory=dict)  # of the histories that its new calls end, by call id
+    sources: Sequence[CompactedSegment] = ()  # segments whose calls are in the file
+    replaced: Sequence[FileRow] = ()  # files that leave the store: their calls are in the new file, or removed
+    holds_replaced: bool = True  # True if the new file holds every call of the replaced ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retired:
-    """Groups that leave the store whole, by the settings of its retention."""
+    """Groups that retention removes from the store, whole."""
 
     group_ids: Sequence[str]
     config: StoreConfig
@@ -100,18 +99,18 @@ class Retired:
 
 @dataclass(slots=True, kw_only=True)
 class Publication:
-    """A change of what the store consists of, gathered while it is prepared."""
+    """A change of the store's contents, collected while it is prepared."""
 
     changes: list[FileChange] = field(default_factory=list)
-    settled: list[str] = field(default_factory=list)  # calls whose place of late is written in a file that enters
-    removed: list[str] = field(default_factory=list)  # calls that are to be in the store no longer
-    moved: dict[str, Link] = field(default_factory=dict)  # calls of other files whose place is another one
-    reopened: list[str] = field(default_factory=list)  # segments that are to be compacted again
+    settled: list[str] = field(default_factory=list)  # calls whose current place in the tree is written in a new file
+    removed: list[str] = field(default_factory=list)  # calls that leave the store
+    moved: dict[str, Link] = field(default_factory=dict)  # new places in the tree of calls in other files
+    reopened: list[str] = field(default_factory=list)  # segments to compact again
     retired: Retired | None = None
 
 
 def publish(catalog: Catalog, change: Publication, generation: int) -> None:
-    """Make a change that was prepared from a generation's files. Raises CompactionRunning when there is a later one."""
+    """Apply a change that was prepared from `generation`. Raises CompactionRunning where a later one exists."""
     try:
         with catalog.writing().begin() as connection:
             now = database_now_us(connection)
@@ -164,7 +163,7 @@ def _enter(connection: sa.Connection, change: FileChange, age_us: int) -> None:
 
 
 def _came(connection: sa.Connection, file_ids: Sequence[str]) -> dict[str, int | None]:
-    """How old the store was when the latest calls of each group came into these files."""
+    """The age of the store when the latest calls of each group entered these files."""
     f = t.file_groups.c
     query = sa.select(f.group_id, sa.func.max(f.age_us).label("age_us")).where(f.file_id.in_(file_ids))
     return {row.group_id: row.age_us for row in connection.execute(query.group_by(f.group_id))}

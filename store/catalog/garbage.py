@@ -1,8 +1,8 @@
-"""The catalog's word on what can be deleted: segments that are compacted, files that are replaced, and who reads them.
+"""Deletable segments and files, and the snapshots that still read them.
 
-Invariants: what a living snapshot's generation consists of is not deletable; a snapshot is dead when it was not renewed
-within the lease, was then doubted, and was not renewed within the lease after that either, so that no jump of the clock
-makes a living one dead. Not here: deleting (garbage.py).
+Invariants: nothing that a live snapshot's generation contains is deletable. A snapshot is dead once it was silent for
+one lease, was then marked as doubtful, and stayed silent for another lease, so that a jump of the clock alone never
+makes a live one dead.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SNAPSHOT_LEASE_S = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplacedFile:
-    """A file that is no part of the store any more; `path` is relative to the store's root."""
+    """A file that left the store; `path` is relative to the store's root."""
 
     file_id: str
     path: str
@@ -31,24 +31,24 @@ class ReplacedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deletable:
-    """What no reader needs, and how many files wait for readers."""
+    """Segments and files that no reader needs, and the number of files that still wait for readers."""
 
     segment_ids: list[str]
-    damaged: frozenset[str]  # those of them that could not be read to their end
+    damaged: frozenset[str]  # those that could not be read to their end
     files: list[ReplacedFile]
     waiting: int
-    readers: list[str]  # whom they wait for
+    readers: list[str]  # holders of the snapshots that they wait for
 
 
 def pin_generation(connection: sa.Connection, snapshot_id: str, holder: str) -> None:
-    """Inside a writer's transaction: this reader reads what the store consists of now, and nothing older."""
+    """Register a reader of the current generation, inside a writer's transaction; returns the generation."""
     connection.execute(t.snapshots.delete().where(t.snapshots.c.snapshot_id == snapshot_id))
     row = {"generation": generation_now(connection), "holder": holder, "seen_us": database_now_us(connection)}
     connection.execute(t.snapshots.insert().values(snapshot_id=snapshot_id, **row))
 
 
 def renew_snapshot(catalog: Catalog, snapshot_id: str) -> bool:
-    """Say that the reader is alive. False: it was taken for dead."""
+    """Renew a reader's lease. False: it was taken for dead, and its files may be gone."""
     with catalog.writing().begin() as connection:
         mine = t.snapshots.c.snapshot_id == snapshot_id
         now = database_now_us(connection)
@@ -57,13 +57,13 @@ def renew_snapshot(catalog: Catalog, snapshot_id: str) -> bool:
 
 
 def release_snapshot(catalog: Catalog, snapshot_id: str) -> None:
-    """Say that the reader is done."""
+    """Remove a reader's registration."""
     with catalog.writing().begin() as connection:
         connection.execute(t.snapshots.delete().where(t.snapshots.c.snapshot_id == snapshot_id))
 
 
 def deletable(catalog: Catalog, grace_s: float) -> Deletable:
-    """What was compacted or replaced longer ago than the grace, and is in no living snapshot."""
+    """What was compacted or replaced longer ago than the grace and is in no live snapshot."""
     with catalog.writing().begin() as connection:
         now = database_now_us(connection)
         grow_older(connection, now)
@@ -87,29 +87,29 @@ def deletable(catalog: Catalog, grace_s: float) -> Deletable:
 
 
 def _forget_dead(connection: sa.Connection, now_us: int) -> None:
-    """Forget the snapshots that were doubted for a whole lease; doubt those that are silent, or from the future."""
+    """Remove snapshots that were doubtful for a whole lease; mark those that are silent, or in the future."""
     s, lease_us = t.snapshots.c, int(SNAPSHOT_LEASE_S * 1e6)
     connection.execute(t.snapshots.delete().where(s.doubted_us <= now_us - lease_us))
-    later = s.doubted_us > now_us  # the clock went back since: doubted anew
+    later = s.doubted_us > now_us  # the clock went back since: the doubt starts again
     silent = (s.seen_us < now_us - lease_us) | (s.seen_us > now_us + lease_us)
     doubtful = later | (s.doubted_us.is_(None) & silent)
     connection.execute(t.snapshots.update().where(doubtful).values(doubted_us=now_us))
 
 
 def _take_back_the_future(connection: sa.Connection, now_us: int) -> None:
-    """A clock went back since these left the store: their grace begins now, and not when it has caught up."""
+    """Restart the grace of rows whose time lies in the future, because a clock went back since."""
     for column in (t.replaced_files.c.replaced_us, t.segments.c.compacted_us):
         connection.execute(column.table.update().where(column > now_us).values({column: now_us}))
 
 
 def replaced_paths(catalog: Catalog) -> set[str]:
-    """The files that wait for their deletion, relative to the store's root."""
+    """The paths of files that wait for deletion, relative to the store's root."""
     with catalog.reading().begin() as connection:
         return set(connection.scalars(sa.select(t.replaced_files.c.path)))
 
 
 def note_deleted(catalog: Catalog, segment_ids: Sequence[str], file_ids: Sequence[str]) -> None:
-    """Say that these are gone from the disk."""
+    """Record that these were deleted from the disk."""
     with catalog.writing().begin() as connection:
         now = database_now_us(connection)
         for segment_id in segment_ids:

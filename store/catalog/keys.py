@@ -1,7 +1,6 @@
-"""The catalog's word on access keys: the keys that open a proxy to agents, by name.
+"""Access keys: the keys that open a proxy to agents, by name.
 
-Invariant: a key itself is never stored, only its hash; a revoked name is not given to another key. Not here: how keys
-are made and asked for.
+Invariant: only the hash of a key is stored; a revoked name is never given to another key.
 """
 
 from __future__ import annotations
@@ -11,13 +10,13 @@ from sqlalchemy.exc import IntegrityError
 
 from weir.store.catalog import schema as t
 from weir.store.catalog.catalog import Catalog
-from weir.store.catalog.engine import now_us
 from weir.store.catalog.rows import AccessKeyRow
+from weir.store.clock import now_us
 from weir.store.errors import KeyConflict, KeyUnknown
 
 
 def add_access_key(catalog: Catalog, name: str, key_hash: str) -> None:
-    """Enter a key. Raises `KeyConflict` where the name is taken."""
+    """Add a key. Raises KeyConflict where the name is taken."""
     try:
         with catalog.writing().begin() as connection:
             connection.execute(t.access_keys.insert().values(name=name, key_hash=key_hash, created_us=now_us()))
@@ -33,7 +32,7 @@ def access_keys(catalog: Catalog) -> list[AccessKeyRow]:
 
 
 def revoke_access_key(catalog: Catalog, name: str) -> bool:
-    """Make a key worthless; False where it was so already. Raises `KeyUnknown`."""
+    """Revoke a key; False where it was revoked already. Raises KeyUnknown."""
     known = t.access_keys.c.name == name
     with catalog.writing().begin() as connection:
         if connection.execute(sa.select(t.access_keys).where(known)).first() is None:

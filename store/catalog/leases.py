@@ -1,10 +1,9 @@
-"""The catalog's word on leases: work that one process at a time may do, such as a round, whatever machine it runs on.
+"""Leases: exclusive rights to work that one process at a time may do, such as a round, on whatever machine.
 
-Invariants: a lease has one holder until it expires, and the holder renews it; each time it is taken its fencing token
-grows. Whoever writes what the lease is for names the token in the same transaction (`check_lease`), so that a holder
-that stood still while another took over can commit nothing. Time is the database's where several machines share one; a
-clock that goes back makes nobody wait for long for a holder that is gone.
-Not here: what the work is.
+Invariants: a lease has one holder until it expires, and the holder renews it. Its fencing token grows each time it is
+taken. A writer checks the token in the transaction that it commits (`check_lease`), so that a holder that stalled while
+another took over commits nothing. Time is the database's where several machines share one; after a clock went back,
+nobody waits long for a holder that is gone.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 ROUNDS = "rounds"  # the lease under which rounds are claimed and committed
 COMPACTION = "compaction"
-LONGEST = 10  # times the limit: a lease that ends later was taken by a clock that went back since
+LONGEST = 10  # times the limit: a lease that expires later was taken before a clock went back
 
 logger = logging.getLogger("weir.store.catalog.leases")
 _L = t.leases.c
@@ -35,7 +34,7 @@ _L = t.leases.c
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """The right to do the named work. `token` is larger than that of every holder before."""
+    """The right to do the named work. `token` is greater than that of every earlier holder."""
 
     name: str
     holder: str
@@ -43,9 +42,9 @@ class Lease:
 
 
 def take_lease(catalog: Catalog, name: str, holder: str, limit_s: float) -> Lease:
-    """Take a lease that is free, has expired, or was taken under the same holder's name. Raises LeaseHeld.
+    """Take a lease that is free, has expired, or is held under the same holder's name. Raises LeaseHeld.
 
-    Who takes a lease again under its own name must know that nobody works under it any more.
+    A caller that takes a lease again under its own name must know that no work continues under the old one.
     """
     longest_us = int(LONGEST * limit_s * 1e6)
     with catalog.writing().begin() as connection:
@@ -69,7 +68,7 @@ def take_lease(catalog: Catalog, name: str, holder: str, limit_s: float) -> Leas
 
 
 def renew_lease(catalog: Catalog, lease: Lease, limit_s: float) -> None:
-    """Hold the lease for so long from now, also where it had expired and nobody took it. Raises LeaseLost."""
+    """Extend the lease to `limit_s` from now, also where it expired and nobody took it. Raises LeaseLost."""
     with catalog.writing().begin() as connection:
         check_lease(connection, lease)
         expires_us = database_now_us(connection) + int(limit_s * 1e6)
@@ -77,26 +76,29 @@ def renew_lease(catalog: Catalog, lease: Lease, limit_s: float) -> None:
 
 
 def give_lease_back(catalog: Catalog, lease: Lease) -> None:
-    """Let the next one take it at once. One that was lost is left alone."""
+    """Free the lease at once. A lease that was lost is left alone."""
     mine = (_L.name == lease.name) & (_L.token == lease.token)
     with catalog.writing().begin() as connection:
         connection.execute(t.leases.update().where(mine).values(expires_us=0))
 
 
 def check_lease(connection: sa.Connection, lease: Lease) -> None:
-    """Inside a writer's transaction: nobody has taken the lease since. Raises LeaseLost."""
+    """Check, inside a writer's transaction, that nobody has taken the lease since. Raises LeaseLost."""
     found = connection.execute(sa.select(t.leases).where(_L.name == lease.name)).first()
     if found is None or found.token != lease.token:
         taker = "nobody" if found is None else f"{found.holder} with token {found.token}"
         raise LeaseLost(
             f"{lease.holder} has lost the lease {lease.name!r} (token {lease.token}) to {taker}: "
-            "what it was about to commit is refused, and the other goes on with it"
+            "its commit is refused, and the other process continues the work"
         )
 
 
 @contextlib.contextmanager
 def held_lease(catalog: Catalog, name: str, holder: str, limit_s: float) -> Iterator[Lease]:
-    """Hold a lease while the block runs; a thread renews it. Raises LeaseHeld. Losing it shows where it is checked."""
+    """Hold a lease while the block runs; a thread renews it. Raises LeaseHeld.
+
+    A lost lease shows where `check_lease` is called.
+    """
     lease = take_lease(catalog, name, holder, limit_s)
     ended = threading.Event()
     renewing = threading.Thread(target=_renew, args=(catalog, lease, limit_s, ended), name=f"weir-lease-{name}")
@@ -115,7 +117,7 @@ def _renew(catalog: Catalog, lease: Lease, limit_s: float, ended: threading.Even
         try:
             renew_lease(catalog, lease, limit_s)
         except StoreUnavailable as error:
-            logger.warning("the lease %s could not be renewed, which is tried again: %s", lease.name, error)
+            logger.warning("the lease %s could not be renewed and will be retried: %s", lease.name, error)
         except LeaseLost as error:
             logger.error("%s", error)
             return

@@ -1,7 +1,7 @@
-"""The catalog's word on proxies: which processes serve calls into this store, where, and when each was last alive.
+"""Proxy processes that record into this store: their addresses, and when each was last alive.
 
-Invariant: a process that is alive has a row that it renews; one whose row is older than the lease is dead, or cannot
-reach the catalog. A row that nobody renewed for long is removed by whoever sees it. Not here: the processes.
+Invariant: a live process renews its row; a process whose row is older than the lease is dead, or cannot reach the
+catalog. Rows that nobody renewed for long are removed by any process that renews its own.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from sqlalchemy.exc import DatabaseError
 
 from weir.store.catalog import schema as t
 from weir.store.catalog.catalog import Catalog
-from weir.store.catalog.engine import now_us
 from weir.store.catalog.rows import ProxyRow, Recording
+from weir.store.clock import now_us
 from weir.store.errors import StoreUnavailable
 
 HEARTBEAT_S = 5.0
@@ -25,9 +25,9 @@ FORGOTTEN_S = 600.0
 
 
 def seen_proxy(catalog: Catalog, proxy_id: str, *, url: str, writer: str, recording: Recording | None = None) -> None:
-    """Say that a process is alive, and how recording goes in it; rows that nobody renewed for long go.
+    """Renew a process's row with the state of its recording; rows that nobody renewed for long are removed.
 
-    Raises `StoreUnavailable`, as all here.
+    Raises StoreUnavailable, as every function here.
     """
     now = now_us()
     known = t.proxies.c.proxy_id == proxy_id
@@ -40,7 +40,7 @@ def seen_proxy(catalog: Catalog, proxy_id: str, *, url: str, writer: str, record
 
 
 def proxies(catalog: Catalog) -> list[ProxyRow]:
-    """Every process that has a row, the oldest first, also those whose lease has run out."""
+    """Every process that has a row, oldest first, including those whose lease has expired."""
     with _reached(), catalog.reading().begin() as connection:
         rows = connection.execute(sa.select(t.proxies).order_by(t.proxies.c.started_us, t.proxies.c.proxy_id)).all()
     return [ProxyRow(**row._mapping) for row in rows]
@@ -52,7 +52,7 @@ def is_live(row: ProxyRow) -> bool:
 
 
 def forget_proxy(catalog: Catalog, proxy_id: str) -> None:
-    """Take a process's row out: it ends, or was found dead."""
+    """Remove the row of a process that ends, or was found dead."""
     with _reached(), catalog.writing().begin() as connection:
         connection.execute(t.proxies.delete().where(t.proxies.c.proxy_id == proxy_id))
 

@@ -1,9 +1,8 @@
-"""Which groups a round may take: those whose sessions have all ended, or that waited long enough for the rest.
+"""Groups that a round may claim: those whose sessions have all ended, or that waited long enough for the rest.
 
-Invariants: a group that any round has claimed is never ready again; a group is not ready while calls of it may lie in a
-log that only another machine can read. Groups come oldest first, page by page, each page
-one transaction, so that a reader may stop when it has enough. Not here: claiming (catalog.py), or what makes a group
-worth training on.
+Invariants: a group that any round has claimed is never ready again; a group is not ready while its calls may lie in a
+log that only another machine can read. Groups are given oldest first, page by page, one transaction a page, so that a
+caller may stop early.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ import sqlalchemy as sa
 
 from weir.store.catalog import schema as t
 from weir.store.catalog.catalog import Catalog
-from weir.store.catalog.engine import now_us
 from weir.store.catalog.rows import GroupRow
 from weir.store.catalog.sessions import finished_by_group
+from weir.store.clock import now_us
 
 PAGE = 64
-LOST_S = 600.0  # a log writer that was silent for so long serves no new groups
+LOST_S = 600.0  # a log writer that was silent for longer serves no new groups
 
 
 def ready_groups(
@@ -27,9 +26,9 @@ def ready_groups(
 ) -> Iterator[GroupRow]:
     """Groups that no round has claimed, oldest first: complete ones, and with `timeout_s` those that timed out.
 
-    A group is complete when as many sessions have finished as its size says. It has timed out when none of its sessions
-    was registered or finished for `timeout_s`; it is ready then if at least `min_size_ratio` of its size has finished,
-    where a group without a size has that of its registered sessions.
+    A group is complete when as many sessions have finished as its size requires. It has timed out when none of its
+    sessions was registered or finished for `timeout_s` seconds; it is ready then if at least `min_size_ratio` of its
+    size has finished. The size of a group without one is the number of its registered sessions.
     """
     query = _query(timeout_s, min_size_ratio)
     after: tuple[int, str] | None = None
@@ -42,7 +41,7 @@ def ready_groups(
 
 
 def count_ready(catalog: Catalog, *, timeout_s: float | None = None, min_size_ratio: float = 1.0) -> int:
-    """How many groups are ready in all."""
+    """The number of ready groups."""
     every = _query(timeout_s, min_size_ratio).limit(None).order_by(None).subquery()
     with catalog.reading().begin() as connection:
         return int(connection.scalar(sa.select(sa.func.count()).select_from(every)) or 0)
@@ -68,7 +67,7 @@ def _query(timeout_s: float | None, min_size_ratio: float) -> sa.Select[tuple[ob
 
 
 def _unshared(changed_us: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
-    """Whether a log on another machine may hold calls of the group that cannot be read here yet."""
+    """Whether a log of another machine may have calls of the group that cannot be read here yet."""
     w = t.log_writers.c
     return sa.exists().where(w.shared_us <= changed_us, t.groups.c.created_us < w.seen_us + int(LOST_S * 1e6))
 

@@ -1,9 +1,9 @@
-"""The catalog's word on retention: which groups are old enough to leave the store, and which of them are still needed.
+"""Groups that are old enough to leave the store, and the reasons why some are still needed.
 
-Invariants: a group leaves whole. One that the open round has claimed, that one of the latest rounds was trained on,
-that changed of late, or that a round may still claim is needed; this is looked at again in the transaction in which
-groups leave. What rounds said of themselves, and which groups they consumed, stays. Age is the store's
-(catalog_age.py). Not here: the files (retention.py).
+Invariants: a group leaves whole. A group is needed where the open round has claimed it, where one of the latest rounds
+trained on it, where it changed recently, or where a round may still claim it; this is checked again in the transaction
+in which groups leave. The records of rounds, and the groups that they consumed, stay. Age is the age of the store, not
+of the calendar.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from weir.store.config import StoreConfig
 from weir.store.errors import CompactionRunning
 
 DAY_US = 86_400_000_000
-YOUNGEST_US = DAY_US // 24  # what came in later than this before now does not leave by size
-FREED = 0.1  # of the size that is allowed: so much is made free, so that files are not written anew for every group
+YOUNGEST_US = DAY_US // 24  # groups with newer calls are not removed for the size of the store
+FREED = 0.1  # of the limit: this much is freed at once, so that files are not rewritten for every group
 
 IN_OPEN_ROUND = "claimed by the open round"
 IN_LATE_ROUND = "trained on by one of the latest rounds"
@@ -32,24 +32,24 @@ CLAIMABLE = "a round may still claim it"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OldGroup:
-    """A stored group; `age_us` is for how long its calls have been in files."""
+    """A stored group; `age_us` is how long its calls have been in files."""
 
     group_id: str
     age_us: int
     num_calls: int
-    num_bytes: int  # its share of its files
+    num_bytes: int  # its share of the bytes of its files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Due:
-    """What is to leave, and how many groups would be, were they not needed, by what needs them."""
+    """Groups to remove, and the number of old groups that stay, by reason."""
 
     groups: list[OldGroup] = field(default_factory=list)
     needed: dict[str, int] = field(default_factory=dict)
 
 
 def due_groups(connection: sa.Connection, config: StoreConfig, age_us: int, now_us: int) -> Due:
-    """What retention takes out of a store of that age, the oldest first."""
+    """The groups that retention removes at this age of the store, oldest first."""
     total = int(connection.scalar(sa.select(sa.func.sum(t.files.c.num_bytes))) or 0)
     too_large = config.retention_bytes is not None and total > config.retention_bytes
     least_us = _least_age_us(config)
@@ -71,16 +71,19 @@ def due_groups(connection: sa.Connection, config: StoreConfig, age_us: int, now_
 
 
 def refuse_needed(connection: sa.Connection, config: StoreConfig, group_ids: Sequence[str], now_us: int) -> None:
-    """Inside the transaction in which groups leave. Raises CompactionRunning where one is needed by now."""
+    """Check again, inside the transaction in which groups leave, that nothing needs them.
+
+    Raises CompactionRunning where something does by now.
+    """
     for group_id, reason in _reasons(connection, config, group_ids, now_us).items():
         if reason != CLAIMABLE or config.retention_unclaimed_days is None:
             raise CompactionRunning(
-                f"group {group_id} was to leave the store, and is needed since: {reason}; nothing left, run it again"
+                f"group {group_id} was to leave the store and is needed by now: {reason}; nothing left, run it again"
             )
 
 
 def remove_groups(connection: sa.Connection, group_ids: Sequence[str], now_us: int) -> None:
-    """Inside a writer's transaction: all that is said of some groups, but for the rounds that consumed them."""
+    """Delete all rows of some groups, except the rounds that consumed them, inside a writer's transaction."""
     for some in _portions(group_ids):
         of_them = sa.select(t.sessions.c.session_id).where(t.sessions.c.group_id.in_(some))
         for table in (t.rewards, t.budgets):
@@ -93,7 +96,7 @@ def remove_groups(connection: sa.Connection, group_ids: Sequence[str], now_us: i
 
 
 def retired_groups(connection: sa.Connection, group_ids: Sequence[str]) -> dict[str, int]:
-    """When retention took groups out of the store, of those that it did."""
+    """When retention removed each of these groups (unix microseconds); a group that it did not remove is missing."""
     found: dict[str, int] = {}
     for some in _portions(group_ids):
         rows = connection.execute(sa.select(t.retired_groups).where(t.retired_groups.c.group_id.in_(some)))
@@ -112,7 +115,7 @@ def _is_due(config: StoreConfig, group: OldGroup, reason: str | None) -> bool:
 
 
 def _oldest(groups: Sequence[OldGroup], without: set[str], num_bytes: float) -> Iterator[OldGroup]:
-    """The first groups, until they have so many bytes."""
+    """The first groups, until together they have so many bytes."""
     for group in groups:
         if num_bytes <= 0:
             return
@@ -122,9 +125,9 @@ def _oldest(groups: Sequence[OldGroup], without: set[str], num_bytes: float) -> 
 
 
 def _stored_groups(connection: sa.Connection, age_us: int, least_us: int) -> Iterator[OldGroup]:
-    """The groups that are at least so old, the oldest first.
+    """The groups of at least this age, oldest first.
 
-    They are as old as at the end of the last whole day, so that a file is written anew at most once a day.
+    Ages are those at the end of the last whole day, so that a file is rewritten at most once a day.
     """
     counted_us = max(age_us - age_us % DAY_US, min(age_us, DAY_US))
     f = t.file_groups.c
@@ -137,7 +140,7 @@ def _stored_groups(connection: sa.Connection, age_us: int, least_us: int) -> Ite
 
 
 def _reasons(connection: sa.Connection, config: StoreConfig, group_ids: Sequence[str], now_us: int) -> dict[str, str]:
-    """What needs each of some groups, the strongest reason; those that nothing needs are not in it."""
+    """The strongest reason why each group is needed; groups that nothing needs are missing."""
     r = t.rounds.c
     late = (
         sa.select(r.round_id).where(r.state == "committed").order_by(r.round_id.desc()).limit(config.retention_rounds)
@@ -162,14 +165,14 @@ def _reasons(connection: sa.Connection, config: StoreConfig, group_ids: Sequence
 
 
 def _rounds_of(connection: sa.Connection, group_ids: Sequence[str]) -> dict[str, int]:
-    """Which round consumed each of some groups, of those that one did."""
+    """The round that consumed each group; groups that no round consumed are missing."""
     query = sa.select(t.round_groups.c.group_id, t.round_groups.c.round_id)
     chosen = query.where(t.round_groups.c.group_id.in_(group_ids))
     return {row.group_id: row.round_id for row in connection.execute(chosen)}
 
 
 def _changes(connection: sa.Connection, group_ids: Sequence[str]) -> dict[str, int]:
-    """When a session was last registered or finished, of the groups that have any."""
+    """When a session of each group was last registered or finished; groups without sessions are missing."""
     s = t.sessions.c
     changed_us = sa.func.max(sa.func.coalesce(s.finished_us, s.created_us))
     query = sa.select(s.group_id, changed_us.label("changed_us")).group_by(s.group_id)

@@ -1,4 +1,4 @@
-"""Rewards and evaluations as they are read. How they are written is in catalog.py."""
+"""Reads rewards and evaluations. `Catalog` writes them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weir.store.catalog.rows import EvaluationRow, RewardRow
 
 
 def rewards_of(catalog: Catalog, session_ids: Sequence[str], names: Sequence[str]) -> list[RewardRow]:
-    """The rewards of these names that sessions, or calls of theirs, have; the oldest first."""
+    """The rewards with these names of the sessions and their calls, oldest first."""
     columns = [t.rewards.c[name] for name in RewardRow.__dataclass_fields__]
     found: list[RewardRow] = []
     with catalog.reading().begin() as connection:
@@ -25,7 +25,7 @@ def rewards_of(catalog: Catalog, session_ids: Sequence[str], names: Sequence[str
 
 
 def evaluations_of(catalog: Catalog, wanted: Mapping[str, str]) -> dict[str, EvaluationRow]:
-    """The judgements on calls, each by the hash of what is to be judged; a call without that judgement is missing."""
+    """Each call's evaluation with the wanted content hash (`wanted`: call → hash); calls without one are missing."""
     ids = list(wanted)
     found: dict[str, EvaluationRow] = {}
     with catalog.reading().begin() as connection:

@@ -1,4 +1,4 @@
-"""The catalog's rows as values: what `Catalog` takes and gives. JSON columns are plain Python data."""
+"""Rows of the catalog as values. JSON columns are plain Python data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class SessionRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """What a session may use in all; None: as much as it likes. Seconds count from its first call."""
+    """Limits of a session; None: unlimited. Seconds count from its first call."""
 
     max_calls: int | None = None
     max_output_tokens: int | None = None
@@ -35,7 +35,7 @@ NO_BUDGET = Budget()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetRow:
-    """A session's budget and what its calls have used of it; `ended_by` names what ended it first."""
+    """A session's budget and its use so far; `ended_by` names the limit that was reached first."""
 
     session_id: str
     max_calls: int | None
@@ -49,7 +49,7 @@ class BudgetRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessKeyRow:
-    """A key that opens the proxy to agents; only its hash is kept. `revoked_us` is None while it is good."""
+    """A key that opens the proxy to agents; only its hash is stored. `revoked_us` is None while it is valid."""
 
     name: str
     key_hash: str
@@ -59,7 +59,7 @@ class AccessKeyRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRow:
-    """A group of which no round has taken possession, with its finished sessions in the order they were registered."""
+    """A group that no round has claimed, with its finished sessions in the order of their registration."""
 
     group_id: str
     task: dict[str, Any] | None
@@ -70,7 +70,7 @@ class GroupRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardRow:
-    """A named number for a session, or for one of its calls."""
+    """A named number attached to a session, or to one of its calls."""
 
     session_id: str
     call_id: str | None
@@ -82,7 +82,7 @@ class RewardRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationRow:
-    """One judgement of one call; `result` is what the server gave, as it gave it."""
+    """One evaluation of one call; `result` is the judge's answer, unchanged."""
 
     call_id: str
     session_id: str
@@ -127,9 +127,9 @@ class VersionRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyRow:
-    """A proxy process; those of one proxy share its `url`. `writer` is the name under which it writes its log.
+    """A proxy process; the processes of one proxy share its `url`. `writer` is the name of its log.
 
-    The rest is how recording went when it was last seen; None where an earlier Weir did not say.
+    The other fields are the state of its recording when it was last seen; None where an earlier Weir did not report it.
     """
 
     proxy_id: str
@@ -137,15 +137,15 @@ class ProxyRow:
     writer: str
     started_us: int
     seen_us: int
-    failed: int | None = None  # records that the log did not take
+    failed: int | None = None  # records that the log refused
     unrecorded: int | None = None  # answers given without a record
     waiting: int | None = None  # records that waited for the log
-    failure: str | None = None  # why the log takes none
+    failure: str | None = None  # why the log refuses records now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """How recording goes in a proxy process now."""
+    """The state of recording in a proxy process."""
 
     failed: int
     unrecorded: int
@@ -155,7 +155,7 @@ class Recording:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactedSegment:
-    """What compaction found in one segment."""
+    """The counts of one compacted segment."""
 
     segment_id: str
     num_records: int
@@ -179,7 +179,7 @@ class FileRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileGroup:
-    """What a file has of a group; `last_us` is when the latest of these calls finished."""
+    """The calls of one group in a file; `last_us` is when the latest of them finished."""
 
     group_id: str
     num_calls: int

@@ -1,8 +1,8 @@
-"""The catalog's tables, as the code uses them. migrations.py makes them; a test holds the two against each other.
+"""The catalog's tables, as the code uses them. The revisions in migrations/versions create them; a test compares both.
 
-Times are unix microseconds. Two keys carry invariants: a group is in `round_groups` once, so it is consumed once; a
-segment is in `file_sources` once, so it is compacted once; a generation is published once, so that of two who change
-the files at once one is refused. `one_open_round` lets one round at a time be claimed and not yet committed.
+Times are unix microseconds. Keys carry invariants: a group is in `round_groups` once, so it is consumed once; a segment
+is in `file_sources` once, so it is compacted once; a generation is published once, so that of two concurrent changes of
+the files one is refused. `one_open_round` allows one round at a time that is claimed and not committed.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ segments = Table(
     Column("num_records", Integer, nullable=False),
     Column("num_bytes", BigInteger, nullable=False),
     Column("bytes_dropped", BigInteger, nullable=False),
-    Column("frames_dropped", BigInteger),  # none: compacted by a Weir that did not count
+    Column("frames_dropped", BigInteger),  # NULL: compacted by an earlier Weir that did not count
     Column("reason", String),
     Column("compacted_us", BigInteger, nullable=False),
     Column("deleted_us", BigInteger),
-    Column("generation", BigInteger),  # none: compacted by a Weir that did not count
+    Column("generation", BigInteger),  # NULL: compacted by an earlier Weir that did not count
 )
 
 files = Table(
@@ -54,10 +54,10 @@ file_sources = Table(
     "file_sources",
     metadata,
     Column("segment_id", String, ForeignKey("segments.segment_id"), primary_key=True),
-    Column("file_id", String, ForeignKey("files.file_id"), index=True),  # none: the segment held no calls
+    Column("file_id", String, ForeignKey("files.file_id"), index=True),  # NULL: the segment held no calls
 )
 
-# Where a compacted call is found by the history that it ends.
+# Finds compacted calls by the digest of the history that they end.
 call_ends = Table(
     "call_ends",
     metadata,
@@ -66,7 +66,7 @@ call_ends = Table(
     Column("file_id", String, ForeignKey("files.file_id"), nullable=False, index=True),
 )
 
-# Which groups a file has calls of; a file that an earlier Weir wrote has no rows here.
+# The groups of each file; a file that an earlier Weir wrote has no rows here.
 file_groups = Table(
     "file_groups",
     metadata,
@@ -74,10 +74,10 @@ file_groups = Table(
     Column("file_id", String, ForeignKey("files.file_id"), primary_key=True, index=True),
     Column("num_calls", Integer, nullable=False),
     Column("last_us", BigInteger, nullable=False),  # when the latest of them finished
-    Column("age_us", BigInteger),  # how old the store was when the latest of them came into a file; none: not counted
+    Column("age_us", BigInteger),  # age of the store when the latest of them entered a file; NULL: not counted
 )
 
-# One row: for how long the store has been looked after, and when that was last counted.
+# One row: the age of the store, and when it was last updated.
 store_age = Table(
     "store_age",
     metadata,
@@ -86,7 +86,7 @@ store_age = Table(
     Column("seen_us", BigInteger, nullable=False),
 )
 
-# Groups that retention took out of the store: what they had until then is not taken in again.
+# Groups that retention removed: their calls until then never enter the store again.
 retired_groups = Table(
     "retired_groups",
     metadata,
@@ -94,7 +94,7 @@ retired_groups = Table(
     Column("retired_us", BigInteger, nullable=False),
 )
 
-# Files that a merge, retention or a repair took out of the store, until they are deleted.
+# Files that a merge, retention or a repair removed from the store, until they are deleted.
 replaced_files = Table(
     "replaced_files",
     metadata,
@@ -105,7 +105,7 @@ replaced_files = Table(
     Column("generation", BigInteger, nullable=False),
 )
 
-# Every change of what the store consists of has a number of its own.
+# Every change of the store's contents has a generation number.
 publications = Table(
     "publications",
     metadata,
@@ -113,7 +113,7 @@ publications = Table(
     Column("published_us", BigInteger, nullable=False),
 )
 
-# Readers at work, and the generation that each of them reads.
+# Live readers, and the generation that each reads.
 snapshots = Table(
     "snapshots",
     metadata,
@@ -121,10 +121,10 @@ snapshots = Table(
     Column("generation", BigInteger, nullable=False),
     Column("holder", String, nullable=False),
     Column("seen_us", BigInteger, nullable=False),
-    Column("doubted_us", BigInteger),  # since when it has been silent for too long; none: it was not
+    Column("doubted_us", BigInteger),  # since when it has been silent for too long; NULL: it is not
 )
 
-# Places in the tree that changed after the call was compacted, because its parent was recorded late.
+# Places in the tree that changed after a call was compacted, because its parent was recorded late.
 relinks = Table(
     "relinks",
     metadata,
@@ -155,12 +155,12 @@ sessions = Table(
     Column("metadata", JSON, nullable=False),
     Column("key_hash", String, unique=True),
     Column("created_us", BigInteger, nullable=False, index=True),
-    Column("status", String),  # none while it runs
+    Column("status", String),  # NULL while it runs
     Column("info", JSON(none_as_null=True)),
     Column("finished_us", BigInteger, index=True),
 )
 
-# What a session may use, and what its calls have used so far.
+# Limits of sessions, and the use by their calls so far.
 budgets = Table(
     "budgets",
     metadata,
@@ -171,7 +171,7 @@ budgets = Table(
     Column("calls", BigInteger, nullable=False),
     Column("output_tokens", BigInteger, nullable=False),
     Column("first_call_us", BigInteger),
-    Column("ended_by", String),  # what first cut an answer or refused a call
+    Column("ended_by", String),  # the limit that first cut an answer or refused a call
 )
 
 access_keys = Table(
@@ -256,7 +256,7 @@ shared_segments = Table(
     Column("shared_us", BigInteger, nullable=False),
 )
 
-# Writers whose calls other machines cannot read yet, but for those acknowledged before `shared_us`.
+# Log writers of other machines; calls acknowledged before `shared_us` can be read everywhere.
 log_writers = Table(
     "log_writers",
     metadata,

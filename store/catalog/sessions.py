@@ -1,4 +1,4 @@
-"""The steps by which sessions, groups and rewards are written, inside a transaction of the catalog."""
+"""Statements that write sessions, groups and rewards, inside a transaction of the catalog."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from weir.store.catalog import schema as t
-from weir.store.catalog.engine import now_us
 from weir.store.catalog.rows import Budget, RewardRow
+from weir.store.clock import now_us
 from weir.store.errors import RewardConflict, SessionConflict, SessionUnknown
 
 IN_ONE_QUERY = 500  # ids in one IN list
@@ -20,6 +20,7 @@ IN_ONE_QUERY = 500  # ids in one IN list
 def register_group(
     connection: sa.Connection, group_id: str, task: dict[str, Any] | None, group_size: int | None
 ) -> None:
+    """Create a group, or complete its task and size. Raises SessionConflict where it has others."""
     found = connection.execute(sa.select(t.groups).where(t.groups.c.group_id == group_id)).first()
     given = {name: value for name, value in (("task", task), ("group_size", group_size)) if value is not None}
     if found is None:
@@ -50,7 +51,7 @@ def insert_budget(connection: sa.Connection, session_id: str, budget: Budget) ->
 
 
 def refuse_other_session(connection: sa.Connection, found: sa.Row[Any], given: dict[str, Any], budget: Budget) -> None:
-    """Registering again must say the same."""
+    """Raise SessionConflict where a session that exists differs from the given values."""
     row = connection.execute(sa.select(t.budgets).where(t.budgets.c.session_id == found.session_id)).first()
     there = Budget(**{name: row._mapping[name] for name in asdict(budget)}) if row is not None else Budget()
     for name, value, held in (
@@ -84,9 +85,10 @@ def finished_by_group(connection: sa.Connection, group_ids: Sequence[str]) -> di
 
 
 def insert_rewards(connection: sa.Connection, rewards: Sequence[RewardRow], at_us: int | None = None) -> list[bool]:
-    """For each whether it is new; `SessionUnknown`, or `RewardConflict` where its key holds another one.
+    """Insert rewards; returns for each whether it is new.
 
-    They come a microsecond after one another, because of one name the last counts; no time: from now on.
+    Raises SessionUnknown, and RewardConflict where its key has another one. Times are one microsecond apart, because of
+    several rewards with one name the last counts; without `at_us` they start now.
     """
     at_us = now_us() if at_us is None else at_us
     there: dict[tuple[str, str], dict[str, Any]] = {}
@@ -112,7 +114,7 @@ def insert_rewards(connection: sa.Connection, rewards: Sequence[RewardRow], at_u
 
 
 def _rewards_there(connection: sa.Connection, session_ids: list[str]) -> dict[tuple[str, str], dict[str, Any]]:
-    """The rewards of sessions, by session and idempotency key. Raises `SessionUnknown` where one does not exist."""
+    """The rewards of sessions, by session and idempotency key. Raises SessionUnknown."""
     known = set(connection.scalars(sa.select(t.sessions.c.session_id).where(t.sessions.c.session_id.in_(session_ids))))
     for session_id in session_ids:
         if session_id not in known:

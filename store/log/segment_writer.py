@@ -14,6 +14,7 @@ import os
 import time
 from pathlib import Path
 
+from weir.store.clock import now_us
 from weir.store.config import StoreConfig
 from weir.store.disk import Disk, write_all
 from weir.store.log.block_buffer import BLOCK, BlockBuffer, whole_blocks
@@ -112,7 +113,7 @@ class SegmentFile:
             with contextlib.suppress(OSError):
                 self._disk.unlink(path)
             raise
-        self._blocks.begin(header_bytes(time.time_ns() // 1000))
+        self._blocks.begin(header_bytes(now_us()))
         self._next_seq += 1
         self._fd, self._path, self._size, self._end = fd, path, size, HEADER.size
         self._seal_at = time.monotonic() + self._config.seal_age_s

@@ -23,10 +23,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from weir.store.catalog.catalog import Catalog
-from weir.store.catalog.engine import now_us
 from weir.store.catalog.files import FileChange, Publication, file_set, files_with_groups, publish
 from weir.store.catalog.leases import COMPACTION, held_lease
 from weir.store.catalog.rows import CompactedSegment
+from weir.store.clock import now_us
 from weir.store.config import StoreConfig
 from weir.store.disk import SYSTEM_DISK, Disk
 from weir.store.errors import CompactionRunning, LeaseHeld

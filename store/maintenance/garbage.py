@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weir.store.catalog.catalog import Catalog
-from weir.store.catalog.engine import now_us
 from weir.store.catalog.files import FileSet, file_set
 from weir.store.catalog.garbage import Deletable, ReplacedFile, deletable, note_deleted, replaced_paths
+from weir.store.clock import now_us
 from weir.store.config import StoreConfig
 from weir.store.disk import Disk
 from weir.store.errors import StoreCorrupt

@@ -18,8 +18,8 @@ import sqlalchemy as sa
 
 from weir.store.catalog import schema as t
 from weir.store.catalog.catalog import Catalog
-from weir.store.catalog.engine import now_us
 from weir.store.catalog.files import FileChange, Publication, file_set, publish
+from weir.store.clock import now_us
 from weir.store.config import StoreConfig
 from weir.store.disk import Disk
 from weir.store.log.salvage import rescued_records

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from weir.store.catalog.catalog import Catalog
-from weir.store.catalog.engine import now_us
 from weir.store.catalog.files import FileSet
 from weir.store.catalog.garbage import replaced_paths
 from weir.store.catalog.shared_segments import compacted_segments, shared_segments
+from weir.store.clock import now_us
 from weir.store.config import StoreConfig
 from weir.store.shared.files import content_digest, segment_key
 from weir.store.shared.object_store import Listed, Objects

@@ -17,9 +17,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from weir.store.catalog.catalog import Catalog
-from weir.store.catalog.engine import now_us
 from weir.store.catalog.files import file_set
 from weir.store.catalog.rows import FileRow
+from weir.store.clock import now_us
 from weir.store.config import StoreConfig
 from weir.store.log.segment_format import Segment, list_segments
 from weir.store.log.writer import writer_is_alive

@@ -16,7 +16,6 @@ import time
 from collections.abc import Sequence
 
 from weir.store.catalog.catalog import Catalog
-from weir.store.catalog.engine import now_us
 from weir.store.catalog.shared_segments import (
     add_shared_segment,
     catalog_time_us,
@@ -25,6 +24,7 @@ from weir.store.catalog.shared_segments import (
     set_shared_until,
     unshared,
 )
+from weir.store.clock import now_us
 from weir.store.config import StoreConfig
 from weir.store.disk import SYSTEM_DISK
 from weir.store.errors import StoreError

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
-import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -23,6 +21,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import S3Store
 
+from weir.store.atomic_file import written_aside
 from weir.store.config import ONE_REQUEST_BYTES, StoreConfig
 from weir.store.errors import ObjectConflict, StoreUnavailable
 
@@ -82,19 +81,13 @@ class Objects:
                 )
 
     def fetch(self, key: str, path: Path) -> None:
-        """Copy an object into a file, which appears whole. Raises FileNotFoundError where there is none."""
-        aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}.fetched")
+        """Copy an object into a read-only file, which appears whole. Raises FileNotFoundError where there is none."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
+        with written_aside(path, durable=True) as aside:
             with self._asked("fetch", key), aside.open("wb") as file:
                 for chunk in obstore.get(self._store, key).stream():
                     file.write(chunk)
-                file.flush()
-                os.fsync(file.fileno())  # a power cut must not leave a file of that name without its content
             aside.chmod(0o444)
-            aside.rename(path)
-        finally:
-            aside.unlink(missing_ok=True)
 
     def read(self, key: str) -> bytes | None:
         """A small object, if it is there."""

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from weir.store.query.trajectories import Trajectory
-from weir.store.transfer.atomic_file import appearing
 from weir.store.transfer.export_rows import TRL, VERL, WHOLE, flat_row, trl_row, verl_row, whole_row
+from weir.store.transfer.output_file import output_file
 
 PROVENANCE = "weir_export"  # the key under which files say where they come from
 FORM = 1  # of Weir's own rows; an import refuses later ones
@@ -25,7 +25,7 @@ Row = Callable[[Trajectory], dict[str, Any]]
 
 def write_jsonl(trajectories: Iterable[Trajectory], path: Path, provenance: Provenance) -> None:
     """One line of provenance, then one a trajectory."""
-    with appearing(path) as aside, open(aside, "wb") as file:
+    with output_file(path) as aside, open(aside, "wb") as file:
         file.write(msgspec.json.encode({PROVENANCE: provenance}) + b"\n")
         for one in trajectories:
             file.write(msgspec.json.encode(whole_row(one)) + b"\n")
@@ -50,7 +50,7 @@ def _write_table(
     trajectories: Iterable[Trajectory], path: Path, provenance: Provenance, schema: pa.Schema, row: Row
 ) -> None:
     told = schema.with_metadata({PROVENANCE: msgspec.json.encode(provenance)})
-    with appearing(path) as aside, pq.ParquetWriter(aside, told, compression="zstd") as writer:
+    with output_file(path) as aside, pq.ParquetWriter(aside, told, compression="zstd") as writer:
         rows = map(row, trajectories)
         while batch := list(itertools.islice(rows, BATCH_ROWS)):
             writer.write_batch(pa.RecordBatch.from_pylist(batch, schema=told))

@@ -20,6 +20,7 @@ import msgspec
 from xxhash import xxh3_128_digest
 
 from weir.store.catalog.catalog import Catalog
+from weir.store.clock import now_us
 from weir.store.config import StoreConfig
 from weir.store.errors import ImportRefused, SchemaTooNew
 from weir.store.log.writer import LogWriter
@@ -92,7 +93,7 @@ def import_jsonl(config: StoreConfig, path: Path, weight_version: int | None = N
 def _lines(path: Path, weight_version: int | None) -> Iterator[tuple[Line, list[CallRecord], str]]:
     """Every line with its records and its place in the file."""
     copies: Counter[bytes] = Counter()
-    now_us = time.time_ns() // 1000
+    started_us = now_us()
     with open(path, "rb") as file:
         for number, text in enumerate(file, 1):
             if number == 1 and text.startswith(_PARQUET):
@@ -105,7 +106,7 @@ def _lines(path: Path, weight_version: int | None) -> Iterator[tuple[Line, list[
             name = xxh3_128_digest(text)
             line = read_line(text, place, copies[name])
             copies[name] += 1
-            yield line, list(records_of(line, place, path.name, weight_version, now_us)), place
+            yield line, list(records_of(line, place, path.name, weight_version, started_us)), place
 
 
 def _is_provenance(text: bytes, path: Path) -> bool:

@@ -18,7 +18,7 @@ from weir.store.catalog.catalog import Catalog
 from weir.store.catalog.garbage import deletable
 from weir.store.catalog.leases import ROUNDS, take_lease
 from weir.store.catalog.proxies import seen_proxy
-from weir.store.catalog.rows import EvaluationRow, Recording
+from weir.store.catalog.rows import EvaluationRow, Recording, RewardRow
 from weir.store.config import StoreConfig
 from weir.store.errors import VersionUnknown
 from weir.store.log.segment_format import list_segments
@@ -59,7 +59,9 @@ def register(config: StoreConfig) -> None:
         catalog.finish_session(name, status="done", info={})
     for call, session, reward in (("s0", "s", 0.1), ("s2", "s", 1.0), ("t0", "t", 0.3)):
         catalog.add_evaluations([evaluation(call, session, reward)])
-    catalog.add_reward("t", call_id=None, name="human", value=0.7, source="me", idempotency_key="1")
+    catalog.add_rewards(
+        [RewardRow(session_id="t", call_id=None, name="human", value=0.7, source="me", idempotency_key="1")]
+    )
     lease = take_lease(catalog, ROUNDS, "test", 60)
     catalog.claim_groups(4, ["g"], {"seed": 0}, lease)
     catalog.commit_round(4, 2, {"loss": 0.25}, lease)

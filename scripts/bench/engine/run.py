@@ -1,40 +1,40 @@
-"""`weir bench engine`: tokens per second of the embedded engine against a bare decode loop over the same model.
+"""`weir bench engine`: tokens per second of the embedded engine, compared with a bare decode loop over the same model.
 
-The engine is a process of its own and is asked over real sockets, n requests at a time. The bare loop is what one
-would write by hand: transformers' model, a batch of equal lengths, a KV cache, a draw and its logprob, nothing
-else; of transformers' own dynamic and static cache the faster one counts. Both take turns in one run, and the
-median of the rounds is given.
+The engine runs as a process of its own and gets n requests at a time over real sockets. The bare loop is the least
+that generates tokens: transformers' model, a batch of equal lengths, a KV cache, sampling, and the logprob of each
+token; of transformers' dynamic and static cache the faster one counts. Both alternate within one run; each figure is
+the median of the rounds.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
+from weir.scripts.bench.figures import print_figures
+from weir.scripts.bench.random_model import VOCABULARY, write_random_model
+from weir.scripts.bench.servers import COMMAND, module_server
 from weir.scripts.launch.servers import Server, free_port, running
 
 BATCHES = (1, 8, 32)
 ROUNDS = 5
 PROMPT_TOKENS = 64
 NEW_TOKENS = 192
-VOCABULARY = 2048
 
 
 def main() -> None:
-    """Measure, print one line for each batch size, and one JSON object."""
+    """Run the benchmark; prints a line for each batch size, then one JSON object."""
     with tempfile.TemporaryDirectory() as folder:
         model_path = Path(folder) / "model"
-        _make_model(model_path)
+        write_random_model(model_path)
         engine = _engine_server(model_path)
         with running([engine]):
             figures = _measure(model_path, (engine.ready_url or "").removesuffix("/health"))
-    print(json.dumps(figures))
+    print_figures(figures)
 
 
 def _measure(model_path: Path, url: str) -> dict[str, float]:
@@ -47,7 +47,7 @@ def _measure(model_path: Path, url: str) -> dict[str, float]:
     for batch in BATCHES:
         bare: dict[str, list[float]] = {"dynamic": [], "static": []}
         engine: list[float] = []
-        asyncio.run(_ask_engine(url, batch))  # both are warm before the clock runs
+        asyncio.run(_ask_engine(url, batch))  # warm-up
         for _ in range(ROUNDS):
             for kind, seen in bare.items():
                 seen.append(_bare_loop(model, batch, kind))
@@ -62,32 +62,10 @@ def _measure(model_path: Path, url: str) -> dict[str, float]:
     return figures
 
 
-def _make_model(folder: Path) -> None:
-    """A random Qwen3 of two million parameters."""
-    from transformers import Qwen3Config, Qwen3ForCausalLM
-
-    config = Qwen3Config(
-        vocab_size=VOCABULARY,
-        hidden_size=192,
-        intermediate_size=512,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=48,
-        max_position_embeddings=1024,
-        tie_word_embeddings=True,
-    )
-    Qwen3ForCausalLM(config).save_pretrained(folder)
-
-
 def _engine_server(model_path: Path) -> Server:
     port = free_port()
-    return Server(
-        name="engine",
-        argv=[sys.executable, "-m", "weir.scripts.cli.main", "engine", "--model", str(model_path), "--port", str(port)],
-        ready_url=f"http://127.0.0.1:{port}/health",
-        log_path=model_path.parent / "engine.log",
-    )
+    arguments = ["engine", "--model", str(model_path), "--port", str(port)]
+    return module_server("engine", COMMAND, arguments, port=port, folder=model_path.parent)
 
 
 def _prompts(batch: int) -> list[list[int]]:
@@ -113,7 +91,7 @@ async def _ask_engine(url: str, batch: int) -> float:
 
 
 def _bare_loop(model: Any, batch: int, kind: str) -> float:
-    """Tokens per second of a plain decode loop over `batch` prompts of equal length, prefill included."""
+    """Tokens per second of a bare decode loop over `batch` prompts of equal length, prefill included."""
     import torch
     from transformers import DynamicCache, StaticCache
 

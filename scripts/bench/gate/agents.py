@@ -1,7 +1,7 @@
-"""The crowd of `weir bench gate`: agents over real sockets that take anything but a whole answer for an error.
+"""The agents of `weir bench gate`: conversations over real sockets, where anything but a complete answer is an error.
 
-Spoken by hand and not with an SDK, because hundreds of SDK clients in one process would leave no processor time to
-have calls in flight. Invariant: nothing is tried again; what an agent sees go wrong is counted.
+Bodies are written by hand: hundreds of SDK clients in one process would leave no CPU for calls in flight. Invariant:
+nothing is retried; every error that an agent sees is counted.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ WORDS = ("add", "load", "store", "mask", "kernel", "block", "program", "pointer"
 
 
 class Crowd:
-    """Agents that hold conversations until it is enough."""
+    """Agents that hold conversations until `stop` is set."""
 
     def __init__(self, url: str) -> None:
-        self.enough = False
+        self.stop = False
         self.errors: Counter[str] = Counter()
-        self.answered: list[str] = []  # ids of the calls whose answers arrived
+        self.answered: list[str] = []  # call ids of complete answers
         self._url = url
 
     async def agent(self, number: int) -> None:
-        """One agent: conversation after conversation on a connection of its own."""
+        """Run one agent: conversation after conversation on a connection of its own."""
         draw = random.Random(number)
         limits = aiohttp.ClientTimeout(total=None)
         async with aiohttp.ClientSession(self._url, timeout=limits, trust_env=False) as http:
-            while not self.enough:
+            while not self.stop:
                 try:
                     await self._conversation(http, draw)
                 except (aiohttp.ClientError, ValueError, KeyError) as error:
@@ -54,7 +54,7 @@ class Crowd:
 
 
 class Control:
-    """The control routes, as far as the benchmark needs them."""
+    """A client of the control routes that the benchmark uses."""
 
     def __init__(self, url: str, key: str) -> None:
         self._http = aiohttp.ClientSession(url, headers={"authorization": f"Bearer {key}"}, trust_env=False)
@@ -76,7 +76,7 @@ class Control:
             response.raise_for_status()
 
     async def wait_held(self, number: int) -> None:
-        """Return when so many calls are held."""
+        """Return once `number` calls are held."""
         while True:
             async with self._http.get("/weir/state") as response:
                 if (await response.json())["held"] >= number:
@@ -85,7 +85,7 @@ class Control:
 
 
 async def one_shot(url: str, number: int) -> bool:
-    """One call on a connection of its own, streamed every other time; whether a whole answer came."""
+    """Make one call on a connection of its own, streamed for even numbers. Returns whether the answer was complete."""
     host, port = url.removeprefix("http://").split(":")
     stream = number % 2 == 0
     body = json.dumps(
@@ -111,7 +111,7 @@ async def one_shot(url: str, number: int) -> bool:
 
 
 def content_of(data: bytes, *, stream: bool) -> str:
-    """The text of a whole answer. Raises ValueError when it is not whole, or an error."""
+    """The text of a complete answer. Raises ValueError for an incomplete one, or an error."""
     if not stream:
         return str(json.loads(data)["choices"][0]["message"]["content"] or "")
     events = [line[6:] for line in data.split(b"\n") if line.startswith(b"data: ")]

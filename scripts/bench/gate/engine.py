@@ -1,8 +1,8 @@
-"""The scripted engine of `weir bench gate`: SGLang's interface without a model, and a ledger of every token it gave.
+"""The scripted engine of `weir bench gate`: SGLang's interface without a model, and a ledger of every sampled token.
 
-Tokens are drawn at random; all calls in flight get theirs at the same beat, as in a continuous batch. Loading weights
-takes a set time. Invariant: a token is in the ledger with the version that was loaded when it was drawn, whether or not
-anybody received it. Not here: the control of memory, other ways to load.
+Tokens are random; all calls in flight get their next ones at the same step, as in a continuous batch. Loading weights
+takes a fixed time. Invariant: the ledger has every token with the version that was loaded when it was sampled, whether
+or not a client received it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any
 
 from aiohttp import web
 
-BEAT_S = 0.1
-TOKENS_PER_BEAT = 4
+STEP_S = 0.1
+TOKENS_PER_STEP = 4
 
 
 class Sampling:
-    """One call in flight: it gets tokens at every beat, until it has enough or is aborted."""
+    """One call in flight: it gets tokens at every step, until it is complete or aborted."""
 
     def __init__(self, body: dict[str, Any], end_id: int, num_texts: int) -> None:
         self.rid: str = body["rid"]
@@ -40,10 +40,10 @@ class Sampling:
         self.finish: str | None = None
         self.changed = asyncio.Event()
 
-    def beat(self, version: str) -> None:
-        """Draw the next tokens."""
+    def step(self, version: str) -> None:
+        """Sample the next tokens."""
         start = len(self.rows)
-        for _ in range(min(TOKENS_PER_BEAT, self.left)):
+        for _ in range(min(TOKENS_PER_STEP, self.left)):
             self.left -= 1
             last = self.left == 0 and self._finish == "stop"
             token = self._end_id if last else self._draw.randrange(self._num_texts)
@@ -57,12 +57,12 @@ class Sampling:
         self.changed.set()
 
     def abort(self) -> None:
-        """End with what there is."""
+        """Finish with the tokens so far."""
         self.finish = "abort"
         self.changed.set()
 
     def chunk(self, shown: int, version: str) -> bytes:
-        """The answer from token `shown` on."""
+        """The answer from token `shown` on, as JSON."""
         rows = self.rows[shown:]
         meta: dict[str, Any] = {
             "id": self.rid,
@@ -79,7 +79,7 @@ class Sampling:
 
 
 class Engine:
-    """All calls in flight, the weights, and the ledger."""
+    """The calls in flight, the loaded version, and the ledger."""
 
     def __init__(self, ledger: Path, load_s: float, end_id: int, num_texts: int) -> None:
         self.version = "0"
@@ -91,13 +91,13 @@ class Engine:
         self._may_run.set()
         self._ledger = ledger.open("a", buffering=1)
 
-    async def beats(self) -> None:
-        """Give tokens for ever."""
+    async def run_steps(self) -> None:
+        """Step all calls in flight, for ever."""
         while True:
-            await asyncio.sleep(BEAT_S)
+            await asyncio.sleep(STEP_S)
             if not self.paused:
                 for sampling in [*self._running]:
-                    sampling.beat(self.version)
+                    sampling.step(self.version)
                     if sampling.finish:
                         self._running.discard(sampling)
 
@@ -151,14 +151,14 @@ class Engine:
         self.version = str(asked["weight_version"])
         return web.json_response({"success": True, "message": "loaded"})
 
-    async def go_on(self, _: web.Request) -> web.Response:
+    async def resume(self, _: web.Request) -> web.Response:
         """POST /continue_generation."""
         self.paused = False
         self._may_run.set()
         return web.json_response({"status": "ok"})
 
     async def info(self, _: web.Request) -> web.Response:
-        """What routers and publishers ask."""
+        """Model and server information, for routers and publishers."""
         return web.json_response(
             {"model_path": "scripted", "tokenizer_path": "scripted", "is_generation": True, "tp_size": 1, "dp_size": 1}
             | {"served_model_name": "weir", "weight_version": self.version}
@@ -166,21 +166,21 @@ class Engine:
 
 
 def application(engine: Engine) -> web.Application:
-    """The engine over HTTP."""
+    """The engine as an HTTP application."""
     app = web.Application(client_max_size=2**28)
     app.router.add_post("/generate", engine.generate)
     app.router.add_post("/pause_generation", engine.pause)
     app.router.add_post("/update_weights_from_disk", engine.update)
-    app.router.add_post("/continue_generation", engine.go_on)
+    app.router.add_post("/continue_generation", engine.resume)
     for path in ("/health", "/server_info", "/get_server_info", "/model_info", "/get_model_info"):
         app.router.add_get(path, engine.info)
 
-    async def beating(_: web.Application) -> Any:
-        task = asyncio.create_task(engine.beats())
+    async def stepping(_: web.Application) -> Any:
+        task = asyncio.create_task(engine.run_steps())
         yield
         task.cancel()
 
-    app.cleanup_ctx.append(beating)
+    app.cleanup_ctx.append(stepping)
     return app
 
 

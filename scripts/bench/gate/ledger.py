@@ -1,7 +1,7 @@
-"""Records against what engines drew, token by token: the verdict of `weir bench gate`.
+"""Compares the store's records with the engines' ledgers, token by token, for `weir bench gate`.
 
-A token counts as a mismatch when its id, logprob or version differs, when it is in a record and in no ledger or the
-other way round, or when two records have it; a call that was answered and has no record counts as one.
+A token is a mismatch where its id, logprob or version differs, where only the record or only the ledger has it, or
+where two records have it. A call that was answered and has no record counts as one mismatch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Token = tuple[int, float, str]  # id, logprob, version
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What the comparison found; `holds` are (started, finished, held) in microseconds of the calls that were held."""
+    """Counts of one comparison; `holds` are (started, finished, held) of each held call, in microseconds."""
 
     tokens: int
     mismatches: int
@@ -28,7 +28,7 @@ class Comparison:
 
 
 def compare(root: Path, ledgers: Iterable[Path], answered: set[str]) -> Comparison:
-    """Hold every record of a store against the ledgers."""
+    """Compare every record of a store with the ledgers; `answered` are the call ids of complete answers."""
     drawn = _read(ledgers)
     records = [record for segment in list_segments(root / "log") for record in read_segment(segment.path).records]
     mismatches = tokens = 0

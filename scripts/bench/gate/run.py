@@ -1,8 +1,8 @@
-"""Weights that change under a crowd: agents in flight through 30 updates, then thousands of calls held at once.
+"""`weir bench gate`: weight updates under agents with calls in flight, then thousands of calls held at once.
 
-Two scripted engines with ledgers behind the real sglang-router, the proxy as a process, agents over real sockets, and
-the publishing that a round does, from a process of its own. Afterwards every record is held against the ledgers: ids,
-logprobs and versions, none missing, none twice. Not measured here: engines, and loading itself (it takes a set time).
+Two scripted engines with ledgers run behind the real sglang-router; the proxy is a process, agents use real sockets,
+and a process of its own publishes as a round does. Afterwards every record is compared with the ledgers: ids, logprobs and
+versions, none missing, none twice. Engines are not measured, nor loading, which takes a fixed time.
 """
 
 from __future__ import annotations
@@ -18,16 +18,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from weir.scripts.bench.figures import percentile, print_figures
+from weir.scripts.bench.processes import rss_bytes_of
+from weir.store.clock import now_us
+
 LOAD_S = 0.5
-BETWEEN_S = 0.8
+BETWEEN_S = 0.8  # between two updates
 KEY = "control-key-of-the-bench"
 NUM_ENGINES = 2
-WARM_UPDATES = 8  # memory is compared from this update on
+WARM_UPDATES = 8  # after these, growth of memory is counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """When one publish began and ended, in unix microseconds."""
+    """The start and end of one publish, in unix microseconds."""
 
     started_us: int
     finished_us: int
@@ -35,7 +39,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stack:
-    """What the load runs against."""
+    """Addresses and files of the running servers."""
 
     proxy_url: str
     engine_urls: list[str]
@@ -45,7 +49,10 @@ class Stack:
 
 
 def main(agents: int, updates: int, held: int, hold_s: float, workers: int) -> None:
-    """Run the benchmark; prints lines for people, then one JSON object."""
+    """Run the benchmark; prints lines for people, then one JSON object.
+
+    Raises UsageError where the process may not open enough files.
+    """
     from weir.proxy.http.sockets import raise_file_limit
     from weir.scripts.launch.errors import UsageError
 
@@ -58,17 +65,18 @@ def main(agents: int, updates: int, held: int, hold_s: float, workers: int) -> N
     with tempfile.TemporaryDirectory(prefix="weir-bench-") as name, _running(Path(name), workers) as stack:
         figures = asyncio.run(_updates(stack, agents, updates))
         figures |= asyncio.run(_held(stack, held, hold_s))
-    print(json.dumps(figures))
+    print_figures(figures)
 
 
 @contextlib.contextmanager
 def _running(folder: Path, workers: int) -> Iterator[Stack]:
-    """Engines, router and proxy; they are stopped on the way out."""
+    """Start engines, router and proxy; they are stopped at the end of the block."""
     from tokenizers import Tokenizer
 
     from weir.scripts.bench.proxy.scripted_engine import make_model_folder
+    from weir.scripts.bench.servers import module_server, proxy_server
     from weir.scripts.launch.fleet import router_server
-    from weir.scripts.launch.servers import Server, free_port, running
+    from weir.scripts.launch.servers import free_port, running
     from weir.scripts.launch.settings import RouterConfig
 
     model = make_model_folder(folder / "model")
@@ -76,29 +84,30 @@ def _running(folder: Path, workers: int) -> Iterator[Stack]:
     end = tokenizer.encode("<|im_end|>").ids[0]
     ports = [free_port() for _ in range(NUM_ENGINES)]
     ledgers = [folder / f"ledger-{port}.jsonl" for port in ports]
-    command = [sys.executable, "-m", "weir.scripts.bench.gate.engine"]
     engines = [
-        Server(
-            name=f"engine-{port}",
-            argv=[*command, str(port), str(ledger), str(LOAD_S), str(end), str(end)],
-            ready_url=f"http://127.0.0.1:{port}/health",
-            log_path=folder / "engine.log",
+        module_server(
+            f"engine-{port}",
+            "weir.scripts.bench.gate.engine",
+            [str(port), str(ledger), str(LOAD_S), str(end), str(end)],
+            port=port,
+            folder=folder,
         )
         for port, ledger in zip(ports, ledgers, strict=True)
     ]
     urls = [f"http://127.0.0.1:{port}" for port in ports]
     router = RouterConfig(port=free_port(), prometheus_port=free_port())
     port = free_port()
-    flags = ["--model", str(model), "--upstream", f"http://127.0.0.1:{router.port}", "--port", str(port)]
-    proxy = Server(
-        name="proxy",
-        argv=[sys.executable, "-m", "weir.scripts.cli.main", "proxy", *flags, "--root", str(folder / "store")],
-        ready_url=f"http://127.0.0.1:{port}/readyz",
-        log_path=folder / "proxy.log",
+    proxy = proxy_server(
+        "proxy",
+        model,
+        f"http://127.0.0.1:{router.port}",
+        folder / "store",
+        port=port,
+        folder=folder,
         environment={
             "WEIR_PROXY__CONTROL_KEY": KEY,
             "WEIR_PROXY__WORKERS": str(workers),
-            "WEIR_PROXY__STITCH_MEMORY_BYTES": str(2**24),  # full within the first updates, so that growth is seen
+            "WEIR_PROXY__STITCH_MEMORY_BYTES": str(2**24),  # full within the first updates: later growth is a leak
             "WEIR_PROXY__MAX_CONCURRENT": "16384",
         },
     )
@@ -123,9 +132,9 @@ async def _updates(stack: Stack, num_agents: int, num_updates: int) -> dict[str,
     async for update in _publishes(stack, num_updates):
         updates.append(update)
         if len(updates) == min(WARM_UPDATES, num_updates):
-            warm_mb = _rss_kb(stack.proxy_pid) / 1024
-    growth_mb = _rss_kb(stack.proxy_pid) / 1024 - warm_mb
-    crowd.enough = True
+            warm_mb = rss_bytes_of(stack.proxy_pid) / 2**20
+    growth_mb = rss_bytes_of(stack.proxy_pid) / 2**20 - warm_mb
+    crowd.stop = True
     await asyncio.gather(*agents)
     found = compare(stack.root, stack.ledgers, set(crowd.answered))
     over_ms = _over_load_ms(found.holds, updates)
@@ -137,11 +146,9 @@ async def _updates(stack: Stack, num_agents: int, num_updates: int) -> dict[str,
         "token_mismatches": found.mismatches,
         "tokens": found.tokens,
         "spanning_calls": found.spanning,
-        "hold_p50_over_load_ms": _percentile(over_ms, 50),
-        "hold_p99_over_load_ms": _percentile(over_ms, 99),
-        "publish_over_load_ms": _percentile(
-            [(update.finished_us - update.started_us) / 1e3 - LOAD_S * 1e3 for update in updates], 50
-        ),
+        "hold_p50_over_load_ms": round(percentile(over_ms, 50), 1),
+        "hold_p99_over_load_ms": round(percentile(over_ms, 99), 1),
+        "publish_over_load_ms": round(percentile([_publish_over_load_ms(update) for update in updates], 50), 1),
         "rss_growth_mb": round(growth_mb, 1),
     }
     for error, number in crowd.errors.most_common(5):
@@ -156,7 +163,7 @@ async def _updates(stack: Stack, num_agents: int, num_updates: int) -> dict[str,
 
 
 async def _publishes(stack: Stack, number: int) -> Any:
-    """Each update of a publisher in a process of its own, as it is done."""
+    """Run the publisher as a process; yields each update as it ends."""
     arguments = [str(stack.root), str(number), stack.proxy_url, *stack.engine_urls]
     publisher = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "weir.scripts.bench.gate.run", *arguments), stdout=asyncio.subprocess.PIPE
@@ -169,7 +176,7 @@ async def _publishes(stack: Stack, number: int) -> Any:
 
 
 def publish_all(root: Path, number: int, proxy_url: str, engine_urls: list[str]) -> None:
-    """The publisher: every update by the code that a round uses."""
+    """Run as the publisher: publish every version by the code of a round, and print its times as JSON."""
     from weir.store.catalog.catalog import Catalog
     from weir.store.config import StoreConfig
     from weir.trainer.publishing.publish import publish
@@ -179,24 +186,24 @@ def publish_all(root: Path, number: int, proxy_url: str, engine_urls: list[str])
     config = TrainerConfig(proxy_urls=[proxy_url], engine_urls=engine_urls)
     for version in range(1, number + 1):
         time.sleep(BETWEEN_S)
-        started_us = time.time_ns() // 1000
+        started_us = now_us()
         report = publish(root, version, config, KEY, catalog)
         assert report.serving == engine_urls, report
-        print(json.dumps({"started_us": started_us, "finished_us": time.time_ns() // 1000}), flush=True)
+        print_figures({"started_us": started_us, "finished_us": now_us()})
     catalog.close()
 
 
 async def _held(stack: Stack, number: int, hold_s: float) -> dict[str, float]:
-    """So many calls at once at a closed gate."""
+    """Make `number` calls at once at a closed gate, and open it after `hold_s`."""
     from weir.scripts.bench.gate.agents import Control, one_shot
 
     async with Control(stack.proxy_url, KEY) as control:
         await control.pause()
-        before_kb = _rss_kb(stack.proxy_pid)
+        before_bytes = rss_bytes_of(stack.proxy_pid)
         calls = [asyncio.create_task(one_shot(stack.proxy_url, i)) for i in range(number)]
         await control.wait_held(number)
         await asyncio.sleep(hold_s)
-        held_kb = (_rss_kb(stack.proxy_pid) - before_kb) / number
+        held_kb = (rss_bytes_of(stack.proxy_pid) - before_bytes) / 1024 / number
         released = time.perf_counter()
         await control.resume()
         answered = sum(await asyncio.gather(*calls))
@@ -214,7 +221,7 @@ async def _held(stack: Stack, number: int, hold_s: float) -> dict[str, float]:
 
 
 def _over_load_ms(holds: list[tuple[int, int, int]], updates: list[Update]) -> list[float]:
-    """How much longer than a load takes each call was held, for each update that it met."""
+    """Milliseconds that each call was held beyond the loading time, averaged over the updates that it met."""
     over = []
     for started_us, finished_us, held_us in holds:
         met = sum(started_us <= update.finished_us and update.started_us <= finished_us for update in updates)
@@ -222,19 +229,8 @@ def _over_load_ms(holds: list[tuple[int, int, int]], updates: list[Update]) -> l
     return over
 
 
-def _percentile(values: list[float], share: int) -> float:
-    ordered = sorted(values)
-    return round(ordered[min(len(ordered) - 1, len(ordered) * share // 100)], 1) if ordered else 0.0
-
-
-def _rss_kb(pid: int) -> int:
-    """Memory of a process and of its children."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    total = 0
-    for process in (pid, *map(int, children)):
-        lines = Path(f"/proc/{process}/status").read_text().splitlines()
-        total += next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
-    return total
+def _publish_over_load_ms(update: Update) -> float:
+    return (update.finished_us - update.started_us) / 1e3 - LOAD_S * 1e3
 
 
 if __name__ == "__main__":

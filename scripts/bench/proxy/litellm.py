@@ -1,27 +1,12 @@
-"""LiteLLM as the peer of the proxy's benchmark: an environment of its own, and nothing but forwarding switched on."""
+"""LiteLLM as the peer of the proxy's benchmark, with nothing but forwarding enabled."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
-from weir.scripts.launch.errors import UsageError
 from weir.scripts.launch.servers import Server
 
-VERSION = "1.106.2"
-
-
-def make_environment(folder: Path) -> None:
-    """Install LiteLLM's proxy into a virtual environment, unless it is there. Raises `UsageError`."""
-    if (folder / "bin" / "litellm").exists():
-        return
-    print(f"installing litellm[proxy] {VERSION} into {folder} …", flush=True)
-    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-    command = [str(folder / "bin" / "pip"), "install", "--quiet", f"litellm[proxy]=={VERSION}"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode or not (folder / "bin" / "litellm").exists():
-        raise UsageError(f"cannot install LiteLLM into {folder}: {done.stderr.strip()[-500:]}; name another folder")
+REQUIREMENT = "litellm[proxy]==1.106.2"
 
 
 def litellm_server(environment: Path, upstream_url: str, port: int, folder: Path) -> Server:

@@ -1,7 +1,7 @@
-"""Load for the proxy's benchmark: conversations of several turns, a number of them at once, and what they cost.
+"""The load of the proxy's benchmark: concurrent conversations of several turns, with their latency and CPU time.
 
-Every conversation is unlike all others, and each turn adds one message of the same length to the history that came
-back. CPU is the run time of all threads of the measured processes, as the kernel accounts it; latency is the client's.
+Every conversation has its own texts; each turn adds one message of the same length to the history that came back. CPU
+is the run time of all threads of the measured processes; latency is measured at the client.
 """
 
 from __future__ import annotations
@@ -12,18 +12,20 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import aiohttp
+
+from weir.scripts.bench.figures import percentile
+from weir.scripts.bench.processes import cpu_us_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What a number of calls cost."""
+    """Latencies and CPU time of a number of calls."""
 
     latencies_ms: list[float]
     seconds: float
-    cpu_us: float  # of the measured processes, in all
+    cpu_us: float  # of all measured processes together
 
     @property
     def cpu_us_per_call(self) -> float:
@@ -31,7 +33,7 @@ class Cost:
 
 
 class Conversation:
-    """A history that grows; its bodies are put together from encoded messages, because the client shares our cores."""
+    """A growing history. Bodies are joined from encoded messages, because the client shares the measured cores."""
 
     def __init__(self, number: int, text: str, *, stream: bool = False) -> None:
         self._text = text
@@ -41,30 +43,30 @@ class Conversation:
         self._head = json.dumps(options).encode()[:-1] + b', "messages": ['
 
     def ask(self) -> bytes:
-        """The body of the next turn."""
+        """Append the next user message; returns the request's body."""
         content = f"{self._number}.{len(self._messages)} {self._text}"
         self._messages.append(json.dumps({"role": "user", "content": content}).encode())
         return self._head + b", ".join(self._messages) + b"]}"
 
-    def hear(self, answer: bytes) -> None:
-        """The assistant's message, encoded."""
+    def add_answer(self, answer: bytes) -> None:
+        """Append the assistant's message, encoded as JSON."""
         self._messages.append(answer)
 
 
 @dataclass(kw_only=True)
 class Load:
-    """Sends calls to one URL and watches some processes."""
+    """Sends calls to one URL and counts the CPU time of some processes."""
 
     session: aiohttp.ClientSession
     url: str
     pids: Sequence[int]
     text: str
-    answer: bytes = b""  # the assistant's message that every call is answered with, learned from the first
+    answer: bytes = b""  # the assistant's message of every answer, taken from the first
     headers: dict[str, str] = field(default_factory=lambda: {"content-type": "application/json"})
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
     async def conversations(self, concurrency: int, num_calls: int, turns: int = 4) -> Cost:
-        """Conversations of `turns` turns, `concurrency` of them going on until `num_calls` are done."""
+        """Run conversations of `turns` turns, `concurrency` at a time, until `num_calls` calls are done."""
         left = itertools.count(num_calls, -1)
         latencies_ms: list[float] = []
 
@@ -79,7 +81,7 @@ class Load:
         return await self._measured([caller() for _ in range(concurrency)], latencies_ms)
 
     async def turns(self, num_conversations: int, num_turns: int, concurrency: int) -> list[Cost]:
-        """The cost of every turn of conversations that go on in step."""
+        """Run conversations in lockstep; returns the cost of each turn, summed over conversations."""
         conversations = [Conversation(next(self.numbers), self.text) for _ in range(num_conversations)]
         costs = []
         for _ in range(num_turns):
@@ -93,7 +95,7 @@ class Load:
         return costs
 
     async def streams(self, concurrency: int, num_calls: int) -> Cost:
-        """First turns, streamed."""
+        """Run conversations of one streamed turn."""
         left, latencies_ms = iter(range(num_calls)), list[float]()
 
         async def caller() -> None:
@@ -108,7 +110,7 @@ class Load:
         return await self._measured([caller() for _ in range(concurrency)], latencies_ms)
 
     async def posts(self, body: bytes, concurrency: int, num_calls: int) -> Cost:
-        """The same body again and again."""
+        """Post the same body `num_calls` times."""
         left, latencies_ms = iter(range(num_calls)), list[float]()
 
         async def caller() -> None:
@@ -121,7 +123,7 @@ class Load:
         data, latency_ms = await self._post(conversation.ask())
         if not self.answer:
             self.answer = json.dumps(json.loads(data)["choices"][0]["message"]).encode()
-        conversation.hear(self.answer)
+        conversation.add_answer(self.answer)
         return latency_ms
 
     async def _post(self, body: bytes) -> tuple[bytes, float]:
@@ -138,13 +140,6 @@ class Load:
         return Cost(latencies_ms=latencies_ms, seconds=seconds, cpu_us=cpu_us_of(self.pids) - cpu_us)
 
 
-def cpu_us_of(pids: Sequence[int]) -> float:
-    """Time that the threads of these processes have run, in microseconds."""
-    files = [path for pid in pids for path in Path(f"/proc/{pid}/task").glob("*/schedstat")]
-    return sum(int(path.read_text().split()[0]) for path in files) / 1e3
-
-
-def percentile(costs: Sequence[Cost], share: int) -> float:
-    """Of the latencies of several runs together, in milliseconds."""
-    latencies = sorted(latency for cost in costs for latency in cost.latencies_ms)
-    return latencies[min(len(latencies) - 1, len(latencies) * share // 100)]
+def latency_ms(costs: Sequence[Cost], share: int) -> float:
+    """The percentile of the latencies of several runs together, in milliseconds."""
+    return percentile([latency for cost in costs for latency in cost.latencies_ms], share)

@@ -1,9 +1,9 @@
-"""What the proxy costs: CPU per call at each capture level, added latency, and how a long conversation's turns grow.
+"""`weir bench proxy`: CPU per call at each capture level, added latency, and the growth of a long conversation's turns.
 
-A scripted engine answers 128 tokens with logprobs, behind the real sglang-router. Conversations of four turns, each
-with 128 new prompt tokens, go through the proxy, which renders, parses and records them; for the added latency the same
-number of calls goes straight to the router, in turns within one run. With a peer, the same conversations go through
-the peer in the same run. CPU is that of the measured processes. Not measured here: engines.
+A scripted engine behind the real sglang-router answers 128 tokens with logprobs. Conversations of four turns, each with
+128 new prompt tokens, go through the proxy, which renders, parses and records them. Added latency is the difference to
+the same number of calls sent straight to the router; both alternate within one run. With a peer, the same conversations
+go through the peer in the same run. CPU is that of the measured processes; engines are not measured.
 """
 
 from __future__ import annotations
@@ -11,23 +11,26 @@ from __future__ import annotations
 import asyncio
 import json
 import statistics
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
+from prometheus_client.parser import text_string_to_metric_families
 
-from weir.scripts.bench.proxy.litellm import litellm_server, make_environment
-from weir.scripts.bench.proxy.load import Cost, Load, percentile
+from weir.scripts.bench.figures import print_figures
+from weir.scripts.bench.peer_environment import make_environment
+from weir.scripts.bench.proxy.litellm import REQUIREMENT, litellm_server
+from weir.scripts.bench.proxy.load import Cost, Load, latency_ms
 from weir.scripts.bench.proxy.scripted_engine import make_model_folder, text_of
+from weir.scripts.bench.servers import module_server, proxy_server
 from weir.scripts.launch.fleet import router_server
 from weir.scripts.launch.servers import Server, free_port, running
 from weir.scripts.launch.settings import RouterConfig
 
 NUM_PROMPT = 128  # new tokens a turn, of which the chat template takes about ten
 CONCURRENCIES = {1: 400, 16: 3200, 64: 3200}  # calls at each
-ALTERNATIONS = 4  # how often the ways alternate
+ALTERNATIONS = 4  # between the proxy and the router alone
 NUM_STREAMS = 320
 LONG = 100  # turns
 NUM_LONG = 32  # conversations of that length
@@ -38,7 +41,7 @@ Figures = dict[str, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """The servers of one run and where they listen."""
+    """Folders and addresses of the servers of one run."""
 
     folder: Path
     model: Path
@@ -51,7 +54,7 @@ class Stage:
 def main(litellm: Path | None) -> None:
     """Run the benchmark; prints lines for people, then one JSON object. `litellm` is its environment's folder."""
     if litellm is not None:
-        make_environment(litellm)
+        make_environment(litellm, [REQUIREMENT], program="litellm")
     with tempfile.TemporaryDirectory(prefix="weir-bench-") as name:
         folder = Path(name)
         router = RouterConfig(port=free_port(), prometheus_port=free_port())
@@ -69,25 +72,24 @@ def main(litellm: Path | None) -> None:
             figures = _measure_proxy(stage) | _measure_relay(stage)
             if litellm is not None:
                 figures |= _measure_peer(stage, litellm, figures["tokens_cpu_us_c16"])
-    print(json.dumps(figures))
+    print_figures(figures)
 
 
 def _engine(stage: Stage, port: int) -> Server:
-    return Server(
-        name="engine",
-        argv=[sys.executable, "-m", "weir.scripts.bench.proxy.scripted_engine", str(port), str(stage.model)],
-        ready_url=f"http://127.0.0.1:{port}/health",
-        log_path=stage.folder / "engine.log",
+    arguments = [str(port), str(stage.model)]
+    return module_server(
+        "engine", "weir.scripts.bench.proxy.scripted_engine", arguments, port=port, folder=stage.folder
     )
 
 
 def _proxy(stage: Stage, port: int, level: str) -> Server:
-    flags = ["--model", str(stage.model), "--upstream", stage.router_url, "--port", str(port)]
-    return Server(
-        name=f"proxy-{level}",
-        argv=[sys.executable, "-m", "weir.scripts.cli.main", "proxy", *flags, "--root", str(stage.folder / level)],
-        ready_url=f"http://127.0.0.1:{port}/readyz",
-        log_path=stage.folder / f"proxy-{level}.log",
+    return proxy_server(
+        f"proxy-{level}",
+        stage.model,
+        stage.router_url,
+        stage.folder / level,
+        port=port,
+        folder=stage.folder,
         environment={"WEIR_PROXY__LEVEL": level} if level != "tokens" else {},
     )
 
@@ -100,14 +102,14 @@ def _measure_proxy(stage: Stage) -> Figures:
 def _measure_relay(stage: Stage) -> Figures:
     with running([_proxy(stage, stage.relay_port, "passthrough")]) as processes:
         cost = asyncio.run(_conversations(stage, stage.relay_port, processes[0].pid, CONCURRENCIES[16]))
-    return {"passthrough_cpu_us_c16": _said("passthrough, concurrency 16", cost)}
+    return {"passthrough_cpu_us_c16": _report("passthrough, concurrency 16", cost)}
 
 
 def _measure_peer(stage: Stage, environment: Path, ours_us: float) -> Figures:
     peer = litellm_server(environment, stage.router_url, stage.peer_port, stage.folder)
     with running([peer]) as processes:
         cost = asyncio.run(_conversations(stage, stage.peer_port, processes[0].pid, PEER_CALLS))
-    theirs_us = _said("LiteLLM, concurrency 16", cost)
+    theirs_us = _report("LiteLLM, concurrency 16", cost)
     return {"litellm_cpu_us_c16": theirs_us, "litellm_cpu_ratio": round(theirs_us / ours_us, 1)}
 
 
@@ -119,11 +121,11 @@ async def _at_level_tokens(stage: Stage, pid: int) -> Figures:
         for concurrency, num_calls in CONCURRENCIES.items():
             figures |= await _against_direct(stage, session, load, concurrency, num_calls)
         streams = await load.streams(16, NUM_STREAMS)
-        figures["stream128_cpu_us_c16"] = _said("streams of 128 tokens, concurrency 16", streams)
+        figures["stream128_cpu_us_c16"] = _report("streams of 128 tokens, concurrency 16", streams)
         figures |= await _long_conversations(load)
         async with session.get(f"http://127.0.0.1:{stage.proxy_port}/metrics") as response:
             text = await response.text()
-    figures["lost"] = float(text.split("weir_records_lost_total ")[-1].split()[0])
+    figures["lost"] = _metric(text, "weir_records_lost_total")
     return figures
 
 
@@ -137,7 +139,7 @@ async def _against_direct(
         straight.append(await direct.posts(_generate_body(), concurrency, num_calls // ALTERNATIONS))
         through.append(await load.conversations(concurrency, num_calls // ALTERNATIONS))
     cpu_us = round(sum(cost.cpu_us for cost in through) / num_calls, 1)
-    added = {share: round(percentile(through, share) - percentile(straight, share), 3) for share in (50, 99)}
+    added = {share: round(latency_ms(through, share) - latency_ms(straight, share), 3) for share in (50, 99)}
     rate = round(num_calls / sum(cost.seconds for cost in through), 1)
     print(
         f"tokens, concurrency {concurrency}: {cpu_us:.0f} us CPU a call, +{added[50]:.2f} ms at p50, "
@@ -184,9 +186,17 @@ def _client() -> aiohttp.ClientSession:
     return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
 
 
-def _said(what: str, cost: Cost) -> float:
+def _report(what: str, cost: Cost) -> float:
     print(f"{what}: {cost.cpu_us_per_call:.0f} us CPU a call", flush=True)
     return round(cost.cpu_us_per_call, 1)
+
+
+def _metric(text: str, name: str) -> float:
+    """The sum of a metric's samples in Prometheus text."""
+    families = text_string_to_metric_families(text)
+    values = [sample.value for family in families for sample in family.samples if sample.name == name]
+    assert values, f"no metric {name}"
+    return sum(values)
 
 
 def _generate_body() -> bytes:

@@ -1,7 +1,7 @@
-"""The engine of the proxy's benchmark: one answer of 128 tokens for every call, encoded once, whole or token by token.
+"""The engine of the proxy's benchmark: every call gets the same answer of 128 tokens, encoded once.
 
-It speaks SGLang's /generate and its chat completions with ids (`sglext`), and does no work of its own, so that what is
-measured is the proxy. A stream sends one token an event, `TOKEN_S` apart, as an engine does that decodes a batch.
+It implements SGLang's /generate and its chat completions with ids (`sglext`) and computes nothing, so that the proxy is
+what is measured. A stream sends one token per event, `TOKEN_S` apart, as an engine that decodes a batch does.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _INFO = {"model_path": "scripted", "served_model_name": "weir", "tp_size": 1, "d
 
 
 def make_model_folder(folder: Path) -> Path:
-    """A tokenizer with Qwen3's markers and a configuration; there are no weights, nobody loads any."""
+    """Write a tokenizer with Qwen3's markers and a configuration, without weights; returns the folder."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -42,7 +42,7 @@ def make_model_folder(folder: Path) -> Path:
 
 
 def text_of(num_tokens: int, model: Path) -> str:
-    """A text of that many tokens."""
+    """A text that the model folder's tokenizer encodes as about `num_tokens` tokens."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
@@ -51,7 +51,7 @@ def text_of(num_tokens: int, model: Path) -> str:
 
 
 class Script:
-    """The one answer, in every form in which it may be asked for."""
+    """The answer in every form: whole or streamed, of /generate or of chat completions."""
 
     def __init__(self, model: Path) -> None:
         from tokenizers import Tokenizer
@@ -70,7 +70,7 @@ class Script:
         self.chat_events = [_event(chunk) for chunk in self._chat_chunks()]
 
     def _chunk(self, start: int, end: int) -> dict[str, Any]:
-        """Output tokens start:end as /generate gives them, with incremental streaming."""
+        """Output tokens start:end in the form of /generate with incremental streaming."""
         done = end == NUM_OUTPUT
         meta = {
             "id": "scripted",
@@ -90,7 +90,7 @@ class Script:
         ]
 
     def _chat_chunks(self) -> Iterator[dict[str, Any]]:
-        """The same answer as a stream of tokens; the ids come last, in a chunk of their own."""
+        """The answer as a stream of tokens; the ids come last, in a chunk of their own."""
         base = {"id": "scripted", "object": "chat.completion.chunk", "created": 0, "model": "weir"}
         empty = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": None, "matched_stop": None}
         yield base | {"choices": [empty | {"delta": {"role": "assistant", "content": ""}}]}

@@ -20,7 +20,7 @@ import msgspec
 from weir.scripts.bench.store.calls import make_calls, short_calls
 from weir.store.catalog import schema as t
 from weir.store.catalog.catalog import Catalog
-from weir.store.catalog.engine import now_us
+from weir.store.clock import now_us
 from weir.store.config import StoreConfig
 from weir.store.log.writer import LogWriter
 from weir.store.maintenance.compact import compact

@@ -1,6 +1,6 @@
-"""What `weir bench trainer` trains on: a model folder, and samples of the lengths that kernel tasks have.
+"""The model and the samples of `weir bench trainer`; the samples have the lengths of kernel tasks.
 
-Invariant: the seed decides everything, so that both sides of the benchmark step on the same bytes.
+Invariant: the seed determines every byte, so that both sides of the benchmark compute on the same data.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from weir.scripts.bench.random_model import VOCABULARY, write_random_model
 from weir.trainer.credit.samples import Sample
 
-VOCABULARY = 2048
 NUM_SAMPLES = 16
 LONGEST_PROMPT = 256
 LONGEST_ANSWER = 512
@@ -22,24 +22,11 @@ TASK_TOKENS, ANSWER_TOKENS, FEEDBACK_TOKENS = 384, 96, 32
 
 
 def write_model(folder: Path) -> None:
-    """A random Qwen3 of about two million parameters, with a tokenizer that TRL's trainer asks for."""
-    import torch
+    """Write the random model with a tokenizer, which TRL's trainer requires."""
     from tokenizers import Tokenizer, models
-    from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+    from transformers import PreTrainedTokenizerFast
 
-    torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=VOCABULARY,
-        hidden_size=192,
-        intermediate_size=512,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=48,
-        max_position_embeddings=2048,
-        tie_word_embeddings=True,
-    )
-    Qwen3ForCausalLM(config).save_pretrained(folder)
+    write_random_model(folder)
     pieces: Any = models.WordLevel({"<pad>": 0, "<eos>": 1, "x": 2}, unk_token="x")
     tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=Tokenizer(pieces), pad_token="<pad>", eos_token="<eos>", unk_token="x"
@@ -49,7 +36,7 @@ def write_model(folder: Path) -> None:
 
 
 def flat_samples(seed: int = 0) -> list[Sample]:
-    """Samples without common prefixes; answers of very unequal lengths, as agents write them."""
+    """Samples without common prefixes; the lengths of answers vary as those of agents do."""
     random = np.random.default_rng(seed)
     samples = []
     for index in range(NUM_SAMPLES):
@@ -60,7 +47,7 @@ def flat_samples(seed: int = 0) -> list[Sample]:
 
 
 def tree_samples(seed: int = 0) -> list[Sample]:
-    """Sessions of two turns from the same prompts: each answer is a sample, the second behind the first."""
+    """Sessions of two turns over a shared prompt: each answer is a sample, whose prompt contains the turns before."""
     random = np.random.default_rng(seed)
     samples: list[Sample] = []
     for _ in range(GROUPS):

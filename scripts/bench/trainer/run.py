@@ -1,8 +1,10 @@
-"""`weir bench trainer`: tokens per second of a loss and backward pass, against TRL's GRPOTrainer and without sharing.
+"""`weir bench trainer`: tokens per second of a loss and backward pass, compared with TRL's GRPOTrainer.
 
-Both sides are processes with one thread that take turns, step by step, on the same model and samples; their losses and
-gradient norms have to agree, or there is no figure. Tokens are those of the samples, prompts included, whatever a side
-computes for them. Peak memory is what the first step adds to a process that has its model.
+Trees of sequences are also compared with the same sequences one by one.
+
+Each side is a process with one thread; the sides alternate, step by step, on the same model and samples. Their losses
+and gradient norms must agree, or the benchmark fails. Tokens are counted over the samples, prompts included, however
+many a side computes. Peak memory is what the first step adds to a process that has loaded its model.
 """
 
 from __future__ import annotations
@@ -20,8 +22,10 @@ from typing import Any
 
 import numpy as np
 
+from weir.scripts.bench.figures import print_figures
+from weir.scripts.bench.peer_environment import make_environment
 from weir.scripts.bench.trainer.batches import flat_samples, tree_samples, write_model
-from weir.scripts.launch.errors import CommandError, UsageError
+from weir.scripts.launch.errors import CommandError
 from weir.trainer.credit.samples import Sample
 
 VERSION = "1.16.0"
@@ -30,25 +34,25 @@ TOLERANCE = 1e-4  # of losses and gradient norms, relative
 
 
 def main(peer_env: Path) -> None:
-    """Measure, print one line for each figure, and one JSON object."""
-    make_environment(peer_env)
+    """Run the benchmark; prints a line for each figure, then one JSON object."""
+    make_environment(peer_env, [f"trl=={VERSION}", "torch"], program="python")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_model(folder / "model")
         write_samples(folder / "samples.npz", flat_samples())
         figures = measure(folder, peer_env)
-    print(json.dumps(figures))
+    print_figures(figures)
 
 
 def measure(folder: Path, peer_env: Path) -> dict[str, float]:
-    """The figures, from sides that take turns."""
+    """Start both sides, check that they agree, and time alternating steps."""
     peer_argv = [str(peer_env / "bin" / "python"), str(Path(__file__).with_name("trl_side.py"))]
     our_argv = [sys.executable, "-m", "weir.scripts.bench.trainer.weir_side", str(folder / "model")]
     with (
         side([*peer_argv, str(folder / "model"), str(folder / "samples.npz")]) as trl,
         side(our_argv) as weir,
     ):
-        first = {"trl": ask(trl, "flat"), "weir": ask(weir, "flat")}  # both are warm before the clock counts
+        first = {"trl": ask(trl, "flat"), "weir": ask(weir, "flat")}  # warm-up
         check_equal(first["trl"], first["weir"], "TRL's and Weir's")
         tree, unshared = ask(weir, "tree"), ask(weir, "unshared")
         check_equal(tree, unshared, "trees' and single sequences'")
@@ -73,7 +77,7 @@ def measure(folder: Path, peer_env: Path) -> dict[str, float]:
 
 
 def report(figures: dict[str, float]) -> dict[str, float]:
-    """Say the figures in words; they are returned rounded."""
+    """Print the figures for people; returns them rounded."""
     rounded = {name: round(value, 3) for name, value in figures.items()}
     print(f"flat batch: Weir {figures['flat_tok_s']:.0f} tokens/s · TRL {VERSION} {figures['trl_tok_s']:.0f}")
     print(f"peak memory of a step over TRL's: {rounded['peak_memory_over_trl']}")
@@ -83,7 +87,7 @@ def report(figures: dict[str, float]) -> dict[str, float]:
 
 
 def check_equal(left: dict[str, float], right: dict[str, float], whose: str) -> None:
-    """Raise `CommandError` where two sides did not compute the same."""
+    """Raise CommandError where the losses or gradient norms of two sides differ."""
     for name in ("loss", "grad_norm"):
         if abs(left[name] - right[name]) > TOLERANCE * max(abs(left[name]), abs(left["grad_norm"])):
             raise CommandError(f"{whose} {name} differ, {left[name]} and {right[name]}: there is nothing to compare")
@@ -95,7 +99,7 @@ def num_tokens(samples: Sequence[Sample]) -> int:
 
 
 def write_samples(file: Path, samples: Sequence[Sample]) -> None:
-    """Samples as arrays, for a process that does not know ours."""
+    """Write samples as plain arrays, for a process that imports nothing of ours."""
     arrays: dict[str, Any] = {"advantages": np.asarray([s.advantage for s in samples], dtype=np.float32)}
     for index, sample in enumerate(samples):
         arrays |= {f"prompt{index}": sample.prompt_ids, f"output{index}": sample.output_ids}
@@ -104,7 +108,7 @@ def write_samples(file: Path, samples: Sequence[Sample]) -> None:
 
 @contextmanager
 def side(argv: list[str]) -> Iterator[subprocess.Popen[str]]:
-    """One side of the benchmark, ended with the block."""
+    """Run one side of the benchmark as a process; it is terminated at the end of the block."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
     try:
@@ -117,7 +121,7 @@ def side(argv: list[str]) -> Iterator[subprocess.Popen[str]]:
 
 
 def ask(process: subprocess.Popen[str], what: str) -> dict[str, float]:
-    """One step of a side. Raises `CommandError` when it ended instead."""
+    """Have a side compute one step; returns its figures. Raises CommandError where the process ended instead."""
     assert process.stdin is not None and process.stdout is not None
     process.stdin.write(what + "\n")
     process.stdin.flush()
@@ -125,19 +129,7 @@ def ask(process: subprocess.Popen[str], what: str) -> dict[str, float]:
         if line.startswith("{"):
             found: dict[str, float] = json.loads(line)
             return found
-    raise CommandError(f"{' '.join(map(str, process.args[:3]))} ended before its step; what it said stands above")  # type: ignore[index]
-
-
-def make_environment(folder: Path) -> None:
-    """Install TRL into a virtual environment, unless it is there. Raises `UsageError`."""
-    if (folder / "bin" / "python").exists():
-        return
-    print(f"installing trl {VERSION} into {folder} …", flush=True)
-    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-    command = [str(folder / "bin" / "pip"), "install", "--quiet", f"trl=={VERSION}", "torch"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise UsageError(f"cannot install TRL into {folder}: {done.stderr.strip()[-500:]}; name another folder")
+    raise CommandError(f"{' '.join(map(str, process.args[:3]))} ended before its step; its output is above")  # type: ignore[index]
 
 
 def _median_ratio(over: Sequence[float], under: Sequence[float]) -> float:

@@ -1,8 +1,8 @@
-"""TRL's side of `weir bench trainer`: `GRPOTrainer`'s own loss and backward pass. Runs in TRL's environment, so it
-imports nothing of ours; asked by lines on stdin, answers with JSON lines on stdout (see `bench_trainer.py`).
+"""TRL's side of `weir bench trainer`: `GRPOTrainer`'s own loss and backward pass.
 
-Samples arrive as TRL makes them after generation: prompts padded on the left and answers on the right to the longest of
-the step, split into micro-batches of `per_device_train_batch_size`.
+It runs in TRL's environment and imports nothing of ours. Each line on stdin asks for one step, answered by one JSON
+line. The samples have the form that TRL gives them after generation: prompts padded on the left and answers on the
+right to the longest of the step, split into micro-batches of `per_device_train_batch_size`.
 """
 
 import json
@@ -94,7 +94,7 @@ def main(model_path: str, data: str) -> None:
     whole = read_step(data)
     trainer = make_trainer(model_path, len(whole["advantages"]) // MICRO_BATCH)
     before = memory("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts again
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     for _ in sys.stdin:
         found = step(trainer, whole) | {"peak_bytes": memory("VmHWM") - before}
         print(json.dumps(found), flush=True)

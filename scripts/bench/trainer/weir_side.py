@@ -1,6 +1,7 @@
-"""Weir's side of `weir bench trainer`: the learner's own loss and backward pass; asked as `bench_trainer_trl.py` is.
+"""Weir's side of `weir bench trainer`: the learner's own loss and backward pass.
 
-Lines on stdin name what to step on: `flat`, or the tree samples as they are (`tree`) or without sharing (`unshared`).
+Each line on stdin asks for one step, answered by one JSON line: `flat` samples, or tree samples with shared prefixes
+(`tree`) or without (`unshared`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from weir.scripts.bench.processes import own_peak_bytes, reset_own_peak
 from weir.scripts.bench.trainer.batches import flat_samples, tree_samples
 from weir.trainer.credit.samples import Sample
 from weir.trainer.learner.learner import Learner
@@ -20,16 +22,15 @@ from weir.trainer.settings.config import TrainerConfig
 
 
 def main(model_path: str) -> None:
-    """Answer until stdin ends."""
+    """Answer lines until stdin ends."""
     learner = Learner(Path(model_path), TrainerConfig(device="cpu", dual_clip=None))
     samples = {"flat": flat_samples(), "tree": tree_samples()}
-    before = _memory("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts again
+    before = reset_own_peak()
     for line in sys.stdin:
         what = line.strip()
         learner.layout = learner.model.layout(share_prefixes=what == "tree")
         found = _step(learner, samples["flat" if what == "flat" else "tree"])
-        print(json.dumps(found | {"peak_bytes": _memory("VmHWM") - before}), flush=True)
+        print(json.dumps(found | {"peak_bytes": own_peak_bytes() - before}), flush=True)
 
 
 def _step(learner: Learner, samples: list[Sample]) -> dict[str, float]:
@@ -50,11 +51,6 @@ def _step(learner: Learner, samples: list[Sample]) -> dict[str, float]:
 def _computed(samples: list[Sample], layout: Layout, budget: int) -> int:
     parts = micro_batches(samples, budget, layout)
     return sum(lay_out(part, layout, torch.device("cpu")).num_tokens for part in parts)
-
-
-def _memory(field: str) -> int:
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field))
-    return int(line.split()[1]) * 1024
 
 
 if __name__ == "__main__":

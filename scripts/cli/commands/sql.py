@@ -105,7 +105,7 @@ def _answer(
 ) -> None:
     from weir.scripts.cli.terminal.result_output import print_answer, write_parquet
     from weir.store.query.question import answer_batches, answer_rows
-    from weir.store.transfer.atomic_file import appearing
+    from weir.store.transfer.output_file import output_file
 
     if form is Format.PARQUET:
         if output is None:
@@ -115,5 +115,5 @@ def _answer(
         print_answer(answer_rows(connection, query, parameters), form.value, sys.stdout)
     else:
         answer = answer_rows(connection, query, parameters)
-        with appearing(output) as aside, open(aside, "w", newline="") as file:
+        with output_file(output) as aside, open(aside, "w", newline="") as file:
             print_answer(answer, form.value, file)

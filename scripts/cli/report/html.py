@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from weir.scripts.cli.report.svg import line_chart, stacked_bars
 from weir.store.config import StoreConfig
-from weir.store.transfer.atomic_file import appearing
+from weir.store.transfer.output_file import output_file
 
 if TYPE_CHECKING:
     import duckdb
@@ -51,7 +51,7 @@ def write_report(store: StoreConfig, path: Path) -> Path:
 
     with connect(store) as db:
         page = _page(store, db)
-    with appearing(path) as aside:
+    with output_file(path) as aside:
         aside.write_text(page)
     return path
 

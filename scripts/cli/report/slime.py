@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from weir.store.query.trajectories import Trajectory
-from weir.store.transfer.atomic_file import appearing
 from weir.store.transfer.export_files import PROVENANCE, Provenance
 from weir.store.transfer.export_rows import slime_row
+from weir.store.transfer.output_file import output_file
 
 
 def write_slime(trajectories: Iterable[Trajectory], path: Path, provenance: Provenance) -> None:
@@ -23,5 +23,5 @@ def write_slime(trajectories: Iterable[Trajectory], path: Path, provenance: Prov
     ]
     whole = io.BytesIO()  # torch says nothing of a disk that refuses
     torch.save({"rollout_id": 0, "samples": samples, PROVENANCE: provenance}, whole)
-    with appearing(path) as aside:
+    with output_file(path) as aside:
         aside.write_bytes(whole.getbuffer())

@@ -41,10 +41,10 @@ def write_parquet(batches: pa.RecordBatchReader, path: Path) -> int:
     """Write an answer as it is computed; the file appears when it is whole. Returns the number of rows."""
     import pyarrow.parquet as pq
 
-    from weir.store.transfer.atomic_file import appearing
+    from weir.store.transfer.output_file import output_file
 
     rows = 0
-    with appearing(path) as aside, pq.ParquetWriter(aside, batches.schema, compression="zstd") as writer:
+    with output_file(path) as aside, pq.ParquetWriter(aside, batches.schema, compression="zstd") as writer:
         for batch in batches:
             writer.write_batch(batch)
             rows += batch.num_rows

@@ -143,12 +143,12 @@ def test_a_session_finishes_once(catalog: Catalog) -> None:
 def test_a_reward_is_kept_once_per_idempotency_key(catalog: Catalog) -> None:
     register(catalog, "s1")
     reward: dict[str, Any] = {"call_id": None, "name": "judge", "source": "test", "idempotency_key": "k"}
-    assert catalog.add_reward("s1", value=0.5, **reward) is True
-    assert catalog.add_reward("s1", value=0.5, **reward) is False
+    assert catalog.add_rewards([RewardRow(session_id="s1", value=0.5, **reward)]) == [True]
+    assert catalog.add_rewards([RewardRow(session_id="s1", value=0.5, **reward)]) == [False]
     with pytest.raises(RewardConflict, match=r"0\.5"):
-        catalog.add_reward("s1", value=0.7, **reward)
+        catalog.add_rewards([RewardRow(session_id="s1", value=0.7, **reward)])
     with pytest.raises(SessionUnknown):
-        catalog.add_reward("nobody", value=0.5, **reward)
+        catalog.add_rewards([RewardRow(session_id="nobody", value=0.5, **reward)])
 
 
 def test_evaluations_are_kept_once_and_given_by_what_was_judged(catalog: Catalog) -> None:

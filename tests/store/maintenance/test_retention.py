@@ -19,6 +19,7 @@ from weir.store.catalog.catalog import Catalog
 from weir.store.catalog.leases import ROUNDS, take_lease
 from weir.store.catalog.ready_groups import ready_groups
 from weir.store.catalog.retention import BEING_CHOSEN, CHANGED, CLAIMABLE, IN_LATE_ROUND, IN_OPEN_ROUND
+from weir.store.catalog.rows import RewardRow
 from weir.store.config import StoreConfig
 from weir.store.disk import SYSTEM_DISK
 from weir.store.errors import CompactionRunning
@@ -59,7 +60,9 @@ def group(kept: StoreConfig, record: Any, make_call: Any) -> Callable[..., None]
             catalog = Catalog.open(kept)
             session = names["session_id"]
             catalog.register_session(session, name, task=None, group_size=1, metadata={}, key_hash=None)
-            catalog.add_reward(session, call_id=None, name="r", value=1.0, source="t", idempotency_key="k")
+            catalog.add_rewards(
+                [RewardRow(session_id=session, call_id=None, name="r", value=1.0, source="t", idempotency_key="k")]
+            )
             catalog.finish_session(session, status="done", info={})
             catalog.close()
         compact(kept)

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from weir.scripts.cli.main import app
 from weir.store.catalog.catalog import Catalog
+from weir.store.catalog.rows import RewardRow
 from weir.store.config import StoreConfig
 from weir.store.maintenance.compact import compact
 from weir.store.records.call_record import CaptureLevel, FinishReason
@@ -31,8 +32,12 @@ def filled(config: StoreConfig, record: Any, make_call: Any) -> StoreConfig:
     """Session s with a fork, rewarded; t unrewarded and seen only; u with texts and no tokens."""
     catalog = Catalog.open(config)
     catalog.register_session("s", "g", task={"task_id": "add"}, group_size=2, metadata={"k": 1}, key_hash=None)
-    catalog.add_reward("s", call_id=None, name="final", value=0.5, source="judge", idempotency_key="1")
-    catalog.add_reward("s", call_id="b", name="step", value=0.25, source="judge", idempotency_key="2")
+    catalog.add_rewards(
+        [RewardRow(session_id="s", call_id=None, name="final", value=0.5, source="judge", idempotency_key="1")]
+    )
+    catalog.add_rewards(
+        [RewardRow(session_id="s", call_id="b", name="step", value=0.25, source="judge", idempotency_key="2")]
+    )
     catalog.finish_session("s", status="done", info={"why": "ended"})
     catalog.close()
     body = {"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]}
@@ -147,4 +152,4 @@ def test_a_condition_in_sql_chooses_what_is_written(filled: StoreConfig, tmp_pat
 def test_a_place_that_cannot_be_written_is_named(filled: StoreConfig, tmp_path: Path, form: str) -> None:
     path = tmp_path / "missing" / "out"
     status, said = weir("export", "--root", filled.root, "--format", form, "--output", path)
-    assert (status, said) == (1, f"cannot write {path}: No such file or directory; name another place, or make room")
+    assert (status, said) == (1, f"cannot write {path}: No such file or directory; name another place, or free some space")

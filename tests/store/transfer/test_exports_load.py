@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from weir.scripts.cli.main import app
 from weir.store.catalog.catalog import Catalog
+from weir.store.catalog.rows import RewardRow
 from weir.store.config import StoreConfig
 
 ENVIRONMENT = os.environ.get("WEIR_TEST_TRAINERS")
@@ -38,7 +39,9 @@ def folder(config: StoreConfig, record: Any, make_call: Any) -> Path:
     catalog = Catalog.open(config)
     for session, value in (("s", 1.0), ("t", 0.0)):
         catalog.register_session(session, "g", task={"task_id": "add"}, group_size=2, metadata={}, key_hash=None)
-        catalog.add_reward(session, call_id=None, name="r", value=value, source="t", idempotency_key="k")
+        catalog.add_rewards(
+            [RewardRow(session_id=session, call_id=None, name="r", value=value, source="t", idempotency_key="k")]
+        )
     catalog.close()
     for form in ("trl", "verl"):
         path = config.root.parent / f"{form}.parquet"

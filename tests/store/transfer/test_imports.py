@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from weir.scripts.cli.main import app
 from weir.store.catalog.catalog import Catalog
+from weir.store.catalog.rows import RewardRow
 from weir.store.config import StoreConfig
 from weir.store.log.segment_format import list_segments
 from weir.store.maintenance.compact import compact
@@ -79,8 +80,12 @@ def filled(config: StoreConfig, record: Any, make_call: Any) -> StoreConfig:
         catalog.register_session(session, "g", **given)
         catalog.finish_session(session, status=status, info={"why": "ended"})
     for key, value in (("z", 0.25), ("a", 0.5)):  # the latest counts, not the last by name
-        catalog.add_reward("s", call_id=None, name="final", value=value, source="judge", idempotency_key=key)
-    catalog.add_reward("t", call_id=None, name="reward", value=0.75, source="import", idempotency_key="import")
+        catalog.add_rewards(
+            [RewardRow(session_id="s", call_id=None, name="final", value=value, source="judge", idempotency_key=key)]
+        )
+    catalog.add_rewards(
+        [RewardRow(session_id="t", call_id=None, name="reward", value=0.75, source="import", idempotency_key="import")]
+    )
     catalog.close()
     asked = {"request": json.dumps({"messages": [{"role": "user", "content": "Hi"}]}).encode()}
     sampling = {"sampling": {"temperature": 0.1, "seed": 2**53 + 1}}

@@ -14,6 +14,7 @@ from support_rounds import Judge, add_group, trainer_config
 
 from weir.store.catalog.catalog import Catalog
 from weir.store.catalog.rewards import rewards_of
+from weir.store.catalog.rows import RewardRow
 from weir.store.config import StoreConfig
 from weir.trainer.errors import JudgeUnavailable, TrainerUsageError
 from weir.trainer.rewards.answers import Answer
@@ -277,7 +278,9 @@ def test_an_answer_that_a_source_cannot_reward_is_left_out_whatever_the_others_s
 def reward_session(
     catalog: Catalog, session_id: str, value: float, *, key: str = "k", call_id: str | None = None
 ) -> None:
-    catalog.add_reward(session_id, call_id=call_id, name="human", value=value, source="us", idempotency_key=key)
+    catalog.add_rewards(
+        [RewardRow(session_id=session_id, call_id=call_id, name="human", value=value, source="us", idempotency_key=key)]
+    )
 
 
 def test_rewards_that_are_in_the_store_are_waited_for_and_pinned_by_the_claim(

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from weir.scripts.cli.commands import sql, store, store_upkeep
 from weir.scripts.launch.errors import CommandError
 from weir.store.catalog.catalog import Catalog
+from weir.store.catalog.rows import RewardRow
 from weir.store.config import StoreConfig
 from weir.store.errors import StoreError
 
@@ -40,7 +41,7 @@ def filled(config: StoreConfig, record: Any, make_call: Any) -> list[str]:
     catalog = Catalog.open(config)
     catalog.register_session("s-1", "g", task=None, group_size=None, metadata={}, key_hash=None)
     reward: dict[str, Any] = {"name": "r", "source": "t", "idempotency_key": "k"}
-    catalog.add_reward("s-1", call_id="a", value=0.25, **reward)
+    catalog.add_rewards([RewardRow(session_id="s-1", call_id="a", value=0.25, **reward)])
     catalog.close()
     record(
         [
