@@ -7,17 +7,21 @@ that is made here, and finishing is idempotent. Not for rewards, and not for age
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from dataclasses import dataclass
 from typing import Any, Self
 
 import httpx
+import stamina
 
 from weir.agents.config import AgentsConfig
 from weir.agents.errors import ProxyRefused, ProxyUnavailable
 
 LONGEST_WAIT_S = 5.0
+
+
+class _NoAnswer(Exception):
+    """A request that may be repeated: the proxy did not answer, or answered 429 or 5xx."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,21 +75,33 @@ class ControlClient:
         await self._post(f"/weir/sessions/{session_id}/finish", {"status": status, "info": info})
 
     async def _post(self, path: str, body: dict[str, Any]) -> Any:
-        failure = ""
-        for attempt in range(self._config.control_retries + 1):
-            if attempt:
-                await asyncio.sleep(min(self._config.retry_wait_s * 2 ** (attempt - 1), LONGEST_WAIT_S))
-            try:
-                answer = await self._http.post(self._url + path, json=body)
-            except httpx.TransportError as error:
-                failure = f"{type(error).__name__} {error}".strip()
-                continue
-            if answer.status_code < 400:
-                return answer.json()
-            failure = f"HTTP {answer.status_code}: {answer.text[:200]}"
-            if answer.status_code < 500 and answer.status_code != 429:
-                raise ProxyRefused(f"the proxy refused {path}: {failure}", status=answer.status_code)
-        raise ProxyUnavailable(
-            f"no answer from the proxy at {self._url}{path} in {self._config.control_retries + 1} attempts "
-            f"({failure}); is `weir proxy` or `weir up` running?"
+        attempts = self._config.control_retries + 1
+        retries = stamina.retry_context(
+            on=_NoAnswer,
+            attempts=attempts,
+            timeout=None,
+            wait_initial=self._config.retry_wait_s,
+            wait_max=LONGEST_WAIT_S,
+            wait_jitter=0,
         )
+        try:
+            async for attempt in retries:
+                with attempt:
+                    return await self._post_once(path, body)
+        except _NoAnswer as error:
+            raise ProxyUnavailable(
+                f"no answer from the proxy at {self._url}{path} in {attempts} attempts ({error}); "
+                "is `weir proxy` or `weir up` running?"
+            ) from error
+
+    async def _post_once(self, path: str, body: dict[str, Any]) -> Any:
+        try:
+            answer = await self._http.post(self._url + path, json=body)
+        except httpx.TransportError as error:
+            raise _NoAnswer(f"{type(error).__name__} {error}".strip()) from error
+        if answer.status_code < 400:
+            return answer.json()
+        failure = f"HTTP {answer.status_code}: {answer.text[:200]}"
+        if answer.status_code >= 500 or answer.status_code == 429:
+            raise _NoAnswer(failure)
+        raise ProxyRefused(f"the proxy refused {path}: {failure}", status=answer.status_code)

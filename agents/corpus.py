@@ -20,6 +20,7 @@ import msgspec
 from weir.agents.family import BLOCK_COLUMNS, NUM_ELEMENTS, NUM_ROWS, Kind, Member, member_task, members
 from weir.agents.templated import Variant, assemble, slots_of
 from weir.kernel_eval.client import EvalResult, Fault, candidate_source, feedback
+from weir.store.atomic_file import written_aside
 
 NUM_EXAMPLES = 2000
 SECOND_TURN_SHARE = 0.3  # of the wrong first answers
@@ -60,9 +61,8 @@ def make_corpus(seed: int, num_examples: int = NUM_EXAMPLES) -> list[Example]:
 def write_corpus(path: Path, seed: int, num_examples: int = NUM_EXAMPLES) -> Path:
     """Write a corpus as JSON Lines for `weir sft`; the file appears whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(path.name + ".new")
-    aside.write_bytes(b"".join(msgspec.json.encode(example) + b"\n" for example in make_corpus(seed, num_examples)))
-    aside.replace(path)
+    with written_aside(path) as aside:
+        aside.write_bytes(b"".join(msgspec.json.encode(example) + b"\n" for example in make_corpus(seed, num_examples)))
     return path
 
 

@@ -8,8 +8,8 @@ without a permit. Nothing here judges or posts rewards: a round of the trainer d
 from __future__ import annotations
 
 import asyncio
-import importlib
 import itertools
+import pkgutil
 import random
 import time
 import uuid
@@ -117,9 +117,10 @@ def sample_tasks(tasks: Sequence[KernelTask], seed: int) -> Iterator[KernelTask]
 
 def import_agent(path: str) -> Agent:
     """The agent named by `module:function`. Raises `AgentImportError`."""
-    module_name, _, name = path.partition(":")
     try:
-        agent = getattr(importlib.import_module(module_name), name)
+        if ":" not in path:
+            raise ValueError("there is no colon in it")
+        agent = pkgutil.resolve_name(path)
     except (ImportError, AttributeError, ValueError) as error:
         raise AgentImportError(
             f"cannot import the agent {path!r} ({error}); expected module:function, e.g. weir.agents.kernel_agent:solve"

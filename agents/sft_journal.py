@@ -13,6 +13,7 @@ import msgspec
 
 from weir.agents.errors import OtherRun
 from weir.agents.sft_data import Drop, Example, Wanted
+from weir.store.atomic_file import written_aside
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -34,9 +35,9 @@ class Journal:
         if first != head:
             raise OtherRun(f"{path} was begun with other pairs or settings; use those again, or remove it")
         self.outcomes = {one.number: one for line in lines if (one := _read(line)) is not None}
-        aside = path.with_name(path.name + ".new")  # a kill in the middle would lose what is known
-        aside.write_bytes(b"".join(line + b"\n" for line in (head, *map(msgspec.json.encode, self.outcomes.values()))))
-        aside.replace(path)
+        with written_aside(path) as aside:
+            kept = map(msgspec.json.encode, self.outcomes.values())
+            aside.write_bytes(b"".join(line + b"\n" for line in (head, *kept)))
         self._file = path.open("ab")
 
     def add(self, number: int, outcome: Example | Drop) -> None:
@@ -54,9 +55,8 @@ class Journal:
         drops = [one.dropped for one in outcomes if one.dropped is not None]
         drops_file = out.with_name(f"{out.stem}.dropped.jsonl")
         for file, rows in ((drops_file, drops), (out, kept)):
-            aside = file.with_name(file.name + ".new")
-            aside.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
-            aside.replace(file)
+            with written_aside(file) as aside:
+                aside.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
         self._path.unlink()
         return _report(kept, drops, out, drops_file)
 

@@ -16,6 +16,7 @@ import msgspec
 
 from weir.agents.errors import TaskError
 from weir.kernel_eval.client import KernelTask
+from weir.store.atomic_file import written_aside
 
 REQUIRED = ("Model", "get_inputs", "get_init_inputs")
 
@@ -38,9 +39,8 @@ def load_tasks(path: Path) -> list[KernelTask]:
 def write_tasks(path: Path, tasks: Iterable[KernelTask]) -> None:
     """Write tasks as JSON Lines that `load_tasks` reads back; the file appears whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(path.name + ".new")
-    aside.write_bytes(b"".join(msgspec.json.encode(task) + b"\n" for task in tasks))
-    aside.replace(path)
+    with written_aside(path) as aside:
+        aside.write_bytes(b"".join(msgspec.json.encode(task) + b"\n" for task in tasks))
 
 
 def parse_kernelbench(source: str, task_id: str) -> KernelTask:

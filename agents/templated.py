@@ -99,11 +99,6 @@ def assemble(member: Member, texts: dict[str, str]) -> str:
     return "\n".join(_row_lines(texts) if member.kind is Kind.ROW else _elementwise_lines(member, texts))
 
 
-def right_kernel(member: Member) -> str:
-    """The kernel that solves the member."""
-    return assemble(member, {name: variants[0].text for name, variants in slots_of(member).items()})
-
-
 def _elementwise_slots(member: Member) -> Slots:
     slots = {
         "offset": _two("pid * BLOCK", "pid", WRONG_OFFSET, Fault.NON_FINITE),

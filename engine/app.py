@@ -1,71 +1,82 @@
-"""The ASGI application of the engine: a table of routes, and one place where what goes wrong becomes an answer."""
+"""The engine's HTTP application: SGLang's native routes, as routers and trainers use them, and the shape of errors."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import AsyncIterator, Callable
 
-from weir.engine.asgi import ClientGone, Handler, Receive, Scope, Send, answer_lifespan, read_body, send_error
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
 from weir.engine.control import Control
 from weir.engine.errors import BadRequest
 from weir.engine.generate import Generate
-
-log = logging.getLogger(__name__)
-
-Routes = Mapping[str, Mapping[str, Handler]]  # path → method → handler
+from weir.engine.responses import error_response
 
 
-def make_routes(generate: Generate, control: Control) -> Routes:
-    """SGLang's native routes, those that routers and trainers use."""
-    info, server, health = control.model_info, control.server_info, control.health
-    return {
-        "/generate": {"POST": generate, "PUT": generate},
-        "/health": {"GET": health},
-        "/health_generate": {"GET": health},
-        "/model_info": {"GET": info},
-        "/get_model_info": {"GET": info},
-        "/server_info": {"GET": server},
-        "/get_server_info": {"GET": server},
-        "/v1/models": {"GET": control.models},
-        "/pause_generation": {"POST": control.pause},
-        "/continue_generation": {"POST": control.resume},
-        "/abort_request": {"POST": control.abort},
-        "/flush_cache": {"GET": control.flush, "POST": control.flush},
-        "/update_weights_from_disk": {"POST": control.update_weights},
-        "/update_weight_version": {"POST": control.update_version},
-        "/weights_checker": {"GET": control.check_weights, "POST": control.check_weights},
-    }
+def make_app(generate: Generate, control: Control, shutdown: Callable[[], None]) -> Starlette:
+    """The application; `shutdown` runs when the server ends."""
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        yield
+        shutdown()
+
+    app = Starlette(
+        routes=_routes(generate, control),
+        exception_handlers={
+            HTTPException: _no_route,
+            BadRequest: _bad_request,
+            ClientDisconnect: _client_gone,
+            Exception: _failed,
+        },
+        lifespan=lifespan,
+    )
+    app.router.redirect_slashes = False
+    return app
 
 
-class App:
-    """Routes a request to its handler; `shutdown` runs when the server ends."""
-
-    def __init__(self, routes: Routes, shutdown: Callable[[], None]) -> None:
-        self._routes = routes
-        self._shutdown = shutdown
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The ASGI entry point."""
-        if scope["type"] == "lifespan":
-            await answer_lifespan(receive, send, self._shutdown)
-            return
-        assert scope["type"] == "http", scope["type"]
-        methods = self._routes.get(scope["path"])
-        if methods is None:
-            await send_error(send, f"{scope['path']} is no route of the embedded engine", 404)
-        elif scope["method"] not in methods:
-            await send_error(send, f"{scope['path']} takes {' or '.join(methods)}, not {scope['method']}", 405)
-        else:
-            await _serve(methods[scope["method"]], receive, send)
+def _routes(generate: Generate, control: Control) -> list[Route]:
+    return [
+        Route("/generate", generate, methods=["POST", "PUT"]),
+        Route("/health", control.health),
+        Route("/health_generate", control.health),
+        Route("/model_info", control.model_info),
+        Route("/get_model_info", control.model_info),
+        Route("/server_info", control.server_info),
+        Route("/get_server_info", control.server_info),
+        Route("/v1/models", control.models),
+        Route("/pause_generation", control.pause, methods=["POST"]),
+        Route("/continue_generation", control.resume, methods=["POST"]),
+        Route("/abort_request", control.abort, methods=["POST"]),
+        Route("/flush_cache", control.flush, methods=["GET", "POST"]),
+        Route("/update_weights_from_disk", control.update_weights, methods=["POST"]),
+        Route("/update_weight_version", control.update_version, methods=["POST"]),
+        Route("/weights_checker", control.check_weights, methods=["GET", "POST"]),
+    ]
 
 
-async def _serve(handler: Handler, receive: Receive, send: Send) -> None:
-    try:
-        await handler(await read_body(receive), receive, send)
-    except BadRequest as error:
-        await send_error(send, str(error))
-    except ClientGone:
-        pass
-    except Exception as error:  # the request's edge
-        log.exception("a request failed")
-        await send_error(send, f"{type(error).__name__}: {error}", 500)
+async def _no_route(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    path = request.url.path
+    if error.status_code == 405:
+        methods = " or ".join(sorted((error.headers or {})["Allow"].split(", ")))
+        return error_response(f"{path} takes {methods}, not {request.method}", 405)
+    return error_response(f"{path} is no route of the embedded engine", error.status_code)
+
+
+async def _bad_request(_: Request, error: Exception) -> Response:
+    return error_response(str(error), 400)
+
+
+async def _client_gone(_: Request, __: Exception) -> Response:
+    """The client left before its request was read: nobody gets this answer."""
+    return Response(status_code=499)
+
+
+async def _failed(_: Request, error: Exception) -> Response:
+    """A fault of the engine; starlette raises it again behind this answer, and the server logs it."""
+    return error_response(f"{type(error).__name__}: {error}", 500)

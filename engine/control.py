@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 import msgspec
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
 
-from weir.engine.asgi import Receive, Send, send_bytes, send_json
 from weir.engine.errors import BadRequest, WeightsRefused
 from weir.engine.loop import EngineLoop
+from weir.engine.responses import JsonResponse
 from weir.engine.weights import checksums, read_weights
 
 B = TypeVar("B", bound=msgspec.Struct)
@@ -69,16 +71,15 @@ class Control:
         self._started = time.time()
         self._updating = asyncio.Lock()
 
-    async def health(self, _body: bytes, _receive: Receive, send: Send) -> None:
+    async def health(self, _: Request) -> Response:
         """200 when the loop answers between two steps; a pause is not an illness."""
         await asyncio.wrap_future(self._engine.ask(self._engine.load))
-        await send_bytes(send, b"", "text/plain")
+        return PlainTextResponse()
 
-    async def model_info(self, _body: bytes, _receive: Receive, send: Send) -> None:
+    async def model_info(self, _: Request) -> Response:
         """What is served, under which weight version."""
         config = self._engine.decoder.model.config
-        await send_json(
-            send,
+        return JsonResponse(
             {
                 "model_path": self._model_path,
                 "served_model_name": self._model_path,
@@ -97,11 +98,10 @@ class Control:
             },
         )
 
-    async def server_info(self, _body: bytes, _receive: Receive, send: Send) -> None:
+    async def server_info(self, _: Request) -> Response:
         """How the server runs, and its load now."""
         load = await asyncio.wrap_future(self._engine.ask(self._engine.load))
-        await send_json(
-            send,
+        return JsonResponse(
             {
                 "model_path": self._model_path,
                 "served_model_name": self._model_path,
@@ -126,7 +126,7 @@ class Control:
             },
         )
 
-    async def models(self, _body: bytes, _receive: Receive, send: Send) -> None:
+    async def models(self, _: Request) -> Response:
         """OpenAI's list of models: the one that is served."""
         card = {
             "id": self._model_path,
@@ -137,36 +137,35 @@ class Control:
             "parent": None,
             "max_model_len": self._context_len,
         }
-        await send_json(send, {"object": "list", "data": [card]})
+        return JsonResponse({"object": "list", "data": [card]})
 
-    async def pause(self, body: bytes, _receive: Receive, send: Send) -> None:
+    async def pause(self, request: Request) -> Response:
         """Stop stepping; answers when the loop has stopped."""
-        mode = _decode(body, PauseBody).mode
+        mode = (await _read_body(request, PauseBody)).mode
         await asyncio.wrap_future(self._engine.ask(lambda: self._engine.pause(mode)))
-        await send_json(send, {"message": "Generation paused successfully.", "status": "ok"})
+        return JsonResponse({"message": "Generation paused successfully.", "status": "ok"})
 
-    async def resume(self, _body: bytes, _receive: Receive, send: Send) -> None:
+    async def resume(self, _: Request) -> Response:
         """Step again."""
         await asyncio.wrap_future(self._engine.ask(self._engine.resume))
-        await send_json(send, {"message": "Generation continued successfully.", "status": "ok"})
+        return JsonResponse({"message": "Generation continued successfully.", "status": "ok"})
 
-    async def abort(self, body: bytes, _receive: Receive, send: Send) -> None:
+    async def abort(self, request: Request) -> Response:
         """End one request, or all; one that is not known is no error."""
-        wanted = _decode(body, AbortBody)
+        wanted = await _read_body(request, AbortBody)
         if wanted.abort_all or wanted.rid:
             await self._abort(wanted)
-        await send_bytes(send, b"", "text/plain")
+        return PlainTextResponse()
 
-    async def flush(self, _body: bytes, _receive: Receive, send: Send) -> None:
+    async def flush(self, _: Request) -> Response:
         """Drop the cache; refused while requests run."""
         if await asyncio.wrap_future(self._engine.ask(self._engine.flush)):
-            await send_bytes(send, b"Cache flushed.\n", "text/plain")
-        else:
-            await send_bytes(send, b"Flush cache failed: requests are running.\n", "text/plain", 400)
+            return PlainTextResponse("Cache flushed.\n")
+        return PlainTextResponse("Flush cache failed: requests are running.\n", 400)
 
-    async def update_weights(self, body: bytes, _receive: Receive, send: Send) -> None:
+    async def update_weights(self, request: Request) -> Response:
         """Read a folder whole, check it, then swap between two steps; on any fault the old weights stay."""
-        asked = _decode(body, UpdateBody)
+        asked = await _read_body(request, UpdateBody)
         async with self._updating:
             if asked.abort_all_requests:
                 await self._abort(AbortBody(abort_all=True))
@@ -174,31 +173,29 @@ class Control:
                 await self._swap(asked)
             except WeightsRefused as error:
                 message = f"Weights refused, the old ones stay: {error}"
-                await send_json(send, {"success": False, "message": message, "num_paused_requests": 0}, 400)
-                return
+                return JsonResponse({"success": False, "message": message, "num_paused_requests": 0}, 400)
         message = "Succeeded to update model weights."
         if asked.weight_version is not None:
             message += f" Weight version updated to {asked.weight_version}."
-        await send_json(send, {"success": True, "message": message, "num_paused_requests": 0})
+        return JsonResponse({"success": True, "message": message, "num_paused_requests": 0})
 
-    async def update_version(self, body: bytes, _receive: Receive, send: Send) -> None:
+    async def update_version(self, request: Request) -> Response:
         """Rename the served weights; aborts everything unless told not to, as SGLang does."""
-        asked = _decode(body, VersionBody)
+        asked = await _read_body(request, VersionBody)
         if asked.abort_all_requests:
             await self._abort(AbortBody(abort_all=True))
         await asyncio.wrap_future(self._engine.ask(lambda: self._engine.rename(asked.new_version)))
         content = {"success": True, "message": f"Weight version updated to {asked.new_version}"}
-        await send_json(send, {**content, "new_version": asked.new_version})
+        return JsonResponse({**content, "new_version": asked.new_version})
 
-    async def check_weights(self, body: bytes, _receive: Receive, send: Send) -> None:
+    async def check_weights(self, request: Request) -> Response:
         """Checksums of the served tensors."""
-        asked = _decode(body, CheckBody)
+        asked = await _read_body(request, CheckBody)
         if asked.action != "checksum":
-            await send_json(send, {"success": False, "message": f"Unsupported action={asked.action!r}"}, 400)
-            return
+            return JsonResponse({"success": False, "message": f"Unsupported action={asked.action!r}"}, 400)
         model = self._engine.decoder.model
         sums = await asyncio.wrap_future(self._engine.ask(lambda: checksums(model)))
-        await send_json(send, {"success": True, "message": "Success.", "ranks": [{"checksums": sums}]})
+        return JsonResponse({"success": True, "message": "Success.", "ranks": [{"checksums": sums}]})
 
     async def _swap(self, asked: UpdateBody) -> None:
         folder = Path(asked.model_path)
@@ -216,8 +213,9 @@ class Control:
         )
 
 
-def _decode(body: bytes, kind: type[B]) -> B:
+async def _read_body(request: Request, kind: type[B]) -> B:
+    """The body of a request; an empty one has all defaults. Raises `BadRequest`."""
     try:
-        return msgspec.json.decode(body or b"{}", type=kind)
+        return msgspec.json.decode(await request.body() or b"{}", type=kind)
     except msgspec.DecodeError as error:
         raise BadRequest(str(error)) from error

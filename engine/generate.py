@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
 from weir.engine.answers import Answer
-from weir.engine.asgi import Receive, Send, send_error, send_json, server_sent
 from weir.engine.errors import BadRequest
 from weir.engine.loop import EngineLoop
 from weir.engine.params import GenerateBody, check_prompt, parse_body, resolve_sampling
 from weir.engine.request import Request
+from weir.engine.responses import JsonResponse, error_response, server_sent
 from weir.engine.texts import Texts
 
 
@@ -38,21 +42,18 @@ class Generate:
         self._limits = limits
         self._in_flight: dict[str, Request] = {}
 
-    async def __call__(self, raw: bytes, receive: Receive, send: Send) -> None:
-        """Serve one call."""
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one call: an ASGI endpoint, so that it ends when its answer has left. Raises `BadRequest`."""
         news = asyncio.Event()
-        try:
-            body = parse_body(raw)
-            request = self._request(body, news)
-        except BadRequest as error:
-            await send_error(send, str(error))
-            return
+        body = parse_body(await HttpRequest(scope, receive).body())
+        request = self._request(body, news)
         self._in_flight[request.rid] = request
         watcher = asyncio.create_task(self._watch(request, receive))
         try:
             self._engine.submit(request)
             answer = Answer(request, self._texts, incremental=body.stream and self._limits.incremental)
-            await (_stream(request, answer, news, send) if body.stream else _whole(request, answer, news, send))
+            response = _streamed(request, answer, news) if body.stream else await _whole(request, answer, news)
+            await response(scope, receive, send)
         finally:
             watcher.cancel()
             del self._in_flight[request.rid]
@@ -125,24 +126,27 @@ def _logprob_start(body: GenerateBody, prompt_len: int) -> int | None:
     return start
 
 
-async def _whole(request: Request, answer: Answer, news: asyncio.Event, send: Send) -> None:
+async def _whole(request: Request, answer: Answer, news: asyncio.Event) -> Response:
     while request.finish is None:
         await news.wait()
         news.clear()
     if request.finish.get("status_code"):
-        await send_error(send, request.finish["message"], request.finish["status_code"])
-    else:
-        await send_json(send, answer.chunk())
+        return error_response(request.finish["message"], request.finish["status_code"])
+    return JsonResponse(answer.chunk())
 
 
-async def _stream(request: Request, answer: Answer, news: asyncio.Event, send: Send) -> None:
-    headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
+def _streamed(request: Request, answer: Answer, news: asyncio.Event) -> Response:
+    return StreamingResponse(
+        _events(request, answer, news), media_type="text/event-stream", headers={"cache-control": "no-cache"}
+    )
+
+
+async def _events(request: Request, answer: Answer, news: asyncio.Event) -> AsyncIterator[bytes]:
     finished = False
     while not finished:
         await news.wait()
         news.clear()
         finished = request.finish is not None
         if answer.has_news:
-            await send({"type": "http.response.body", "body": server_sent(answer.chunk()), "more_body": True})
-    await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
+            yield server_sent(answer.chunk())
+    yield b"data: [DONE]\n\n"

@@ -13,8 +13,9 @@ from typing import Any
 import torch
 import uvicorn
 import uvloop
+from starlette.applications import Starlette
 
-from weir.engine.app import App, make_routes
+from weir.engine.app import make_app
 from weir.engine.config import EngineConfig
 from weir.engine.control import Control
 from weir.engine.decoder import Decoder
@@ -62,7 +63,7 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def build_app(model: Any, model_path: Path, config: EngineConfig) -> tuple[EngineLoop, App]:
+def build_app(model: Any, model_path: Path, config: EngineConfig) -> tuple[EngineLoop, Starlette]:
     """Wire loop and routes together; call it on the event loop that will serve."""
     texts = Texts(model_path)
     context_len = _context_len(model, config)
@@ -84,7 +85,7 @@ def build_app(model: Any, model_path: Path, config: EngineConfig) -> tuple[Engin
     )
     control = Control(engine, model_path, context_len=context_len, max_running=config.max_running)
     engine.start()
-    return engine, App(make_routes(Generate(engine, texts, limits), control), engine.close)
+    return engine, make_app(Generate(engine, texts, limits), control, engine.close)
 
 
 def first_version(model_path: Path, config: EngineConfig) -> str:

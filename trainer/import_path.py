@@ -6,7 +6,7 @@ raised. Not here: what such code is called with (`hooks.py`, `function_rewards.p
 
 from __future__ import annotations
 
-import importlib
+import pkgutil
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -16,10 +16,15 @@ from weir.trainer.errors import TrainerUsageError
 
 
 def import_function(path: str) -> Callable[..., Any]:
-    """The callable that "pkg.mod:name" names."""
-    module, _, name = path.partition(":")
+    """The callable named "pkg.mod:name".
+
+    Raises `TrainerUsageError` where the path has another form, names nothing, or names nothing callable, and where the
+    module raises while it is imported.
+    """
     try:
-        found = getattr(importlib.import_module(module), name)
+        if ":" not in path:
+            raise ValueError("there is no colon in it")
+        found = pkgutil.resolve_name(path)
     except (ImportError, AttributeError, ValueError) as error:
         raise TrainerUsageError(f'cannot import {path!r}: {error}; the form is "pkg.mod:name"') from error
     except (Exception, SystemExit) as error:  # users' code: whatever runs while it is imported

@@ -9,10 +9,14 @@ from pathlib import Path
 import msgspec
 
 from weir.agents.corpus import Example, draw_kernel, make_corpus, write_corpus
-from weir.agents.family import family_tasks, members
-from weir.agents.templated import right_kernel, slots_of
+from weir.agents.family import Member, family_tasks, members
+from weir.agents.templated import assemble, slots_of
 
 TASKS = {task.task_id: task for task in family_tasks()}
+
+
+def right_kernel(member: Member) -> str:
+    return assemble(member, {name: variants[0].text for name, variants in slots_of(member).items()})
 
 
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing
@@ -11,10 +12,9 @@ from pathlib import Path
 import pytest
 from support_servers import find_free_port, start_server
 
-from weir.agents.corpus import make_corpus
+from weir.agents.corpus import draw_kernel, make_corpus
 from weir.agents.family import family_tasks, members
 from weir.agents.tasks import load_tasks
-from weir.agents.templated import right_kernel
 from weir.kernel_eval.client import EvalResult, KernelEvalClient, KernelTask, candidate_source, feedback
 
 COMMAND = "import typer; from weir.scripts.cli.commands.servers import kernel_eval; typer.run(kernel_eval)"
@@ -55,7 +55,10 @@ def test_the_solution_of_every_hand_written_task_is_judged_correct(judge_url: st
 
 def test_right_kernels_of_every_operation_are_judged_correct(judge_url: str) -> None:
     chosen = {(member.kind, member.op, member.inner): member for member in members()}.values()
-    results = judged(judge_url, [(TASKS[member.task_id], right_kernel(member)) for member in chosen])
+    kernels = [draw_kernel(member, random.Random(0), faults=0.0)[0] for member in chosen]
+    results = judged(
+        judge_url, [(TASKS[member.task_id], kernel) for member, kernel in zip(chosen, kernels, strict=True)]
+    )
     wrong = {m.task_id: feedback(r) for m, r in zip(chosen, results, strict=True) if r.raw_reward != 1.0}
     assert wrong == {}
 

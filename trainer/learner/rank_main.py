@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch.distributed as dist
 
+from weir.store.parent_death import end_with_parent
 from weir.trainer.errors import NotFinite
 from weir.trainer.learner.distributed import Ranks
 from weir.trainer.learner.learner import Learner
@@ -23,14 +24,13 @@ from weir.trainer.learner.torchrun import (
     STEPS_FILE,
     VERSION_FILES,
     Job,
-    end_with,
 )
 from weir.trainer.model.token_model import choose_device
 
 
 def main(folder: Path) -> None:
     """Train the job's samples and leave the result in its folder."""
-    end_with(int((folder / LAUNCHER_FILE).read_text()))
+    end_with_parent(parent_pid=int((folder / LAUNCHER_FILE).read_text()))
     job: Job = pickle.loads((folder / JOB_FILE).read_bytes())
     ranks = Ranks.of_torchrun(choose_device(job.config.device))
     try:

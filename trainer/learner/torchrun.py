@@ -13,13 +13,11 @@ lay in their folder goes with the next start at the latest.
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import math
 import os
 import pickle
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -31,6 +29,7 @@ from pathlib import Path
 import torch
 from safetensors import safe_open
 
+from weir.store.parent_death import end_with_parent
 from weir.trainer.credit.samples import Sample
 from weir.trainer.data.dataset import SupervisedRow
 from weir.trainer.errors import NotFinite, TrainerError
@@ -93,16 +92,6 @@ VERSION_FILES = "files"
 LAUNCHER_FILE = "launcher.pid"
 FOLDER_PREFIX = "weir-ranks-"
 TAIL_CHARS = 2000
-
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def end_with(parent_pid: int) -> None:
-    """Have the kernel kill this process when the one that started it ends; it may have ended already."""
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent_pid:
-        os._exit(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +185,7 @@ class TorchrunLearner:
         ours = os.getpid()
 
         def enter() -> None:
-            end_with(ours)
+            end_with_parent(parent_pid=ours)
             (folder / LAUNCHER_FILE).write_text(str(os.getpid()))
 
         done = subprocess.run(command, capture_output=True, text=True, preexec_fn=enter)

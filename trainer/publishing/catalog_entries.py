@@ -8,13 +8,13 @@ folder holds (`versions.py`).
 from __future__ import annotations
 
 import hashlib
-import time
 from contextlib import nullcontext
 from pathlib import Path
 
 from rich.console import Console
 
 from weir.store.catalog.catalog import Catalog
+from weir.store.clock import now_us
 from weir.store.config import StoreConfig
 from weir.trainer.lease import publish_turn
 from weir.trainer.publishing.publish import PublishReport, publish
@@ -46,7 +46,7 @@ def serve(folder: Path, catalog: Catalog, store: StoreConfig, config: TrainerCon
     with publish_turn(catalog, store, lease_s=config.lease_s) if config.engine_urls else nullcontext():
         report = publish(folder, manifest.version, config, control_key(config, store), catalog)
         if report.serving:
-            catalog.set_published(manifest.version, time.time_ns() // 1000, report.serving)
+            catalog.set_published(manifest.version, now_us(), report.serving)
     if report.serving:
         console.print(f"version {manifest.version} is served by {', '.join(report.serving)}")
     for url, why in report.failed.items():

@@ -7,7 +7,6 @@ engine answer the same again. Nothing is recorded and nothing is trained on. Not
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from weir.kernel_eval.client import (
     candidate_source,
 )
 from weir.store.catalog.rows import EvaluationRow
+from weir.store.clock import now_us
 from weir.trainer.errors import JudgeUnavailable, PublishFailed
 from weir.trainer.http_json import Refused, post
 from weir.trainer.regression.compare import RegressionConfig, Verdicts
@@ -147,5 +147,5 @@ def _row(number: int, task_id: str, result: EvalResult) -> EvaluationRow:
         fault=result.fault,
         raw_reward=result.raw_reward,
         result=msgspec.to_builtins(result),
-        created_us=time.time_ns() // 1000,
+        created_us=now_us(),
     )

@@ -7,7 +7,6 @@ continued finds them. Equal candidates are judged once.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,6 +22,7 @@ from weir.kernel_eval.client import (
 )
 from weir.store.catalog.rewards import evaluations_of
 from weir.store.catalog.rows import EvaluationRow
+from weir.store.clock import now_us
 from weir.store.reader import StoredCall
 from weir.trainer.rewards.answers import Answer, Asking, Given, content_hash
 from weir.trainer.settings.config import TrainerConfig
@@ -137,5 +137,5 @@ def _evaluation(candidate: Candidate, call: StoredCall, result: EvalResult, roun
         fault=result.fault,
         raw_reward=result.raw_reward,
         result=msgspec.to_builtins(result),
-        created_us=time.time_ns() // 1000,
+        created_us=now_us(),
     )

@@ -15,12 +15,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import httpx
+import stamina
 
 from weir.kernel_eval.client import tls_context
 from weir.trainer.http_json import NO_ANSWER, why_no_answer, within
 from weir.trainer.rewards.answers import Answer, Asking, Given, OnGiven
 from weir.trainer.settings.reward_terms import RewardTerm
 from weir.trainer.skip import Skip
+
+OUTAGES = (*NO_ANSWER, ValueError, RecursionError)  # no answer, or one of another form
 
 
 async def http_rewards(
@@ -46,23 +49,28 @@ async def _ask(
     assert term.url is not None
     config = asking.config
     body = {"name": name, "items": [_item(answer) for answer in batch]}
-    failure = ""
-    for attempt in range(config.judge_attempts):
-        if attempt:
-            await asyncio.sleep(config.judge_retry_delay_s * 2 ** (attempt - 1))
-        try:
-            response = await within(config.judge_timeout_s, http.post(term.url, json=body))
-            rewards = _rewards(response, len(batch))
-        except (*NO_ANSWER, ValueError, RecursionError) as error:
-            failure = why_no_answer(error)
-        else:
-            for answer, reward in zip(batch, rewards, strict=True):
-                _take(given, answer.call.call_id, reward)
-            asking.on_value()
-            return
-    given.outages.append(
-        f"no rewards {name} from {term.url} after {config.judge_attempts} attempts: {failure}; start or mend it"
+    retries = stamina.retry_context(
+        on=OUTAGES,
+        attempts=config.judge_attempts,
+        timeout=None,
+        wait_initial=config.judge_retry_delay_s,
+        wait_max=math.inf,
+        wait_jitter=0,
     )
+    try:
+        async for attempt in retries:
+            with attempt:
+                response = await within(config.judge_timeout_s, http.post(term.url, json=body))
+                rewards = _rewards(response, len(batch))
+    except OUTAGES as error:
+        given.outages.append(
+            f"no rewards {name} from {term.url} after {config.judge_attempts} attempts: {why_no_answer(error)}; "
+            "start or repair it"
+        )
+        return
+    for answer, reward in zip(batch, rewards, strict=True):
+        _take(given, answer.call.call_id, reward)
+    asking.on_value()
 
 
 def _take(given: Given, call_id: str, reward: float | None) -> None:

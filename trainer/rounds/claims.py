@@ -8,7 +8,6 @@ anew. Not here: whose turn it is (`turns.py`).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +16,10 @@ from typing import Any
 import msgspec
 
 from weir.kernel_eval.client import KernelTask
+from weir.store.atomic_file import written_aside
 from weir.store.catalog.catalog import Catalog
 from weir.store.catalog.leases import Lease
+from weir.store.clock import now_us
 from weir.store.config import StoreConfig
 from weir.store.reader import StoredCall, load_calls
 from weir.trainer.errors import RoundError
@@ -32,7 +33,6 @@ from weir.trainer.versions.version_folder import (
     read_manifest,
     round_folder,
     version_path,
-    write_aside,
 )
 
 SCHEMA = 1
@@ -128,7 +128,7 @@ def plan_round(
         groups=[_pin(group) for group in choice.groups],
         expired=choice.expired,
         stored_rewards=joined_rewards([group.rewards for group in choice.groups]),
-        created_us=time.time_ns() // 1000,
+        created_us=now_us(),
     )
     return PlannedRound(claimed=claimed, calls=calls)
 
@@ -189,4 +189,5 @@ def _write_copy(root: Path, claimed: ClaimedRound) -> None:
     folder = round_folder(root, claimed.round)
     if not (folder / MANIFEST).exists():
         folder.mkdir(parents=True, exist_ok=True)
-        write_aside(folder / MANIFEST, msgspec.json.format(msgspec.json.encode(claimed)))
+        with written_aside(folder / MANIFEST, durable=True) as aside:
+            aside.write_bytes(msgspec.json.format(msgspec.json.encode(claimed)))

@@ -8,7 +8,6 @@ Not here: when a group is ready (`store/catalog_ready.py`), and taking it (`clai
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from weir.kernel_eval.client import KernelTask
 from weir.store.catalog.catalog import Catalog
 from weir.store.catalog.ready_groups import ready_groups
 from weir.store.catalog.rows import GroupRow
+from weir.store.clock import now_us
 from weir.store.config import StoreConfig
 from weir.store.maintenance.damage import groups_lacking_calls
 from weir.store.query.snapshot import take_snapshot
@@ -148,4 +148,4 @@ def _waits_for_rewards(group: ChosenGroup, config: TrainerConfig) -> bool:
     if not lacks_rewards(group.rewards, group.calls):
         return False
     last_us = max(call.finished_us for calls in group.calls.values() for call in calls)
-    return config.group_timeout_s is None or time.time_ns() // 1000 - last_us < config.group_timeout_s * 1e6
+    return config.group_timeout_s is None or now_us() - last_us < config.group_timeout_s * 1e6

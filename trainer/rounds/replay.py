@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
+from weir.store.atomic_file import written_aside
 from weir.store.catalog.catalog import Catalog
 from weir.store.catalog.rows import RoundRow
 from weir.store.config import StoreConfig
@@ -35,7 +36,6 @@ from weir.trainer.versions.version_folder import (
     round_folder,
     verify,
     version_path,
-    write_aside,
 )
 
 VERSION_COPY = "version.json"
@@ -56,7 +56,8 @@ def keep_manifest(store: StoreConfig, manifest: VersionManifest) -> None:
     assert manifest.round is not None
     folder, text = round_folder(store.folder, manifest.round), msgspec.json.encode(manifest)
     folder.mkdir(parents=True, exist_ok=True)
-    write_aside(folder / VERSION_COPY, text)
+    with written_aside(folder / VERSION_COPY, durable=True) as aside:
+        aside.write_bytes(text)
     if (objects := objects_of(store)) is not None:
         objects.put(_shared_copy(manifest.round), text)
 

@@ -6,11 +6,8 @@ aside and renamed, and is deleted when the version is there, by the next start w
 
 from __future__ import annotations
 
-import glob
 import hashlib
-import os
 import pickle
-import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,10 +15,12 @@ from typing import Any
 
 import torch
 
+from weir.store.atomic_file import written_aside
 from weir.trainer.data.dataset import SupervisedRow, digest_of
 from weir.trainer.errors import TrainerUsageError, VersionError
 from weir.trainer.model.token_model import save_state
 from weir.trainer.settings.config import SftConfig
+from weir.trainer.versions.folder_rename import delete_leftovers
 
 
 def run_key(config: SftConfig, rows: Iterable[SupervisedRow], model: Path) -> str:
@@ -40,11 +39,8 @@ def progress_file(out: Path) -> Path:
 
 def delete_left(out: Path) -> None:
     """Delete what killed runs wrote aside, and the progress towards a version folder that is there."""
-    for aside in out.parent.glob(f".{glob.escape(out.name)}.*.new"):
-        if aside.is_dir():
-            shutil.rmtree(aside)
-        else:
-            aside.unlink()
+    for name in (out.name, progress_file(out).name):
+        delete_leftovers(out.parent, name)
     if out.exists():
         progress_file(out).unlink(missing_ok=True)
 
@@ -67,13 +63,12 @@ class SftProgress:
         """Write what a later process needs to go on. Raises `VersionError` where that cannot be written."""
         state: dict[str, Any] = {"key": self.key, "losses": self.losses, "validation": self.validation}
         state |= {"network": network.state_dict(), "optimizer": optimizer.state_dict()}
-        aside = self.file.with_name(f"{self.file.name}.{os.getpid()}.new")
         self.file.parent.mkdir(parents=True, exist_ok=True)
         try:
-            save_state(state, aside)  # it is on disk then
-            aside.rename(self.file)
+            with written_aside(self.file) as aside:
+                aside.unlink()  # `save_state` makes the file itself, and syncs it
+                save_state(state, aside)
         except OSError as error:
-            aside.unlink(missing_ok=True)
             raise VersionError(f"cannot keep what to go on from in {self.file}: {error}; make room there") from error
 
     def resume(self, network: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:

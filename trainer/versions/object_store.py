@@ -10,20 +10,19 @@ holds (versions.py), and whose turn it is (claims.py).
 from __future__ import annotations
 
 import hashlib
-import os
 import re
-import shutil
 from pathlib import Path
 
+from weir.store.atomic_file import fsync
 from weir.store.config import StoreConfig
 from weir.store.errors import ObjectConflict
 from weir.store.shared.object_store import Objects, objects_of
+from weir.trainer.versions.folder_rename import folder_aside
 from weir.trainer.versions.version_folder import (
     MANIFEST,
     Version,
     list_versions,
     read_manifest,
-    sync_version,
     verify,
     version_path,
 )
@@ -95,16 +94,12 @@ def _fetch(objects: Objects, root: Path, number: int) -> Version:
     folder = version_path(root, number)
     text = objects.read(_pointer(number))
     if text is not None and not _is_here(folder, text):
-        aside = folder.with_name(f".{folder.name}.{os.getpid()}.new")
-        shutil.rmtree(aside, ignore_errors=True)
-        for key in objects.names(_files(number, text)):
-            objects.fetch(key, aside / Path(key).name)
-        verify(aside)
-        sync_version(aside)
-        if folder.exists():
-            folder.rename(folder.with_name(f".{folder.name}.{os.getpid()}.old"))
-        aside.rename(folder)
-        shutil.rmtree(folder.with_name(f".{folder.name}.{os.getpid()}.old"), ignore_errors=True)
+        with folder_aside(folder, replace=True) as aside:
+            for key in objects.names(_files(number, text)):
+                objects.fetch(key, aside / Path(key).name)
+            verify(aside)
+            for file in aside.iterdir():
+                fsync(file)
     return Version(path=folder, manifest=read_manifest(folder))
 
 

@@ -11,10 +11,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import re
 import shutil
-import time
 from collections.abc import Callable, Container, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,7 +20,10 @@ from typing import Any
 
 import msgspec
 
+from weir.store.atomic_file import fsync, written_aside
+from weir.store.clock import now_us
 from weir.trainer.errors import VersionError
+from weir.trainer.versions.folder_rename import delete_folder, delete_leftovers, folder_aside
 
 MANIFEST = "manifest.json"
 CURRENT = "CURRENT"
@@ -149,35 +150,27 @@ def write_version(
     Raises `VersionError` when `folder` exists, as a version is never overwritten, and when it cannot be written.
     """
     check_new(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    aside = folder.with_name(f".{folder.name}.{os.getpid()}.new")
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir()
     try:
-        written = write_files(aside) or {}
-        manifest = VersionManifest(
-            version=version,
-            parent=parent,
-            round=round_id,
-            created_us=time.time_ns() // 1000,
-            config_hash=config_hash,
-            seed=seed,
-            groups=groups,
-            files=dict(written) | _synced_entries(aside, but=written),
-            tensors=_tensor_entries(aside),
-        )
-        (aside / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
-        _fsync(aside / MANIFEST)
-        _fsync(aside)
-        aside.rename(folder)
+        with folder_aside(folder) as aside:
+            written = write_files(aside) or {}
+            manifest = VersionManifest(
+                version=version,
+                parent=parent,
+                round=round_id,
+                created_us=now_us(),
+                config_hash=config_hash,
+                seed=seed,
+                groups=groups,
+                files=dict(written) | _synced_entries(aside, but=written),
+                tensors=_tensor_entries(aside),
+            )
+            (aside / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
+            fsync(aside / MANIFEST)
     except OSError as error:
         raise VersionError(
             f"version {version} cannot be written to {folder}: {error}; make room there and start again: nothing of "
             "it was kept, and nothing was lost"
         ) from error
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-    _fsync(folder.parent)
     return Version(path=folder, manifest=manifest)
 
 
@@ -185,18 +178,11 @@ def _synced_entries(folder: Path, *, but: Container[str]) -> dict[str, FileEntry
     """What the manifest says of each file; disk and hashes are waited for at once, of all files."""
     files = sorted(file for file in folder.iterdir() if file.name not in but)
     with ThreadPoolExecutor() as at_once:
-        syncing = [at_once.submit(_fsync, file) for file in files]
+        syncing = [at_once.submit(fsync, file) for file in files]
         entries = dict(zip((file.name for file in files), at_once.map(file_entry, files), strict=True))
         for one in syncing:
             one.result()
     return entries
-
-
-def sync_version(folder: Path) -> None:
-    """Have every file of a folder survive a power cut, before the folder gets its name."""
-    for file in folder.iterdir():
-        _fsync(file)
-    _fsync(folder)
 
 
 def check_new(folder: Path) -> None:
@@ -207,16 +193,8 @@ def check_new(folder: Path) -> None:
 
 def set_current(root: Path, version: int) -> None:
     """Flip CURRENT to a version by a rename."""
-    write_aside(versions_folder(root) / CURRENT, f"{version:08d}\n".encode())
-
-
-def write_aside(path: Path, content: bytes) -> None:
-    """Write a small file so that readers see the old one or the new one, also after a crash."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.new")
-    aside.write_bytes(content)
-    _fsync(aside)
-    aside.rename(path)
-    _fsync(path.parent)
+    with written_aside(versions_folder(root) / CURRENT, durable=True) as aside:
+        aside.write_text(f"{version:08d}\n")
 
 
 def verify(folder: Path) -> VersionManifest:
@@ -242,16 +220,11 @@ def prune(root: Path, keep: int, *, below: int | None = None) -> tuple[list[int]
     All but the newest `keep` go, those from `below` on stay in any case. Returns the deleted numbers, and those that
     stayed because of `below`.
     """
-    folder = versions_folder(root)
     old = list_versions(root)[:-keep]
     doomed = [version for version in old if below is None or version.manifest.version < below]
     for version in doomed:
-        version.path.rename(version.path.with_name(f".{version.path.name}.old"))  # gone for readers in one step
-    for leftover in (*folder.glob(".*.old"), *folder.glob(".*.new")):
-        if leftover.is_dir():
-            shutil.rmtree(leftover, ignore_errors=True)
-        else:
-            leftover.unlink(missing_ok=True)
+        delete_folder(version.path)
+    delete_leftovers(versions_folder(root))
     deleted = [version.manifest.version for version in doomed]
     return deleted, [v.manifest.version for v in old if v.manifest.version not in deleted]
 
@@ -280,11 +253,3 @@ def _read_header(file: Path) -> Iterator[tuple[str, TensorEntry]]:
     for name, entry in header.items():
         if name != "__metadata__":
             yield name, TensorEntry(shape=entry["shape"], dtype=entry["dtype"])
-
-
-def _fsync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
