@@ -1,8 +1,8 @@
-"""The client of the kernel-evaluation server, for agents and the trainer: a task and an answer in, a verdict out.
+"""The client of the kernel-evaluation server, for agents and the trainer: sends a task and an answer, gets a verdict.
 
-Invariant: `evaluate` returns only verdicts on the candidate. What is not the candidate's doing (a server that is
-away, a reference that does not run) is retried a bounded number of times where that can help, and then raised.
-Importing this costs no torch.
+Invariant: `evaluate` returns only verdicts on the candidate. Failures that it did not cause (an unreachable server, a
+reference that does not run) are retried a bounded number of times if a retry can help, and then raised. This module
+does not import torch.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import re
 import ssl
 import uuid
 from dataclasses import dataclass
+from typing import TypeVar
 
 import httpx
 import msgspec
@@ -48,19 +49,21 @@ _FENCED = re.compile(r"```[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL)
 _DETAIL_LINES = 12
 _LONGEST_WAIT_S = 30.0
 
+Reply = TypeVar("Reply", EvalReply, TaskCheck)
+
 
 @dataclass(frozen=True, slots=True)
 class _NoReply:
-    """Why an attempt gave no reply, and how long the server asks to be left alone."""
+    """The reason why an attempt gave no usable reply, and the server's Retry-After."""
 
     reason: str
     retry_after_s: float = 0.0
 
 
 def candidate_source(task: KernelTask, answer_text: str) -> str:
-    """The module to judge: the last fenced block of the answer (all of it where there is none) in the task's template.
+    """The module to judge: the last fenced block of the answer, in the task's template; without a block, all of it.
 
-    A block that the answer does not close, because it was cut off, counts as one.
+    A block without a closing fence, in an answer that was cut off, counts too.
     """
     blocks = _FENCED.findall(answer_text)
     code: str = blocks[-1] if blocks else answer_text
@@ -68,7 +71,7 @@ def candidate_source(task: KernelTask, answer_text: str) -> str:
 
 
 def feedback(result: EvalResult) -> str:
-    """What an agent tells the model about its last attempt: one line, and the end of the traceback if there is one."""
+    """A message to the model about its last attempt: one line, and the end of the traceback if there is one."""
     if result.correct:
         return f"Correct on all {result.trials} trials."
     text = f"{result.fault}: {result.fault_message}"
@@ -80,7 +83,7 @@ def feedback(result: EvalResult) -> str:
 
 @functools.cache
 def tls_context() -> ssl.SSLContext:
-    """The process's one TLS context: loading the certificates costs 18 ms, more than a session's calls do."""
+    """One TLS context for the process: loading the certificates takes 18 ms, more than all calls of a session."""
     return ssl.create_default_context()
 
 
@@ -129,66 +132,58 @@ class KernelEvalClient:
             relax_rules=tuple(task.relax_rules),
             use_cache=use_cache,
             measure_performance=measure_performance,
-            job_id=uuid.uuid4().hex,  # an attempt that lost its connection is joined by the next, not judged twice
+            job_id=uuid.uuid4().hex,  # a retry after a lost connection joins the evaluation instead of repeating it
         )
-        body = msgspec.json.encode(request)
-        failure, wait_s = "it was never asked", 0.0
-        for attempt in range(self._attempts):
-            if attempt:
-                await asyncio.sleep(max(self._backoff_s * 2 ** (attempt - 1), wait_s))
-            reply = await self._post(body)
-            if isinstance(reply, EvalReply) and not (reply.fault and reply.fault.retryable):
-                return _verdict(task, reply)
-            failure = reply.reason if isinstance(reply, _NoReply) else f"{reply.fault}: {reply.fault_message}"
-            wait_s = reply.retry_after_s if isinstance(reply, _NoReply) else 0.0
-        raise KernelEvalUnavailable(
-            f"no verdict on task {task.task_id} from {self._http.base_url} after {self._attempts} attempts: {failure}; "
-            "look at the server's /health"
-        )
+        return _verdict(task, await self._post_with_retries("/eval", request, EvalReply, task))
 
     async def check_task(self, task: KernelTask) -> TaskCheck:
         """Whether a task can be judged at all. Raises `KernelEvalUnavailable` or `KernelEvalRejected`."""
-        body = msgspec.json.encode(
-            TaskCheckRequest(reference_src=task.reference_src, relax_rules=tuple(task.relax_rules))
-        )
-        failure = "it was never asked"
+        request = TaskCheckRequest(reference_src=task.reference_src, relax_rules=tuple(task.relax_rules))
+        return await self._post_with_retries("/tasks/check", request, TaskCheck, task)
+
+    async def _post_with_retries(
+        self, path: str, request: msgspec.Struct, reply_type: type[Reply], task: KernelTask
+    ) -> Reply:
+        """The first usable reply. Raises `KernelEvalUnavailable` after the last attempt, and `KernelEvalRejected`."""
+        body, failure = msgspec.json.encode(request), _NoReply("no attempt was made")
         for attempt in range(self._attempts):
             if attempt:
-                await asyncio.sleep(self._backoff_s * 2 ** (attempt - 1))
-            try:
-                response = await self._http.post("/tasks/check", content=body)
-            except httpx.TransportError as error:
-                failure = f"{type(error).__name__}: {error}"
-                continue
-            if response.status_code == 200:
-                return msgspec.json.decode(response.content, type=TaskCheck)
-            failure = f"HTTP {response.status_code}: {response.text[:200]}"
-            if response.status_code < 500:
-                raise KernelEvalRejected(f"{self._http.base_url} did not check task {task.task_id}: {failure}")
+                await asyncio.sleep(max(self._backoff_s * 2 ** (attempt - 1), failure.retry_after_s))
+            reply = await self._post(path, body, reply_type)
+            if not isinstance(reply, _NoReply):
+                return reply
+            failure = reply
         raise KernelEvalUnavailable(
-            f"task {task.task_id} was not checked by {self._http.base_url} in {self._attempts} attempts: {failure}; "
-            "look at the server's /health"
+            f"no verdict on task {task.task_id} from {self._http.base_url}{path} after {self._attempts} attempts: "
+            f"{failure.reason}; look at the server's /health"
         )
 
-    async def _post(self, body: bytes) -> EvalReply | _NoReply:
+    async def _post(self, path: str, body: bytes, reply_type: type[Reply]) -> Reply | _NoReply:
         """One attempt. Raises `KernelEvalRejected` on HTTP 4xx."""
         try:
-            async with asyncio.timeout(self._timeout_s):  # httpx bounds each read, not all of them
-                response = await self._http.post("/eval", content=body, headers={"content-type": "application/json"})
-            if 400 <= response.status_code < 500 and response.status_code not in (408, 429):
-                raise KernelEvalRejected(
-                    f"{self._http.base_url} refused the evaluation with HTTP {response.status_code}: "
-                    f"{response.text[:500]}; check kernel_eval's url and api_key"
-                )
+            async with asyncio.timeout(self._timeout_s):  # httpx limits each read, not their sum
+                response = await self._http.post(path, content=body, headers={"content-type": "application/json"})
             if response.status_code != 200:
-                asked_s = response.headers.get("retry-after", "")
-                wait_s = min(float(asked_s), _LONGEST_WAIT_S) if asked_s.isdigit() else 0.0
-                return _NoReply(f"HTTP {response.status_code}: {response.text[:200]}", wait_s)
-            return msgspec.json.decode(response.content, type=EvalReply)
+                return self._failed_attempt(response)
+            reply = msgspec.json.decode(response.content, type=reply_type)
         except TimeoutError:
-            return _NoReply(f"TimeoutError: no whole answer within {self._timeout_s:g} s")
-        except (httpx.TransportError, msgspec.ValidationError, msgspec.DecodeError) as error:
+            return _NoReply(f"TimeoutError: no complete answer within {self._timeout_s:g} s")
+        except (httpx.TransportError, msgspec.DecodeError) as error:
             return _NoReply(f"{type(error).__name__}: {error}")
+        if isinstance(reply, EvalReply) and reply.fault is not None and reply.fault.retryable:
+            return _NoReply(f"{reply.fault}: {reply.fault_message}")
+        return reply
+
+    def _failed_attempt(self, response: httpx.Response) -> _NoReply:
+        """Raises `KernelEvalRejected` if the status says that a retry cannot help."""
+        if 400 <= response.status_code < 500 and response.status_code not in (408, 429):
+            raise KernelEvalRejected(
+                f"{response.url} refused the request with HTTP {response.status_code}: "
+                f"{response.text[:500]}; check kernel_eval's url and api_key"
+            )
+        retry_after = response.headers.get("retry-after", "")
+        wait_s = min(float(retry_after), _LONGEST_WAIT_S) if retry_after.isdigit() else 0.0
+        return _NoReply(f"HTTP {response.status_code}: {response.text[:200]}", wait_s)
 
     async def aclose(self) -> None:
         """Close the connections. May be called twice."""
@@ -199,7 +194,7 @@ def _verdict(task: KernelTask, reply: EvalReply) -> EvalResult:
     if reply.fault is not None and reply.fault.ours:
         raise KernelUnsupported(f"task {task.task_id} cannot be judged: {reply.fault}: {reply.fault_message}")
     if reply.raw_reward is None:
-        raise KernelEvalUnavailable(f"task {task.task_id}: the server gave neither a reward nor a fault of its own")
+        raise KernelEvalUnavailable(f"task {task.task_id}: the server reported neither a reward nor a fault of its own")
     return EvalResult(
         compiled=reply.compiled,
         correct=reply.correct,

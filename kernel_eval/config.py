@@ -119,7 +119,7 @@ class KernelEvalConfig(BaseModel):
             init_timeout_s=self.init_timeout_s,
             call_timeout_s=self.call_timeout_s,
             reference_timeout_s=self.reference_timeout_s,
-            patience_s=self.evaluation_timeout_s * _OF_CANDIDATES,
+            candidate_timeout_s=self.evaluation_timeout_s * _OF_CANDIDATES,
             guard_bytes=self.guard_bytes,
             compile_timeout_s=self.compile_timeout_s,
             native_timeout_s=self.native_timeout_s,

@@ -16,7 +16,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     init_timeout_s: float
     call_timeout_s: float
     reference_timeout_s: float
-    patience_s: float  # that a judge waits for a candidate, all of its calls together
+    candidate_timeout_s: float  # that a judge waits for a candidate, all of its calls together
     guard_bytes: int
     compile_timeout_s: float
     native_timeout_s: float

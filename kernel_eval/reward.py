@@ -8,7 +8,7 @@ measured on a device, or not confirmed (`speed.py`), is None, and earns nothing.
 from __future__ import annotations
 
 import enum
-import importlib
+import pkgutil
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -67,15 +67,16 @@ def find_reward(name: str) -> Reward:
     """A reward by name or import path. Raises `UnknownReward`."""
     if name in REWARDS:
         return REWARDS[name]
-    module, _, function = name.partition(":")
     try:
-        found: Reward = getattr(importlib.import_module(module), function)
+        if ":" not in name:
+            raise ValueError("it has no colon")
+        reward: Reward = pkgutil.resolve_name(name)
     except (ImportError, AttributeError, ValueError) as error:
         raise UnknownReward(
             f"kernel_eval.reward is {name!r}, which is neither of {sorted(REWARDS)} nor an import path ({error}); "
             "write it as module:function"
         ) from error
-    return found
+    return reward
 
 
 def raw_reward(outcome: Outcome, fault: Fault | None, reward: Reward = default) -> float | None:

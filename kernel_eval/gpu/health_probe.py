@@ -1,7 +1,7 @@
-"""`python -m weir.kernel_eval.gpu.health_probe`: does the GPU that this process sees compute what it should?
+"""`python -m weir.kernel_eval.gpu.health_probe`: whether the GPU that this process sees computes correctly.
 
-A process of its own, so that a GPU that hangs takes nobody with it. It prints one JSON line: the architecture, and
-whether sums over all of a buffer, a matrix product of integers and a copy to the host came out as they must.
+The probe is a process of its own, so that a GPU that hangs blocks nothing else. It prints one JSON line: the
+architecture, and whether sums over a buffer, a matrix product of integers and a copy to the host were correct.
 """
 
 from __future__ import annotations
@@ -15,8 +15,11 @@ from typing import Any
 
 import msgspec
 
-from weir.kernel_eval.gpu import nvidia_smi
+from weir.kernel_eval.gpu import reset as gpu_reset
+from weir.kernel_eval.gpu import status
 from weir.kernel_eval.gpu.fleet import Gpu
+from weir.kernel_eval.gpu.reset import GpuBusy
+from weir.kernel_eval.gpu.status import GpuStatusError
 
 _log = logging.getLogger(__name__)
 _TIMEOUT_S = 60.0
@@ -24,7 +27,7 @@ _NUMBERS = 1 << 24
 
 
 class Probed(msgspec.Struct, frozen=True):
-    """What a probe found."""
+    """The result of a probe."""
 
     well: bool
     target: str = ""
@@ -32,7 +35,7 @@ class Probed(msgspec.Struct, frozen=True):
 
 
 def probe() -> Probed:
-    """In the process of its own. Makes CUDA's context."""
+    """Probe the GPU in this process, which gets a CUDA context."""
     import torch
 
     if torch.version.hip is not None or not torch.cuda.is_available():
@@ -48,7 +51,7 @@ def probe() -> Probed:
 
 
 async def run(uuid: str, command: tuple[str, ...] = ("-m", "weir.kernel_eval.gpu.health_probe")) -> Probed:
-    """Start a probe of one GPU, and hear what it found; one that fails or hangs is unwell. Raises nothing."""
+    """Probe one GPU in a new process. A probe that fails or hangs counts as unwell. Raises nothing."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", *command),
         env={**os.environ, "CUDA_VISIBLE_DEVICES": uuid},
@@ -70,50 +73,50 @@ async def run(uuid: str, command: tuple[str, ...] = ("-m", "weir.kernel_eval.gpu
 
 
 async def examine(gpu: Gpu) -> bool:
-    """Whether nvidia-smi and a probe find it well."""
+    """Whether its status is healthy and a probe succeeds. Raises nothing."""
     try:
-        status = await asyncio.to_thread(nvidia_smi.find, gpu.index)
-    except nvidia_smi.GpuStatusError:
+        found = await asyncio.to_thread(status.find, gpu.index)
+    except GpuStatusError:
         return False
-    return status is not None and status.healthy and (await run(gpu.uuid)).well
+    return found is not None and found.healthy and (await run(gpu.uuid)).well
 
 
 async def reset(gpu: Gpu) -> bool:
-    """Reset it, where nobody else uses it; whether that worked."""
+    """Reset a GPU that no other process uses. Returns whether that worked; raises nothing."""
     try:
-        status = await asyncio.to_thread(nvidia_smi.find, gpu.index)
-        if status is not None:
-            await asyncio.to_thread(nvidia_smi.reset, status)
-    except (nvidia_smi.GpuBusy, nvidia_smi.GpuStatusError):
+        found = await asyncio.to_thread(status.find, gpu.index)
+        if found is not None:
+            await asyncio.to_thread(gpu_reset.reset, found)
+    except (GpuBusy, GpuStatusError):
         return False
-    return status is not None
+    return found is not None
 
 
 async def find_all(wanted: list[int] | None) -> list[Gpu]:
-    """The GPUs of this machine that compute, or those of the given numbers. Raises `GpuStatusError`."""
-    statuses = await asyncio.to_thread(nvidia_smi.read)
-    asked = [s for s in statuses if (wanted is None or s.index in wanted) and _is_visible(s.index, s.uuid)]
-    probed = await asyncio.gather(*(run(status.uuid) for status in asked))
-    for status, found in zip(asked, probed, strict=True):
-        if not found.well:
-            _log.error("GPU %d (%s) is not used: %s", status.index, status.uuid, found.why)
+    """The GPUs of this machine that pass a probe, among the `wanted` numbers if given. Raises `GpuStatusError`."""
+    statuses = await asyncio.to_thread(status.read)
+    candidates = [s for s in statuses if (wanted is None or s.index in wanted) and _is_visible(s.index, s.uuid)]
+    probed = await asyncio.gather(*(run(gpu.uuid) for gpu in candidates))
+    for gpu, result in zip(candidates, probed, strict=True):
+        if not result.well:
+            _log.error("GPU %d (%s) is not used: %s", gpu.index, gpu.uuid, result.why)
     return [
-        Gpu(status.index, status.uuid, status.name, status.driver, found.target)
-        for status, found in zip(asked, probed, strict=True)
-        if found.well
+        Gpu(gpu.index, gpu.uuid, gpu.name, gpu.driver, result.target)
+        for gpu, result in zip(candidates, probed, strict=True)
+        if result.well
     ]
 
 
 def _is_visible(index: int, uuid: str) -> bool:
-    """Whether whoever started this process lets it use that GPU, as Ray does by this variable."""
+    """Whether CUDA_VISIBLE_DEVICES, which Ray sets for example, lets this process use a GPU."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     return visible is None or bool({str(index), uuid} & set(visible.split(",")))
 
 
 def main() -> None:
-    """Print what was found."""
-    found: Any = probe()
-    print(json.dumps(msgspec.to_builtins(found)), flush=True)
+    """Print the result as JSON."""
+    result: Any = probe()
+    print(json.dumps(msgspec.to_builtins(result)), flush=True)
 
 
 if __name__ == "__main__":

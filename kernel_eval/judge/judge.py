@@ -1,7 +1,7 @@
-"""The judge: makes inputs, has the worker answer, runs the reference, compares, and says what it found.
+"""The judge: makes inputs, has the worker answer, runs the reference, compares the answers, and returns a judgement.
 
-Invariant: it never runs code of the candidate, and what it knows (expected values, seeds of inputs) never leaves it.
-The steps are those of `triton_check.py`, `native_check.py` and `native_run.py`; a judgement is made of them here.
+Invariant: it never runs the candidate's code, and its secrets (expected values, seeds of inputs) never leave it.
+Each backend has a check of its own in the folder `checks`.
 """
 
 from __future__ import annotations
@@ -11,63 +11,62 @@ import os
 import time
 
 from weir.kernel_eval.ipc.forkserver import Leases
-from weir.kernel_eval.ipc.tensor_arena import UnsupportedValue
-from weir.kernel_eval.judge.channel.job import Found, Job, Judgement
-from weir.kernel_eval.judge.channel.worker_channel import ZygoteLost
-from weir.kernel_eval.judge.checks.native_cpu import NativeCheck
-from weir.kernel_eval.judge.checks.native_gpu import NativeRun
+from weir.kernel_eval.ipc.job import Job, Judgement
+from weir.kernel_eval.judge.checks.native_cpu import NativeCompileCheck
+from weir.kernel_eval.judge.checks.native_gpu import NativeGpuCheck
+from weir.kernel_eval.judge.checks.outcome import EVALUATION_ERRORS, Check, CheckOutcome, outcome_of
 from weir.kernel_eval.judge.checks.triton import TritonCheck
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
-from weir.kernel_eval.tasks.reference import InvalidReference, Reference, UnsupportedReference
+from weir.kernel_eval.tasks.reference import Reference
 
-_ROOM_BYTES, _ROOM_FILES = 4 << 20, 64
+_MIN_FREE_BYTES, _MIN_FREE_FILES = 4 << 20, 64
 
 
 def judge(job: Job, leases: Leases) -> Judgement:
-    """One evaluation, from the candidate's source to a judgement. Raises only what is our own mistake."""
+    """One evaluation, from the candidate's source to a judgement. Raises only errors that are bugs of the judge."""
     started = time.monotonic()
-    evaluation = _evaluation(job)
     try:
-        evaluation.run(leases, _reference(job.reference_src, job.limits.reference_timeout_s, job.limits.gpu))
-        stage, fault, message = Stage.CORRECT, None, ""
-    except Found as found:
-        stage, fault, message = found.stage, found.fault, found.message
-        evaluation.details.update(found.details)
-    except (InvalidReference, UnsupportedValue) as error:
-        stage, fault, message = Stage.NOTHING, Fault.INVALID_REFERENCE, str(error)
-    except UnsupportedReference as error:
-        stage, fault, message = Stage.NOTHING, Fault.UNSUPPORTED, str(error)
-    except ZygoteLost:
-        stage, fault, message = Stage.NOTHING, Fault.SERVER_ERROR, "a process that forks workers is gone"
+        outcome = _run_check(job, leases)
     finally:
         leases.close()
-        evaluation.close()
+    stage, fault, message = outcome.stage, outcome.fault, outcome.message
     if fault is not None and not fault.ours and _disk_is_full():
         stage, fault = Stage.NOTHING, Fault.SERVER_ERROR
-        message = "the disk under the server's temporary folder is full, so that nothing fails for sure: make room"
+        message = (
+            "the disk of the server's temporary folder is full, which may have caused the failure: free some space"
+        )
     return Judgement(
         stage=stage,
         fault=fault,
         message=message,
-        trials=evaluation.trials,
+        trials=outcome.trials,
         seconds=time.monotonic() - started,
-        speedup=evaluation.speedup,
-        timed=evaluation.timed,
-        details=evaluation.details,
+        speedup=outcome.speedup,
+        timed=outcome.timed,
+        details=outcome.details,
     )
 
 
-def _disk_is_full() -> bool:
-    """Whether processes lack room for files, now that those of this evaluation, and what they wrote, are gone."""
-    disk = os.statvfs(".")
-    return disk.f_bavail * disk.f_frsize < _ROOM_BYTES or (disk.f_files > 0 and disk.f_favail < _ROOM_FILES)
+def _run_check(job: Job, leases: Leases) -> CheckOutcome:
+    try:
+        reference = _reference(job.reference_src, job.limits.reference_timeout_s, job.limits.gpu)
+    except EVALUATION_ERRORS as error:
+        return outcome_of(error)
+    return _check_for(job).run(leases, reference)
 
 
-def _evaluation(job: Job) -> TritonCheck | NativeCheck | NativeRun:
+def _check_for(job: Job) -> Check:
     if job.backend == "triton":
         return TritonCheck(job)
-    return NativeCheck(job, job.backend) if job.limits.gpu is None else NativeRun(job, job.backend)
+    return NativeCompileCheck(job, job.backend) if job.limits.gpu is None else NativeGpuCheck(job, job.backend)
+
+
+def _disk_is_full() -> bool:
+    """Whether processes lack space for files, after the processes of this evaluation and their files are gone."""
+    disk = os.statvfs(".")
+    no_space = disk.f_bavail * disk.f_frsize < _MIN_FREE_BYTES
+    return no_space or (disk.f_files > 0 and disk.f_favail < _MIN_FREE_FILES)
 
 
 @functools.lru_cache(maxsize=256)

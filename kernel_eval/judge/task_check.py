@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from weir.kernel_eval.judge.channel.job import Job, Judgement
+from weir.kernel_eval.ipc.job import Job, Judgement
 from weir.kernel_eval.judge.checks.tolerance import compare
 from weir.kernel_eval.protocol import Fault, Problem
 from weir.kernel_eval.reward import Stage

@@ -1,8 +1,7 @@
-"""This machine, where it has GPUs: kernels run on them, one evaluation at a time on each, and are timed.
+"""This machine with its GPUs: kernels run on them and are timed, one evaluation at a time on each.
 
-Invariants: an evaluation has its GPU alone, over all servers of this user (`gpu_lock.py`); a GPU that may be broken is
-examined before anything else runs on it, and what it may have hurt is judged once more. Not here: the states of a GPU
-(`gpu_fleet.py`), and how it is found to be well (`gpu_probe.py`).
+Invariants: an evaluation has exclusive use of its GPU among all servers of this user (`device_lock.py`); a GPU that may
+be broken is examined before anything else runs on it, and an evaluation that it may have affected is repeated once.
 """
 
 from __future__ import annotations
@@ -17,10 +16,12 @@ from typing import Any
 import msgspec
 
 from weir.kernel_eval.config import KernelEvalConfig
-from weir.kernel_eval.gpu import health_probe, nvidia_smi
+from weir.kernel_eval.gpu import health_probe, status
 from weir.kernel_eval.gpu.device_lock import gpu_lock
 from weir.kernel_eval.gpu.fleet import Gpu, GpuFleet, NoGpuLeft, State
-from weir.kernel_eval.judge.channel.job import Job, Judged, Judgement
+from weir.kernel_eval.gpu.reset import GpuBusy
+from weir.kernel_eval.gpu.status import GpuStatusError
+from weir.kernel_eval.ipc.job import Job, Judged, Judgement
 from weir.kernel_eval.machines.local import Machine
 from weir.kernel_eval.machines.process_pool import Pool
 from weir.kernel_eval.protocol import Fault
@@ -29,11 +30,11 @@ from weir.kernel_eval.sandbox.levels import SandboxLevel
 from weir.kernel_eval.timing import baselines
 
 _ATTEMPTS = 2
-_OF_THE_DEVICE = frozenset({"init", "call", "replay", None})  # phases in which kernels may have run
+_KERNEL_PHASES = frozenset({"init", "call", "replay", None})  # phases in which kernels may have run
 
 
 class GpuMachine(Machine):
-    """The GPUs that were found; all are of one architecture."""
+    """This machine with GPUs of one architecture."""
 
     def __init__(self, config: KernelEvalConfig, level: SandboxLevel, gpus: list[Gpu]) -> None:
         super().__init__(
@@ -50,7 +51,7 @@ class GpuMachine(Machine):
 
     @property
     def waiting(self) -> int:
-        """For a GPU, and for a judge."""
+        """Evaluations that wait for a GPU or for a judge."""
         return self._num_waiting + super().waiting
 
     async def close(self) -> None:
@@ -59,7 +60,7 @@ class GpuMachine(Machine):
         await super().close()
 
     async def evaluate(self, job: Job) -> Judged:
-        """Judge on the next GPU; once more, on any, where the GPU turned out to be unwell."""
+        """Judge on the next free GPU, and once more on any GPU if that one turned out to be unwell."""
         for _ in range(_ATTEMPTS):
             judgement, well = await self._evaluate_once(job)
             if well:
@@ -79,7 +80,7 @@ class GpuMachine(Machine):
         fault: Fault | None = Fault.SERVER_ERROR
         try:
             judgement = await self._judge_on(gpu, job)
-            fault = judgement.fault if judgement.details.get("phase") in _OF_THE_DEVICE else None
+            fault = judgement.fault if judgement.details.get("phase") in _KERNEL_PHASES else None
         finally:
             well = await asyncio.shield(self._fleet.give_back(gpu, fault))
         return judgement, well and judgement.fault is not Fault.GPU_UNHEALTHY
@@ -97,12 +98,12 @@ class GpuMachine(Machine):
         return judgement
 
     async def reset_gpu(self, index: int) -> None:
-        """Reset one that no evaluation and nobody else uses; it is examined before it is used again."""
+        """Reset a GPU that neither an evaluation nor another process uses, and examine it before it is used again."""
         gpu = next((gpu for gpu in self._fleet.gpus if gpu.index == index), None)
         if gpu is None:
             return await super().reset_gpu(index)
         if not await self._fleet.withdraw(gpu):
-            raise nvidia_smi.GpuBusy(f"GPU {index} is {self._fleet.states[gpu]}; wait until its evaluation has ended")
+            raise GpuBusy(f"GPU {index} is {self._fleet.states[gpu]}; wait until its evaluation has ended")
         try:
             self._pool.end_judges_of(gpu.uuid)
             await super().reset_gpu(index)
@@ -115,17 +116,17 @@ class GpuMachine(Machine):
         return await health_probe.reset(gpu)
 
     def health(self) -> dict[str, Any]:
-        """As without a GPU, with the state of each."""
+        """As without GPUs, with the state of each."""
         gpus = {gpu.index: self._fleet.states[gpu] for gpu in self._fleet.gpus}
         any_left = any(state is not State.LEFT_OUT for state in gpus.values())
-        told = super().health()
+        report = super().health()
         target = self._fleet.gpus[0].target
-        return {**told, "ready": told["ready"] and any_left, "mode": "gpu", "target": target, "gpus": gpus}
+        return {**report, "ready": report["ready"] and any_left, "mode": "gpu", "target": target, "gpus": gpus}
 
     async def gpus(self) -> dict[str, Any]:
-        """What nvidia-smi says of each, and what evaluations make of it."""
+        """The status of each GPU, and its state for evaluations."""
         states = {gpu.uuid: self._fleet.states[gpu] for gpu in self._fleet.gpus}
-        found = await asyncio.to_thread(nvidia_smi.read)
+        found = await asyncio.to_thread(status.read)
         gpus = [
             {
                 **msgspec.to_builtins(gpu),
@@ -139,20 +140,20 @@ class GpuMachine(Machine):
 
 
 def machine_for(config: KernelEvalConfig, level: SandboxLevel) -> Machine:
-    """This machine with the GPUs that compute, or without. Blocks while they are probed. Raises `GpuStatusError`."""
-    if config.gpus == [] or not _torch_has_cuda() or not nvidia_smi.read():
+    """This machine with the GPUs that pass a probe, or without GPUs. Blocks meanwhile. Raises `GpuStatusError`."""
+    if config.gpus == [] or not _torch_has_cuda() or not status.read():
         return Machine(config, level)
-    with concurrent.futures.ThreadPoolExecutor(1) as thread:  # whoever calls may have an event loop of its own
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:  # the caller may run an event loop in this thread
         gpus = thread.submit(asyncio.run, health_probe.find_all(config.gpus)).result()
     wanted = sorted(config.gpus or [])
     if wanted and [gpu.index for gpu in gpus] != wanted:
         found = [gpu.index for gpu in gpus]
-        raise nvidia_smi.GpuStatusError(
-            f"kernel_eval.gpus is {wanted}, and of these only {found} compute: see nvidia-smi"
+        raise GpuStatusError(
+            f"kernel_eval.gpus is {wanted}, but of these only {found} passed a health check: see nvidia-smi"
         )
     if not gpus:
-        raise nvidia_smi.GpuStatusError(
-            "nvidia-smi lists GPUs, and none computes what it should; see the lines above, or set kernel_eval.gpus = []"
+        raise GpuStatusError(
+            "the driver lists GPUs, but none passed a health check; see the lines above, or set kernel_eval.gpus = []"
         )
     alike = [gpu for gpu in gpus if gpu.target == gpus[0].target]
     return GpuMachine(config, level, alike)

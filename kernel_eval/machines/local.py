@@ -1,7 +1,6 @@
-"""One machine that judges: its pool, its sandbox and its GPUs, and what operators ask of them.
+"""The protocol of the machines that judge, and the one without a GPU: a process pool, its sandbox, operators' requests.
 
-A server holds `Machines`: this machine alone (`Machine`), or those of a Ray cluster (ray_machines.py). Not here: which
-requests are evaluated (evaluating.py), HTTP (server.py).
+A server has one `Machines`: this machine (`Machine`), or those of a Ray cluster (`ray_cluster.py`).
 """
 
 from __future__ import annotations
@@ -13,8 +12,11 @@ import msgspec
 
 from weir.kernel_eval.config import KernelEvalConfig
 from weir.kernel_eval.errors import NoSuchGpu
-from weir.kernel_eval.gpu import nvidia_smi
-from weir.kernel_eval.judge.channel.job import Job, Judged
+from weir.kernel_eval.gpu import reset as gpu_reset
+from weir.kernel_eval.gpu import status
+from weir.kernel_eval.gpu.reset import GpuBusy
+from weir.kernel_eval.gpu.status import GpuStatusError
+from weir.kernel_eval.ipc.job import Job, Judged
 from weir.kernel_eval.machines.cleanup import remove_leftovers
 from weir.kernel_eval.machines.process_pool import Pool
 from weir.kernel_eval.sandbox.levels import SandboxLevel
@@ -22,11 +24,11 @@ from weir.kernel_eval.toolchain import native_compilers
 
 
 class Machines(Protocol):
-    """Where evaluations run. What is asked of GPUs raises `GpuStatusError`, `GpuBusy` and `NoSuchGpu`."""
+    """Runs evaluations. The methods for GPUs raise `GpuStatusError`, `GpuBusy` and `NoSuchGpu`."""
 
     @property
     def num_slots(self) -> int:
-        """Evaluations at a time, now."""
+        """How many evaluations can run at a time."""
 
     @property
     def waiting(self) -> int:
@@ -34,39 +36,39 @@ class Machines(Protocol):
 
     @property
     def running(self) -> int:
-        """Evaluations under way."""
+        """Evaluations that are running."""
 
     @property
     def num_starts(self) -> int:
         """Starts of zygotes and judges."""
 
     async def start(self) -> None:
-        """Begin to make ready; evaluations wait until something is."""
+        """Start processes or connections; evaluations wait until they are ready."""
 
     async def close(self) -> None:
         """End every process. May be called twice."""
 
     async def evaluate(self, job: Job) -> Judged:
-        """Wait for a slot, then judge. Cancelling it ends the evaluation."""
+        """Wait for a slot, then judge. Cancelling the call ends the evaluation."""
 
     def health(self) -> dict[str, Any]:
-        """For GET /health; `ready` says whether evaluations are taken."""
+        """The body of GET /health; `ready` is true while evaluations are accepted."""
 
     async def gpus(self) -> dict[str, Any]:
-        """For GET /gpu_status."""
+        """The body of GET /gpu_status."""
 
     async def reset_gpu(self, index: int) -> None:
         """Reset one GPU that nobody uses."""
 
     async def reset_devices(self) -> dict[str, Any]:
-        """Reset every GPU that nobody uses; name those in use, and those that cannot be reset."""
+        """Reset every GPU that nobody uses. The report names those in use, and those that could not be reset."""
 
     async def cleanup(self) -> dict[str, Any]:
-        """End judges that have nothing to do, remove folders of servers that are gone."""
+        """End idle judges, and remove the folders of servers that are gone."""
 
 
 class Machine:
-    """This machine."""
+    """This machine, without its GPUs."""
 
     def __init__(self, config: KernelEvalConfig, level: SandboxLevel, pool: Pool | None = None) -> None:
         self._config = config
@@ -75,22 +77,22 @@ class Machine:
 
     @property
     def num_slots(self) -> int:
-        """As configured."""
+        """The configured number of slots."""
         return self._config.num_slots
 
     @property
     def waiting(self) -> int:
-        """Of the pool."""
+        """Evaluations that wait in the pool."""
         return self._pool.waiting
 
     @property
     def running(self) -> int:
-        """Of the pool."""
+        """Evaluations that run in the pool."""
         return self._pool.running
 
     @property
     def num_starts(self) -> int:
-        """Of all forkservers."""
+        """Starts of all forkservers."""
         return sum(server.num_starts for server in self._pool.forkservers)
 
     async def start(self) -> None:
@@ -123,32 +125,32 @@ class Machine:
         }
 
     async def gpus(self) -> dict[str, Any]:
-        """The GPUs of this machine, and that evaluations use none of them."""
-        found = await asyncio.to_thread(nvidia_smi.read)
+        """The GPUs of this machine, none of which evaluations use."""
+        found = await asyncio.to_thread(status.read)
         gpus = [{**msgspec.to_builtins(gpu), "healthy": gpu.healthy, "evaluates": False} for gpu in found]
         return {"gpus": gpus, "mode": "interpreter"}
 
     async def reset_gpu(self, index: int) -> None:
         """Reset one GPU that nobody uses."""
-        gpu = await asyncio.to_thread(nvidia_smi.find, index)
+        gpu = await asyncio.to_thread(status.find, index)
         if gpu is None:
             raise NoSuchGpu(f"there is no GPU {index}; GET /gpu_status lists them")
-        await asyncio.to_thread(nvidia_smi.reset, gpu)
+        await asyncio.to_thread(gpu_reset.reset, gpu)
 
     async def reset_devices(self) -> dict[str, Any]:
-        """Those in use are named and left alone."""
-        told: dict[str, list[Any]] = {"reset": [], "busy": [], "failed": []}
-        for gpu in await asyncio.to_thread(nvidia_smi.read):
+        """Reset every GPU that nobody uses; the others are listed in the report."""
+        report: dict[str, list[Any]] = {"reset": [], "busy": [], "failed": []}
+        for gpu in await asyncio.to_thread(status.read):
             try:
                 await self.reset_gpu(gpu.index)
-                told["reset"].append(gpu.index)
-            except nvidia_smi.GpuBusy:
-                told["busy"].append(gpu.index)
-            except nvidia_smi.GpuStatusError as error:
-                told["failed"].append({"gpu": gpu.index, "why": str(error)})
-        return told
+                report["reset"].append(gpu.index)
+            except GpuBusy:
+                report["busy"].append(gpu.index)
+            except GpuStatusError as error:
+                report["failed"].append({"gpu": gpu.index, "why": str(error)})
+        return report
 
     async def cleanup(self) -> dict[str, Any]:
-        """How many judges were ended, and the folders that were removed."""
+        """End idle judges and remove leftover folders. Returns the number of judges and the folders' names."""
         ended = self._pool.end_idle_judges()
         return {"judges_ended": ended, "folders_removed": await asyncio.to_thread(remove_leftovers)}

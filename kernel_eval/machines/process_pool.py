@@ -25,7 +25,7 @@ import msgspec
 from weir.kernel_eval.config import KernelEvalConfig
 from weir.kernel_eval.ipc.forkserver import Exited, Lease, Leases, Ready, Spawn
 from weir.kernel_eval.ipc.framing import ChannelClosed, FrameError, read_frame, write_frame
-from weir.kernel_eval.judge.channel.job import Job, Judgement
+from weir.kernel_eval.ipc.job import Job, Judgement
 from weir.kernel_eval.machines.cleanup import make_folder
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage

@@ -21,7 +21,7 @@ import msgspec
 from weir.kernel_eval.config import KernelEvalConfig
 from weir.kernel_eval.errors import NoSuchGpu, RayUnavailable
 from weir.kernel_eval.ipc import framing
-from weir.kernel_eval.judge.channel.job import Job, Judged, Judgement
+from weir.kernel_eval.ipc.job import Job, Judged, Judgement
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
 from weir.kernel_eval.sandbox.levels import SandboxLevel

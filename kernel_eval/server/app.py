@@ -2,7 +2,7 @@
 
 Invariants: this process imports neither torch nor a candidate; a well-formed request is answered with HTTP 200 and a
 structured result whatever the candidate does; /health answers while evaluations run. 4xx is for the caller's
-mistakes, 503 for a full queue, both with the body {"error": {"message", "type"}}. What waits is in evaluating.py.
+mistakes, 503 for a full queue, both with the body {"error": {"message", "type"}}. What waits is in evaluations.py.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from starlette.routing import Route
 
 from weir.kernel_eval.config import KernelEvalConfig
 from weir.kernel_eval.errors import InsecureBinding, NoSuchGpu
-from weir.kernel_eval.gpu import nvidia_smi
-from weir.kernel_eval.judge.judge.source import rules
+from weir.kernel_eval.gpu.reset import GpuBusy
+from weir.kernel_eval.gpu.status import GpuStatusError
+from weir.kernel_eval.judge.source import rules
 from weir.kernel_eval.machines.gpu_local import machine_for
 from weir.kernel_eval.machines.local import Machines
-from weir.kernel_eval.sandbox.containment.containment import containment
-from weir.kernel_eval.server.app.batches import answers, kind_of, read_batch
-from weir.kernel_eval.server.app.evaluations import Evaluating, Refused
-from weir.kernel_eval.server.app.metrics import Counts
+from weir.kernel_eval.sandbox import containment
+from weir.kernel_eval.server.batches import answers, kind_of, read_batch
+from weir.kernel_eval.server.evaluations import Evaluations, Refused
+from weir.kernel_eval.server.metrics import Counts
 
 _GPU_NUMBER = re.compile(r"[0-9]{1,6}")
 
@@ -43,7 +44,7 @@ class EvalServer:
         self._machines = machines
         self._started = time.monotonic()
         self._counts = Counts()
-        self._evaluating = Evaluating(config, machines, self._counts)
+        self._evaluations = Evaluations(config, machines, self._counts)
         self._counts.watch("queue", "Evaluations that wait for a slot.", lambda: machines.waiting)
         self._counts.watch("running", "Evaluations under way.", lambda: machines.running)
         self._counts.watch("process_starts", "Starts of zygotes and judges.", lambda: machines.num_starts)
@@ -60,22 +61,22 @@ class EvalServer:
     async def eval(self, request: Request) -> Response:
         """POST /eval."""
         self._authorize(request)
-        wanted = self._evaluating.read(await self._body(request, self._config.max_body_bytes))
-        return _json(await self._evaluating.evaluate(wanted))
+        wanted = self._evaluations.read(await self._body(request, self._config.max_body_bytes))
+        return _json(await self._evaluations.evaluate(wanted))
 
     async def batch(self, request: Request) -> Response:
         """POST /eval/batch: JSON Lines, an answer each."""
         self._authorize(request)
         body = await self._body(request, self._config.max_batch_bytes)
         items = read_batch(body, self._config.max_batch)
-        lines = answers(items, self._evaluating, 2 * self._machines.num_slots)
+        lines = answers(items, self._evaluations, 2 * self._machines.num_slots)
         return StreamingResponse(lines, media_type="application/x-ndjson")
 
     async def check_task(self, request: Request) -> Response:
         """POST /tasks/check."""
         self._authorize(request)
         body = await self._body(request, self._config.max_body_bytes)
-        return _json(await self._evaluating.check_task(body))
+        return _json(await self._evaluations.check_task(body))
 
     async def gpus(self, request: Request) -> Response:
         """GET /gpu_status: the GPUs, and whether evaluations use them."""
@@ -155,8 +156,8 @@ def create_app(config: KernelEvalConfig) -> Starlette:
             HTTPException: _error,
             ClientDisconnect: _left,
             Refused: _refusal,
-            nvidia_smi.GpuBusy: _busy,
-            nvidia_smi.GpuStatusError: _no_status,
+            GpuBusy: _busy,
+            GpuStatusError: _no_status,
             NoSuchGpu: _no_gpu,
             Exception: _internal_error,
         },

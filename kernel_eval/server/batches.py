@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from weir.kernel_eval.server.app.evaluations import Evaluating, Refused
+from weir.kernel_eval.server.evaluations import Evaluations, Refused
 
 _encode = msgspec.json.Encoder().encode
 
@@ -35,14 +35,14 @@ def read_batch(body: bytes, most: int) -> list[msgspec.Raw]:
     return batch.items
 
 
-async def answers(items: Sequence[msgspec.Raw], evaluating: Evaluating, at_once: int) -> AsyncIterator[bytes]:
+async def answers(items: Sequence[msgspec.Raw], evaluations: Evaluations, at_once: int) -> AsyncIterator[bytes]:
     """A line for each item. Closing it ends the evaluations that are under way."""
     todo = iter(enumerate(items))
     done: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
 
     async def work() -> None:
         for index, item in todo:
-            done.put_nowait({"index": index} | await _answer(item, evaluating))
+            done.put_nowait({"index": index} | await _answer(item, evaluations))
 
     workers = [asyncio.create_task(work()) for _ in range(min(at_once, len(items)))]
     try:
@@ -54,9 +54,9 @@ async def answers(items: Sequence[msgspec.Raw], evaluating: Evaluating, at_once:
         await asyncio.gather(*workers, return_exceptions=True)
 
 
-async def _answer(item: msgspec.Raw, evaluating: Evaluating) -> dict[str, Any]:
+async def _answer(item: msgspec.Raw, evaluations: Evaluations) -> dict[str, Any]:
     try:
-        return {"status": 200, "reply": await evaluating.evaluate(evaluating.read(item))}
+        return {"status": 200, "reply": await evaluations.evaluate(evaluations.read(item))}
     except Refused as refusal:
         return {"status": refusal.status, "error": {"message": refusal.message, "type": kind_of(refusal.status)}}
     except Exception as error:  # of one item; the others go on

@@ -1,8 +1,7 @@
-"""Evaluations as requests ask for them: checked, joined to an equal job, answered from the cache, or judged.
+"""Evaluates requests: checks them, joins those with a known job id, answers from the cache, or has them judged.
 
-Invariants: a request is refused (`Refused`) before anything is started for it; evaluations that wait are bounded; a job
-id stands for one content, is evaluated once, and is answered the same again, whoever asks. Not here: HTTP (server.py,
-batches.py), where they run (machine.py, ray_machines.py).
+Invariants: a request is refused (`Refused`) before anything is started for it; the number of waiting evaluations is
+bounded; a job id stands for one content, is evaluated once, and always gets the same answer, for any client.
 """
 
 from __future__ import annotations
@@ -12,23 +11,22 @@ import base64
 import binascii
 import hashlib
 import os
-from collections import OrderedDict
-from dataclasses import dataclass
 
 import msgspec
 
 from weir.kernel_eval.config import KernelEvalConfig
-from weir.kernel_eval.judge.judge.channel.job import Job, Judged
-from weir.kernel_eval.judge.judge.source import rules
+from weir.kernel_eval.ipc.job import Job, Judged
+from weir.kernel_eval.judge.source import rules
+from weir.kernel_eval.machines.job_table import JobTable
 from weir.kernel_eval.machines.local import Machines
 from weir.kernel_eval.protocol import EvalReply, EvalRequest, Fault, Problem, TaskCheck, TaskCheckRequest
 from weir.kernel_eval.reward import Outcome, Stage, find_reward, raw_reward
-from weir.kernel_eval.server.app.metrics import Counts
-from weir.kernel_eval.server.app.result_cache import ResultCache, content_key
+from weir.kernel_eval.server.metrics import Counts
+from weir.kernel_eval.server.result_cache import ResultCache, content_key
 
-_JOBS_KEPT = 4096
+_MAX_ENDED_JOBS = 4096
 _JOB_ID_LENGTH = 200
-_GPUS = range(1024)  # numbers that a GPU may have
+_GPUS = range(1024)  # valid GPU numbers
 _SEEDS = range(-(2**63), 2**64)
 _MOST_PERF_TRIALS = 10_000
 _decode = msgspec.json.Decoder(EvalRequest).decode
@@ -36,7 +34,7 @@ _decode_check = msgspec.json.Decoder(TaskCheckRequest).decode
 
 
 class Refused(Exception):
-    """A request that is not evaluated; `status` is HTTP's, `retry_after_s` says when to ask again."""
+    """A request that is not evaluated, with the HTTP status and Retry-After of its answer."""
 
     def __init__(self, status: int, message: str, *, retry_after_s: int | None = None) -> None:
         super().__init__(message)
@@ -45,16 +43,8 @@ class Refused(Exception):
         self.retry_after_s = retry_after_s
 
 
-@dataclass(slots=True)
-class _Job:
-    """One job id: what it stands for, and its evaluation, running or ended."""
-
-    content: str
-    work: asyncio.Task[EvalReply]
-
-
-class Evaluating:
-    """Evaluates requests on machines."""
+class Evaluations:
+    """The evaluations of one server."""
 
     def __init__(self, config: KernelEvalConfig, machines: Machines, counts: Counts) -> None:
         self._config = config
@@ -63,42 +53,43 @@ class Evaluating:
         self._secret = os.urandom(32)
         self._reward = find_reward(config.reward)
         self._cache = ResultCache(config.cache_entries)
-        self._underway: dict[str, asyncio.Event] = {}  # contents that are being judged for the cache
-        self._jobs: OrderedDict[str, _Job] = OrderedDict()
+        self._in_progress: dict[str, asyncio.Event] = {}  # by content: judged now, for the cache
+        self._jobs: JobTable[EvalReply] = JobTable(_MAX_ENDED_JOBS)
 
     def read(self, body: bytes | msgspec.Raw) -> EvalRequest:
-        """The request in a JSON body, its sources as text. Raises `Refused`."""
+        """Decode and check a request; its sources become text. Raises `Refused` (400)."""
         try:
             return self._checked(_decode(body))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise Refused(400, f"not an evaluation request: {error}") from error
 
-    async def evaluate(self, wanted: EvalRequest) -> EvalReply:
-        """The verdict on a request that was read. Raises `Refused` where it may not wait, or its job id is taken."""
-        if wanted.job_id is None:
-            return await self._fresh(wanted)
-        content, known = content_key(wanted), self._jobs.get(wanted.job_id)
+    async def evaluate(self, request: EvalRequest) -> EvalReply:
+        """The verdict on a request. Raises `Refused` if the queue is full, or if its job id has another content."""
+        if request.job_id is None:
+            return await self._fresh(request)
+        content, known = content_key(request), self._jobs.find(request.job_id)
         if known is not None and known.content != content:
-            raise Refused(409, f"job_id {wanted.job_id!r:.220} was given to another request; use a new one")
-        if known is None or _is_to_be_repeated(known.work):
-            known = _Job(content, asyncio.create_task(self._fresh(wanted)))
-            self._keep(wanted.job_id, known)
+            raise Refused(409, f"job_id {request.job_id!r:.220} was given to another request; use a new one")
+        if known is None or _must_be_repeated(known.work):
+            work = asyncio.create_task(self._fresh(request))
+            self._jobs.keep(request.job_id, work, content)
         else:
+            work = known.work
             self._counts.joined.inc()
-        return await asyncio.shield(known.work)
+        return await asyncio.shield(work)
 
     async def check_task(self, body: bytes) -> TaskCheck:
-        """Whether a task can be judged. Raises `Refused`."""
+        """Whether a task can be judged. Raises `Refused` if the body is malformed or the check did not finish."""
         try:
-            wanted = _decode_check(body)
+            check = _decode_check(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise Refused(400, f"not a task to check: {error}") from error
-        _check_seed(wanted.seed_num)
-        unknown = rules.refusal(wanted.relax_rules)
+        _check_seed(check.seed_num)
+        unknown = rules.refusal(check.relax_rules)
         if unknown is not None:
             return TaskCheck(judgeable=False, problem=Problem.UNKNOWN_RULE, message=unknown)
         self._refuse_beyond_queue()
-        request = EvalRequest(original_model_src=wanted.reference_src, custom_model_src="", seed_num=wanted.seed_num)
+        request = EvalRequest(original_model_src=check.reference_src, custom_model_src="", seed_num=check.seed_num)
         judgement = (await self._machines.evaluate(self._job(request, checks_task=True))).judgement
         if judgement.fault is not None and judgement.fault is not Fault.INVALID_REFERENCE:
             raise Refused(503, f"the task was not checked: {judgement.fault}: {judgement.message}", retry_after_s=1)
@@ -111,31 +102,31 @@ class Evaluating:
             outputs=judgement.details.get("outputs", []),
         )
 
-    async def _fresh(self, wanted: EvalRequest) -> EvalReply:
-        if not wanted.use_cache or self._config.cache_entries == 0:
-            return await self._judged(wanted)
-        content = content_key(wanted)
-        while (reply := self._cache.find(wanted)) is None:
-            if content not in self._underway:
-                return await self._judged_for_all(content, wanted)
-            await self._underway[content].wait()
+    async def _fresh(self, request: EvalRequest) -> EvalReply:
+        if not request.use_cache or self._config.cache_entries == 0:
+            return await self._judged(request)
+        content = content_key(request)
+        while (reply := self._cache.find(request)) is None:
+            if content not in self._in_progress:
+                return await self._judged_for_all(content, request)
+            await self._in_progress[content].wait()
         self._counts.cached.inc()
         return reply
 
-    async def _judged_for_all(self, content: str, wanted: EvalRequest) -> EvalReply:
-        """Judged once, for whoever asks for the same meanwhile; if nothing comes of it, one of those is next."""
-        ended = self._underway[content] = asyncio.Event()
+    async def _judged_for_all(self, content: str, request: EvalRequest) -> EvalReply:
+        """Judge once for all equal requests that arrive meanwhile; if this fails, one of them judges next."""
+        ended = self._in_progress[content] = asyncio.Event()
         try:
-            reply = await self._judged(wanted)
-            self._cache.keep(wanted, reply)
+            reply = await self._judged(request)
+            self._cache.keep(request, reply)
             return reply
         finally:
-            del self._underway[content]
+            del self._in_progress[content]
             ended.set()
 
-    async def _judged(self, wanted: EvalRequest) -> EvalReply:
+    async def _judged(self, request: EvalRequest) -> EvalReply:
         self._refuse_beyond_queue()
-        reply = self._reply(await self._machines.evaluate(self._job(wanted)))
+        reply = self._reply(await self._machines.evaluate(self._job(request)))
         self._counts.ended(reply)
         return reply
 
@@ -145,46 +136,39 @@ class Evaluating:
             self._counts.refused.inc()
             raise Refused(
                 503,
-                f"{waiting} evaluations are waiting already (kernel_eval.max_queue); ask again later",
+                f"{waiting} evaluations are waiting already (kernel_eval.max_queue); retry later",
                 retry_after_s=max(1, round(waiting * self._counts.mean_seconds() / self._machines.num_slots)),
             )
 
-    def _keep(self, job_id: str, job: _Job) -> None:
-        self._jobs[job_id] = job
-        self._jobs.move_to_end(job_id)
-        ended = [name for name, one in self._jobs.items() if one.work.done()]
-        for name in ended[: max(0, len(self._jobs) - _JOBS_KEPT)]:
-            del self._jobs[name]
-
-    def _checked(self, wanted: EvalRequest) -> EvalRequest:
+    def _checked(self, request: EvalRequest) -> EvalRequest:
         most = self._config.max_trials
-        if not 1 <= wanted.num_correct_trials <= most:
-            raise Refused(400, f"num_correct_trials is {wanted.num_correct_trials}, expected 1 to {most}")
-        if not 0 <= wanted.num_perf_trials <= _MOST_PERF_TRIALS:
-            raise Refused(400, f"num_perf_trials is {wanted.num_perf_trials}, expected 0 to {_MOST_PERF_TRIALS}")
-        _check_seed(wanted.seed_num)
-        if wanted.job_id is not None and not 1 <= len(wanted.job_id) <= _JOB_ID_LENGTH:
-            raise Refused(400, f"job_id has {len(wanted.job_id)} characters, expected 1 to {_JOB_ID_LENGTH}")
-        unknown = rules.refusal(wanted.relax_rules)
+        if not 1 <= request.num_correct_trials <= most:
+            raise Refused(400, f"num_correct_trials is {request.num_correct_trials}, expected 1 to {most}")
+        if not 0 <= request.num_perf_trials <= _MOST_PERF_TRIALS:
+            raise Refused(400, f"num_perf_trials is {request.num_perf_trials}, expected 0 to {_MOST_PERF_TRIALS}")
+        _check_seed(request.seed_num)
+        if request.job_id is not None and not 1 <= len(request.job_id) <= _JOB_ID_LENGTH:
+            raise Refused(400, f"job_id has {len(request.job_id)} characters, expected 1 to {_JOB_ID_LENGTH}")
+        unknown = rules.refusal(request.relax_rules)
         if unknown is not None:
             raise Refused(400, unknown)
-        if wanted.encoding == "utf-8":
-            return wanted
-        sources = {name: _decoded(name, getattr(wanted, name)) for name in ("original_model_src", "custom_model_src")}
-        return msgspec.structs.replace(wanted, encoding="utf-8", **sources)
+        if request.encoding == "utf-8":
+            return request
+        sources = {name: _decoded(name, getattr(request, name)) for name in ("original_model_src", "custom_model_src")}
+        return msgspec.structs.replace(request, encoding="utf-8", **sources)
 
-    def _job(self, wanted: EvalRequest, *, checks_task: bool = False) -> Job:
-        measures = wanted.measure_performance
+    def _job(self, request: EvalRequest, *, checks_task: bool = False) -> Job:
+        measures = request.measure_performance
         return Job(
-            reference_src=wanted.original_model_src,
-            candidate_src=wanted.custom_model_src,
-            secret=hashlib.blake2b(str(wanted.seed_num).encode(), key=self._secret).digest(),
-            num_correct_trials=wanted.num_correct_trials,
-            num_perf_trials=wanted.num_perf_trials if measures else 0,
-            preferred_gpu=_number(wanted.preferred_device),
+            reference_src=request.original_model_src,
+            candidate_src=request.custom_model_src,
+            secret=hashlib.blake2b(str(request.seed_num).encode(), key=self._secret).digest(),
+            num_correct_trials=request.num_correct_trials,
+            num_perf_trials=request.num_perf_trials if measures else 0,
+            preferred_gpu=_number(request.preferred_device),
             limits=self._config.limits,
-            relaxed_rules=wanted.relax_rules,
-            backend=wanted.backend,
+            relaxed_rules=request.relax_rules,
+            backend=request.backend,
             reward_compiled=self._config.reward_compiled,
             checks_task=checks_task,
         )
@@ -208,8 +192,8 @@ class Evaluating:
         )
 
 
-def _is_to_be_repeated(work: asyncio.Task[EvalReply]) -> bool:
-    """Whether a job ended without a verdict that will stay: refused, cancelled, or with a fault of ours."""
+def _must_be_repeated(work: asyncio.Task[EvalReply]) -> bool:
+    """Whether an evaluation ended without a final verdict: refused, cancelled, or with a retryable fault."""
     if not work.done():
         return False
     if work.cancelled() or work.exception() is not None:
@@ -224,7 +208,7 @@ def _check_seed(seed: int) -> None:
 
 
 def _number(device: int | str | None) -> int | None:
-    """Of a device as clients name it: 1, "1" or "cuda:1"; any other name is none in particular."""
+    """The number of a GPU named as 1, "1" or "cuda:1"; None for any other name."""
     number = device.rpartition(":")[2] if isinstance(device, str) else device
     return next((gpu for gpu in _GPUS if number in (gpu, str(gpu))), None)
 

@@ -11,7 +11,7 @@ import uvicorn
 
 from weir.kernel_eval.config import KernelEvalConfig
 from weir.kernel_eval.errors import AddressUnavailable, TooFewFiles
-from weir.kernel_eval.server.app.app import create_app
+from weir.kernel_eval.server.app import create_app
 
 _FILES = 128  # a worker's own limit, and connections
 _FILES_OF_A_SLOT = 8

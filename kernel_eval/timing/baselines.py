@@ -1,12 +1,13 @@
-"""How long references took, so that one that was slowed down shows. Pure, but for the file that it is kept in.
+"""Baselines: the shortest times measured for references, which expose a reference that was slowed down.
 
-A baseline is the shortest median that was measured for a reference on a kind of device, with a driver and versions of
-libraries: `key`. A speedup is never computed with a reference that is slower than its baseline by more than `DRIFT`.
+A baseline is the shortest median of a reference's measurements on one type of device, with one driver and one version
+of each library. No speedup is computed with a reference that is slower than its baseline by more than `DRIFT`.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ DRIFT = 1.1
 
 
 class Surroundings(NamedTuple):
-    """All that a reference's time depends on besides its source."""
+    """The factors besides its source that a reference's time depends on."""
 
     device: str
     driver: str
@@ -26,18 +27,18 @@ class Surroundings(NamedTuple):
 
 
 def key(reference_src: str, surroundings: Surroundings) -> str:
-    """What a baseline is known by."""
+    """The key of a baseline: a hash of the reference's source and the surroundings."""
     parts = (reference_src, *surroundings)
     return hashlib.blake2b(b"\0".join(part.encode() for part in parts), digest_size=16).hexdigest()
 
 
 def believable_us(measured_us: float, baseline_us: float | None) -> float:
-    """The reference's time that a speedup is computed with."""
+    """The reference's time to compute a speedup with, at most `DRIFT` times the baseline."""
     return measured_us if baseline_us is None else min(measured_us, DRIFT * baseline_us)
 
 
 class Baselines:
-    """Baselines by key; kept in a file where one is given, so that they outlive the server."""
+    """Baselines by key. With a path they are kept in that file, and outlive the server."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
@@ -46,16 +47,32 @@ class Baselines:
             self._known = msgspec.json.decode(path.read_bytes(), type=dict[str, float])
 
     def find(self, name: str) -> float | None:
-        """In microseconds; None for a reference that was not measured so."""
+        """Microseconds; None for a reference that was not measured in these surroundings."""
         return self._known.get(name)
 
     def note(self, name: str, measured_us: float) -> None:
-        """A reference was measured again."""
+        """Lower a baseline to a new measurement, if that is shorter. Raises OSError if the file cannot be written."""
         known = self._known.get(name)
         if known is not None and known <= measured_us:
             return
         self._known[name] = measured_us
         if self._path is not None:
-            aside = self._path.with_suffix(".new")
-            aside.write_bytes(msgspec.json.encode(self._known))
-            aside.replace(self._path)
+            _replace_file(self._path, msgspec.json.encode(self._known))
+
+
+def _replace_file(path: Path, content: bytes) -> None:
+    """Write a file so that it has either its old or its new content, also after a crash."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        with aside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

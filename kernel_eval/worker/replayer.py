@@ -1,9 +1,9 @@
-"""Runs a trace again, in a fresh worker that holds none of the candidate's code but its kernels, on other inputs.
+"""Replays a trace on other inputs, in a fresh worker that holds none of the candidate's code but its kernels.
 
-What counts as the answer of a candidate's kernels is what comes out here: the kernels are those of the source, as
-`kernel_source.py` took them out, what they touch is bounded by `replay_memory.py`, and between launches run only the
-operators that the trace names and the judge has let pass (`evidence.py`). Invariant: no code of the candidate runs in
-this process but checked kernels, so what it reports is its own.
+The result of a replay counts as the answer of the candidate's kernels. The kernels were extracted from its source, the
+memory that they touch is bounded (`replay_memory.py`), and between launches run only the operators that the trace names
+and the judge has admitted. Invariant: no code of the candidate runs in this process but checked kernels, so that its
+reports can be trusted.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import torch
 from triton.runtime.errors import InterpreterError
 
 from weir.kernel_eval.ipc import tensor_arena
-from weir.kernel_eval.ipc.messages import ArenaSpec, InterpreterLacks, Replay, Replayed, TensorSpec
+from weir.kernel_eval.ipc.messages import ArenaSpec, InterpreterLacks, Replay, Replayed
 from weir.kernel_eval.ipc.trace import Launch, Operator, Place, Trace, places
 from weir.kernel_eval.worker.replay_memory import BoundedMemory, Region
-from weir.kernel_eval.worker.replay_values import import_kernels, is_unfilled, operator_of, tensor_at, value_of
+from weir.kernel_eval.worker.replay_steps import FILL, fresh_storages, run_operator, write_outputs
+from weir.kernel_eval.worker.replay_values import import_kernels, tensor_at, value_of
 
-_FILL = 0xFF
 _M_PERTURB = -6
-_MARKS = (0x00, 0x41)  # two contents for what kernels stored; whatever follows from it differs between them
+_MARKS = (0x00, 0x41)  # two contents for the bytes that kernels stored; everything computed from them differs
 
 
 class Replayer:
@@ -37,10 +37,13 @@ class Replayer:
         self._bounded = BoundedMemory()
 
     def run(self) -> Replayed:
-        """Write the outputs to the arena, and say which part of them kernels stored."""
+        """Write the outputs to the arena, and report the share of each that kernels stored.
+
+        Raises `InterpreterLacks` and whatever a kernel raises; ValueError for steps that a replay refuses.
+        """
         self._bounded.install()
-        _overwrite_what_is_freed()
-        stored: dict[int, list[Any]] = {}
+        _fill_freed_memory()
+        stored: dict[int, list[tuple[int, Any]]] = {}
         storages = fresh_storages(self._trace, self._memory, self._spec)
         for position, step in enumerate(self._trace.steps):
             if isinstance(step, Launch):
@@ -49,13 +52,11 @@ class Replayer:
                 _operate(step, storages)
             else:
                 raise ValueError(f"{step.kernel} is machine code, which runs on a GPU only")
-        for output, place in zip(self._trace.outputs, self._spec.outputs, strict=True):
-            assert isinstance(output, Place)
-            if 0 not in place.shape:
-                tensor_arena.flat_view(self._memory, place).view(place.shape).copy_(tensor_at(output, storages))
+        write_outputs(self._trace, storages, self._memory, self._spec)
         return Replayed(self._coverage(stored))
 
-    def _launch(self, launch: Launch, storages: list[torch.Tensor]) -> list[Any]:
+    def _launch(self, launch: Launch, storages: list[torch.Tensor]) -> list[tuple[int, Any]]:
+        """Run one launch. Returns the storages that it may touch, each with a mask of the bytes that it stored."""
         touched = sorted({place.storage for place in places(list(launch.arguments.values()))})
         regions = {position: Region(storages[position]) for position in touched}
         self._bounded.allow(list(regions.values()))
@@ -69,17 +70,18 @@ class Replayer:
             raise cause from None
         return [(position, region.stored) for position, region in regions.items()]
 
-    def _coverage(self, stored: dict[int, list[Any]]) -> tuple[float, ...]:
-        """For each output, the share of elements that would be others had the kernels stored something else."""
+    def _coverage(self, stored: dict[int, list[tuple[int, Any]]]) -> tuple[float, ...]:
+        """For each output, the share of elements that change if the kernels store something else."""
         first, second = (self._marked(stored, mark) for mark in _MARKS)
         shares = []
         for output in self._trace.outputs:
             assert isinstance(output, Place)
-            one, two = (_raw(tensor_at(output, storages)) for storages in (first, second))
+            one, two = (_bytes_by_element(tensor_at(output, storages)) for storages in (first, second))
             shares.append(float(np.mean((one != two).any(axis=-1))) if one.size else 1.0)
         return tuple(shares)
 
-    def _marked(self, stored: dict[int, list[Any]], mark: int) -> list[torch.Tensor]:
+    def _marked(self, stored: dict[int, list[tuple[int, Any]]], mark: int) -> list[torch.Tensor]:
+        """The storages after a run in which each launch stores `mark` instead of its results."""
         storages = fresh_storages(self._trace, self._memory, self._spec)
         for position, step in enumerate(self._trace.steps):
             if isinstance(step, Operator):
@@ -90,49 +92,17 @@ class Replayer:
         return storages
 
 
-def _overwrite_what_is_freed() -> None:
-    """From now on, in this process: what an operator leaves unfilled must not hold copies of inputs (mallopt(3))."""
-    ctypes.CDLL(None).mallopt(_M_PERTURB, _FILL)
-
-
-def fresh_storages(trace: Trace, memory: tensor_arena.Memory, spec: ArenaSpec) -> list[torch.Tensor]:
-    """One tensor of bytes for each storage of a trace; inputs and state with their contents, copied."""
-    given = {"input": _specs(spec.arguments.items[0]), "state": _specs(spec.arguments.items[1])}
-    storages = []
-    for storage in trace.storages:
-        content = torch.full((storage.size_bytes,), _FILL, dtype=torch.uint8, device=memory.device)
-        if storage.kind in given:
-            flat = tensor_arena.flat_view(memory, given[storage.kind][storage.index])
-            content = flat.clone().view(torch.uint8) if flat.numel() else content
-        storages.append(content)
-    return storages
-
-
-def _specs(value: Any) -> list[TensorSpec]:
-    if isinstance(value, TensorSpec):
-        return [value]
-    return [spec for item in getattr(value, "items", ()) for spec in _specs(item)]
-
-
 def _operate(step: Operator, storages: list[torch.Tensor]) -> None:
-    """One operator: in place where it is of that kind, else its results are put where they lay.
-
-    Memory that it leaves unfilled stays as `fresh_storages` filled it.
-    """
-    if is_unfilled(step):
-        return
-    function = operator_of(step)
-    arguments = [value_of(value, storages) for value in step.arguments]
-    keywords = {name: value_of(value, storages) for name, value in step.keywords.items()}
-    result = function(*arguments, **keywords)
-    if any(a.alias_info is not None and a.alias_info.is_write for a in function._schema.arguments):
-        return
-    results = [result] if isinstance(result, torch.Tensor) else [r for r in result if isinstance(r, torch.Tensor)]
-    for place, made in zip(step.results, results, strict=True):
+    for place, made in run_operator(step, storages):
         tensor_at(place, storages).copy_(made)
 
 
-def _raw(tensor: torch.Tensor) -> Any:
+def _fill_freed_memory() -> None:
+    """Have malloc overwrite freed memory, so that uninitialised results hold no copies of inputs (mallopt(3))."""
+    ctypes.CDLL(None).mallopt(_M_PERTURB, FILL)
+
+
+def _bytes_by_element(tensor: torch.Tensor) -> Any:
     """The bytes of a tensor; shape (elements, itemsize)."""
     flat = tensor.contiguous().reshape(-1)
     if not flat.numel():

@@ -1,67 +1,52 @@
 """`python -m weir.kernel_eval.zygotes.compiler FD LEVEL TARGET`: forks builders, compile workers and collectors.
 
-A process of its own beside the zygote of workers, because Triton decides at import whether its own library is
-interpreted or compiled. Like that one it must stay single-threaded and hold nothing that a candidate may not see.
+Separate from the zygote of workers, because Triton decides at import whether its own library is interpreted or
+compiled.
 """
 
 from __future__ import annotations
 
-import functools
-import gc
 import os
-import shutil
 import socket
-import sys
-import tempfile
-from collections.abc import Callable
 
-from weir.kernel_eval.ipc.forkserver import BUILDER, COLLECTOR, Forkserver, Ready, Spawn
-from weir.kernel_eval.ipc.framing import learn, send
+from weir.kernel_eval.ipc.forkserver import BUILDER, COLLECTOR, Spawn
+from weir.kernel_eval.ipc.framing import learn
 from weir.kernel_eval.ipc.messages import Build, Collect, Compile
-from weir.kernel_eval.sandbox import containment, huge_pages, seccomp, syscalls
+from weir.kernel_eval.sandbox import seccomp
 from weir.kernel_eval.sandbox.levels import SandboxLevel
 from weir.kernel_eval.toolchain.targets import TARGETS
+from weir.kernel_eval.zygotes.zygote import Children, contained, scratch_folder, start
+
+_COMPILE_WORKER = ""  # the default role
 
 
-def main(fd: int, level: SandboxLevel, target: str) -> None:
-    """Import what compile workers need, say so, and fork until the server is gone."""
-    own_network = containment.isolate_zygote(level)
-    syscalls.die_with_parent()
+def prepare(level: SandboxLevel, target: str) -> Children:
+    """Import everything that compile workers need."""
     os.environ.pop("TRITON_INTERPRET", None)
     import torch
 
     from weir.kernel_eval.compiler import (
         compile_worker,
-        source_collector,  # noqa: F401 - once
+        source_collector,  # noqa: F401 - imported once, for every child
     )
 
     torch.set_num_threads(1)
     compile_worker.prepare()
-    own_tmp = containment.worker_tmp() if level is SandboxLevel.BUBBLEWRAP else tempfile.gettempdir()
-    folder = tempfile.mkdtemp(dir=own_tmp)
-    compile_worker.warm_up(TARGETS[target], folder)
-    shutil.rmtree(folder)
+    with scratch_folder(level) as folder:
+        compile_worker.warm_up(TARGETS[target], folder)
     learn(Build, Collect, Compile)
-    seccomp_load = seccomp.build()
-    gc.collect()
-    gc.freeze()
-    num_huge = huge_pages.gather()
-    control = socket.socket(fileno=fd)
-    contained = seccomp_load is not None
-    send(control, Ready(pid=os.getpid(), seccomp=contained, own_network=own_network, num_huge_pages=num_huge))
-    Forkserver(control, level, functools.partial(run_child, level, seccomp_load)).serve()
+    seccomp_filter = seccomp.build()
+    filters = dict.fromkeys((_COMPILE_WORKER, BUILDER, COLLECTOR), seccomp_filter)
+    return Children(contained(level, filters, run_role), seccomp_filter is not None)
 
 
-def run_child(
-    level: SandboxLevel, seccomp_load: Callable[[], None] | None, spawn: Spawn, channel: socket.socket, folder: str
-) -> None:
-    """In the child: contain it first, then let it work."""
+def run_role(spawn: Spawn, channel: socket.socket, folder: str) -> None:
+    """Run the role that was asked for, in a contained child."""
     from weir.kernel_eval.compiler import builder, compile_worker, source_collector
 
-    containment.contain(level, spawn.limits, folder, seccomp_load)
-    roles = {"": compile_worker.run, BUILDER: builder.run, COLLECTOR: source_collector.run}
+    roles = {_COMPILE_WORKER: compile_worker.run, BUILDER: builder.run, COLLECTOR: source_collector.run}
     roles[spawn.role](channel, folder)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), SandboxLevel(sys.argv[2]), sys.argv[3])
+    start(prepare)

@@ -35,7 +35,7 @@ from weir.scripts.launch.servers import free_ports_in_row, running
 from weir.scripts.launch.settings import RouterConfig, Settings, load_settings
 from weir.trainer.settings.algorithms import AlgorithmName
 from weir.trainer.trainer import Trainer
-from weir.trainer.versions.version_folder.version_folder import version_path
+from weir.trainer.versions.version_folder import version_path
 
 CONFIG_FILE = "weir.toml"
 WINDOW = 6  # rounds that the first and the last mean reward are taken over
@@ -228,7 +228,7 @@ max_staleness = 4
 def cold_start(settings: Settings, options: DemoOptions, progress: Progress) -> None:
     """Supervised training on the corpus, of which about a third is right."""
     from weir.trainer.settings.config import SftConfig
-    from weir.trainer.sft.cold_start.cold_start import run_sft
+    from weir.trainer.sft.cold_start import run_sft
 
     config = SftConfig(seed=options.seed)
     progress.begin(COLD_START, config.epochs * math.ceil(NUM_EXAMPLES / config.batch_size), "steps")

@@ -127,10 +127,10 @@ def compile_bytecode(venv: Path, packages: Sequence[str]) -> None:
     """Compile these packages, or all: processes of the judge write no bytecode, and would compile at every start."""
     (site,) = venv.glob("lib/python3*/site-packages")
     folders = [site / package for package in packages] or [site]
-    command = [venv / "bin" / "python", "-m", "compileall", "-q", "-j", "0", *folders]
+    command: list[str | Path] = [venv / "bin" / "python", "-m", "compileall", "-q", "-j", "0", *folders]
     subprocess.run(
         command, capture_output=True
-    )  # its status tells of files that are no module, which some packages have
+    )  # its status reports files that are no modules, which some packages have
 
 
 def write_lock(root: Path, *, upgrade: bool) -> None:

@@ -1,4 +1,4 @@
-"""A program that reads what a candidate may have written: it is started by a contained child, and watched from here.
+"""Runs a compiler or assembler on text that a candidate may have written: a contained child becomes the program.
 
 Used for NVIDIA's assembler and for compilers of CUDA C++. The child runs no code of a candidate; the command line comes
 from the judge.
@@ -27,16 +27,16 @@ _MAX_PRINTED_BYTES = 256 << 10
 _MAX_WRITTEN_BYTES = 16 << 20
 
 
-class Ended(NamedTuple):
-    """What a program printed, its exit code (None where a signal or the time limit ended it), what it wrote."""
+class ProgramRun(NamedTuple):
+    """A program's output, its exit code (None if a signal or the time limit ended it), and the file that it wrote."""
 
     printed: str
     exit_code: int | None
     written: bytes = b""
 
 
-class Compiled(NamedTuple):
-    """What a compiler printed, its exit code (None as above), and the files that were asked for, by name."""
+class CompilerRun(NamedTuple):
+    """A compiler's output, its exit code (None as in `ProgramRun`), and the requested files by name."""
 
     printed: str
     exit_code: int | None
@@ -45,37 +45,40 @@ class Compiled(NamedTuple):
 
 def run_program(
     lease: socket.socket, limits: Limits, role: str, message: msgspec.Struct, timeout_s: float, *, writes: bool = False
-) -> Ended:
-    """Start one, and wait for its end. `writes`: its child hands over a file for it. Raises `ZygoteLost`, `Found`."""
+) -> ProgramRun:
+    """Start a program, and wait for its end. With `writes`, its child sends the descriptor of its output file first.
+
+    Raises `ZygoteLost`, and `FaultDetected` if the operating system killed it.
+    """
     with _started(lease, limits, role, message) as (channel, output_fd):
-        file_fd = _file_of(channel, timeout_s) if writes else None
+        file_fd = _receive_file(channel, timeout_s) if writes else None
         try:
             exited = _await_exit(lease, limits, timeout_s)
             written = b"" if file_fd is None else os.pread(file_fd, _MAX_WRITTEN_BYTES, 0)
         finally:
             if file_fd is not None:
                 os.close(file_fd)
-        return Ended(_printed(output_fd), exited.exit_code, written)
+        return ProgramRun(_printed(output_fd), exited.exit_code, written)
 
 
-def run_compiler(lease: socket.socket, limits: Limits, message: CompileNative, timeout_s: float) -> Compiled:
-    """Start a compiler, and wait for its end and for what it made. Raises `ZygoteLost`, `Found`."""
+def run_compiler(lease: socket.socket, limits: Limits, message: CompileNative, timeout_s: float) -> CompilerRun:
+    """Start a compiler, and wait for its files and its end. Raises as `run_program` does."""
     deadline = time.monotonic() + timeout_s
     with _started(lease, limits, COMPILER, message) as (channel, output_fd):
         try:
             files = receive(channel, Written, timeout_s)[0].files
         except (ChannelClosed, FrameError, TimeoutError):
-            files = {}  # its exit says more
-            channel.close()  # it may be writing to it still
+            files = {}  # the exit code and the output give the reason
+            channel.close()  # unblocks a child that is still writing to it
         exited = _await_exit(lease, limits, max(0.0, deadline - time.monotonic()))
-        return Compiled(_printed(output_fd), exited.exit_code, files)
+        return CompilerRun(_printed(output_fd), exited.exit_code, files)
 
 
 @contextlib.contextmanager
 def _started(
     lease: socket.socket, limits: Limits, role: str, message: msgspec.Struct
 ) -> Iterator[tuple[socket.socket, int]]:
-    """A child that was given its message: its channel, and where its output goes."""
+    """Fork a child and send it its message. Yields the child's channel and the descriptor of its output."""
     output_fd = os.memfd_create("weir-program", os.MFD_CLOEXEC)
     channel, child_end = socket.socketpair()
     try:
@@ -94,17 +97,20 @@ def _printed(output_fd: int) -> str:
     return os.pread(output_fd, _MAX_PRINTED_BYTES, 0).decode(errors="replace")
 
 
-def _file_of(channel: socket.socket, timeout_s: float) -> int | None:
-    """The descriptor of what the program will write, from a child that hands one over before it becomes it."""
+def _receive_file(channel: socket.socket, timeout_s: float) -> int | None:
+    """The descriptor of the output file, sent by the child before exec; None if the child ended without sending it."""
     try:
         _, fds = receive(channel, Opened, timeout_s)
     except (ChannelClosed, TimeoutError):
-        return None  # its exit says more
+        return None  # the exit code and the output give the reason
     return fds[0]
 
 
 def _await_exit(lease: socket.socket, limits: Limits, timeout_s: float) -> Exited:
-    """Raises `Found` for what was killed: that says nothing of what was compiled."""
+    """Wait for the end, and force it after the timeout.
+
+    Raises `FaultDetected` if the operating system killed the program, which is no result of the compilation.
+    """
     try:
         exited, _ = receive(lease, Exited, timeout_s)
     except TimeoutError:

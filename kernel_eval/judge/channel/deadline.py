@@ -1,8 +1,8 @@
-"""How long a judge waits for a candidate, all of its processes and calls together.
+"""The time that one candidate may take, over all of its processes and calls.
 
-Each call has a limit of its own; many calls that stay just below theirs would use up the time of the evaluation, which
-is the server's, and end it with a fault of the server. Invariant: what a candidate takes is always its own timeout.
-What its judge does meanwhile (the reference, compilers) is not counted.
+Each call has its own limit. Many calls that stay just below it could still exhaust the evaluation's limit, which would
+be reported as a fault of the server. Invariant: a candidate that uses too much time gets its own timeout. Time that the
+judge spends meanwhile (reference, compilers) does not count.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import time
 from collections.abc import Iterator
 
 
-class Patience:
-    """What is left of one evaluation's seconds."""
+class Deadline:
+    """The seconds that one candidate has left; they run only while the judge waits for it."""
 
     def __init__(self, seconds: float) -> None:
         self.total_s = seconds
@@ -21,16 +21,16 @@ class Patience:
 
     @property
     def left_s(self) -> float:
-        """Never negative."""
+        """Seconds left, never negative."""
         return max(self._left_s, 0.0)
 
-    def give_back(self, seconds: float) -> None:
-        """Of what is being counted, this was not the candidate's doing."""
+    def refund(self, seconds: float) -> None:
+        """Give back seconds of a wait that the candidate did not cause."""
         self._left_s += seconds
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """Count what the block takes."""
+        """Count the time that the block takes."""
         started = time.monotonic()
         try:
             yield

@@ -1,4 +1,4 @@
-"""Which fault is it? Pure functions from what was seen of a worker (exception, signal, exit code) to a `Found`.
+"""Which fault is it? Pure functions from what was seen of a worker (exception, signal, exit code) to a `FaultDetected`.
 
 Order of trust: the signal and exit code, which the operating system reports; the errno, CUDA's code and the type of an
 exception, which the worker reports; text, only where torch offers nothing else (`out_of_memory` is set by the worker
@@ -13,7 +13,7 @@ import signal
 from weir.kernel_eval.gpu import cuda_errors
 from weir.kernel_eval.ipc.forkserver import Exited
 from weir.kernel_eval.ipc.messages import Failed, Phase
-from weir.kernel_eval.judge.channel.job import Found, Lacks
+from weir.kernel_eval.judge.channel.faults import FaultDetected, UnsupportedClaim
 from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
@@ -41,11 +41,11 @@ def stage_of(phase: Phase) -> Stage:
     return Stage.NOTHING if phase in ("load", "entry_point") else Stage.LOADED
 
 
-def from_exception(failed: Failed) -> Found:
+def from_exception(failed: Failed) -> FaultDetected:
     """The candidate raised."""
     fault = _fault_of_exception(failed)
     where = "in a kernel" if failed.in_kernel else f"in {failed.phase}"
-    found = Found(
+    found = FaultDetected(
         stage_of(failed.phase),
         fault,
         f"{failed.exception} {where}: {failed.message}",
@@ -53,7 +53,7 @@ def from_exception(failed: Failed) -> Found:
         exception=failed.exception,
         traceback=failed.traceback,
     )
-    return found if failed.trace is None else Lacks(found, failed.trace)
+    return found if failed.trace is None else UnsupportedClaim(found, failed.trace)
 
 
 def _fault_of_exception(failed: Failed) -> Fault:
@@ -86,11 +86,11 @@ def _fault_of_exception(failed: Failed) -> Fault:
     return by_phase[failed.phase]
 
 
-def from_exit(exited: Exited, phase: Phase, limits: Limits) -> Found:
+def from_exit(exited: Exited, phase: Phase, limits: Limits) -> FaultDetected:
     """The worker was gone before it had answered."""
     stage = stage_of(phase)
     if exited.signal is None:
-        return Found(
+        return FaultDetected(
             stage,
             Fault.EARLY_EXIT,
             f"the process ended with exit code {exited.exit_code} in {phase}, without an answer",
@@ -101,13 +101,17 @@ def from_exit(exited: Exited, phase: Phase, limits: Limits) -> Found:
         return from_kill(exited, stage, phase, limits)
     if exited.signal != signal.SIGKILL:
         fault = _BY_SIGNAL.get(signal.Signals(exited.signal), Fault.KILLED)
-        return Found(stage, fault, f"the process was ended by {name} in {phase}", phase=phase, signal=name)
+        return FaultDetected(stage, fault, f"the process was ended by {name} in {phase}", phase=phase, signal=name)
     if exited.killed_by_us:
-        return Found(stage, Fault.PROTOCOL_ERROR, f"the candidate closed the worker's channel in {phase}", phase=phase)
-    return Found(stage, Fault.TIMEOUT, f"{limits.cpu_s} s of processor time were used up in {phase}", phase=phase)
+        return FaultDetected(
+            stage, Fault.PROTOCOL_ERROR, f"the candidate closed the worker's channel in {phase}", phase=phase
+        )
+    return FaultDetected(
+        stage, Fault.TIMEOUT, f"{limits.cpu_s} s of processor time were used up in {phase}", phase=phase
+    )
 
 
-def from_kill(exited: Exited, stage: Stage, phase: Phase, limits: Limits) -> Found:
+def from_kill(exited: Exited, stage: Stage, phase: Phase, limits: Limits) -> FaultDetected:
     """Who brought a kill about (`was_killed`)? Whoever held much memory, where there is too little, is the one.
 
     A process with little was in somebody's way; it could have asked for it only where it can signal itself.
@@ -115,9 +119,11 @@ def from_kill(exited: Exited, stage: Stage, phase: Phase, limits: Limits) -> Fou
     name = signal.Signals.SIGKILL.name
     if exited.own_rss_bytes >= limits.memory_bytes * _MUCH:
         message = f"the operating system killed the process in {phase}, which held {exited.own_rss_bytes} bytes"
-        return Found(stage, Fault.HOST_OOM_KILLED, message, phase=phase, signal=name)
+        return FaultDetected(stage, Fault.HOST_OOM_KILLED, message, phase=phase, signal=name)
     fault = Fault.SERVER_ERROR if exited.own_pids else Fault.KILLED
-    return Found(stage, fault, f"the process was killed in {phase}, and held little memory", phase=phase, signal=name)
+    return FaultDetected(
+        stage, fault, f"the process was killed in {phase}, and held little memory", phase=phase, signal=name
+    )
 
 
 def was_killed(exited: Exited, limits: Limits) -> bool:
@@ -126,9 +132,9 @@ def was_killed(exited: Exited, limits: Limits) -> bool:
     return exited.signal == signal.SIGKILL and not exited.killed_by_us and not used_up
 
 
-def from_timeout(phase: Phase, timeout_s: float, total_s: float | None = None) -> Found:
+def from_timeout(phase: Phase, timeout_s: float, total_s: float | None = None) -> FaultDetected:
     """The worker did not answer in time; `total_s`: of all its time together."""
     message = f"no answer within {timeout_s:g} s in {phase}"
     if total_s is not None:
         message = f"the candidate has used up the {total_s:g} s of all its calls together, in {phase}"
-    return Found(stage_of(phase), Fault.TIMEOUT, message, phase=phase)
+    return FaultDetected(stage_of(phase), Fault.TIMEOUT, message, phase=phase)

@@ -1,4 +1,4 @@
-"""What the assembler says of a kernel that was compiled, and what the compiler says of one that was refused."""
+"""Reports of compiled kernels from the assembler, and the fault of a kernel that the compiler refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from weir.kernel_eval.ipc.forkserver import ASSEMBLER
 from weir.kernel_eval.ipc.messages import Assemble, Assembled, BuildNative, BuiltKernel, RefusedKernel
 from weir.kernel_eval.judge.channel.contained_program import run_program
-from weir.kernel_eval.judge.channel.job import Found
+from weir.kernel_eval.judge.channel.faults import FaultDetected
 from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
@@ -28,18 +28,18 @@ _FAULTS = {
 
 
 def describe(lease: socket.socket, limits: Limits, built: BuiltKernel) -> dict[str, Any]:
-    """What a kernel needs, as results report it. Raises `Found` where the assembler does not take it."""
+    """A kernel's resources, as results report them. Raises `FaultDetected` if the assembler refuses the kernel."""
     usage = _assemble(lease, limits, built)
     return {
-        **described(built.kernel, usage),
+        **usage_report(built.kernel, usage),
         "shared_bytes": built.shared_bytes + usage.static_shared_bytes,
         "num_warps": built.num_warps,
         "num_stages": built.num_stages,
     }
 
 
-def described(kernel: str, usage: Usage) -> dict[str, Any]:
-    """What the assembler alone can say."""
+def usage_report(kernel: str, usage: Usage) -> dict[str, Any]:
+    """The resources that the assembler alone knows."""
     return {
         "kernel": kernel,
         "shared_bytes": usage.static_shared_bytes,
@@ -50,30 +50,32 @@ def described(kernel: str, usage: Usage) -> dict[str, Any]:
 
 
 def entry_of(assembly: str) -> str:
-    """The name of the kernel in a text."""
-    found = _ENTRY.search(assembly)
-    return found[1] if found else ""
+    """The name of the kernel in PTX; empty if there is none."""
+    entry = _ENTRY.search(assembly)
+    return entry[1] if entry else ""
 
 
-def refused_for(refused: RefusedKernel, target: str, printed: str) -> Found:
-    """A kernel that the compiler does not take for a target, with what was printed meanwhile."""
+def refused_for(refused: RefusedKernel, target: str, printed: str) -> FaultDetected:
+    """The fault of a kernel that the compiler refused for a target, with the output of the compile worker."""
     reason = refused.message.strip().rpartition("\n")[2]  # Triton quotes the source first
     message = f"{reason} ({refused.kernel} for {target})\n{refused.message}"
     details = {"compiler_output": printed} if printed else {}
-    return Found(Stage.LOADED, _FAULTS[refused.reason], message, phase="compile", kernel=refused.kernel, **details)
+    return FaultDetected(
+        Stage.LOADED, _FAULTS[refused.reason], message, phase="compile", kernel=refused.kernel, **details
+    )
 
 
 def machine_code(lease: socket.socket, limits: Limits, message: Assemble | BuildNative) -> Assembled:
-    """For a worker that asks: its text as the device's own code, for the device that this evaluation is on.
+    """Assemble a worker's PTX into machine code for the evaluation's own device.
 
-    Raises `Found` where a candidate for Triton asks for a compiler of CUDA C++.
+    Raises `FaultDetected` if a candidate of the Triton backend requests a CUDA C++ compiler.
     """
     if isinstance(message, BuildNative):
         text = f"{message.module.name} is CUDA C++ in a candidate for triton: send it with the backend cuda"
-        raise Found(Stage.NOTHING, Fault.COMPILE_ERROR, text, phase="load")
-    ours = msgspec.structs.replace(message, target=limits.target)
-    ended = run_program(lease, limits, ASSEMBLER, ours, limits.compile_timeout_s, writes=True)
-    return Assembled(ended.written if ended.exit_code == 0 else None, ended.printed[-_PRINTED_CHARS:])
+        raise FaultDetected(Stage.NOTHING, Fault.COMPILE_ERROR, text, phase="load")
+    for_target = msgspec.structs.replace(message, target=limits.target)
+    run = run_program(lease, limits, ASSEMBLER, for_target, limits.compile_timeout_s, writes=True)
+    return Assembled(run.written if run.exit_code == 0 else None, run.printed[-_PRINTED_CHARS:])
 
 
 def _assemble(lease: socket.socket, limits: Limits, built: BuiltKernel) -> Usage:
@@ -82,5 +84,5 @@ def _assemble(lease: socket.socket, limits: Limits, built: BuiltKernel) -> Usage
     usage = parse_usage(printed) if exit_code == 0 else None
     if usage is None:
         text = f"ptxas ended with {exit_code} for {built.kernel}: {printed[-2000:]}"
-        raise Found(Stage.LOADED, Fault.TRITON_COMPILE_ERROR, text, phase="compile")
+        raise FaultDetected(Stage.LOADED, Fault.TRITON_COMPILE_ERROR, text, phase="compile")
     return usage

@@ -1,9 +1,9 @@
-"""The compilation of a candidate by its own code: for a candidate that failed already, or whose task needs no proof.
+"""Compiles a candidate by running it, if it has failed already or if its task needs no proof.
 
-A compile worker (untrusted) runs the model with each launch replaced by a compilation. Invariant: what it says can give
-the reason why a candidate failed, and nothing else, except where a task relaxes the proof: there a kernel that was
-launched in a trial must at least be among what it sent, as text that the assembler takes. Everything that passes the
-proof is compiled by `build.py` instead.
+A compile worker (untrusted) runs the model with each launch replaced by a compilation. Invariant: its messages serve
+only to explain why a candidate failed, except if a task relaxes the proof: then every kernel that was launched in a
+trial must be among the kernels that it sent, as text that the assembler accepts. Candidates that need the proof are
+compiled from their trace instead (`target_build.py`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 from weir.kernel_eval.ipc.forkserver import Leases
 from weir.kernel_eval.ipc.framing import MAX_FRAME_BYTES
 from weir.kernel_eval.ipc.messages import Compile, Compiled
-from weir.kernel_eval.judge.channel.deadline import Patience
-from weir.kernel_eval.judge.channel.job import Found
+from weir.kernel_eval.judge.channel.deadline import Deadline
+from weir.kernel_eval.judge.channel.faults import FaultDetected
 from weir.kernel_eval.judge.channel.worker_channel import WorkerChannel
 from weir.kernel_eval.judge.checks.assembly import describe, refused_for
 from weir.kernel_eval.limits import Limits
@@ -23,9 +23,9 @@ from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
 
 
-def explain(leases: Leases, limits: Limits, patience: Patience, question: Compile, fds: tuple[int, ...]) -> None:
-    """For a candidate that failed: raises `Found` where the compiler already refuses a kernel of it."""
-    compiled, printed = _compile(leases, limits, patience, question, fds)
+def explain(leases: Leases, limits: Limits, deadline: Deadline, request: Compile, fds: tuple[int, ...]) -> None:
+    """Compile a candidate that failed. Raises `FaultDetected` if the compiler refuses one of its kernels."""
+    compiled, printed = _compile(leases, limits, deadline, request, fds)
     for refused in compiled.refused:
         raise refused_for(refused, limits.target, printed)
 
@@ -33,14 +33,17 @@ def explain(leases: Leases, limits: Limits, patience: Patience, question: Compil
 def report(
     leases: Leases,
     limits: Limits,
-    patience: Patience,
-    question: Compile,
+    deadline: Deadline,
+    request: Compile,
     fds: tuple[int, ...],
     launched: frozenset[str],
 ) -> dict[str, Any]:
-    """For one that is right without a proof: what to report. Raises `Found` where a launched kernel is not built."""
+    """The compile report of a candidate that is right and needs no proof.
+
+    Raises `FaultDetected` if a kernel in `launched` was refused or is missing.
+    """
     started = time.monotonic()
-    compiled, printed = _compile(leases, limits, patience, question, fds)
+    compiled, printed = _compile(leases, limits, deadline, request, fds)
     for refused in compiled.refused:
         if refused.kernel in launched:
             raise refused_for(refused, limits.target, printed)
@@ -52,21 +55,21 @@ def report(
 
 
 def _compile(
-    leases: Leases, limits: Limits, patience: Patience, question: Compile, fds: tuple[int, ...]
+    leases: Leases, limits: Limits, deadline: Deadline, request: Compile, fds: tuple[int, ...]
 ) -> tuple[Compiled, str]:
-    worker = WorkerChannel(leases.compiler, limits, patience)
+    worker = WorkerChannel(leases.compiler, limits, deadline)
     try:
-        worker.tell(question, fds)
-        compiled = worker.hear(Compiled, "compile", limits.compile_timeout_s, MAX_FRAME_BYTES)
+        worker.send(request, fds)
+        compiled = worker.receive(Compiled, "compile", limits.compile_timeout_s, MAX_FRAME_BYTES)
         return compiled, worker.output_tail()
     finally:
         worker.end()
         worker.close()
 
 
-def _not_reached(missing: list[str], stopped: str | None) -> Found:
+def _not_reached(missing: list[str], stopped: str | None) -> FaultDetected:
     why = f": the model's call ended there with {stopped}" if stopped else ""
-    return Found(
+    return FaultDetected(
         Stage.NOTHING,
         Fault.UNSUPPORTED,
         f"{', '.join(missing)} could not be compiled without running other kernels first{why}",

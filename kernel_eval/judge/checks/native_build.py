@@ -1,7 +1,7 @@
-"""A judge's hold on the compiler of CUDA C++: what a candidate wants built is built elsewhere, by our own command line.
+"""Compiles the CUDA C++ of a candidate in a process without its code, with the judge's own command line.
 
-Invariants: nothing of a candidate runs while it is compiled; the machine code that the proof runs is what was made
-here, from the text that the candidate gave; all that one candidate has compiled shares one limit of time.
+Invariants: no code of the candidate runs while it is compiled; the machine code that the proof runs was built here,
+from the text that the candidate gave; all compilations of one candidate share one time limit.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from weir.kernel_eval.ipc.messages import BuildNative, BuiltNative, CompileNative
-from weir.kernel_eval.judge.channel.contained_program import Compiled, run_compiler
-from weir.kernel_eval.judge.channel.job import Found
+from weir.kernel_eval.judge.channel.contained_program import CompilerRun, run_compiler
+from weir.kernel_eval.judge.channel.faults import FaultDetected
 from weir.kernel_eval.judge.checks import native_report
 from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.protocol import Fault
@@ -29,7 +29,7 @@ _MEMORY_BYTES, _FILE_BYTES = 4 << 30, 256 << 20  # torch's headers, preprocessed
 
 
 class NativeBuilder:
-    """All that one candidate has built, in the order in which it asked."""
+    """The compilations of one candidate, in the order of its requests."""
 
     def __init__(self, lease: socket.socket, limits: Limits, toolchain: Toolchain) -> None:
         self._lease = lease
@@ -42,16 +42,16 @@ class NativeBuilder:
 
     @property
     def defines_kernel(self) -> bool:
-        """Whether any text had a kernel in it."""
+        """Whether any source contains a kernel."""
         return any(piece.defines_kernel for module in self._modules for piece in module.pieces)
 
     def build(self, message: BuildNative) -> BuiltNative:
-        """For a worker that asks. Raises `Found` where it does not compile."""
+        """Handle a worker's request. Raises `FaultDetected` if the module does not compile."""
         module = message.module
         self._modules.append(module)
         if module.defines_operators:
-            text = f"{module.name} registers operators with torch, whose launches cannot be followed: bind functions"
-            raise Found(Stage.NOTHING, Fault.COMPILE_ERROR, text, phase="compile")
+            text = f"{module.name} registers operators with torch, whose launches cannot be recorded: bind functions"
+            raise FaultDetected(Stage.NOTHING, Fault.COMPILE_ERROR, text, phase="compile")
         check_number(sum(len(module.pieces) for module in self._modules))
         names = [piece_name(index) for index in range(len(module.pieces))]
         wanted = (EXTENSION, *(f"{name}.{kind}" for name in names for kind in ("cubin", "ptx")))
@@ -71,7 +71,7 @@ class NativeBuilder:
         return BuiltNative(made.files.get(EXTENSION), codes, layouts, first)
 
     def report(self) -> dict[str, Any]:
-        """What the compiler said of all kernels."""
+        """The compiler's report on all kernels."""
         flags = {flag for module in self._modules for piece in module.pieces for flag in piece.ignored_flags}
         return {
             "target": self._limits.target,
@@ -82,25 +82,27 @@ class NativeBuilder:
 
 
 def check_number(number: int) -> None:
-    """Raises `Found` for more sources than are compiled for one candidate."""
+    """Raises `FaultDetected` if a candidate has more sources than are compiled for one."""
     if number > MAX_SOURCES:
-        text = f"{number} sources were given to the compiler, at most {MAX_SOURCES} are taken"
-        raise Found(Stage.NOTHING, Fault.COMPILE_ERROR, text, phase="compile")
+        text = f"{number} sources were given to the compiler, at most {MAX_SOURCES} are accepted"
+        raise FaultDetected(Stage.NOTHING, Fault.COMPILE_ERROR, text, phase="compile")
 
 
-def compile_files(lease: socket.socket, limits: Limits, name: str, message: CompileNative, left_s: float) -> Compiled:
-    """What a compiler made in the time that is left. Raises `Found` where it made nothing."""
-    ended = run_compiler(lease, _roomy(limits), message, max(left_s, 0.001))
-    if ended.exit_code is None:
+def compile_files(
+    lease: socket.socket, limits: Limits, name: str, message: CompileNative, left_s: float
+) -> CompilerRun:
+    """Run a compiler for at most `left_s`. Raises `FaultDetected` if it fails or runs out of time."""
+    run = run_compiler(lease, _compiler_limits(limits), message, max(left_s, 0.001))
+    if run.exit_code is None:
         text = f"{name}: the compiler used up its {limits.native_timeout_s:g} s, or its memory"
-        raise Found(Stage.NOTHING, Fault.TIMEOUT, text, phase="compile")
-    if ended.exit_code != 0:
-        raise native_report.refusal(ended.printed, name, limits.target)
-    return ended
+        raise FaultDetected(Stage.NOTHING, Fault.TIMEOUT, text, phase="compile")
+    if run.exit_code != 0:
+        raise native_report.refusal(run.printed, name, limits.target)
+    return run
 
 
-def _roomy(limits: Limits) -> Limits:
-    """A compiler's limits: it needs more than a candidate, runs none, and no GPU."""
+def _compiler_limits(limits: Limits) -> Limits:
+    """The limits of a compiler, which needs more memory and file space than a candidate, and no GPU."""
     return msgspec.structs.replace(
         limits,
         memory_bytes=_MEMORY_BYTES,

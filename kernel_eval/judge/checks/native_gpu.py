@@ -1,7 +1,7 @@
-"""The judgement of CUDA C++ on a GPU: built elsewhere, run in trials like any candidate, proven without it, timed.
+"""The check of CUDA C++ on a GPU: compiled outside of the worker, run in trials, proven without the candidate, timed.
 
-What is proven and timed are the launches of machine code that the judge had built, in a process that has nothing of the
-candidate but that code: host code, bindings and Python are only believed for which launches they made.
+The proof and the timing run the launches of machine code that the judge had built, in a process that holds nothing of
+the candidate but that code. Host code, bindings and Python are trusted only for the list of launches that they made.
 """
 
 from __future__ import annotations
@@ -10,23 +10,27 @@ import ast
 from typing import Any
 
 from weir.kernel_eval.ipc.forkserver import Leases
+from weir.kernel_eval.ipc.job import Job
 from weir.kernel_eval.ipc.messages import Assemble, Assembled, BuildNative, BuiltNative
 from weir.kernel_eval.ipc.trace import Trace
-from weir.kernel_eval.judge.channel.deadline import Patience
-from weir.kernel_eval.judge.channel.job import Found, Job, broken
+from weir.kernel_eval.judge.channel.deadline import Deadline
+from weir.kernel_eval.judge.channel.faults import FaultDetected, rule_broken
 from weir.kernel_eval.judge.checks import proof
 from weir.kernel_eval.judge.checks.assembly import machine_code
 from weir.kernel_eval.judge.checks.native_build import NativeBuilder
-from weir.kernel_eval.judge.checks.native_cpu import OF_TRITON
+from weir.kernel_eval.judge.checks.native_cpu import TRITON_ONLY_RULES
+from weir.kernel_eval.judge.checks.outcome import EVALUATION_ERRORS, CheckOutcome, EvaluationError, outcome_of
 from weir.kernel_eval.judge.checks.trials import Trials
 from weir.kernel_eval.judge.source import source_policy
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
 from weir.kernel_eval.tasks.reference import Reference
+from weir.kernel_eval.timing.roofline import Speed
 from weir.kernel_eval.toolchain import native_compilers
+from weir.kernel_eval.toolchain.native_compilers import Toolchain
 
 
-class NativeRun:
+class NativeGpuCheck:
     """One candidate."""
 
     def __init__(self, job: Job, language: native_compilers.Language) -> None:
@@ -34,49 +38,52 @@ class NativeRun:
         self._limits = job.limits
         self._language = language
         self._relaxed = frozenset(job.relaxed_rules)
-        self._source = ""  # of Triton's kernels that it launches too
-        self.trials = 0
-        self.speedup: float | None = None
-        self.timed = False
-        self.details: dict[str, Any] = {}
 
-    def run(self, leases: Leases, reference: Reference) -> None:
-        """Return if the candidate is correct. Raises `Found` and the errors of the reference."""
+    def run(self, leases: Leases, reference: Reference) -> CheckOutcome:
+        """As in `Check`."""
+        try:
+            toolchain = self._toolchain()
+            tree = source_policy.checked(self._job.candidate_src, self._relaxed | TRITON_ONLY_RULES)
+        except FaultDetected as error:
+            return outcome_of(error)
+        trials = Trials(self._job, reference, {}, Deadline(self._limits.candidate_timeout_s))
+        builder = NativeBuilder(leases.program, self._limits, toolchain)
+        ended_by: EvaluationError | None = None
+        speed: Speed | None = None
+        try:
+            speed = self._judge(tree, leases, trials, builder)
+        except EVALUATION_ERRORS as error:
+            ended_by = error
+        finally:
+            trials.close()
+        details: dict[str, Any] = trials.details | {"compile": builder.report()}
+        return outcome_of(ended_by, trials=trials.num_answered, speed=speed, details=details)
+
+    def _toolchain(self) -> Toolchain:
+        """Raises `FaultDetected` if this machine cannot compile or run the language."""
         toolchain = native_compilers.find(self._language)
         missing = toolchain if isinstance(toolchain, str) else native_compilers.runs_here(toolchain)
         if isinstance(toolchain, str) or missing is not None:
-            raise Found(Stage.NOTHING, Fault.UNSUPPORTED, f"backend {self._language}: {missing}")
-        tree = source_policy.checked(self._job.candidate_src, self._relaxed | OF_TRITON)
-        self._judge(tree, leases, reference, NativeBuilder(leases.program, self._limits, toolchain))
+            raise FaultDetected(Stage.NOTHING, Fault.UNSUPPORTED, f"backend {self._language}: {missing}")
+        return toolchain
 
-    def close(self) -> None:
-        """Nothing is left when `run` has ended."""
+    def _judge(self, tree: ast.Module, leases: Leases, trials: Trials, builder: NativeBuilder) -> Speed | None:
+        triton_source = ""  # of the Triton kernels that the candidate launches besides its own
 
-    def _judge(self, tree: ast.Module, leases: Leases, reference: Reference, builder: NativeBuilder) -> None:
-        trials = Trials(self._job, reference, {}, Patience(self._limits.patience_s))
-
-        def serve(message: Assemble | BuildNative) -> Assembled | BuiltNative:
+        def handle_request(message: Assemble | BuildNative) -> Assembled | BuiltNative:
             if isinstance(message, BuildNative):
                 return builder.build(message)
             return machine_code(leases.program, self._limits, message)
 
-        def at_first(first: Trace) -> None:
-            if first.launches and proof.is_asked_for(first, self._relaxed):
-                self._source = proof.kernels_of(tree, first)
+        def after_first(first: Trace) -> None:
+            nonlocal triton_source
+            if first.launches and proof.is_needed(first, self._relaxed):
+                triton_source = proof.kernels_of(tree, first)
 
-        try:
-            trials.run(leases.worker, serve, at_first)
-            self._check_defined(builder)
-            if trials.first is not None and proof.is_asked_for(trials.first, self._relaxed):
-                kernels = proof.Kernels(self._source, tuple(builder.codes))
-                found = proof.prove(self._job, trials, leases.worker, kernels, serve)
-                if found is not None:
-                    self.speedup, self.timed, self.details["timing"] = found.speedup, True, found.report()
-        finally:
-            self.trials = trials.num_answered
-            self.details |= trials.details | {"compile": builder.report()}
-            trials.close()
-
-    def _check_defined(self, builder: NativeBuilder) -> None:
+        trials.run(leases.worker, handle_request, after_first)
         if "no_kernel_defined" not in self._relaxed and not builder.defines_kernel:
-            raise broken("no_kernel_defined", f"no __global__ function was given to a {self._language} compiler")
+            raise rule_broken("no_kernel_defined", f"no __global__ function was given to a {self._language} compiler")
+        if trials.first is None or not proof.is_needed(trials.first, self._relaxed):
+            return None
+        kernels = proof.Kernels(triton_source, tuple(builder.codes))
+        return proof.prove(self._job, trials, leases.worker, kernels, handle_request)

@@ -1,7 +1,7 @@
-"""What a compiler of CUDA C++ said, made into figures or a fault. Pure.
+"""Parses the output of a CUDA C++ compiler into a report of kernels, or into a fault. Pure.
 
-That it failed is known from its exit code; its text decides only which of the candidate's faults it is, and whether it
-is one at all: a header of CUDA's libraries that this machine lacks is ours.
+Whether it failed is known from its exit code. The text only decides which fault it is, and whose: if a header of
+CUDA's libraries is not installed on this machine, the fault is the server's.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from weir.kernel_eval.judge.channel.job import Found
+from weir.kernel_eval.judge.channel.faults import FaultDetected
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
 from weir.kernel_eval.toolchain.ptxas_report import parse_usage
 
 _ENTRY = re.compile(r"Compiling entry function '([^']+)' for '([^']+)'")
 _MISSING = re.compile(r"fatal error: ([^\s:]+): No such file|cannot open source file \"([^\"]+)\"")
-# of toolkits, by name: a pattern would let a candidate make up one that no server has
+# headers of CUDA and ROCm toolkits, by name: with a pattern, a candidate could invent one that no server has
 _TOOLKIT = (
     "Python.h cublas.h cublas_v2.h cublas_api.h cublasLt.h cusparse.h cusolverDn.h cusolverSp.h cusolver_common.h "
     "cufft.h curand.h curand_kernel.h nvrtc.h nvToolsExt.h nvtx3/nvToolsExt.h cuda/std/limits cuda/std/complex "
@@ -33,7 +33,7 @@ _MESSAGE_CHARS = 4000
 
 
 def kernels_in(printed: str) -> list[dict[str, Any]]:
-    """For each kernel that was compiled: what ptxas said it needs."""
+    """The resources of each compiled kernel, as ptxas reports them."""
     starts = [*_ENTRY.finditer(printed)]
     ends = [match.start() for match in starts[1:]] + [len(printed)]
     kernels = []
@@ -52,24 +52,24 @@ def kernels_in(printed: str) -> list[dict[str, Any]]:
     return kernels
 
 
-def refusal(printed: str, name: str, target: str) -> Found:
-    """Why a compiler that ended with an error did so."""
+def refusal(printed: str, name: str, target: str) -> FaultDetected:
+    """The fault of a compilation that failed."""
     missing = _MISSING.search(printed)
     header = (missing[1] or missing[2]) if missing else ""
     if header in _TOOLKIT_HEADERS:
         text = f"{name} includes {header}, which is not installed on this server: install CUDA's development headers"
-        return Found(Stage.NOTHING, Fault.UNSUPPORTED, text, phase="compile")
+        return FaultDetected(Stage.NOTHING, Fault.UNSUPPORTED, text, phase="compile")
     shared = _SHARED.search(printed)
     if shared is not None:
         used, limit = (int(size, 16) for size in shared.groups())
         text = f"{name} for {target}: {used} bytes of static shared memory, at most {limit} are possible"
-        return Found(Stage.NOTHING, Fault.SHARED_MEM_EXCEEDED, text, phase="compile")
+        return FaultDetected(Stage.NOTHING, Fault.SHARED_MEM_EXCEEDED, text, phase="compile")
     fault = Fault.UNSUPPORTED_ARCH if _ARCH.search(printed) else Fault.COMPILE_ERROR
-    return Found(Stage.NOTHING, fault, f"{name} for {target}: {_errors(printed)}", phase="compile")
+    return FaultDetected(Stage.NOTHING, fault, f"{name} for {target}: {_errors(printed)}", phase="compile")
 
 
 def _errors(printed: str) -> str:
-    """From the first error on: what comes before are figures of kernels that did compile."""
+    """The output from the first error on; before it come the reports of kernels that did compile."""
     first = printed.find("error")
     start = printed.rfind("\n", 0, first) + 1 if first >= 0 else 0
     return printed[start : start + _MESSAGE_CHARS].strip()

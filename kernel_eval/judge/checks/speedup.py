@@ -1,8 +1,8 @@
-"""How fast is a candidate that was proven right? Its launches and the reference, timed in turn on one GPU.
+"""Measures the speedup of a proven candidate: its launches and the reference, timed alternately on one GPU.
 
 The reference runs in the judge. The launches run in the process that ran the proof, which holds none of the
-candidate's code but its kernels; each sample has inputs of its own, and the answer to each is compared like any other:
-there is no call that counts only as time. Whoever holds the GPU (`pool.py`) holds it alone.
+candidate's code but its kernels. Each sample has inputs of its own, and every timed answer is compared. The machine
+gives an evaluation exclusive use of its GPU.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 
+from weir.kernel_eval.ipc.job import Job
 from weir.kernel_eval.ipc.messages import Timed, TimeReplay
 from weir.kernel_eval.ipc.tensor_arena import Arena, tensors_among
-from weir.kernel_eval.judge.channel.job import Job, broken
+from weir.kernel_eval.judge.channel.faults import rule_broken
 from weir.kernel_eval.judge.channel.worker_channel import WorkerChannel
 from weir.kernel_eval.judge.checks.expected_answers import difference
 from weir.kernel_eval.tasks.input_variants import PLAIN
@@ -25,7 +26,7 @@ from weir.kernel_eval.timing import roofline, sampling
 from weir.kernel_eval.timing.cuda_clock import GpuClock, least_us
 
 _REPEATS = 20
-_PATIENCE = 4.0
+_TIMEOUT_FACTOR = 4.0
 
 
 class SpeedCheck:
@@ -43,14 +44,14 @@ class SpeedCheck:
         self._numbers = itertools.count()
 
     def run(self, num_steps: int) -> roofline.Speed:
-        """The verdict on its speed. Raises `Found` where a timed answer is wrong."""
+        """Measure and decide whether the speedup counts. Raises `FaultDetected` if a timed answer is wrong."""
         inputs, expected = self._question()
         least = least_us([*tensors_among(inputs)], expected.outputs)
-        found = roofline.decide(self._measure, least, self._job.baseline_us)
+        speed = roofline.decide(self._measure, least, self._job.baseline_us)
         wall_us = self._wall_us()
-        if roofline.contradicts_clock(found.candidate.median_us, wall_us, num_steps):
-            return found._replace(speedup=None, flagged=f"by the judge's clock a run takes {wall_us:.0f} us")
-        return found
+        if roofline.contradicts_clock(speed.candidate.median_us, wall_us, num_steps):
+            return speed._replace(speedup=None, flagged=f"by the judge's clock a run takes {wall_us:.0f} us")
+        return speed
 
     def _measure(self) -> tuple[sampling.Timing, sampling.Timing]:
         seed = derive_seed(self._job.secret, "turns", next(self._numbers))
@@ -71,23 +72,23 @@ class SpeedCheck:
         inputs, expected = self._question()
         arena = self._arena(inputs, expected.outputs)
         try:
-            took = self._ask(arena, 0).us
+            took = self._time_replay(arena, 0).us
             outputs = arena.take_outputs()
         finally:
             arena.close()
         wrong = difference(self._reference, self._model, inputs, expected, outputs)
         if wrong is not None:
-            raise broken("replay_differs", f"a timed call, without the candidate: {wrong.message}")
+            raise rule_broken("replay_differs", f"a timed call, without the candidate: {wrong.message}")
         return took
 
     def _wall_us(self) -> float:
-        """A run by the judge's own clock: what many take more than one, over how many more they are."""
+        """Microseconds of one run by the judge's clock: the extra time of further runs, divided by their number."""
         inputs, expected = self._question()
         arena = self._arena(inputs, expected.outputs)
         try:
             marks = [time.perf_counter()]
             for repeats in (1, 1 + _REPEATS):
-                self._ask(arena, repeats)
+                self._time_replay(arena, repeats)
                 marks.append(time.perf_counter())
         finally:
             arena.close()
@@ -97,6 +98,6 @@ class SpeedCheck:
     def _arena(self, inputs: list[Any], outputs: list[torch.Tensor]) -> Arena:
         return Arena([tensors_among(inputs), self._state], outputs, self._job.limits.guard_bytes, on_gpu=True)
 
-    def _ask(self, arena: Arena, repeats: int) -> Timed:
-        timeout_s = _PATIENCE * self._job.limits.call_timeout_s
-        return self._worker.ask(TimeReplay(arena.spec, repeats), Timed, "replay", timeout_s, arena.fd)
+    def _time_replay(self, arena: Arena, repeats: int) -> Timed:
+        timeout_s = _TIMEOUT_FACTOR * self._job.limits.call_timeout_s
+        return self._worker.request(TimeReplay(arena.spec, repeats), Timed, "replay", timeout_s, arena.fd)

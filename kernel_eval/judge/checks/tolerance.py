@@ -1,9 +1,9 @@
-"""Is an answer right? Pure: a tensor and what was expected of it in, the first thing wrong with it out.
+"""Compares one tensor with its expected value, within tolerances. Pure.
 
-An element is right when |got - expected| ≤ tolerance · (|expected| + RMS(expected)): the tolerances are KernelBench's
-(1e-4 for float32, 1e-2 for half precision), but relative to the size of the answer, so that zeros do not pass where
-all values are tiny. NaN must be where NaN is expected, and infinities likewise with their sign. Integers and booleans
-must be equal.
+An element is right if |got - expected| ≤ tolerance · (|expected| + RMS(expected)): the tolerances are KernelBench's
+(1e-4 for float32, 1e-2 for half precision), but relative to the magnitude of the answer, so that zeros do not pass if
+all values are tiny. NaN must appear exactly at the positions where it is expected, and infinities likewise with their
+sign. Integers and booleans must be equal.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ TOLERANCES = {
 
 
 class Difference(NamedTuple):
-    """What is wrong with an answer."""
+    """The first error of an answer."""
 
     fault: Fault
     message: str
 
 
 def compare(got: torch.Tensor, expected: torch.Tensor) -> Difference | None:
-    """Compare an answer with what was expected of it, of the same shape; `expected` may be of higher precision."""
+    """Compare tensors of the same shape; `expected` may be of higher precision. None if they agree."""
     if got.numel() == 0:
         return None
     tolerance = TOLERANCES.get(got.dtype)

@@ -1,7 +1,7 @@
-"""The trials of one candidate: a worker is asked, call by call, and every answer is compared.
+"""The trials of one candidate: calls in one worker, each of whose answers is compared with the reference's.
 
-Invariant: all calls look alike to the worker, and each is checked in the same way. A candidate's answer is copied when
-it is given and looked at again after the last call: a buffer that is used twice shows.
+Invariant: all calls look alike to the worker, and each is checked in the same way. Each answer is copied when it
+arrives, and compared with its memory again after the last call, which exposes a buffer that is used twice.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from typing import Any
 
 import torch
 
+from weir.kernel_eval.ipc.job import Job
 from weir.kernel_eval.ipc.messages import Answered, Call, Constructed, Done, Init, Load, SendState, WriteAgain
 from weir.kernel_eval.ipc.tensor_arena import Arena
 from weir.kernel_eval.ipc.trace import Trace
-from weir.kernel_eval.judge.channel.deadline import Patience
-from weir.kernel_eval.judge.channel.job import Found, Job, broken
-from weir.kernel_eval.judge.channel.worker_channel import Serve, WorkerChannel
+from weir.kernel_eval.judge.channel.deadline import Deadline
+from weir.kernel_eval.judge.channel.faults import FaultDetected, rule_broken
+from weir.kernel_eval.judge.channel.worker_channel import RequestHandler, WorkerChannel
 from weir.kernel_eval.judge.checks.expected_answers import check_form, difference, raw
 from weir.kernel_eval.judge.source import provenance
 from weir.kernel_eval.protocol import Fault
@@ -32,55 +33,57 @@ from weir.kernel_eval.timing import sampling
 class Trials:
     """One candidate in one worker. `run` once, then `close`."""
 
-    def __init__(self, job: Job, reference: Reference, passed_over: Mapping[str, int], patience: Patience) -> None:
+    def __init__(self, job: Job, reference: Reference, skipped_configs: Mapping[str, int], deadline: Deadline) -> None:
         self._job = job
         self._limits = job.limits
         self.reference = reference
-        self.patience = patience
-        self._passed_over = dict(passed_over)
+        self.deadline = deadline
+        self._skipped_configs = dict(skipped_configs)
         self._relaxed = frozenset(job.relaxed_rules)
         self._arenas: list[Arena] = []
         self._answers: list[list[torch.Tensor]] = []
         self._call_us: list[float] = []
         self._on_gpu = job.limits.gpu is not None
         self.launched: set[str] = set()
-        self.state: list[torch.Tensor] = []  # bytes of each storage that the constructed model holds
+        self.state: list[torch.Tensor] = []  # the contents of each storage of the constructed model, as bytes
         self.first: Trace | None = None
         self.model: Any = None  # the reference's
         self.num_answered = 0
         self.details: dict[str, Any] = {}
 
-    def run(self, lease: socket.socket, serve: Serve, at_first: Callable[[Trace], None]) -> None:
-        """Return if every answer is right. `at_first` hears of the first call as soon as its answer was found right.
+    def run(self, lease: socket.socket, handle_request: RequestHandler, after_first: Callable[[Trace], None]) -> None:
+        """Run all trials; returns if every answer is right. `after_first` gets the trace of the first right answer.
 
-        Raises `Found` and the errors of the reference.
+        Raises `FaultDetected` and the errors of the reference.
         """
-        worker = WorkerChannel(lease, self._limits, self.patience, serve=serve)
+        worker = WorkerChannel(lease, self._limits, self.deadline, handle_request=handle_request)
         try:
-            self._ask_all(worker, at_first)
+            self._run_all(worker, after_first)
         finally:
             try:
-                self._describe_end(worker)
+                self._report_end(worker)
             finally:
                 worker.close()
 
     def close(self) -> None:
-        """Give back shared memory."""
+        """Release the shared memory."""
         for arena in self._arenas:
             arena.close()
 
-    def _ask_all(self, worker: WorkerChannel, at_first: Callable[[Trace], None]) -> None:
+    def _run_all(self, worker: WorkerChannel, after_first: Callable[[Trace], None]) -> None:
         secret, limits, reference = self._job.secret, self._limits, self.reference
         weight_seed = derive_seed(secret, "weights")
         if self._on_gpu:
             worker.prepare(limits.load_timeout_s)
-        worker.ask(Load(self._job.candidate_src, self._passed_over), Done, "load", limits.load_timeout_s)
+        worker.request(Load(self._job.candidate_src, self._skipped_configs), Done, "load", limits.load_timeout_s)
         init_arguments = reference.init_arguments(derive_seed(secret, "init"))
         arena = self._arena(init_arguments, [])
-        constructed = worker.ask(Init(arena.spec, weight_seed), Constructed, "init", limits.init_timeout_s, arena.fd)
+        constructed = worker.request(
+            Init(arena.spec, weight_seed), Constructed, "init", limits.init_timeout_s, arena.fd
+        )
         self._take_state(worker, constructed)
         self.model = reference.build(init_arguments, weight_seed)
-        # on a GPU it is the replay that is timed
+        # on a GPU the replay is timed instead
         num_timed = 0 if self._on_gpu else min(self._job.num_perf_trials, self._limits.perf_trials)
         num_trials = self._job.num_correct_trials + num_timed
         for trial, variant in enumerate(plan(num_trials, self._relaxed, derive_seed(secret, "variants"))):
@@ -88,8 +91,8 @@ class Trials:
             self._trial(worker, inputs, expected)
             self.num_answered += 1
             if trial == 0 and self.first is not None:
-                at_first(self.first)
-        self._look_again(worker)
+                after_first(self.first)
+        self._check_reused_outputs(worker)
         if num_timed:
             self.details["timing"] = {"timing_kind": "interpreter", **sampling.summarize(self._call_us).in_ms()}
 
@@ -99,13 +102,13 @@ class Trials:
             return
         needed = sum(sizes) + 2 * self._limits.guard_bytes * len(sizes)
         if min(sizes) < 0 or needed > self._limits.memory_bytes:
-            message = f"the model holds {len(sizes)} pieces of memory, {needed} bytes with what guards them"
-            raise Found(Stage.LOADED, Fault.OUT_OF_MEMORY, message, phase="init")
+            message = f"the model holds {len(sizes)} pieces of memory, {needed} bytes with their guard zones"
+            raise FaultDetected(Stage.LOADED, Fault.OUT_OF_MEMORY, message, phase="init")
         arena = Arena(
             [], [torch.empty(size, dtype=torch.uint8) for size in sizes], self._limits.guard_bytes, on_gpu=self._on_gpu
         )
         try:
-            worker.ask(SendState(arena.spec), Done, "init", self._limits.init_timeout_s, arena.fd)
+            worker.request(SendState(arena.spec), Done, "init", self._limits.init_timeout_s, arena.fd)
             self.state = arena.take_outputs()
         finally:
             arena.close()
@@ -119,7 +122,7 @@ class Trials:
         arena = self._arena(inputs, expected.outputs)
         started = time.perf_counter()
         compiles_s = self._limits.compile_timeout_s if self._on_gpu else 0.0
-        answer = worker.ask(Call(arena.spec), Answered, "call", self._limits.call_timeout_s + compiles_s, arena.fd)
+        answer = worker.request(Call(arena.spec), Answered, "call", self._limits.call_timeout_s + compiles_s, arena.fd)
         self._call_us.append((time.perf_counter() - started) * 1e6)
         self.launched.update(answer.trace.launched)
         self.first = self.first or answer.trace
@@ -131,59 +134,59 @@ class Trials:
         if wrong is not None:
             differs = self._answers_differently(worker, inputs, expected, outputs)
             fault = Fault.NONDETERMINISTIC if differs else wrong.fault
-            raise Found(Stage.ANSWERED, fault, wrong.message + differs, trial=self.num_answered + 1)
+            raise FaultDetected(Stage.ANSWERED, fault, wrong.message + differs, trial=self.num_answered + 1)
         if not expected.returns_input and any(output.shares_memory_with_input for output in answer.outputs):
-            self._hack("output_is_input", "an output lies in the memory of an input")
+            self._break_rule("output_is_input", "an output lies in the memory of an input")
 
     def _answers_differently(
         self, worker: WorkerChannel, inputs: list[Any], expected: Expected, outputs: list[torch.Tensor]
     ) -> str:
-        """Ask for a wrong answer once more, at other addresses; what to add to the message if another one comes."""
+        """Repeat a call whose answer was wrong, at other addresses; the suffix of the message if the answer changes."""
         arena = self._arena(inputs, expected.outputs)
-        worker.ask(Call(arena.spec), Answered, "call", self._limits.call_timeout_s, arena.fd)
+        worker.request(Call(arena.spec), Answered, "call", self._limits.call_timeout_s, arena.fd)
         again = arena.take_outputs()
         same = all(torch.equal(raw(one), raw(two)) for one, two in zip(again, outputs, strict=True))
         return "" if same else "; the same inputs got another answer when they were sent again"
 
-    def _hack(self, rule: str, seen: str) -> None:
+    def _break_rule(self, rule: str, observation: str) -> None:
         if rule not in self._relaxed:
-            raise broken(rule, seen)
+            raise rule_broken(rule, observation)
 
     def _check_conduct(self, answer: Answered, arena: Arena, expected: Expected) -> None:
-        """What a call did beside answering."""
-        seen = provenance.broken_by(answer.trace, self._relaxed)
-        if seen is not None:
-            raise broken(*seen)
+        """Check the side effects of a call: its operators, memory outside of tensors, changed inputs."""
+        violation = provenance.broken_by(answer.trace, self._relaxed)
+        if violation is not None:
+            raise rule_broken(*violation)
         overrun, changed = arena.damage()
         if overrun or answer.overrun:
-            raise Found(
+            raise FaultDetected(
                 Stage.LOADED,
                 Fault.MEMORY_FAULT,
                 answer.overrun or "memory beside an input was written to: a store goes out of bounds",
             )
         if changed and not expected.changes_inputs:
-            self._hack("input_changed", "an input was written to, which the task's own code does not do")
+            self._break_rule("input_changed", "an input was written to, which the task's own code does not do")
 
-    def _look_again(self, worker: WorkerChannel) -> None:
-        worker.ask(WriteAgain(), Done, "call", self._limits.call_timeout_s)
+    def _check_reused_outputs(self, worker: WorkerChannel) -> None:
+        worker.request(WriteAgain(), Done, "call", self._limits.call_timeout_s)
         calls = [arena for arena in self._arenas if arena.spec.outputs]
         for arena, before in zip(calls, self._answers, strict=True):
             for now, then in zip(arena.take_outputs(), before, strict=True):
                 if not torch.equal(raw(now), raw(then)):
-                    self._hack("output_reused", "the answer to one call was overwritten by a later call")
+                    self._break_rule("output_reused", "the answer to one call was overwritten by a later call")
 
-    def _describe_end(self, worker: WorkerChannel) -> None:
+    def _report_end(self, worker: WorkerChannel) -> None:
         exited = worker.end()
         self.details["cpu_s"] = round(exited.cpu_s, 4)
         self.details["max_rss_bytes"] = exited.max_rss_bytes
-        # a GPU's driver has threads of its own; there, what a thread computes is no part of what is proven and timed
+        # a GPU's driver starts threads itself; what a thread computes there is not part of the proof and its timing
         if not self._on_gpu and exited.num_threads > 1 and exited.exit_code is None:
-            self._hack("background_thread", f"{exited.num_threads - 1} threads were left running")
+            self._break_rule("background_thread", f"{exited.num_threads - 1} threads were left running")
         if exited.files_left:
             message = f"{exited.files_left} files were left where other evaluations would find them"
-            raise Found(Stage.LOADED, Fault.SANDBOX_VIOLATION, message)
+            raise FaultDetected(Stage.LOADED, Fault.SANDBOX_VIOLATION, message)
         if worker.output_bytes:
             self.details["output_tail"] = worker.output_tail()
         if worker.output_bytes >= self._limits.output_bytes:
             message = f"more than {self._limits.output_bytes} bytes were printed"
-            raise Found(Stage.LOADED, Fault.OUTPUT_FLOOD, message)
+            raise FaultDetected(Stage.LOADED, Fault.OUTPUT_FLOOD, message)

@@ -1,4 +1,4 @@
-"""The judgement of a Triton candidate: its source, its trials, the proof without it, and the build for the target."""
+"""The check of a Triton candidate: its source, its trials, the proof without it, and the build for the target."""
 
 from __future__ import annotations
 
@@ -9,22 +9,25 @@ from collections.abc import Iterator
 from typing import Any
 
 from weir.kernel_eval.ipc.forkserver import Leases
+from weir.kernel_eval.ipc.job import Job
 from weir.kernel_eval.ipc.messages import Assemble, Assembled, BuildNative, Compile
 from weir.kernel_eval.ipc.tensor_arena import Arena
 from weir.kernel_eval.ipc.trace import Trace
-from weir.kernel_eval.judge.channel.deadline import Patience
-from weir.kernel_eval.judge.channel.job import Found, Job, Lacks
+from weir.kernel_eval.judge.channel.deadline import Deadline
+from weir.kernel_eval.judge.channel.faults import FaultDetected, UnsupportedClaim
 from weir.kernel_eval.judge.checks import compilation, proof, unsupported
-from weir.kernel_eval.judge.checks.assembly import described, entry_of, machine_code
-from weir.kernel_eval.judge.checks.target_build import PER_CONFIGURATION, Building
+from weir.kernel_eval.judge.checks.assembly import entry_of, machine_code, usage_report
+from weir.kernel_eval.judge.checks.outcome import EVALUATION_ERRORS, CheckOutcome, EvaluationError, outcome_of
+from weir.kernel_eval.judge.checks.target_build import PER_CONFIGURATION, TargetBuild
 from weir.kernel_eval.judge.checks.trials import Trials
 from weir.kernel_eval.judge.source import source_policy
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.tasks.reference import Reference
 from weir.kernel_eval.tasks.seeds import derive_seed
+from weir.kernel_eval.timing.roofline import Speed
 from weir.kernel_eval.toolchain.ptxas_report import parse_usage
 
-# what a candidate is told of the compiler's refusal instead of: the interpreter runs on where no GPU would
+# Faults that the compiler may explain better: the interpreter runs kernels that no GPU would.
 _EXPLAINED = frozenset(
     {
         *(Fault.RUNTIME_ERROR, Fault.OUTPUT_MISMATCH, Fault.NON_FINITE),
@@ -35,118 +38,131 @@ _MAX_ATTEMPTS = 16  # with other configurations of autotuned kernels
 
 
 class TritonCheck:
-    """One candidate. `close` must be called."""
+    """One candidate."""
 
     def __init__(self, job: Job) -> None:
+        self._job = job
+        self._deadline = Deadline(job.limits.candidate_timeout_s)
+
+    def run(self, leases: Leases, reference: Reference) -> CheckOutcome:
+        """As in `Check`. Autotuned configurations that the target refuses are skipped, one by one."""
+        try:
+            tree = source_policy.checked(self._job.candidate_src, frozenset(self._job.relaxed_rules))
+        except FaultDetected as error:
+            return outcome_of(error)
+        skipped_configs: dict[str, int] = {}
+        details: dict[str, Any] = {}
+        previous_trace: Trace | None = None
+        for _ in range(_MAX_ATTEMPTS):
+            trials = Trials(self._job, reference, skipped_configs, self._deadline)
+            attempt = _Attempt(self._job, tree, leases, trials)
+            ended_by = attempt.run()
+            details |= attempt.details
+            kernel = _refused_configuration(tree, ended_by)
+            if kernel is None or trials.first == previous_trace:
+                ended_by = attempt.explain(ended_by)
+                break
+            skipped_configs[kernel] = skipped_configs.get(kernel, 0) + 1
+            previous_trace = trials.first
+        return outcome_of(ended_by, trials=trials.num_answered, speed=attempt.speed, details=details)
+
+
+class _Attempt:
+    """One worker's trials of a candidate, with the proof and the build that belong to them."""
+
+    def __init__(self, job: Job, tree: ast.Module, leases: Leases, trials: Trials) -> None:
         self._job = job
         self._limits = job.limits
         self._relaxed = frozenset(job.relaxed_rules)
         self._on_gpu = job.limits.gpu is not None
-        self._patience = Patience(job.limits.patience_s)
-        self._kernels = ""
+        self._tree = tree
+        self._leases = leases
+        self._trials = trials
+        self._kernels = ""  # source of the launched kernels; empty if the task needs no proof
+        self._build: TargetBuild | None = None
         self._assembled: list[dict[str, Any]] = []
-        self.speedup: float | None = None
-        self.timed = False
-        self._building: Building | None = None
-        self.trials = 0
+        self.speed: Speed | None = None
         self.details: dict[str, Any] = {}
 
-    def run(self, leases: Leases, reference: Reference) -> None:
-        """Return if the candidate is correct. Raises `Found` and the errors of the reference."""
-        tree = source_policy.checked(self._job.candidate_src, self._relaxed)
-        passed_over: dict[str, int] = {}
-        before: Trace | None = None
-        for _ in range(_MAX_ATTEMPTS):
-            trials = Trials(self._job, reference, passed_over, self._patience)
-            try:
-                return self._judge(tree, leases, trials)
-            except Found as found:
-                kernel = _refused_configuration(tree, found)
-                if kernel is None or trials.first == before:
-                    self._explain(found, leases, reference)
-                    if isinstance(found, Lacks) and not self._on_gpu and trials.model is not None:
-                        unsupported.confirm(self._job, tree, trials, found, leases)
-                    raise
-                passed_over[kernel] = passed_over.get(kernel, 0) + 1
-                before, last = trials.first, found
-        raise last
-
-    def close(self) -> None:
-        """End what is still being built."""
-        if self._building is not None:
-            self._building.close()
-            self._building = None
-
-    def _judge(self, tree: ast.Module, leases: Leases, trials: Trials) -> None:
+    def run(self) -> EvaluationError | None:
+        """Run everything. Returns the error that ended it, None for a correct candidate."""
         try:
-            assemble = functools.partial(machine_code, leases.program, self._limits)
-            trials.run(leases.worker, assemble, functools.partial(self._start_building, tree, leases))
+            self._judge()
+        except EVALUATION_ERRORS as error:
+            return error
+        return None
+
+    def _judge(self) -> None:
+        worker, trials = self._leases.worker, self._trials
+        try:
+            trials.run(worker, functools.partial(machine_code, self._leases.program, self._limits), self._start_build)
             if self._kernels:
-                self._prove(trials, leases)
-            self.details["compile"] = self._built(leases, trials)
+                kernels = proof.Kernels(self._kernels)
+                self.speed = proof.prove(self._job, trials, worker, kernels, self._assemble)
+            self.details["compile"] = self._compile_report()
         finally:
-            self.trials = trials.num_answered
             self.details |= trials.details
             trials.close()
-            self.close()
+            if self._build is not None:
+                self._build.close()
 
-    def _start_building(self, tree: ast.Module, leases: Leases, first: Trace) -> None:
-        """Beside the trials that follow. Raises `Found` where a kernel is not Triton."""
-        if proof.is_asked_for(first, self._relaxed):
-            self._kernels = proof.kernels_of(tree, first)
+    def explain(self, error: EvaluationError | None) -> EvaluationError | None:
+        """A better reason for a failure, if the compiler or a replay gives one, else the error itself."""
+        if self._on_gpu or not isinstance(error, FaultDetected):
+            return error  # on a GPU the kernels were compiled for this device
+        is_claim = isinstance(error, UnsupportedClaim)
+        try:
+            if is_claim or error.fault in _EXPLAINED or error.details.get("rule") == "kernel_is_not_triton":
+                with self._compile_request() as (request, fds):
+                    compilation.explain(self._leases, self._limits, self._trials.deadline, request, fds)
+            if isinstance(error, UnsupportedClaim) and self._trials.model is not None:
+                unsupported.confirm(self._job, self._tree, self._trials, error, self._leases)
+        except EVALUATION_ERRORS as reason:
+            return reason
+        return error
+
+    def _start_build(self, first: Trace) -> None:
+        """Compile for the target while the other trials run. Raises `FaultDetected` if a kernel is not Triton."""
+        if proof.is_needed(first, self._relaxed):
+            self._kernels = proof.kernels_of(self._tree, first)
             if not self._on_gpu:
-                self._building = Building(leases, self._limits, self._patience, self._kernels, first)
+                self._build = TargetBuild(self._leases, self._limits, self._trials.deadline, self._kernels, first)
 
-    def _built(self, leases: Leases, trials: Trials) -> dict[str, Any]:
-        """What was compiled for the proof; for a task without one, what the candidate's own process had compiled."""
+    def _compile_report(self) -> dict[str, Any]:
+        """The kernels compiled for the proof; without a proof, those that the candidate's own process compiled."""
         if self._on_gpu:
             return {"target": self._limits.target, "kernels": self._assembled}
-        return self._report(leases, trials) if self._building is None else self._building.finish()
+        if self._build is not None:
+            return self._build.finish()
+        with self._compile_request() as (request, fds):
+            launched = frozenset(self._trials.launched)
+            return compilation.report(self._leases, self._limits, self._trials.deadline, request, fds, launched)
 
-    def _prove(self, trials: Trials, leases: Leases) -> None:
-        kernels = proof.Kernels(self._kernels)
-        found = proof.prove(self._job, trials, leases.worker, kernels, functools.partial(self._assemble, leases))
-        if found is not None:
-            self.speedup, self.timed, self.details["timing"] = found.speedup, True, found.report()
-
-    def _assemble(self, leases: Leases, message: Assemble | BuildNative) -> Assembled:
-        """For the process of the proof: what its kernels need is what is reported."""
-        assembled = machine_code(leases.program, self._limits, message)
+    def _assemble(self, message: Assemble | BuildNative) -> Assembled:
+        """Assemble for the process of the proof; the resources of its kernels are reported."""
+        assembled = machine_code(self._leases.program, self._limits, message)
         usage = parse_usage(assembled.printed)
         if isinstance(message, Assemble) and assembled.code is not None and usage is not None:
-            self._assembled.append(described(entry_of(message.assembly), usage))
+            self._assembled.append(usage_report(entry_of(message.assembly), usage))
         return assembled
 
-    def _explain(self, found: Found, leases: Leases, reference: Reference) -> None:
-        """Raises `Found` where the compiler has a better reason."""
-        if self._on_gpu:
-            return  # the kernels were compiled for this very device
-        if isinstance(found, Lacks) or found.fault in _EXPLAINED or found.details.get("rule") == "kernel_is_not_triton":
-            with self._question(reference) as (question, fds):
-                compilation.explain(leases, self._limits, self._patience, question, fds)
-
-    def _report(self, leases: Leases, trials: Trials) -> dict[str, Any]:
-        """For a task without a proof: what the candidate's own process had compiled."""
-        with self._question(trials.reference) as (question, fds):
-            return compilation.report(leases, self._limits, self._patience, question, fds, frozenset(trials.launched))
-
     @contextlib.contextmanager
-    def _question(self, reference: Reference) -> Iterator[tuple[Compile, tuple[int, ...]]]:
-        """With inputs of its own, which no trial has."""
-        secret, guard_bytes = self._job.secret, self._limits.guard_bytes
-        with contextlib.ExitStack() as held:
-            init = held.enter_context(
-                contextlib.closing(Arena(reference.init_arguments(derive_seed(secret, "init")), [], guard_bytes))
-            )
-            call = held.enter_context(
-                contextlib.closing(Arena(reference.inputs(derive_seed(secret, "inputs", "compile")), [], guard_bytes))
-            )
-            seed = derive_seed(secret, "weights")
-            question = Compile(self._job.candidate_src, self._limits.target, init.spec, call.spec, seed)
-            yield question, (init.fd, call.fd)
+    def _compile_request(self) -> Iterator[tuple[Compile, tuple[int, ...]]]:
+        """A request to a compile worker, with inputs that no trial has."""
+        job, reference, guard_bytes = self._job, self._trials.reference, self._limits.guard_bytes
+        with contextlib.ExitStack() as arenas:
+            init_arguments = reference.init_arguments(derive_seed(job.secret, "init"))
+            init = arenas.enter_context(contextlib.closing(Arena(init_arguments, [], guard_bytes)))
+            inputs = reference.inputs(derive_seed(job.secret, "inputs", "compile"))
+            call = arenas.enter_context(contextlib.closing(Arena(inputs, [], guard_bytes)))
+            seed = derive_seed(job.secret, "weights")
+            request = Compile(job.candidate_src, self._limits.target, init.spec, call.spec, seed)
+            yield request, (init.fd, call.fd)
 
 
-def _refused_configuration(tree: ast.Module, found: Found) -> str | None:
-    """The autotuned kernel that the target does not take with the configuration that was chosen for it."""
-    kernel = str(found.details.get("kernel", "")).rpartition(":")[0]
-    return kernel if kernel and found.fault in PER_CONFIGURATION and source_policy.mentions(tree, "autotune") else None
+def _refused_configuration(tree: ast.Module, error: EvaluationError | None) -> str | None:
+    """The autotuned kernel whose chosen configuration the target refuses."""
+    if not isinstance(error, FaultDetected) or error.fault not in PER_CONFIGURATION:
+        return None
+    kernel = str(error.details.get("kernel", "")).rpartition(":")[0]
+    return kernel if kernel and source_policy.mentions(tree, "autotune") else None

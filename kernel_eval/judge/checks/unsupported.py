@@ -1,8 +1,8 @@
-"""Is it the interpreter's lack, or the candidate's word for it? A judge finds out before it calls a kernel unsupported.
+"""Confirms or refutes a candidate's claim that Triton's interpreter lacks a feature.
 
-A candidate can raise whatever Triton's interpreter raises, and send whatever its worker sends. What it says is believed
-only if its kernels, taken out of the checked source, compile for the target, and if its launches then fail in the same
-way in a process that holds nothing else of it. Everything else is its own failure.
+A candidate can raise the exceptions that the interpreter raises, and its worker can send any message. The claim is
+believed only if its kernels, extracted from the checked source, compile for the target, and if their launches then
+fail in the same way in a process that holds nothing else of the candidate. Otherwise the failure is the candidate's.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import ast
 from contextlib import closing
 
 from weir.kernel_eval.ipc.forkserver import Leases
+from weir.kernel_eval.ipc.job import Job
 from weir.kernel_eval.ipc.messages import InterpreterLacks, Replay, Replayed
 from weir.kernel_eval.ipc.tensor_arena import Arena, tensors_among
-from weir.kernel_eval.judge.channel.job import Found, Job, Lacks
+from weir.kernel_eval.judge.channel.faults import FaultDetected, UnsupportedClaim
 from weir.kernel_eval.judge.channel.worker_channel import WorkerChannel
 from weir.kernel_eval.judge.checks import proof
-from weir.kernel_eval.judge.checks.target_build import Building
+from weir.kernel_eval.judge.checks.target_build import TargetBuild
 from weir.kernel_eval.judge.checks.trials import Trials
 from weir.kernel_eval.judge.source import provenance
 from weir.kernel_eval.protocol import Fault
@@ -25,29 +26,29 @@ from weir.kernel_eval.tasks.input_variants import PLAIN
 from weir.kernel_eval.tasks.seeds import derive_seed
 
 
-def confirm(job: Job, tree: ast.Module, trials: Trials, claim: Lacks, leases: Leases) -> None:
-    """Raises `Found`, with a fault of ours or the compiler's word on the kernels; returns if nothing confirms it."""
+def confirm(job: Job, tree: ast.Module, trials: Trials, claim: UnsupportedClaim, leases: Leases) -> None:
+    """Raises `FaultDetected` if the claim holds, or if the kernels do not compile; returns if nothing confirms it."""
     kernels = proof.kernels_of(tree, claim.trace)
-    with closing(Building(leases, job.limits, trials.patience, kernels, claim.trace)) as building:
-        building.finish()
-    lacking = _replay(job, trials, claim, kernels, leases)
-    if lacking is not None:
+    with closing(TargetBuild(leases, job.limits, trials.deadline, kernels, claim.trace)) as build:
+        build.finish()
+    missing_feature = _replay(job, trials, claim, kernels, leases)
+    if missing_feature is not None:
         fault = Fault.NOT_RUN if job.reward_compiled else Fault.UNSUPPORTED
-        message = f"it compiles for {job.limits.target}; the interpreter cannot run it: {lacking}"
-        raise Found(Stage.LOADED, fault, message, phase="call", correctness="unknown")
+        message = f"it compiles for {job.limits.target}; the interpreter cannot run it: {missing_feature}"
+        raise FaultDetected(Stage.LOADED, fault, message, phase="call", correctness="unknown")
 
 
-def _replay(job: Job, trials: Trials, claim: Lacks, kernels: str, leases: Leases) -> str | None:
-    """What the interpreter lacks, as a process without the candidate says."""
+def _replay(job: Job, trials: Trials, claim: UnsupportedClaim, kernels: str, leases: Leases) -> str | None:
+    """The feature that the interpreter lacks, according to a process without the candidate; None if it lacks none."""
     inputs, _ = trials.reference.question(trials.model, derive_seed(job.secret, "proof"), PLAIN)
     arena = Arena([tensors_among(inputs), trials.state], [], job.limits.guard_bytes)
-    worker = WorkerChannel(leases.worker, job.limits, trials.patience)
-    question = Replay(kernels, provenance.needed(claim.trace, frozenset(job.relaxed_rules)), arena.spec)
+    worker = WorkerChannel(leases.worker, job.limits, trials.deadline)
+    request = Replay(kernels, provenance.needed(claim.trace, frozenset(job.relaxed_rules)), arena.spec)
     try:
-        worker.ask(question, Replayed, "replay", job.limits.call_timeout_s, arena.fd)
-    except Found as found:
-        lacks = found.details.get("exception") == InterpreterLacks.__name__
-        return found.message.partition(": ")[2] if lacks else None
+        worker.request(request, Replayed, "replay", job.limits.call_timeout_s, arena.fd)
+    except FaultDetected as error:
+        is_lack = error.details.get("exception") == InterpreterLacks.__name__
+        return error.message.partition(": ")[2] if is_lack else None
     finally:
         worker.end()
         worker.close()

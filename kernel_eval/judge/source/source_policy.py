@@ -13,7 +13,7 @@ import signal
 import types
 from collections.abc import Iterator
 
-from weir.kernel_eval.judge.channel.job import Found, broken
+from weir.kernel_eval.judge.channel.faults import FaultDetected, rule_broken
 from weir.kernel_eval.judge.source import rules
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
@@ -27,16 +27,16 @@ class _TooSlow(BaseException):
 
 
 def checked(source: str, relaxed: frozenset[str]) -> ast.Module:
-    """The tree of a source that breaks no rule. Raises `Found`."""
+    """The tree of a source that breaks no rule. Raises `FaultDetected`."""
     with reading():
         try:
             tree = parse(source)
         except SyntaxError as error:
             where = f" (line {error.lineno})" if error.lineno else ""
-            raise Found(Stage.NOTHING, Fault.SYNTAX_ERROR, f"{error.msg}{where}", phase="load") from None
+            raise FaultDetected(Stage.NOTHING, Fault.SYNTAX_ERROR, f"{error.msg}{where}", phase="load") from None
         seen = rules.broken_by_source(tree, relaxed)
     if seen is not None:
-        raise broken(*seen)
+        raise rule_broken(*seen)
     return tree
 
 
@@ -54,17 +54,17 @@ def parse(source: str) -> ast.Module:
 
 @contextlib.contextmanager
 def reading() -> Iterator[None]:
-    """Look at a candidate's tree, within a time. Raises `Found` where that cannot be done."""
+    """Look at a candidate's tree, within a time. Raises `FaultDetected` where that cannot be done."""
     previous = signal.signal(signal.SIGALRM, _expire)
     signal.setitimer(signal.ITIMER_REAL, _READING_S)
     try:
         yield
     except (RecursionError, ValueError, MemoryError) as error:
         message = f"the source cannot be looked through: {type(error).__name__}: {error}"
-        raise Found(Stage.NOTHING, Fault.SYNTAX_ERROR, message, phase="load") from error
+        raise FaultDetected(Stage.NOTHING, Fault.SYNTAX_ERROR, message, phase="load") from error
     except _TooSlow:
         message = f"the source cannot be looked through within {_READING_S:g} s"
-        raise Found(Stage.NOTHING, Fault.SYNTAX_ERROR, message, phase="load") from None
+        raise FaultDetected(Stage.NOTHING, Fault.SYNTAX_ERROR, message, phase="load") from None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from weir.kernel_eval.gpu import nvidia_smi
+from weir.kernel_eval.gpu import status as gpu_status
 from weir.kernel_eval.gpu.device_lock import gpu_lock
 from weir.kernel_eval.timing import sampling
 from weir.kernel_eval.timing.cuda_clock import GpuClock, fresh_calls
@@ -29,7 +29,7 @@ def main(device: int = 0) -> None:
         raise NoDevice(
             f"torch {torch.__version__} finds no CUDA device; run this on a machine with a GPU and torch's CUDA build"
         )
-    status = next((gpu for gpu in nvidia_smi.read() if gpu.index == device), None)
+    status = gpu_status.find(device)
     uuid = status.uuid if status else str(device)
     with gpu_lock(uuid), torch.no_grad():
         kernels = {name: _repeat(device, *kernel) for name, kernel in _kernels(device).items()}

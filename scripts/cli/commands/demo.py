@@ -56,7 +56,7 @@ def demo(
 
     with Progress(expected_s(rounds), say) as progress:
         progress.say("Loading PyTorch and transformers …")
-        from weir.scripts.cli.main.report.html import write_report
+        from weir.scripts.cli.report.html import write_report
         from weir.scripts.demo_loop.run import DemoOptions, goal_of, known_algorithm, run_demo
         from weir.scripts.launch.errors import CommandError
         from weir.scripts.launch.settings import load_settings

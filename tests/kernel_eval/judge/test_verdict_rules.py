@@ -15,7 +15,7 @@ from weir.kernel_eval.ipc.forkserver import End, Exited, Spawn
 from weir.kernel_eval.ipc.messages import Failed, Load, Phase
 from weir.kernel_eval.ipc.tensor_arena import Arena, attach, flat_view, read_value
 from weir.kernel_eval.judge.channel import fault_classification
-from weir.kernel_eval.judge.channel.job import Found
+from weir.kernel_eval.judge.channel.faults import FaultDetected
 from weir.kernel_eval.judge.checks.tolerance import compare
 from weir.kernel_eval.judge.source import rules, source_policy
 from weir.kernel_eval.protocol import Fault
@@ -243,7 +243,7 @@ def test_what_python_cannot_compile_is_a_syntax_error(source: str) -> None:
     ],
 )
 def test_a_source_that_cannot_be_looked_through_is_the_candidates_mistake(source: str) -> None:
-    with pytest.raises(Found) as found:
+    with pytest.raises(FaultDetected) as found:
         source_policy.checked("import x\n" + source, frozenset(rules.RULES) - {"inherited_model", "patched_module"})
     assert (found.value.fault, found.value.stage) == (Fault.SYNTAX_ERROR, Stage.NOTHING)
 

@@ -112,10 +112,21 @@ def test_sources_may_be_base64(server: Any, request_of: Any) -> None:
     assert (refused.status_code, "base64" in refused.json()["error"]["message"]) == (400, True)
 
 
+@pytest.fixture
+def fake_gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Servers see these GPUs, through a stand-in for NVML."""
+
+    def install(gpus: str) -> None:
+        monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "gpu" / "fake_nvml"))
+        monkeypatch.setenv("FAKE_GPUS", gpus)
+
+    return install
+
+
 def test_gpus_that_are_not_there_are_an_empty_list_and_a_404(
-    start_server: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    start_server: Any, fake_gpus: Callable[[str], None]
 ) -> None:
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin" if not Path("/usr/bin/nvidia-smi").exists() else "/bin-none")
+    fake_gpus("no driver")
     with start_server() as server:
         assert server.http.get("/gpu_status").json() == {"gpus": [], "mode": "interpreter"}
         assert server.http.post("/reset_gpu/0").status_code == 404
@@ -124,29 +135,24 @@ def test_gpus_that_are_not_there_are_an_empty_list_and_a_404(
         assert server.http.post("/reset_devices").json() == {"reset": [], "busy": [], "failed": []}
 
 
-def test_a_gpu_in_use_is_never_reset(start_server: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A stand-in for nvidia-smi says what real ones print: GPU 0 is free, GPU 1 has a process."""
+def test_a_gpu_in_use_is_never_reset(
+    start_server: Any, fake_gpus: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """GPU 0 is free, GPU 1 has a process; a stand-in for nvidia-smi notes what it is asked."""
     asked = tmp_path / "asked"
     smi = tmp_path / "nvidia-smi"
-    smi.write_text(
-        f"""#!/bin/sh
-echo "$@" >> {asked}
-case "$1" in
-  --query-gpu=*) echo "0, GPU-a, H100, 570.1, 81559, 1, 0, 30, 0"; echo "1, GPU-b, H100, 570.1, 81559, 1, 0, 30, 0" ;;
-  --query-compute-apps=*) case "$3" in *GPU-b) echo 4242 ;; esac ;;
-esac
-"""
-    )
+    smi.write_text(f'#!/bin/sh\necho "$@" >> {asked}\n')
     smi.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    gpu = {"memory_mib": [81559, 1], "errors": 0}
+    fake_gpus(json.dumps([{**gpu, "uuid": "GPU-a"}, {**gpu, "uuid": "GPU-b", "pids": [4242]}]))
     with start_server() as server:
         assert [gpu["healthy"] for gpu in server.http.get("/gpu_status").json()["gpus"]] == [True, True]
         busy = server.http.post("/reset_gpu/1")
         assert (busy.status_code, "4242" in busy.json()["error"]["message"]) == (409, True)
         assert server.http.post("/reset_devices").json() == {"reset": [0], "busy": [1], "failed": []}
         assert server.http.post("/reset_gpu/7").status_code == 404
-    resets = [line for line in asked.read_text().splitlines() if "--gpu-reset" in line]
-    assert resets == ["--gpu-reset --id=GPU-a"]
+    assert asked.read_text().splitlines() == ["--gpu-reset --id=GPU-a"]
 
 
 def test_operators_routes_ask_for_the_key_too(start_server: Any) -> None:

@@ -10,17 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from weir.kernel_eval.gpu import cuda_errors, nvidia_smi
+from weir.kernel_eval.gpu import cuda_errors
 from weir.kernel_eval.gpu.device_lock import gpu_lock
 from weir.kernel_eval.ipc.messages import Failed
 from weir.kernel_eval.judge.channel import fault_classification
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.timing import cuda_clock, sampling
-
-TWO_GPUS = (
-    "0, GPU-1a, NVIDIA H100 80GB HBM3, 580.95.05, 81559, 4, 0, 31, 0\n"
-    "1, GPU-2b, NVIDIA GeForce RTX 4090, 580.95.05, 24564, 1204, 97, 66, [N/A]\n"
-)
 
 
 def test_a_summary_has_the_figures_that_were_computed_by_hand() -> None:
@@ -88,25 +83,6 @@ def test_no_code_that_a_candidate_reports_is_a_fault_of_ours() -> None:
     codes = [*cuda_errors.FAULTS, *cuda_errors.SUSPICIOUS]
     assert not [code for code in codes if (fault := cuda_errors.fault_of(code)) is None or fault.ours]
     assert cuda_errors.fault_of(0) is None
-
-
-def test_what_nvidia_smi_prints_is_read_and_what_a_gpu_lacks_is_none() -> None:
-    first, second = nvidia_smi.parse(TWO_GPUS)
-    assert (first.index, first.uuid, first.memory_total_mib, first.uncorrected_errors) == (0, "GPU-1a", 81559, 0)
-    assert (second.name, second.utilization_percent, second.uncorrected_errors) == ("NVIDIA GeForce RTX 4090", 97, None)
-    assert first.healthy
-    assert second.healthy
-
-
-def test_a_gpu_with_uncorrected_errors_or_without_an_answer_is_not_healthy() -> None:
-    (broken,) = nvidia_smi.parse("0, GPU-1a, NVIDIA H100, 580.95.05, 81559, 4, 0, 31, 2\n")
-    (silent,) = nvidia_smi.parse("0, GPU-1a, NVIDIA H100, 580.95.05, [GPU is lost], [N/A], [N/A], [N/A], [N/A]\n")
-    assert (broken.healthy, silent.healthy) == (False, False)
-
-
-def test_lines_that_are_no_gpu_are_refused() -> None:
-    with pytest.raises(nvidia_smi.GpuStatusError, match="Unable to determine"):
-        nvidia_smi.parse("Unable to determine the device handle for GPU0000:01:00.0: GPU is lost.\n")
 
 
 def test_a_gpu_is_held_by_one_process_until_that_ends(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from weir.kernel_eval.judge.channel import fault_classification
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Outcome, Stage, default
 from weir.kernel_eval.timing import baselines, roofline, sampling
-from weir.kernel_eval.worker.gpu_replayer import lies_alike
+from weir.kernel_eval.worker.gpu_replayer import has_layout_of
 
 HERE = baselines.Surroundings("NVIDIA H100", "580.95", "2.13.0", "3.7.1", "sm_90")
 
@@ -95,7 +95,7 @@ def test_what_triton_refuses_before_a_launch_is_told_apart(refused_by: str, faul
 def test_what_an_operator_made_is_taken_as_it_is_only_where_it_lies_as_in_the_trace() -> None:
     made = torch.empty(4, 6)
     place = Place(0, "float32", (4, 6), (6, 1), 0)
-    assert lies_alike(made, place, 96)
-    assert not lies_alike(made, place, 97)  # later steps may name what lies behind it
-    assert not lies_alike(made.t(), place, 96)
-    assert not lies_alike(made[1:], Place(0, "float32", (3, 6), (6, 1), 0), 72)
+    assert has_layout_of(made, place, 96)
+    assert not has_layout_of(made, place, 97)  # later steps may name what lies behind it
+    assert not has_layout_of(made.t(), place, 96)
+    assert not has_layout_of(made[1:], Place(0, "float32", (3, 6), (6, 1), 0), 72)

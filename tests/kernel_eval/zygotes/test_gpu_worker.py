@@ -18,8 +18,8 @@ import triton
 from weir.kernel_eval.config import KernelEvalConfig
 from weir.kernel_eval.ipc.forkserver import Lease, Ready
 from weir.kernel_eval.ipc.framing import receive, send
-from weir.kernel_eval.judge.channel.deadline import Patience
-from weir.kernel_eval.judge.channel.job import Found
+from weir.kernel_eval.judge.channel.deadline import Deadline
+from weir.kernel_eval.judge.channel.faults import FaultDetected
 from weir.kernel_eval.judge.channel.worker_channel import WorkerChannel
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.sandbox import containment
@@ -64,9 +64,9 @@ def lease(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[socket.soc
 def test_a_worker_is_forked_and_contained_and_that_it_reaches_no_gpu_is_no_fault_of_a_candidate(
     lease: socket.socket,
 ) -> None:
-    worker = WorkerChannel(lease, LIMITS, Patience(60.0))
+    worker = WorkerChannel(lease, LIMITS, Deadline(60.0))
     try:
-        with pytest.raises(Found) as raised:
+        with pytest.raises(FaultDetected) as raised:
             worker.prepare(LIMITS.load_timeout_s)
     finally:
         worker.end()

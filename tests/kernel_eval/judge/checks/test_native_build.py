@@ -12,7 +12,7 @@ import pytest
 from weir.kernel_eval.config import KernelEvalConfig
 from weir.kernel_eval.ipc.framing import receive, send
 from weir.kernel_eval.ipc.messages import BuildNative
-from weir.kernel_eval.judge.channel.job import Found
+from weir.kernel_eval.judge.channel.faults import FaultDetected
 from weir.kernel_eval.judge.checks.native_build import NativeBuilder
 from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.protocol import Fault
@@ -102,7 +102,7 @@ def test_a_worker_that_may_start_nothing_gets_an_extension_and_a_kernel_and_its_
 def test_what_cannot_be_built_ends_the_evaluation(
     programs: socket.socket, text: str, fields: dict[str, object], fault: Fault, says: str
 ) -> None:
-    with pytest.raises(Found) as found:
+    with pytest.raises(FaultDetected) as found:
         builder(programs).build(asked(text, **fields))
     assert found.value.fault is fault
     assert says in found.value.message
@@ -110,5 +110,5 @@ def test_what_cannot_be_built_ends_the_evaluation(
 
 def test_a_candidate_has_a_limited_number_of_sources_compiled(programs: socket.socket) -> None:
     piece = NativeSource("mine", RELU, built_by_torch=False)
-    with pytest.raises(Found, match="9 sources"):
+    with pytest.raises(FaultDetected, match="9 sources"):
         builder(programs).build(BuildNative(NativeModule("mine", (piece,) * 9)))
