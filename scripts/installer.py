@@ -73,6 +73,7 @@ def main(arguments: Sequence[str]) -> int:
     """The command; the exit status."""
     parser = argparse.ArgumentParser(prog="scripts/install", description="Make .venv and install Weir in it.")
     parser.add_argument("extras", nargs="*", metavar="EXTRA", help="an extra of pyproject.toml, such as test or dev")
+    parser.add_argument("--into", type=Path, metavar="FOLDER", help="an environment of its own for what follows")
     parser.add_argument("--lock", action="store_true", help=f"write {LOCK} anew for pyproject.toml")
     parser.add_argument("--upgrade", action="store_true", help="with --lock: newer versions of everything")
     options = parser.parse_args(arguments)
@@ -80,6 +81,8 @@ def main(arguments: Sequence[str]) -> int:
     try:
         if options.lock:
             write_lock(root, upgrade=options.upgrade)
+        elif options.into:
+            install_beside(root, options.into.absolute(), options.extras)
         else:
             install(root, known_extras(root, options.extras))
     except InstallError as error:
@@ -115,6 +118,12 @@ def install(root: Path, extras: frozenset[str]) -> None:
         say(f"installed in {time.monotonic() - started:.0f} s")
 
 
+def install_beside(root: Path, environment: Path, requirements: Sequence[str]) -> None:
+    """Packages that cannot share Weir's environment, into one of their own."""
+    make_environment(environment)
+    run(choose_installer(root, environment), requirements, root)
+
+
 def install_arguments(root: Path, extras: frozenset[str], installer: Installer, *, broken: bool) -> list[str]:
     """What is installed, how it is pinned; where files may be damaged, all of it again."""
     weir = f"{root}[{','.join(sorted(extras))}]" if extras else str(root)
@@ -127,7 +136,7 @@ def compile_bytecode(venv: Path, packages: Sequence[str]) -> None:
     """Compile these packages, or all: processes of the judge write no bytecode, and would compile at every start."""
     (site,) = venv.glob("lib/python3*/site-packages")
     folders = [site / package for package in packages] or [site]
-    command = [venv / "bin" / "python", "-m", "compileall", "-q", "-j", "0", *folders]
+    command = [str(venv / "bin" / "python"), "-m", "compileall", "-q", "-j", "0", *map(str, folders)]
     subprocess.run(
         command, capture_output=True
     )  # its status tells of files that are no module, which some packages have
@@ -205,26 +214,27 @@ def make_environment(venv: Path) -> None:
     """.venv with pip. Raises `InstallError` where this Python cannot make it, or where it is another Python's."""
     python = venv / "bin" / "python"
     if works(python, "-m", "pip", "--version") and not is_moved(venv):
-        check_version(python)
+        check_version(venv)
         return
     if venv.exists():
-        say(".venv is unfinished or was made in another folder, and is made anew")
+        say(f"{venv.name} is unfinished or was made in another folder, and is made anew")
     made = subprocess.run([sys.executable, "-m", "venv", "--clear", venv], capture_output=True, text=True)
     if made.returncode != 0 and not made_by_uv(venv):
         raise InstallError(
-            f"{sys.executable} could not make .venv: {(made.stdout + made.stderr).strip()}{disk_hint(venv.parent)}\n"
+            f"{sys.executable} could not make {venv}: {(made.stdout + made.stderr).strip()}{disk_hint(venv.parent)}\n"
             "weir: on Debian and Ubuntu the package python3-venv is needed; PYTHON=… names another interpreter"
         )
 
 
-def check_version(python: Path) -> None:
-    """Raise `InstallError` where PYTHON is set and names another version than .venv has."""
-    asked = subprocess.run([python, "-c", "import sys; print(*sys.version_info[:2])"], capture_output=True, text=True)
-    there = tuple(int(number) for number in asked.stdout.split())
-    if "PYTHON" in os.environ and there != sys.version_info[:2]:
+def check_version(venv: Path) -> None:
+    """Raise `InstallError` where PYTHON is set and names another version than the environment has."""
+    asked = [venv / "bin" / "python", "-c", "import sys; print(*sys.version_info[:2], sep='.')"]
+    there = subprocess.run(asked, capture_output=True, text=True).stdout.strip()
+    named = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    if "PYTHON" in os.environ and there != named:
         raise InstallError(
-            f"PYTHON names Python {sys.version_info[0]}.{sys.version_info[1]}, .venv has {'.'.join(map(str, there))}; "
-            "delete .venv to change over, or leave PYTHON unset"
+            f"PYTHON names Python {named}, {venv.name} has {there}; "
+            f"delete {venv.name} to change over, or leave PYTHON unset"
         )
 
 
@@ -257,9 +267,9 @@ def choose_installer(root: Path, venv: Path) -> Installer:
 
 
 def find_uv(root: Path, venv: Path) -> str | None:
-    """The machine's uv, else one in .venv, which comes from the package index; None where that has none."""
+    """The machine's uv, else one in an environment, put there from the package index; None where that has none."""
     own = venv / "bin" / "uv"
-    for uv in (shutil.which("uv"), str(own)):
+    for uv in (shutil.which("uv"), str(root / ".venv" / "bin" / "uv"), str(own)):
         if uv is not None and uv_version(uv) >= OLDEST_UV:
             return uv
     say("fetching uv, which installs everything else")
