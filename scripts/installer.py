@@ -228,7 +228,7 @@ def make_environment(venv: Path) -> None:
 
 def check_version(venv: Path) -> None:
     """Raise `InstallError` where PYTHON is set and names another version than the environment has."""
-    asked = [venv / "bin" / "python", "-c", "import sys; print(*sys.version_info[:2], sep='.')"]
+    asked = [str(venv / "bin" / "python"), "-c", "import sys; print(*sys.version_info[:2], sep='.')"]
     there = subprocess.run(asked, capture_output=True, text=True).stdout.strip()
     named = f"{sys.version_info[0]}.{sys.version_info[1]}"
     if "PYTHON" in os.environ and there != named:
