@@ -54,6 +54,10 @@ class InstallError(Exception):
     """What was tried, what was met, and what to do next."""
 
 
+class NothingFits(InstallError):
+    """No set of versions could be found, and so nothing was changed."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installer:
     """The program that installs into .venv, and the environment that it runs in."""
@@ -61,7 +65,6 @@ class Installer:
     name: str
     argv: tuple[str, ...]
     environment: Mapping[str, str]
-    reinstall: str
 
     def offers(self, *arguments: str) -> bool:
         """Whether these could be installed; nothing is."""
@@ -73,6 +76,7 @@ def main(arguments: Sequence[str]) -> int:
     """The command; the exit status."""
     parser = argparse.ArgumentParser(prog="scripts/install", description="Make .venv and install Weir in it.")
     parser.add_argument("extras", nargs="*", metavar="EXTRA", help="an extra of pyproject.toml, such as test or dev")
+    parser.add_argument("--into", type=Path, metavar="FOLDER", help="an environment of its own for what follows")
     parser.add_argument("--lock", action="store_true", help=f"write {LOCK} anew for pyproject.toml")
     parser.add_argument("--upgrade", action="store_true", help="with --lock: newer versions of everything")
     options = parser.parse_args(arguments)
@@ -80,6 +84,8 @@ def main(arguments: Sequence[str]) -> int:
     try:
         if options.lock:
             write_lock(root, upgrade=options.upgrade)
+        elif options.into:
+            install_beside(root, options.into.absolute(), options.extras)
         else:
             install(root, known_extras(root, options.extras))
     except InstallError as error:
@@ -101,26 +107,36 @@ def install(root: Path, extras: frozenset[str]) -> None:
         if wanted <= there:
             return
         started = time.monotonic()
-        make_environment(venv)
-        installer = choose_installer(root, venv)
         broken = (venv / UNFINISHED).exists()
+        extras |= stamped(venv) - {""} if broken else set()
+        make_environment(venv, anew=broken)
+        installer = choose_installer(root, venv)
         (venv / UNFINISHED).touch()
         what = (
             f"with the extras {', '.join(sorted(extras))}" if extras else "without what only tests and developers need"
         )
         say(f"{installer.name} installs Weir into .venv, {what}")
-        run(installer, install_arguments(root, extras, installer, broken=broken), root)
+        try:
+            run(installer, install_arguments(root, extras, installer), root)
+        except NothingFits:
+            (venv / UNFINISHED).unlink()
+            raise
         compile_bytecode(venv, () if extras else HEAVY)
-        write_stamp(venv, files, there | wanted)
+        write_stamp(venv, files, there | {"", *extras})
         say(f"installed in {time.monotonic() - started:.0f} s")
 
 
-def install_arguments(root: Path, extras: frozenset[str], installer: Installer, *, broken: bool) -> list[str]:
-    """What is installed, how it is pinned; where files may be damaged, all of it again."""
+def install_beside(root: Path, environment: Path, requirements: Sequence[str]) -> None:
+    """Packages that cannot share Weir's environment, into one of their own."""
+    make_environment(environment)
+    run(choose_installer(root, environment), requirements, root)
+
+
+def install_arguments(root: Path, extras: frozenset[str], installer: Installer) -> list[str]:
+    """What is installed, and how it is pinned."""
     weir = f"{root}[{','.join(sorted(extras))}]" if extras else str(root)
     arguments = ["--constraint", str(root / LOCK), "--editable", weir]
-    arguments += [installer.reinstall] if broken else []
-    return arguments + torch_build(installer, root / ".venv", pinned(root, "torch"), broken=broken)
+    return arguments + torch_build(installer, root / ".venv", pinned(root, "torch"))
 
 
 def compile_bytecode(venv: Path, packages: Sequence[str]) -> None:
@@ -166,9 +182,15 @@ def digest(root: Path) -> str:
 def extras_of(venv: Path, files: str) -> set[str]:
     """The extras that .venv has for these files, and "" for Weir itself; none where it is unfinished or was moved."""
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-        stamp = json.loads((venv / STAMP).read_text())
-        if stamp["files"] == files and not is_moved(venv):
-            return set(stamp["extras"])
+        if json.loads((venv / STAMP).read_text())["files"] == files and not is_moved(venv):
+            return stamped(venv)
+    return set()
+
+
+def stamped(venv: Path) -> set[str]:
+    """The extras that .venv had, of whichever files."""
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+        return set(json.loads((venv / STAMP).read_text())["extras"])
     return set()
 
 
@@ -201,30 +223,31 @@ def turn(venv: Path) -> Iterator[None]:
         yield
 
 
-def make_environment(venv: Path) -> None:
+def make_environment(venv: Path, *, anew: bool = False) -> None:
     """.venv with pip. Raises `InstallError` where this Python cannot make it, or where it is another Python's."""
     python = venv / "bin" / "python"
-    if works(python, "-m", "pip", "--version") and not is_moved(venv):
-        check_version(python)
+    if not anew and works(python, "-m", "pip", "--version") and not is_moved(venv):
+        check_version(venv)
         return
     if venv.exists():
-        say(".venv is unfinished or was made in another folder, and is made anew")
+        say(f"{venv.name} is unfinished or was made in another folder, and is made anew")
     made = subprocess.run([sys.executable, "-m", "venv", "--clear", venv], capture_output=True, text=True)
     if made.returncode != 0 and not made_by_uv(venv):
         raise InstallError(
-            f"{sys.executable} could not make .venv: {(made.stdout + made.stderr).strip()}{disk_hint(venv.parent)}\n"
+            f"{sys.executable} could not make {venv}: {(made.stdout + made.stderr).strip()}{disk_hint(venv.parent)}\n"
             "weir: on Debian and Ubuntu the package python3-venv is needed; PYTHON=… names another interpreter"
         )
 
 
-def check_version(python: Path) -> None:
-    """Raise `InstallError` where PYTHON is set and names another version than .venv has."""
-    asked = subprocess.run([python, "-c", "import sys; print(*sys.version_info[:2])"], capture_output=True, text=True)
-    there = tuple(int(number) for number in asked.stdout.split())
-    if "PYTHON" in os.environ and there != sys.version_info[:2]:
+def check_version(venv: Path) -> None:
+    """Raise `InstallError` where PYTHON is set and names another version than the environment has."""
+    asked = [str(venv / "bin" / "python"), "-c", "import sys; print(*sys.version_info[:2], sep='.')"]
+    there = subprocess.run(asked, capture_output=True, text=True).stdout.strip()
+    named = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    if "PYTHON" in os.environ and there != named:
         raise InstallError(
-            f"PYTHON names Python {sys.version_info[0]}.{sys.version_info[1]}, .venv has {'.'.join(map(str, there))}; "
-            "delete .venv to change over, or leave PYTHON unset"
+            f"PYTHON names Python {named}, {venv.name} has {there}; "
+            f"delete {venv.name} to change over, or leave PYTHON unset"
         )
 
 
@@ -248,18 +271,16 @@ def choose_installer(root: Path, venv: Path) -> Installer:
     uv = find_uv(root, venv)
     if uv is not None:
         variables = uv_variables(pip_settings(venv)) | os.environ
-        return Installer(
-            name="uv", argv=(uv, "pip", "install", "--python", python), environment=variables, reinstall="--reinstall"
-        )
+        return Installer(name="uv", argv=(uv, "pip", "install", "--python", python), environment=variables)
     say("no uv on this machine, and none from the package index: pip installs in its place, which takes some minutes")
     pip = (python, "-m", "pip", "install", "--disable-pip-version-check")
-    return Installer(name="pip", argv=pip, environment=os.environ, reinstall="--force-reinstall")
+    return Installer(name="pip", argv=pip, environment=os.environ)
 
 
 def find_uv(root: Path, venv: Path) -> str | None:
-    """The machine's uv, else one in .venv, which comes from the package index; None where that has none."""
+    """The machine's uv, else one in an environment, put there from the package index; None where that has none."""
     own = venv / "bin" / "uv"
-    for uv in (shutil.which("uv"), str(own)):
+    for uv in (shutil.which("uv"), str(root / ".venv" / "bin" / "uv"), str(own)):
         if uv is not None and uv_version(uv) >= OLDEST_UV:
             return uv
     say("fetching uv, which installs everything else")
@@ -323,13 +344,13 @@ def pinned(root: Path, package: str) -> str:
     return found[1]
 
 
-def torch_build(installer: Installer, venv: Path, version: str, *, broken: bool) -> list[str]:
+def torch_build(installer: Installer, venv: Path, version: str) -> list[str]:
     """Arguments that name torch's build: for CPUs where there is no NVIDIA driver, else with CUDA.
 
     A build of this version that is there stays, and UV_TORCH_BACKEND decides where it is set.
     """
     there = [path.name for path in venv.glob(f"lib/python3*/site-packages/torch-{version}*.dist-info")]
-    if (there and not broken) or "UV_TORCH_BACKEND" in os.environ:
+    if there or "UV_TORCH_BACKEND" in os.environ:
         return []
     cpu_build = f"torch=={version}+cpu"
     if has_nvidia_driver():
@@ -359,14 +380,15 @@ def run(installer: Installer, arguments: Sequence[str], root: Path) -> None:
                 say(f"still installing, {time.monotonic() - started:.0f} s so far")
     if status == 0:
         return
-    why = (
-        f"It seems that the index lacks a version of {LOCK}: PIP_INDEX_URL or PIP_EXTRA_INDEX_URL names another one"
-        if installer.name == "uv" and status == 1
-        else "The package index must be reachable (pip config list says which), and the disk have room"
-    )
+    if installer.name == "uv" and status == 1:
+        raise NothingFits(
+            f"uv found no versions that fit, and says why above. It seems that the index lacks one of {LOCK}: name "
+            "another index with PIP_INDEX_URL or PIP_EXTRA_INDEX_URL, and call again"
+        )
     raise InstallError(
-        f"the installation failed: {installer.name} ended with status {status}, and says why above. {why}. "
-        f"Then call again: what was fetched is not fetched twice{disk_hint(root)}"
+        f"the installation failed: {installer.name} ended with status {status}, and says why above. The package index "
+        "must be reachable (pip config list says which), and the disk have room. Then call again: what was fetched is "
+        f"not fetched twice{disk_hint(root)}"
     )
 
 
