@@ -56,9 +56,7 @@ def publish_turn(catalog: Catalog, store: StoreConfig, *, lease_s: float) -> Ite
 
 @contextmanager
 def _lease(catalog: Catalog, store: StoreConfig, name: str, lease_s: float, *, wait: bool = True) -> Iterator[Lease]:
-    holder = (
-        f"{socket.gethostname()}:{store.folder.absolute()}"  # one holder a machine: its lock excludes other processes
-    )
+    holder = f"{socket.gethostname()}:{store.folder.absolute()}"  # within a machine, the lock excludes
     with ExitStack() as turn:
         while True:
             try:

@@ -156,14 +156,14 @@ def test_a_version_folder_that_is_half_there_is_named_and_nothing_is_claimed(
     weights = version_path(store.folder, 1) / "model.safetensors"
     whole = weights.read_bytes()
     weights.write_bytes(whole[:100])
-    with pytest.raises(VersionError, match=r"version 1 is only half there: .*model\.safetensors has 100 bytes"):
+    with pytest.raises(VersionError, match=r"version 1 is incomplete: .*model\.safetensors has 100 bytes"):
         trainer.run_round()
     weights.unlink()
     with pytest.raises(VersionError, match=r"model\.safetensors is missing"):
         trainer.run_round()
     weights.write_bytes(whole)
     shutil.copytree(version_path(store.folder, 1), version_path(store.folder, 2), ignore=lambda *_: ["manifest.json"])
-    with pytest.raises(VersionError, match=r"00000002 is not a version folder.*copied halfway"):
+    with pytest.raises(VersionError, match=r"00000002 is not a version folder.*partial copies away"):
         trainer.run_round()
     shutil.rmtree(version_path(store.folder, 2))
     assert [row.round_id for row in trainer.catalog.rounds()] == [1]

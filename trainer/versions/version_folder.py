@@ -1,9 +1,9 @@
 """Version folders: `<root>/versions/<8 digits>/` holds one complete weight version or does not exist.
 
-A folder is written aside and synced, then one rename makes it appear; a second rename updates `CURRENT` for readers
-outside of Weir. The newest folder is the newest version, whatever `CURRENT` says, so a crash between the renames loses
-nothing. A folder holds Hugging Face safetensors, configuration and tokenizer, the trainer's state and `manifest.json`.
-This module imports no torch.
+A folder is written aside and synced, then one rename makes it appear; a second rename updates `CURRENT`, which names
+the newest version. The newest folder is authoritative, so a crash between the renames loses nothing. A folder holds
+Hugging Face safetensors, configuration and tokenizer, the trainer's state and `manifest.json`. This module imports no
+torch.
 """
 
 from __future__ import annotations
