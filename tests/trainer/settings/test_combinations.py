@@ -22,11 +22,11 @@ from weir.trainer.losses.objective import SampledTokens, objective
 from weir.trainer.losses.sequences import Sequences
 from weir.trainer.rounds.prepare import credit_calls, overlong_penalty
 from weir.trainer.settings.algorithms import ALGORITHMS, AlgorithmConfig
-from weir.trainer.settings.combinations import BELONGINGS
+from weir.trainer.settings.combinations import DEPENDENCIES
 from weir.trainer.settings.config import TrainerConfig
 
 CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
-    ({"correction": "tis"}, "counted twice"),
+    ({"correction": "tis"}, "would count twice"),
     ({"old_logprobs": "interpolated"}, "belongs to correction = decoupled"),
     ({"old_logprobs": "interpolated", "correction": "tis"}, "belongs to correction = decoupled"),
     ({"policy_loss": "reinforce"}, "set a correction"),
@@ -152,7 +152,7 @@ def test_a_setting_that_would_be_ignored_is_refused_by_name(context: dict[str, A
 
 
 def test_every_setting_that_belongs_to_another_is_among_the_cases() -> None:
-    belonging = {name for known in BELONGINGS for name in known.settings} - {"kl_in"}  # it contradicts, and says so
+    belonging = {name for known in DEPENDENCIES for name in known.settings} - {"kl_in"}  # it contradicts, and says so
     assert belonging == {name for _, name in WITHOUT_EFFECT} | {"clip_high", "clip_low"}
 
 
