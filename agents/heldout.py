@@ -1,6 +1,6 @@
-"""Measuring a model on tasks, without training on what it did: one answer per session, judged at once.
+"""Evaluates a model on tasks without training on its answers: one answer per session, judged at once.
 
-Invariant: the sessions have no group size, so that no round ever claims them; they are recorded like any others.
+Invariant: the sessions have no group size, so that no round claims them; they are recorded like any others.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ class Measured:
     """Means over the judged answers."""
 
     num_answers: int
-    correct: float  # share of answers that are correct
+    correct: float  # share of correct answers
     reward: float  # mean raw reward
-    faults: dict[str, int]  # how often each fault was met
+    faults: dict[str, int]  # fault → number of answers
 
 
 async def measure(tasks: Sequence[KernelTask], control: ControlClient, config: AgentsConfig) -> Measured:
-    """Ask for each task `config.samples` times, one turn each, and judge the answers.
+    """Get and judge `config.samples` answers to each task, in sessions of one turn.
 
-    Raises `AgentsError` when no answer could be judged, or when sessions failed: a share over the rest would mislead.
+    Raises `AgentsError` when no answer could be judged, or any session failed: means over the rest would mislead.
     """
     groups = run_groups(tasks, answer_once, control, config, num_groups=len(tasks), trainable=False)
     outcomes = [session async for group in groups for session in group.sessions]
@@ -50,7 +50,7 @@ async def measure(tasks: Sequence[KernelTask], control: ControlClient, config: A
 
 
 async def answer_once(task: KernelTask, base_url: str, api_key: str, config: AgentsConfig) -> dict[str, Any]:
-    """An agent with a single turn, whose info holds the verdict on it."""
+    """An agent with a single turn, whose info holds the verdict."""
     async with open_model(base_url, api_key, config) as model, aclosing(open_judge(config)) as judge:
         answer = await ask(model, [{"role": "user", "content": first_message(task)}], config)
         result = await judge.evaluate(task, candidate_source(task, answer), num_correct_trials=config.feedback_trials)
