@@ -1,4 +1,4 @@
-"""What a round is given wrong: named, nothing lost, and nothing trained on silently."""
+"""Invalid inputs of a round: each is named, nothing is lost, and nothing invalid is trained on."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_tokenizer_of_equal_size_that_is_another_one_is_named_before_anything_
 
 @contextmanager
 def full_disk(bytes_left: int) -> Iterator[None]:
-    """No file can be longer: what a write says then is what it says on a full disk, but for the number."""
+    """Limit the size of files: a write then fails as on a full disk, with another errno."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_left, hard))
     try:

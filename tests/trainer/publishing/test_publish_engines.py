@@ -54,11 +54,11 @@ class Fleet:
         return [self.good.url, self.relay.url]
 
     def tell_bad(self, number: int) -> None:
-        """Send the engine in trouble a signal."""
+        """Send the faulty engine a signal."""
         os.killpg(self.bad.process.pid, number)
 
     def mend(self) -> None:
-        """End the trouble: who was stopped goes on, who is dead is started again with its first weights."""
+        """End the fault: a stopped engine continues, a dead one is started again with its first weights."""
         self.relay.as_it_is()
         if self.bad.process.poll() is None:
             self.tell_bad(signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""No wait without end: sources of rewards that never answer, or a byte at a time, end as an outage with a name."""
+"""Time limits: sources of rewards that never answer, or send a byte at a time, end as an outage with a name."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def half(answer: Answer) -> float:
 
 @contextmanager
 def dripping() -> Iterator[str]:
-    """A server that answers with a byte now and then and never ends, as long as somebody listens."""
+    """A server that sends a byte now and then and never ends its answer."""
     ended = threading.Event()
 
     class Handler(QuietHandler):

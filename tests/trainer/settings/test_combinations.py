@@ -1,4 +1,4 @@
-"""Settings together: what contradicts is refused by name, what is accepted has an effect."""
+"""Combinations of settings: contradictions are refused by name, accepted settings have an effect."""
 
 from __future__ import annotations
 
