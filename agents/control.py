@@ -1,8 +1,8 @@
-"""A client of the proxy's control routes, for those who start agents: register a session, finish it.
+"""A client of the proxy's control routes for runners of agents: registers and finishes sessions.
 
-Connection errors, timeouts and 5xx answers are repeated with growing waits, a bounded number of times, so that a proxy
-may be restarted under a running `weir run`. Both requests may be repeated safely: a session is registered under an id
-that is made here, and finishing is idempotent. Not for rewards, and not for agents: the credential opens both.
+Connection errors, timeouts, 429 and 5xx answers are retried with exponential backoff, so that a proxy may restart
+during a `weir run`. Both requests are idempotent: the session's id is made here. The credential opens all control
+routes and must not reach agents.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _NoAnswer(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registered:
-    """A session that the proxy knows; `base_url` and `api_key` are all that its agent is told."""
+    """A registered session; its agent gets only `base_url` and `api_key`."""
 
     session_id: str
     group_id: str
@@ -55,7 +55,7 @@ class ControlClient:
     async def register(
         self, *, group_id: str, task: dict[str, Any], group_size: int | None, metadata: dict[str, Any]
     ) -> Registered:
-        """Register one session, with the budget of the settings. Without a group size no round ever claims its group.
+        """Register one session, with the budget of the settings. Without a group size no round claims its group.
 
         Raises `ProxyUnavailable` or `ProxyRefused`.
         """

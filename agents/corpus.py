@@ -1,9 +1,9 @@
-"""The demo's corpus for `weir sft`: conversations about the family's tasks, about a third of whose kernels are right.
+"""The demo's corpus for `weir sft`: conversations about the family's tasks; about a third of the kernels are correct.
 
-Each example is `{"messages": [...], "task_id": ...}`; every assistant message in it is learnt. Some of the wrong first
-answers are followed by the judge's feedback and another answer, so that an agent's second turn is no news to the model.
-Invariants: the same seed gives the same bytes; only tasks of the split "train" appear; nothing is judged here, so the
-feedback is what the judge is expected to say of the fault that was put in.
+Each example is `{"messages": [...], "task_id": ...}`; all its assistant messages are targets. Some wrong first answers
+are followed by feedback and a second answer, so that the model learns two-turn sessions. Invariants: the same seed
+yields the same bytes; only tasks of the split "train" appear. Nothing is judged: feedback is predicted from the
+injected fault.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SECOND_TURN_SHARE = 0.3  # of the wrong first answers
 SECOND_TURN_FAULTS = 0.6  # a second answer has this share of the faults of a first one
 BROKEN_SYNTAX_SHARE = 0.04
 
-# The faults that are put in, the one that the judge meets first in front.
+# The injected faults, in the order in which the judge finds them.
 ORDER_OF_FAULTS = (
     Fault.SYNTAX_ERROR,
     Fault.TRITON_COMPILE_ERROR,
@@ -67,7 +67,7 @@ def write_corpus(path: Path, seed: int, num_examples: int = NUM_EXAMPLES) -> Pat
 
 
 def corpus_texts(examples: list[Example]) -> Iterator[str]:
-    """What a tokenizer should learn to cut into few pieces: each message as it stands in the rendered chat."""
+    """Training texts for a tokenizer: each message as it is in the rendered chat."""
     for example in examples:
         for message in example.messages:
             yield f"{message.role}\n{message.content}"
@@ -75,7 +75,7 @@ def corpus_texts(examples: list[Example]) -> Iterator[str]:
 
 
 def _example(member: Member, draw: random.Random) -> Example:
-    """First answers are drawn alike whether or not a second turn follows, so that second turns shift nothing."""
+    """One example; the first answer's distribution does not depend on whether a second turn follows."""
     kernel, wrong = draw_kernel(member, draw)
     messages = [Message("user", member.prompt), Message("assistant", kernel)]
     if wrong and draw.random() < SECOND_TURN_SHARE:
@@ -85,7 +85,7 @@ def _example(member: Member, draw: random.Random) -> Example:
 
 
 def draw_kernel(member: Member, draw: random.Random, *, faults: float = 1.0) -> tuple[str, list[Variant]]:
-    """A kernel for one member, with faults as often as its slots say times `faults`; and the wrong variants in it."""
+    """A kernel for one member, and the wrong variants in it; `faults` scales the slots' fault rates."""
     drawn = {name: _draw_variant(variants, draw, faults) for name, variants in slots_of(member).items()}
     kernel = assemble(member, {name: variant.text for name, variant in drawn.items()})
     wrong = [variant for variant in drawn.values() if variant.fault is not None]
@@ -102,13 +102,13 @@ def _draw_variant(variants: tuple[Variant, ...], draw: random.Random, faults: fl
 
 
 def _break_syntax(kernel: str, draw: random.Random) -> str:
-    """Lose one closing bracket, so that the module does not compile."""
+    """Remove one closing bracket, so that the module does not compile."""
     place = draw.choice([place for place, character in enumerate(kernel) if character == ")"])
     return kernel[:place] + kernel[place + 1 :]
 
 
 def _feedback(member: Member, kernel: str, wrong: list[Variant], draw: random.Random) -> str:
-    """What the judge is expected to say of a kernel with these variants in it, in one line."""
+    """The predicted feedback on a kernel with these variants, in one line."""
     faults = [variant.fault for variant in wrong]
     fault = next(fault for fault in ORDER_OF_FAULTS if fault in faults)
     result = EvalResult(
@@ -152,7 +152,7 @@ def _syntax_error(source: str) -> str:
 
 
 def _raised_by(text: str) -> str:
-    """Python's own words on a variant that calls what does not exist."""
+    """Python's error message for a variant that calls a function that does not exist."""
     if "axis=1" in text:
         return f"ValueError in a kernel: axis 1 out of bounds for shape ['constexpr[{BLOCK_COLUMNS}]']"
     if missing := re.match(r"tl\.(\w+)", text):

@@ -1,18 +1,18 @@
-"""Errors of the agents' side, named for the boundary that failed.
+"""Errors of agents and their data, named for the boundary that failed.
 
 AgentsError
 ├── TaskError          a task file or folder is not what `load_tasks` reads (exit 2)
-├── OtherRun           what `weir sft-data` began is of other pairs or settings (exit 2)
+├── OtherRun           an unfinished `weir sft-data` had other pairs or settings (exit 2)
 ├── AgentImportError   `--agent` names nothing that can be called (exit 2)
-├── ProxyUnavailable   the proxy's control routes did not answer, retries included (exit 1)
-└── ProxyRefused       they answered with a refusal; trying again would not help (exit 1)
+├── ProxyUnavailable   the proxy's control routes did not answer, after all retries (exit 1)
+└── ProxyRefused       the proxy refused a request; a retry would not help (exit 1)
 """
 
 from __future__ import annotations
 
 
 class AgentsError(Exception):
-    """Base of what this part raises; `exit_code` is the status that a command ends with."""
+    """Base of this part's errors; `exit_code` is the status that a command ends with."""
 
     exit_code = 1
 
@@ -24,19 +24,19 @@ class TaskError(AgentsError, ValueError):
 
 
 class OtherRun(AgentsError, ValueError):
-    """A journal was begun with other pairs or settings than it is to be continued with."""
+    """A journal belongs to a run with other pairs or settings."""
 
     exit_code = 2
 
 
 class AgentImportError(AgentsError, ValueError):
-    """An agent's import path is wrong; the message gives the form that works."""
+    """An agent's import path is wrong; the message gives the expected form."""
 
     exit_code = 2
 
 
 class ProxyUnavailable(AgentsError):
-    """The proxy could not be reached, or answered 5xx, until the retries were used up."""
+    """The proxy could not be reached, or answered 429 or 5xx, in all attempts."""
 
 
 class ProxyRefused(AgentsError):

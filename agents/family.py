@@ -1,12 +1,12 @@
-"""The generated family of tasks: small kernels of four kinds that differ in operation and scale, enough to learn on.
+"""The generated family of tasks: small kernels of four kinds that differ in operation and scale.
 
     unary    out[i] = relu(x[i]) * 3.0                  fused   out[i] = relu(add(x[i], y[i]))
     binary   out[i] = add(x[i], y[i]) * 3.0             row     out[r] = row_sum(x[r, :]) * 3.0
 
-A member's task holds a reference in KernelBench's form and a template: the model writes the function `kernel` only,
-the template launches it. Sizes are small, so that Triton's interpreter is quick, and never a multiple of BLOCK, so
-that a kernel without its mask is wrong. Invariants: the same members every time, in the same order; whether a member
-is held out depends on its own name alone, so that adding members moves no other one between the splits.
+A member's task has a reference in KernelBench's form and a template, which launches the function `kernel` that the
+model writes. Sizes are small for Triton's interpreter, and no multiple of BLOCK, so that a kernel without a mask is
+wrong. Invariants: members and their order are fixed; a member's split depends on its name alone, so that new members do
+not move others between the splits.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BLOCK_ELEMENTS = 64
 NUM_ROWS, NUM_COLUMNS = 3, 20
 BLOCK_COLUMNS = 32
 
-# What the reference computes; `v` is a tensor of the whole input, `x` of (NUM_ROWS, NUM_COLUMNS).
+# The references' expressions; `v` has shape (NUM_ELEMENTS,), `x` in ROW (NUM_ROWS, NUM_COLUMNS).
 UNARY = {
     "relu": "torch.relu({v})",
     "sigmoid": "torch.sigmoid({v})",
@@ -172,7 +172,7 @@ def _expression(member: Member) -> str:
 
 
 def _inputs(member: Member) -> str:
-    """Rows lie away from zero, so that a masked-out zero changes a maximum or a minimum."""
+    """The inputs; rows are shifted away from zero, so that a masked-out zero changes a maximum or minimum."""
     if member.kind is Kind.ROW:
         shift = "- 3.0" if member.op == "max" else "+ 3.0"
         return f"torch.randn({NUM_ROWS}, {NUM_COLUMNS}) {shift}"

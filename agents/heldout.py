@@ -1,6 +1,6 @@
-"""Measuring a model on tasks, without training on what it did: one answer per session, judged at once.
+"""Evaluates a model on tasks without training on its answers: one answer per session, judged at once.
 
-Invariant: the sessions have no group size, so that no round ever claims them; they are recorded like any others.
+Invariant: the sessions have no group size, so that no round claims them; they are recorded like any others.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class Measured:
     """Means over the judged answers."""
 
     num_answers: int
-    correct: float  # share of answers that are correct
+    correct: float  # share of correct answers
     reward: float  # mean raw reward
-    faults: dict[str, int]  # how often each fault was met
+    faults: dict[str, int]  # fault → number of answers
 
 
 async def measure(
@@ -36,9 +36,9 @@ async def measure(
     *,
     on_session: Callable[[SessionOutcome], None] | None = None,
 ) -> Measured:
-    """Ask for each task `config.samples` times, one turn each, and judge the answers: equal ones once.
+    """Get and judge `config.samples` answers to each task, in sessions of one turn; equal answers are judged once.
 
-    Raises `AgentsError` when no answer could be judged, or when sessions failed: a share over the rest would mislead.
+    Raises `AgentsError` when no answer could be judged, or any session failed: means over the rest would mislead.
     """
     groups = run_groups(
         tasks, answer_once, control, config, num_groups=len(tasks), trainable=False, on_session=on_session
@@ -58,7 +58,7 @@ async def measure(
 
 
 async def answer_once(task: KernelTask, base_url: str, api_key: str, config: AgentsConfig) -> dict[str, Any]:
-    """An agent with a single turn, whose info holds the verdict on it."""
+    """An agent with a single turn, whose info holds the verdict."""
     async with open_model(base_url, api_key, config) as model, aclosing(open_judge(config)) as judge:
         answer = await ask(model, [{"role": "user", "content": first_message(task)}], config)
         candidate = candidate_source(task, answer)

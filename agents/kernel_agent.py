@@ -1,7 +1,7 @@
-"""The example agent: ask for a kernel, read the judge's feedback, try again, up to a number of turns.
+"""The example agent: asks the model for a kernel and returns the judge's feedback to it, up to a number of turns.
 
-It is written against the plain `openai` SDK and knows nothing of the proxy: a base URL, a key and a task are all it is
-given. It posts no rewards; whether an answer was right is found out again by the trainer.
+It uses the plain `openai` SDK and gets a base URL, a key and a task; it knows nothing of the proxy. It posts no
+rewards: the trainer judges the answers itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ one complete Python file in a fenced block."""
 
 
 async def solve(task: KernelTask, base_url: str, api_key: str, config: AgentsConfig) -> dict[str, Any]:
-    """Run one session; returns its info: the turns taken, and `correct`, None where the last answer was not judged."""
+    """Run one session; returns its info: `turns`, and `correct`, None where the last answer was not judged."""
     messages: list[Any] = [{"role": "user", "content": first_message(task)}]
     async with open_model(base_url, api_key, config) as model, aclosing(open_judge(config)) as judge:
         for turn in range(1, config.turns + 1):
@@ -44,19 +44,19 @@ async def solve(task: KernelTask, base_url: str, api_key: str, config: AgentsCon
 
 
 def first_message(task: KernelTask) -> str:
-    """The task's prompt; with the reference and the form of the answer where no template supplies them."""
+    """The task's prompt; for tasks without a template, with the reference and the form of the answer."""
     if task.candidate_template is not None:
         return task.prompt
     return INSTRUCTIONS.format(prompt=task.prompt, reference=task.reference_src)
 
 
 def said(result: EvalResult, config: AgentsConfig) -> str:
-    """The judge's feedback, cut to what the configuration allows."""
+    """The judge's feedback, at most `feedback_lines` lines."""
     return "\n".join(feedback(result).splitlines()[: config.feedback_lines])
 
 
 async def ask(client: AsyncOpenAI, messages: list[Any], config: AgentsConfig) -> str:
-    """One call to the model."""
+    """The model's answer to messages."""
     completion = await client.chat.completions.create(
         model=config.model, messages=messages, temperature=config.temperature, max_tokens=config.max_tokens
     )
@@ -64,7 +64,7 @@ async def ask(client: AsyncOpenAI, messages: list[Any], config: AgentsConfig) ->
 
 
 def open_model(base_url: str, api_key: str, config: AgentsConfig) -> AsyncOpenAI:
-    """The SDK's client; it repeats failed calls, so that a proxy may be restarted under the session."""
+    """The SDK's client, with retries, so that a proxy may restart during the session."""
     return AsyncOpenAI(
         base_url=base_url,
         api_key=api_key,
@@ -75,10 +75,8 @@ def open_model(base_url: str, api_key: str, config: AgentsConfig) -> AsyncOpenAI
 
 
 def open_judge(config: AgentsConfig) -> KernelEvalClient:
-    """A client of the kernel-eval server, for feedback only."""
+    """A client of the kernel-evaluation server, for feedback. Raises `AgentsError` without its URL."""
     if config.kernel_eval_url is None:
-        raise AgentsError(
-            "agents.kernel_eval_url is not set: the agent has nobody to ask for feedback; set it or --turns 1"
-        )
+        raise AgentsError("agents.kernel_eval_url is not set, and feedback needs it; set it, or use --turns 1")
     key = config.kernel_eval_key.get_secret_value() if config.kernel_eval_key else None
     return KernelEvalClient(config.kernel_eval_url, key)

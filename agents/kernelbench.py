@@ -1,8 +1,8 @@
 """KernelBench's folders as tasks: `level1/` … `level4/` of files `N_Name.py`, each a Model with its inputs.
 
-Its files have no prompt of their own, so each is given the same one around its source. Sizes are as the checkout has
-them; `divide_sizes` makes the larger ones smaller, for machines that cannot run them. Invariant: files are parsed and
-rewritten, never imported; whether a rewritten task still runs, `weir tasks check` says.
+Its files have no prompts; each task gets the same prompt around its source. `divide_sizes` reduces sizes for small
+machines. Invariant: files are parsed and rewritten, never imported; `weir tasks check` shows whether a rewritten task
+still runs.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def load_kernelbench(folder: Path, *, levels: Collection[int] = LEVELS, divide_s
 
 
 def is_kernelbench(path: Path) -> bool:
-    """Whether a path is such a checkout, its inner folder, or one of the levels."""
+    """Whether a path is a KernelBench checkout, its inner folder, or one of the levels."""
     folders = (
         [path / "KernelBench", path, path.parent] if path.name.startswith("level") else [path / "KernelBench", path]
     )

@@ -1,9 +1,9 @@
-"""Pairs of a PyTorch and a Triton source in KernelBook's form, brought into the form that tasks have here.
+"""Reads pairs of a PyTorch and a Triton source in KernelBook's form, and converts them into the form of tasks.
 
-A row names its class (`entry_point`), gives the module that defines it (`python_code`, with `get_inputs` and
-`get_init_inputs`, which returns `[args, kwargs]`), and a module with the same class in Triton, named with New behind
-(`triton_code`). Here the classes are `Model` and `ModelNew`, and `get_init_inputs` returns positional arguments. Rows
-are parsed and never run. Not here: whether a pair is any good (sft_data.py).
+A row names a class (`entry_point`) and has the module that defines it (`python_code`, with `get_inputs` and
+`get_init_inputs`, which returns `[args, kwargs]`) and a module with the same class in Triton, with the suffix New
+(`triton_code`). Tasks name the classes `Model` and `ModelNew`, and `get_init_inputs` returns positional arguments. Rows
+are parsed and never run; `sft_data.py` has them judged.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _BATCH_ROWS = 256
 
 
 class NotAPair(Exception):
-    """A row that cannot be brought into the form of a task; says why."""
+    """A row that cannot be converted into a task, with the reason."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """A row as it lies in a file. Other fields are ignored."""
+    """A row of a file; other fields are ignored."""
 
     entry_point: str
     python_code: str
@@ -42,19 +42,19 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """A task's reference, and a candidate for it that is claimed to be right."""
+    """A task's reference, and a candidate that the data set claims to be correct."""
 
     pair_id: str
     reference_src: str
     candidate_src: str
-    origin: dict[str, Any]  # where it comes from, and under which licences
+    origin: dict[str, Any]  # repository and licences
 
 
 def read_rows(path: Path) -> Iterator[tuple[str, Row | NotAPair]]:
-    """Rows and their ids, of a `*.parquet` or `*.jsonl` file, or of all in a folder.
+    """Ids and rows of a `*.parquet` or `*.jsonl` file, or of all in a folder.
 
-    A row without the fields is in its place, as the reason. Raises `TaskError` for what is no such file,
-    at once where there is none.
+    An invalid row is yielded as its `NotAPair`. Raises `TaskError` at once where there are no files, and during the
+    iteration for an unreadable one.
     """
     files = [path] if path.is_file() else sorted(p for p in path.glob("**/*") if p.suffix in (".parquet", ".jsonl"))
     if not files:
@@ -71,7 +71,7 @@ def _rows_of(files: Iterable[Path]) -> Iterator[tuple[str, Row | NotAPair]]:
 
 
 def pair_of(pair_id: str, row: Row) -> Pair:
-    """A row in the form of tasks. Raises `NotAPair`."""
+    """The pair of a row, in the form of tasks. Raises `NotAPair`."""
     name = row.entry_point
     if not name.isidentifier():
         raise NotAPair(f"entry_point {name!r:.80} is not a name")
@@ -132,7 +132,7 @@ def _classes(module: ast.Module) -> dict[str, ast.ClassDef]:
 
 
 def _with_positional_arguments(source: str, module: ast.Module, model: ast.ClassDef) -> str:
-    """`return [args, kwargs]` of get_init_inputs becomes a list of arguments in the order of Model's constructor."""
+    """Rewrite `return [args, kwargs]` in get_init_inputs to arguments in the order of Model's constructor."""
     functions = {node.name: node for node in module.body if isinstance(node, ast.FunctionDef)}
     if "get_inputs" not in functions or "get_init_inputs" not in functions:
         raise NotAPair("python_code does not define get_inputs and get_init_inputs")

@@ -1,7 +1,7 @@
-"""Kernels with one mistake of the kind that people make: a forgotten mask, a wrong operation, a name that tl lacks.
+"""Injects one typical mistake into a kernel: a missing mask, a wrong operation, a name that `tl` lacks.
 
-Whether a mistake shows is the judge's to say. Invariants: every mistake changes one place of a Triton kernel of the
-source; the same seed gives the same mistakes in the same order. Pure.
+A mistake may have no effect on the result; the judge decides. Invariants: every mistake changes one place of a Triton
+kernel; the same seed yields the same mistakes in the same order. Pure.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MASKS = ("mask", "other")
 
 
 def mistakes(source: str, seed: int) -> list[str]:
-    """The source with one mistake in each, in an order drawn from the seed; none for what has no Triton kernel."""
+    """Copies of the source with one mistake each, in an order drawn from the seed; none without a Triton kernel."""
     edits = [edit for kernel in _kernels(ast.parse(source)) for edit in _edits(kernel)]
     random.Random(seed).shuffle(edits)
     spoiled = (_replaced(source, node, text) for node, text in edits)
@@ -73,7 +73,7 @@ def _of_tl(function: ast.expr) -> str | None:
 
 
 def _replaced(source: str, node: ast.expr, text: str) -> str:
-    """Columns of the tree are bytes of UTF-8, lines are those that end with a line feed."""
+    """The source with a node replaced; columns of the syntax tree count UTF-8 bytes, lines end at line feeds."""
     lines = source.encode().split(b"\n")
     assert node.end_lineno is not None and node.end_col_offset is not None
     before = b"\n".join([*lines[: node.lineno - 1], lines[node.lineno - 1][: node.col_offset]])

@@ -1,8 +1,8 @@
-"""Running groups: each task is tried by several sessions of one agent, registered at the proxy and finished there.
+"""Runs groups: several sessions of one agent for each task, registered and finished at the proxy.
 
-Invariants: a session that was registered is finished exactly once, whatever its agent did, "done" with the agent's
-info or "failed" with the error; at most `concurrency` agents run at a time; no group starts after `stop` is set or
-without a permit. Nothing here judges or posts rewards: a round of the trainer does.
+Invariants: a registered session is finished exactly once, whatever its agent does: "done" with the agent's info, or
+"failed" with the error. At most `concurrency` agents run at a time. No group starts after `stop` is set or without a
+permit. Nothing here judges or posts rewards; the trainer does.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ Agent = Callable[[KernelTask, str, str, AgentsConfig], Awaitable[dict[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOutcome:
-    """One session: its info as the agent gave it, or the kind and the text of what went wrong."""
+    """One session: the agent's info, or the class and message of its error."""
 
-    session_id: str | None  # None where it could not even be registered
+    session_id: str | None  # None where registration failed
     task_id: str
     info: dict[str, Any]
     failure: str | None = None  # the error's class
@@ -43,7 +43,7 @@ class SessionOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupOutcome:
-    """One group, when all of its sessions have ended."""
+    """One group, after all of its sessions ended."""
 
     group_id: str
     task_id: str
@@ -52,7 +52,7 @@ class GroupOutcome:
 
 @dataclass(slots=True)
 class RunSummary:
-    """Counts over the groups that ended."""
+    """Counts over finished groups."""
 
     groups: int = 0
     sessions: int = 0
@@ -60,9 +60,10 @@ class RunSummary:
     correct: int = 0  # sessions whose agent saw a correct answer
     seconds: float = 0.0
     failures: Counter[str] = field(default_factory=Counter)  # by the error's class
-    first_error: str | None = None  # its text, or its class where it has none
+    first_error: str | None = None  # its message, or its class without one
 
     def add(self, group: GroupOutcome) -> None:
+        """Count a finished group."""
         self.groups += 1
         for session in group.sessions:
             self.sessions += 1
@@ -88,10 +89,10 @@ async def run_groups(
 ) -> AsyncIterator[GroupOutcome]:
     """Run groups over `tasks` and yield each one when its last session has ended.
 
-    Tasks come in a new shuffled order each time they have all been used: `num_groups` of them, or without end where it
-    is None. `stop` ends the run after the groups that are running; closing the iterator cancels them. A caller that
-    must not be overtaken passes `permits`: every group takes one before it starts, the caller releases one for each
-    group that it is done with. With `trainable=False` sessions get no group size, so that no round claims them.
+    Tasks are drawn in a new shuffled order after all have been used: `num_groups` in total, or endlessly where it is
+    None. Setting `stop` ends the run after the running groups; closing the iterator cancels them. With `permits`, every
+    group takes a permit before it starts, and the caller releases one for each group that it has processed. With
+    `trainable=False` sessions get no group size, so that no round claims them. Raises `AgentsError` without tasks.
     """
     runner = _Runner(agent, control, config, trainable, on_session)
     ended: asyncio.Queue[GroupOutcome | None] = asyncio.Queue()
@@ -107,7 +108,7 @@ async def run_groups(
 
 
 def sample_tasks(tasks: Sequence[KernelTask], seed: int) -> Iterator[KernelTask]:
-    """Tasks without end: all of them in an order drawn from `seed`, then all of them in another."""
+    """Endless tasks: all of them in an order drawn from `seed`, then in another. Raises `AgentsError` without tasks."""
     if not tasks:
         raise AgentsError("there are no tasks to run; name a folder of tasks that has some")
     draw = random.Random(seed)
@@ -137,7 +138,7 @@ async def _dispatch(
     stop: asyncio.Event,
     permits: asyncio.Semaphore | None,
 ) -> None:
-    """Start groups while there are slots and permits; end the queue with None when the last one has ended."""
+    """Start groups as slots and permits allow; put None into the queue after the last group."""
     open_groups = asyncio.Semaphore(runner.most_open_groups)
 
     async def run_one(task: KernelTask) -> None:
@@ -157,7 +158,7 @@ async def _dispatch(
 
 
 async def _acquire(semaphore: asyncio.Semaphore, stop: asyncio.Event) -> bool:
-    """Take one of `semaphore`, unless `stop` is set before there is one."""
+    """Acquire `semaphore`; False where `stop` is set first."""
     if stop.is_set():
         return False
     acquiring = asyncio.create_task(semaphore.acquire())
@@ -171,7 +172,7 @@ async def _acquire(semaphore: asyncio.Semaphore, stop: asyncio.Event) -> bool:
 
 
 class _Runner:
-    """Runs the sessions of one run; owns its slots."""
+    """Runs the sessions of one run within its concurrency."""
 
     def __init__(
         self,
@@ -225,7 +226,7 @@ class _Runner:
         return outcome
 
     async def _run_agent(self, task: KernelTask, registered: Registered) -> SessionOutcome:
-        """Whatever an agent raises is recorded as its session's failure; it never ends the run."""
+        """Run the agent; its exception is recorded as the session's failure and never ends the run."""
         try:
             info = await self._agent(task, registered.base_url, registered.api_key, self._config)
         except asyncio.CancelledError:
@@ -236,7 +237,7 @@ class _Runner:
         return SessionOutcome(session_id=registered.session_id, task_id=task.task_id, info=info)
 
     async def _finish_cancelled(self, registered: Registered) -> None:
-        """One bounded try: whoever stops a run does not wait for a proxy that is away."""
+        """Finish a cancelled session within one time limit, so that stopping does not wait for a dead proxy."""
         info = {"failure": "Cancelled", "error": "the run was stopped"}
         with suppress(AgentsError, TimeoutError):
             async with asyncio.timeout(self._config.control_timeout_s):

@@ -1,8 +1,8 @@
-"""Chat examples for a cold start, from pairs of PyTorch and Triton sources: only those that the judge finds right.
+"""Makes chat examples for a cold start from pairs of PyTorch and Triton sources that the judge finds correct.
 
-Prompts, answers and feedback have the form of the example agent's, so that what is learnt is what will be asked. With
-two turns, an answer with one mistake and the judge's true feedback on it come before the right one. Invariants: every
-pair ends as an example or as a drop with its reason; a verdict that is not reached ends the run rather than a pair.
+Prompts, answers and feedback have the example agent's form. With two turns, an answer with one injected mistake and the
+judge's real feedback on it come before the correct answer. Invariants: every pair becomes an example or a drop with a
+reason; an unavailable judge ends the run and drops nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MISTAKES_TRIED = 4
 
 
 class Reason(enum.StrEnum):
-    """Why a pair is no example."""
+    """Why a pair was dropped."""
 
     NOT_A_PAIR = "not_a_pair"  # the row does not have the form
     DUPLICATE = "duplicate"  # of the two sources of an earlier pair
@@ -47,16 +47,16 @@ class Reason(enum.StrEnum):
 
 
 class Example(msgspec.Struct, frozen=True, kw_only=True):
-    """A line for `weir sft`; what is not messages is provenance."""
+    """A line for `weir sft`; the fields other than messages are provenance."""
 
     messages: list[Message]
     pair_id: str
     origin: dict[str, Any]
-    speedup: float | None  # None: not measured, there is no device
+    speedup: float | None  # over the reference; None: not measured, without a device
 
 
 class Drop(msgspec.Struct, frozen=True, kw_only=True):
-    """A pair that was left out."""
+    """A pair that was dropped."""
 
     pair_id: str
     reason: Reason
@@ -66,9 +66,9 @@ class Drop(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What examples are made."""
+    """The form of the examples, and how they are judged."""
 
-    num_turns: int = 1  # 2: a mistake and its feedback first, where one is found that shows
+    num_turns: int = 1  # 2: with a mistake and its feedback first, where one has an effect
     max_tokens: int | None = None
     relax_rules: tuple[str, ...] = ()
     num_trials: int = 3
@@ -90,9 +90,9 @@ class SftData:
     async def convert(
         self, rows: Iterable[tuple[str, Row | NotAPair]], done: Container[int] = ()
     ) -> AsyncGenerator[tuple[int, Example | Drop], None]:
-        """Numbers of rows (from 0) and their outcomes, as they come, without those that are done already.
+        """Numbers of rows (from 0) and their outcomes, in the order of completion, without the rows in `done`.
 
-        Raises `KernelEvalUnavailable`; closing it ends what is under way.
+        Raises `KernelEvalUnavailable`. Closing the generator cancels pending work.
         """
         todo = enumerate(self._pairs(rows))
         running: dict[asyncio.Task[Example | Drop], int] = {}
@@ -150,13 +150,13 @@ class SftData:
         return Example(messages=messages, pair_id=pair.pair_id, origin=pair.origin, speedup=speedup)
 
     async def _with_a_mistake(self, task: KernelTask, pair: Pair, messages: list[Message]) -> list[Message]:
-        """The same with a wrong answer and its feedback first; as it is where no mistake shows, or it gets too long."""
+        """The messages with a wrong answer and its feedback first; unchanged without a mistake that shows and fits."""
         for spoiled in mistakes(pair.candidate_src, self._wanted.seed)[:_MISTAKES_TRIED]:
             result = await self._judged(task, spoiled)
             if result.correct or result.fault in (Fault.REWARD_HACK, Fault.SANDBOX_VIOLATION):
                 continue
-            said = "\n".join(feedback(result).splitlines()[: self._wanted.feedback_lines])
-            longer = [messages[0], Message("assistant", fenced(spoiled)), Message("user", said), messages[1]]
+            shown = "\n".join(feedback(result).splitlines()[: self._wanted.feedback_lines])
+            longer = [messages[0], Message("assistant", fenced(spoiled)), Message("user", shown), messages[1]]
             try:
                 self._check_length(longer)
             except _Dropped:
@@ -194,7 +194,7 @@ def task_of(pair: Pair, relax_rules: Sequence[str] = ()) -> KernelTask:
 
 
 def fenced(source: str) -> str:
-    """An answer that is nothing but a source."""
+    """An answer that consists of a fenced source."""
     return f"```python\n{source.strip()}\n```"
 
 

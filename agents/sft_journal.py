@@ -1,6 +1,6 @@
-"""What is known of each row of pairs so far, in a file beside the one that is made: a run that was stopped goes on.
+"""The journal of `weir sft-data`: outcomes of rows in a file beside the output, from which a stopped run resumes.
 
-Invariants: an outcome that was added is kept; examples and drops appear whole, in the order of the rows.
+Invariants: an added outcome survives a kill; the files of examples and drops appear whole, in the order of the rows.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Journal:
-    """What is known of each row so far. Raises `OtherRun` for one that was begun with other settings."""
+    """Outcomes by row number. Raises `OtherRun` for a journal of other pairs or settings."""
 
     def __init__(self, path: Path, pairs: Path, wanted: Wanted) -> None:
         self._path = path
         head = msgspec.json.encode({"pairs": str(pairs), **msgspec.to_builtins(wanted)})
         known = path.read_bytes() if path.exists() else b""
-        first, *lines = known.splitlines() if b"\n" in known else [head]  # without: killed before it was begun
+        first, *lines = (
+            known.splitlines() if b"\n" in known else [head]
+        )  # without a line feed: killed during the first write
         if first != head:
             raise OtherRun(f"{path} was begun with other pairs or settings; use those again, or remove it")
         self.outcomes = {one.number: one for line in lines if (one := _read(line)) is not None}
@@ -41,14 +43,14 @@ class Journal:
         self._file = path.open("ab")
 
     def add(self, number: int, outcome: Example | Drop) -> None:
-        """A row's outcome."""
+        """Add a row's outcome."""
         kept, dropped = (outcome, None) if isinstance(outcome, Example) else (None, outcome)
         self.outcomes[number] = Outcome(number=number, kept=kept, dropped=dropped)
         self._file.write(msgspec.json.encode(self.outcomes[number]) + b"\n")
         self._file.flush()
 
     def finish(self, out: Path) -> list[str]:
-        """Write the examples, and the drops beside them, in the order of the rows; the report's lines."""
+        """Write examples and drops in the order of the rows, and delete the journal; returns the report's lines."""
         self._file.close()
         outcomes = [self.outcomes[number] for number in sorted(self.outcomes)]
         kept = [one.kept for one in outcomes if one.kept is not None]
@@ -64,7 +66,7 @@ class Journal:
 def _read(line: bytes) -> Outcome | None:
     try:
         return msgspec.json.decode(line, type=Outcome)
-    except msgspec.DecodeError:  # the last line of a run that was killed
+    except msgspec.DecodeError:  # the torn last line of a killed run
         return None
 
 

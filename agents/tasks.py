@@ -1,9 +1,8 @@
-"""Reading tasks: a folder of KernelBench files and JSON Lines becomes a list of `KernelTask`.
+"""Reads tasks: a folder of KernelBench files and JSON Lines becomes a list of `KernelTask`.
 
 A `.py` file is one task in KernelBench's form: `Model`, `get_inputs`, `get_init_inputs`; its module docstring is the
 prompt, and the module constants `split` ("train" or "heldout") and `family` may be set to plain strings. A `.jsonl`
-file holds one `KernelTask` per line. Invariant: nothing that is read here is imported or run; the files are parsed
-only. What a reference computes is the judge's business.
+file holds one `KernelTask` per line. Invariant: files are parsed only, never imported or run.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ def parse_kernelbench(source: str, task_id: str) -> KernelTask:
         raise TaskError(f"task {task_id}: line {error.lineno} is not Python ({error.msg})") from error
     prompt = ast.get_docstring(module)
     if not prompt:
-        raise TaskError(f"task {task_id}: no module docstring; it is the prompt that the agent gets")
+        raise TaskError(f"task {task_id}: no module docstring; it is the agent's prompt")
     missing = [name for name in REQUIRED if name not in definitions(module)]
     if missing:
         raise TaskError(
@@ -85,7 +84,7 @@ def _check_unique(tasks: list[KernelTask], path: Path) -> None:
     seen: set[str] = set()
     for task in tasks:
         if task.task_id in seen:
-            raise TaskError(f"task {task.task_id} appears twice in {path}; ids name groups, give one of them another")
+            raise TaskError(f"task {task.task_id} appears twice in {path}; task ids must be unique, rename one of them")
         seen.add(task.task_id)
 
 

@@ -1,10 +1,10 @@
-"""Kernels for the generated family, put together from slots: in each slot one variant is right, the others are faults.
+"""Kernels for the generated family, assembled from slots with one correct and several faulty variants each.
 
-A slot is a place where a beginner goes wrong: the offset, the mask, the operation, the scale, the store. The faults
-are those of the field: an operation that `tl` does not have, the wrong axis, a missing mask, a mask that is one too
-long, a wrong neutral element. Invariants: the first variant of every slot is the right one, and the weights of a slot
-sum to 1; in some slots a wrong variant is the likeliest, so that what is learnt there is seen in greedy answers too.
-Not a judge: a variant says what it is expected to lead to, the kernel-eval server says what it does.
+A slot is a place of typical errors: offset, mask, operation, scale, store. The faults are common ones: an operation
+that `tl` lacks, the wrong axis, a missing mask, a mask that is one element too long, a wrong neutral element.
+Invariants: the first variant of a slot is the correct one, and the weights of a slot sum to 1. In some slots a faulty
+variant is the likeliest, so that learning shows in greedy answers too. A variant's fault is the expected one; the
+kernel-evaluation server decides.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from weir.kernel_eval.client import Fault
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One way to fill a slot, how often it is drawn, and what it leads to: None where it is right."""
+    """One way to fill a slot, its probability, and the expected fault; None for the correct variant."""
 
     text: str
     weight: float
@@ -74,7 +74,7 @@ WRONG_ROW = {
 }
 NEUTRAL = {"max": '-float("inf")', "min": 'float("inf")'}
 
-# How often the right variant is not drawn. Above one half, the wrong one is what a greedy model writes.
+# Probabilities of faulty variants. Above one half, a greedy model writes the faulty one.
 WRONG_OFFSET = 0.10
 WRONG_MASK = 0.10
 WRONG_LOAD = 0.10
@@ -137,7 +137,7 @@ def _two(right: str, wrong: str, share: float, fault: Fault = Fault.OUTPUT_MISMA
 
 
 def _unary_variants(op: str, v: str) -> tuple[Variant, ...]:
-    """Where the wrong variants are likelier than the right one, a single one of them is the likeliest of all."""
+    """The variants of a unary operation; where faulty ones are likelier, a single one of them is the likeliest."""
     often = op in OFTEN_WRONG_UNARY
     wrong = WRONG_OP_OFTEN if often else WRONG_OP
     raising = wrong * (0.85 if often else 0.5)
@@ -190,5 +190,5 @@ def _row_lines(texts: dict[str, str]) -> list[str]:
 
 
 def _scale_line(texts: dict[str, str]) -> str:
-    """In front, always equally far behind the scale in the prompt: there a small model learns soonest to copy it."""
+    """The first line, at a fixed distance from the scale in the prompt, where small models learn to copy it soonest."""
     return f"    scale = {texts['scale']}.0"

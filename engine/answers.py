@@ -1,7 +1,7 @@
-"""What /generate answers: SGLang's fields, from what has been drawn so far.
+"""The answers of /generate, with SGLang's fields.
 
-Invariant: an answer's ids, logprobs and completion_tokens are cut at one length; finish_reason and weight_versions
-stand on the last chunk only. It reads a request that the engine loop may still append to, and changes nothing.
+Invariant: ids, logprobs and completion_tokens of a chunk cover the same tokens, although the engine loop may append to
+the request meanwhile; finish_reason and weight_versions are on the last chunk only.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from weir.engine.texts import GrowingText, Texts, trim_stop, visible_ids
 
 
 class Answer:
-    """Builds the chunks of one request: cumulative, or with what is new only."""
+    """Builds the chunks of one request: cumulative, or incremental."""
 
     def __init__(self, request: Request, texts: Texts, *, incremental: bool) -> None:
         self._request = request
@@ -26,13 +26,13 @@ class Answer:
 
     @property
     def has_news(self) -> bool:
-        """Whether something is there that no chunk held yet."""
+        """Whether there is output, or a finish reason, that no chunk has held."""
         return self._request.finish is not None or len(self._request.logprobs) > self._sent
 
     def chunk(self) -> dict[str, Any]:
-        """The state of the request now, as SGLang writes it."""
+        """The current state of the request in SGLang's form."""
         request = self._request
-        finish = request.finish  # read once, and before the count: the loop goes on meanwhile
+        finish = request.finish  # read once, and before the count: the loop appends concurrently
         count = len(request.logprobs)
         start = self._sent if self._incremental else 0
         self._sent = count

@@ -1,7 +1,7 @@
-"""The running batch: requests as rows of the cache, taken in and let go between any two steps.
+"""The running batch: requests as rows of the cache, admitted and removed between any two steps.
 
-Invariant: request i of `running` is row i of the cache; every token of it but the newest has its key and value
-there. It draws tokens; what they mean (stop, record, answer) is decided by its owner.
+Invariant: request i of `running` is row i of the cache, which holds keys and values of all its tokens but the newest.
+The batch samples tokens; its owner interprets them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Batch:
         self._rows: SamplingRows
 
     def admit(self, requests: Sequence[Request]) -> Drawn:
-        """Take in `requests` behind the running rows: prompt and kept output in one pass; draws one token for each."""
+        """Append `requests` to the running rows: prefill of prompt and kept output, and one sampled token for each."""
         prompts = [request.prompt_ids + request.output_ids for request in requests]
         hidden = self._decoder.prefill(prompts, len(self.running))
         self.running.extend(requests)
@@ -42,7 +42,7 @@ class Batch:
         return tokens.tolist(), logprobs.tolist()
 
     def step(self) -> Drawn:
-        """Draw one more token for every running request."""
+        """Sample one more token for every running request."""
         lengths = [request.num_tokens for request in self.running]
         if self._tokens is None:
             device = self._decoder.device
@@ -56,7 +56,7 @@ class Batch:
         return self._tokens.tolist(), logprobs.tolist()
 
     def remove(self, leaving: Collection[Request]) -> None:
-        """Let requests go; the last rows fill the holes, so that the batch stays dense."""
+        """Remove requests; the last rows fill their places, so that the batch stays dense."""
         for request in leaving:
             row = self.running.index(request)
             last = self.running.pop()
@@ -66,7 +66,7 @@ class Batch:
             self._tokens = None
 
     def retract(self) -> list[Request]:
-        """Let all requests go, to be admitted again later; returns them in their order."""
+        """Remove all requests, to be admitted again later; returns them in their order."""
         retracted, self.running = self.running, []
         self._tokens = None
         for request in retracted:
@@ -74,7 +74,7 @@ class Batch:
         return retracted
 
     def _input_logprobs(self, request: Request, hidden: torch.Tensor) -> list[tuple[float | None, int, None]]:
-        """Logprobs of the prompt's own tokens from `logprob_start` on; the first has none, as in SGLang."""
+        """Logprobs of the prompt's tokens from `logprob_start` on; the first has none, as in SGLang."""
         start = request.logprob_start or 0
         wanted = request.prompt_ids[start:]
         logprobs = self._decoder.logits(hidden[start : len(request.prompt_ids) - 1]).log_softmax(dim=-1)

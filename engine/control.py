@@ -1,7 +1,7 @@
-"""Everything but /generate: what the engine is, and how it is paused, updated and asked to forget.
+"""The routes other than /generate: information, pause, weight updates, abort, cache.
 
-Invariant: what a route answers has happened: pause, update and abort wait for the engine loop. Answers have
-SGLang's fields.
+Invariant: an answer means that the action has happened; handlers wait for the engine loop. Answers have SGLang's
+fields.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ class Control:
         self._updating = asyncio.Lock()
 
     async def health(self, _: Request) -> Response:
-        """200 when the loop answers between two steps; a pause is not an illness."""
+        """200 once the loop responds between two steps, paused or not."""
         await asyncio.wrap_future(self._engine.ask(self._engine.load))
         return PlainTextResponse()
 
     async def model_info(self, _: Request) -> Response:
-        """What is served, under which weight version."""
+        """The served model and its weight version."""
         config = self._engine.decoder.model.config
         return JsonResponse(
             {
@@ -99,7 +99,7 @@ class Control:
         )
 
     async def server_info(self, _: Request) -> Response:
-        """How the server runs, and its load now."""
+        """Settings of the server, and its current load."""
         load = await asyncio.wrap_future(self._engine.ask(self._engine.load))
         return JsonResponse(
             {
@@ -127,7 +127,7 @@ class Control:
         )
 
     async def models(self, _: Request) -> Response:
-        """OpenAI's list of models: the one that is served."""
+        """OpenAI's list of models, with the served one."""
         card = {
             "id": self._model_path,
             "object": "model",
@@ -146,25 +146,25 @@ class Control:
         return JsonResponse({"message": "Generation paused successfully.", "status": "ok"})
 
     async def resume(self, _: Request) -> Response:
-        """Step again."""
+        """Resume stepping."""
         await asyncio.wrap_future(self._engine.ask(self._engine.resume))
         return JsonResponse({"message": "Generation continued successfully.", "status": "ok"})
 
     async def abort(self, request: Request) -> Response:
-        """End one request, or all; one that is not known is no error."""
+        """Abort one request, or all; an unknown id is not an error."""
         wanted = await _read_body(request, AbortBody)
         if wanted.abort_all or wanted.rid:
             await self._abort(wanted)
         return PlainTextResponse()
 
     async def flush(self, _: Request) -> Response:
-        """Drop the cache; refused while requests run."""
+        """Clear the cache; refused while requests run."""
         if await asyncio.wrap_future(self._engine.ask(self._engine.flush)):
             return PlainTextResponse("Cache flushed.\n")
         return PlainTextResponse("Flush cache failed: requests are running.\n", 400)
 
     async def update_weights(self, request: Request) -> Response:
-        """Read a folder whole, check it, then swap between two steps; on any fault the old weights stay."""
+        """Read and check a folder's weights, then swap them in between two steps; on any error the old ones stay."""
         asked = await _read_body(request, UpdateBody)
         async with self._updating:
             if asked.abort_all_requests:
@@ -180,7 +180,7 @@ class Control:
         return JsonResponse({"success": True, "message": message, "num_paused_requests": 0})
 
     async def update_version(self, request: Request) -> Response:
-        """Rename the served weights; aborts everything unless told not to, as SGLang does."""
+        """Change the version of the served weights; aborts all requests by default, as SGLang does."""
         asked = await _read_body(request, VersionBody)
         if asked.abort_all_requests:
             await self._abort(AbortBody(abort_all=True))

@@ -1,8 +1,7 @@
 """The model's forward pass over the slot cache: whole prompts, or one token for each running row.
 
-It runs the layers of transformers' own classes (Qwen3, Qwen2, Llama) with masks and positions made here, so that
-the rows of a batch may have any lengths. It knows nothing of requests, sampling or versions. Invariant: what a row
-gives does not depend on the rows beside it, up to rounding.
+It runs the layers of transformers' classes (Qwen3, Qwen2, Llama) with its own masks and positions, so that rows may
+have any lengths. Invariant: a row's result does not depend on other rows, up to rounding.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ class Decoder:
         )
 
     def prefill(self, prompts: list[list[int]], first_row: int) -> torch.Tensor:
-        """Take in whole prompts as rows from `first_row` on; returns hidden states (len(prompts), longest, width).
+        """Process whole prompts as rows from `first_row` on; returns hidden states (len(prompts), longest, width).
 
-        Prompts are padded on the right: the causal mask alone keeps padding out of sight of what stands before it.
+        Prompts are padded on the right, where the causal mask hides padding from all real tokens.
         """
         longest = max(map(len, prompts))
         ids = torch.tensor([prompt + [0] * (longest - len(prompt)) for prompt in prompts], device=self.device)

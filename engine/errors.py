@@ -1,22 +1,22 @@
 """Errors of the engine, named for the boundary that failed.
 
 EngineError
-├── BadRequest        a request body that cannot be served: answered with 400
+├── BadRequest        a request that cannot be served: answered with 400
 ├── ModelError        a model folder that cannot be served at start (exit 2)
-└── WeightsRefused    weights that are not those of the served model; the old ones stay
+└── WeightsRefused    new weights that do not fit the served model; the old ones stay
 """
 
 from __future__ import annotations
 
 
 class EngineError(Exception):
-    """Base of what this part raises; `exit_code` is the status that the command ends with."""
+    """Base of this part's errors; `exit_code` is the status that the command ends with."""
 
     exit_code = 1
 
 
 class BadRequest(EngineError, ValueError):
-    """The client asked for something that cannot be served; the message is what it is told."""
+    """The client's request cannot be served; it gets the message."""
 
 
 class ModelError(EngineError, ValueError):

@@ -1,6 +1,6 @@
-"""/generate: a body becomes a request of the engine loop, and what the loop draws becomes the answer.
+"""/generate: submits a body to the engine loop as a request, and answers with the sampled tokens.
 
-Invariant: a request whose client has left is aborted at the next step; a rid is in flight once at most.
+Invariant: a request whose client disconnected is aborted at the next step; at most one request of a rid is in flight.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from weir.engine.texts import Texts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What every request is held against."""
+    """The limits of every request."""
 
     vocab_size: int
     context_len: int
@@ -43,7 +43,7 @@ class Generate:
         self._in_flight: dict[str, Request] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one call: an ASGI endpoint, so that it ends when its answer has left. Raises `BadRequest`."""
+        """Serve one call, as an ASGI endpoint: it ends when the answer has been sent. Raises `BadRequest`."""
         news = asyncio.Event()
         body = parse_body(await HttpRequest(scope, receive).body())
         request = self._request(body, news)
@@ -58,7 +58,7 @@ class Generate:
             watcher.cancel()
             del self._in_flight[request.rid]
             if request.finish is None:
-                self._drop(request)
+                self._abort(request)
 
     def _request(self, body: GenerateBody, news: asyncio.Event) -> Request:
         rid = body.rid or os.urandom(16).hex()
@@ -93,17 +93,17 @@ class Generate:
         return self._texts.encode(body.text)
 
     async def _watch(self, request: Request, receive: Receive) -> None:
-        """Drop the request when its client leaves."""
+        """Abort the request when its client disconnects."""
         while (await receive())["type"] != "http.disconnect":
             pass
-        self._drop(request)
+        self._abort(request)
 
-    def _drop(self, request: Request) -> None:
+    def _abort(self, request: Request) -> None:
         self._engine.ask(lambda: self._engine.abort(lambda known: known is request))
 
 
 def announce_on(loop: asyncio.AbstractEventLoop) -> Callable[[Sequence[Request]], None]:
-    """Carries news from the engine loop's thread to `loop`: one wake-up for all requests that have some."""
+    """A function that wakes requests on `loop` from the engine loop's thread, all of a step by one call."""
 
     def announce(requests: Sequence[Request]) -> None:
         if requests and not loop.is_closed():

@@ -1,8 +1,8 @@
 """The KV cache: one row for each running request, dense from row 0, written in place.
 
 Invariant: rows 0..n-1 belong to the n running requests in their order; position p of a row holds the key and value
-of that request's token p. What lies behind a row's length is old but finite, and is masked by the reader. It is not
-paged and shares nothing between rows: it grows by doubling, up to max_rows × max_length, as requests need it.
+of that request's token p. Entries beyond a row's length are stale but finite, and masked by the reader. The cache is
+neither paged nor shared between rows; it grows by doubling, up to max_rows × max_length.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _FIRST_ROWS = 8
 
 
 class SlotCache:
-    """Keys and values of every layer, (rows, kv heads, length, head dim); given to the layers as `past_key_values`."""
+    """Keys and values of every layer, (rows, kv heads, length, head dim); the layers' `past_key_values`."""
 
     def __init__(
         self,
@@ -36,12 +36,12 @@ class SlotCache:
 
     @property
     def capacity(self) -> tuple[int, int]:
-        """Rows and length that are allocated now."""
+        """The allocated rows and length."""
         rows, _, length, _ = self._keys[0].shape
         return rows, length
 
     def reserve(self, rows: int, length: int) -> None:
-        """Make room for `rows` rows of `length` tokens; what is held stays."""
+        """Grow to at least `rows` rows of `length` tokens; the content stays."""
         old_rows, old_length = self.capacity
         if rows <= old_rows and length <= old_length:
             return
@@ -85,7 +85,7 @@ class SlotCache:
             held[target, :, :length] = held[source, :, :length]
 
     def clear(self) -> None:
-        """Give the memory back; nothing is held afterwards."""
+        """Drop the content and free its memory."""
         self._allocate(min(_FIRST_ROWS, self._limits[0]), min(_FIRST_LENGTH, self._limits[1]))
 
     def _allocate(self, rows: int, length: int) -> None:

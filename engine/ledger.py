@@ -1,8 +1,8 @@
-"""The ledger: one JSON line for every token that was drawn, the truth that records are held against.
+"""The ledger: a log of one JSON line for every sampled token, for comparison with records.
 
-Invariant: the lines of a step are with the operating system (one write) before a request holds its tokens. Answers
-are built from what a request holds, on another thread and at any time, so kill -9 loses no token that left the
-engine. It does not survive a power cut: nothing is synced.
+Invariant: the lines of a step are written to the operating system, in one write, before a request holds its tokens.
+Answers are built from a request's tokens, on another thread and at any time, so kill -9 loses no token that left the
+engine. Nothing is synced: a power cut may lose lines.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Ledger:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
     def write(self, requests: Sequence[Request], drawn: Drawn, version: str) -> None:
-        """Append the token that was drawn for each request, before the request holds it."""
+        """Append the token sampled for each request, before the request holds it."""
         name = json.dumps(version)
         lines = "".join(
             f'{{"rid": {json.dumps(request.rid)}, "position": {len(request.output_ids)}, '

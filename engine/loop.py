@@ -1,9 +1,8 @@
-"""The engine loop: the one thread that owns model, cache, running batch and ledger.
+"""The engine loop: the only thread that uses model, cache, running batch and ledger.
 
-Everybody else asks it: `submit` hands over a request, `ask` runs a function on the loop's thread between two steps.
-Invariants: weights, versions and pauses change between steps only, so every token has exactly one version; a token
-is in the ledger before anyone hears of it. The loop knows nothing of HTTP; `announce` gets the requests that have
-news.
+Other threads hand over requests (`submit`) and functions to run between two steps (`ask`). Invariants: weights,
+versions and pauses change between steps only, so every token has exactly one version; a token is in the ledger before
+any client gets it. The loop knows nothing of HTTP; `announce` gets the requests with new output.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class EngineLoop:
         self._texts = texts
         self._batch = Batch(decoder)
         self._waiting: deque[Request] = deque()
-        self._stepping: list[Request] = []  # whom the step now in progress works for
+        self._stepping: list[Request] = []  # the requests of the current step
         self._max_running = max_running
         self._prefill_tokens = prefill_tokens
         self._seeds = random.Random(seed)
@@ -95,13 +94,13 @@ class EngineLoop:
     # -- through `ask` only ------------------------------------------------------------------------------------------
 
     def abort(self, wanted: Callable[[Request], bool]) -> int:
-        """End the requests that `wanted` names, running or waiting, with what they have; returns how many."""
+        """End the running and waiting requests that `wanted` selects, with partial output; returns their number."""
         found = [request for request in (*self._batch.running, *self._waiting) if wanted(request)]
         self._finish({request: finish_abort("Aborted") for request in found})
         return len(found)
 
     def pause(self, mode: PauseMode) -> None:
-        """No more steps until `resume`. abort: everything known ends; retract: to be computed again; in_place: kept."""
+        """Stop stepping until `resume`. abort: end all requests; retract: recompute them later; in_place: keep them."""
         if mode == "abort":
             self.abort(lambda _: True)
         elif mode == "retract":
@@ -109,11 +108,11 @@ class EngineLoop:
         self.paused = mode
 
     def resume(self) -> None:
-        """Go on."""
+        """Resume stepping."""
         self.paused = None
 
     def swap(self, tensors: dict[str, torch.Tensor], version: str | None, *, flush: bool) -> None:
-        """Serve checked weights from the next step on; a running request goes on under them with its old cache."""
+        """Serve checked weights from the next step on; running requests continue with them and their old cache."""
         apply_weights(self.decoder.model, tensors)
         if version is not None:
             self.version = version
@@ -121,18 +120,18 @@ class EngineLoop:
             self.flush()
 
     def rename(self, version: str) -> None:
-        """Give the served weights another version."""
+        """Change the version of the served weights."""
         self.version = version
 
     def flush(self) -> bool:
-        """Drop what the cache holds; False, and nothing done, while requests need it."""
+        """Clear the cache; False, without effect, while requests use it."""
         if self._batch.running:
             return False
         self.decoder.cache.clear()
         return True
 
     def load(self) -> dict[str, int]:
-        """How many requests run and wait."""
+        """Numbers of running and waiting requests."""
         return {"num_running": len(self._batch.running), "num_waiting": len(self._waiting)}
 
     # -- the loop's thread -------------------------------------------------------------------------------------------
@@ -150,7 +149,7 @@ class EngineLoop:
                     self._fail(error)
 
     def _take_in(self) -> None:
-        """Run what was asked; wait for it only when there is nothing else to do."""
+        """Run the queued functions; waits for one only when there is nothing to step."""
         idle = self.paused or not (self._waiting or self._batch.running)
         while True:
             try:
@@ -170,7 +169,7 @@ class EngineLoop:
             self._take(self._stepping, self._batch.step())
 
     def _newcomers(self) -> list[Request]:
-        """Waiting requests that fit: rows are free, and the padded prompts stay within the budget (one always fits)."""
+        """The waiting requests that fit free rows and, padded, the prefill budget; one always fits the budget."""
         chosen: list[Request] = []
         longest = 0
         while self._waiting and len(self._batch.running) + len(chosen) < self._max_running:
@@ -186,7 +185,7 @@ class EngineLoop:
         return chosen
 
     def _take(self, requests: list[Request], drawn: Drawn) -> None:
-        """Record what was drawn, end what is complete, tell those who wait."""
+        """Record sampled tokens, finish complete requests, announce new output."""
         version = self.version
         if self._ledger is not None:
             self._ledger.write(requests, drawn, version)
@@ -213,7 +212,7 @@ class EngineLoop:
         return None
 
     def _finish(self, finished: dict[Request, Finish]) -> None:
-        """Let requests go, wherever they are, and tell those who wait for them."""
+        """Remove requests from batch and queue, set their finish reasons, announce them."""
         if not finished:
             return
         self._batch.remove([request for request in self._batch.running if request in finished])
@@ -225,7 +224,7 @@ class EngineLoop:
         self._announce(list(finished))
 
     def _fail(self, error: Exception) -> None:
-        """A step could not be done: its requests end with status 500, the others wait for the next one."""
+        """After a failed step: end its requests with status 500; others stay for the next step."""
         finish = finish_abort(f"{type(error).__name__}: {error}", 500, "InternalServerError")
         self._finish({request: finish for request in self._stepping if request.finish is None})
 
@@ -236,5 +235,5 @@ class EngineLoop:
             self._ledger.close()
 
     def next_seed(self) -> int:
-        """A seed for a request that brings none."""
+        """A seed for a request without one."""
         return self._seeds.getrandbits(63)

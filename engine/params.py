@@ -1,8 +1,8 @@
-"""What a client may ask of /generate: the body, checked and resolved into frozen values.
+"""The parameters of /generate: validates a body and resolves it into frozen values.
 
-Invariant: whatever passes here can be served; everything else raises `BadRequest` with a message for the client. Names,
-defaults and limits are SGLang's (0.5.23). What it offers and this engine does not (several samples, grammars, images,
-LoRA) is refused, never ignored.
+Invariant: a body that passes can be served; any other raises `BadRequest` with a message for the client. Names,
+defaults and limits are SGLang's (0.5.23). SGLang's features that this engine lacks (several samples, grammars, images,
+LoRA) are refused, never ignored.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DEFAULT_MAX_NEW_TOKENS = 128
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`sampling_params` as it came; null means the default."""
+    """`sampling_params` as received; null means the default."""
 
     max_new_tokens: int | msgspec.UnsetType | None = msgspec.UNSET
     min_new_tokens: int | None = 0
@@ -43,7 +43,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class GenerateBody(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of /generate as it came. Fields that are not named here are ignored, as SGLang does."""
+    """The body of /generate as received; other fields are ignored, as in SGLang."""
 
     input_ids: list[int] | None = None
     text: str | None = None
@@ -65,7 +65,7 @@ class GenerateBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True):
-    """How the tokens of a request are drawn and where they end."""
+    """Resolved sampling parameters and stop conditions of a request."""
 
     greedy: bool
     temperature: float
@@ -86,12 +86,12 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def truncates(self) -> bool:
-        """Whether the distribution is cut (top_p, top_k, min_p); greedy rows take the best token of the whole one."""
+        """Whether top_p, top_k or min_p truncate the distribution; never for greedy sampling."""
         return not self.greedy and (self.top_p < 1.0 or self.min_p > 0.0 or self.top_k > 0)
 
     @property
     def penalises(self) -> bool:
-        """Whether the logits depend on the tokens drawn so far."""
+        """Whether the logits depend on earlier output tokens."""
         return (
             self.frequency_penalty != 0.0
             or self.presence_penalty != 0.0
@@ -104,7 +104,7 @@ _decode_body = msgspec.json.Decoder(GenerateBody).decode
 
 
 def parse_body(raw: bytes) -> GenerateBody:
-    """Decode the body of /generate; refuses what this engine does not offer."""
+    """Decode the body of /generate. Raises BadRequest for invalid JSON and for features that this engine lacks."""
     try:
         body = _decode_body(raw)
     except msgspec.DecodeError as error:

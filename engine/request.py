@@ -1,4 +1,4 @@
-"""One request inside the engine: what it asked, what has been drawn for it, how it ended.
+"""One request inside the engine: its parameters, its sampled tokens, its finish reason.
 
 Invariant: `output_ids`, `logprobs` and the version spans describe the same tokens. Only the engine loop's thread
 appends to them; other threads may read the first `len(logprobs)` of each at any time, because an id is appended
@@ -17,23 +17,23 @@ Finish = dict[str, Any]  # finish_reason as SGLang writes it
 
 
 def finish_length(length: int) -> Finish:
-    """The output is as long as was asked, or as the context allows."""
+    """The output has reached its token limit."""
     return {"type": "length", "length": length}
 
 
 def finish_stop(matched: int | str) -> Finish:
-    """A stop id or stop string was drawn."""
+    """A stop id or stop string was sampled."""
     return {"type": "stop", "matched": matched}
 
 
 def finish_abort(message: str, status_code: int | None = None, err_type: str | None = None) -> Finish:
-    """Stopped from outside; the output is partial."""
+    """The request was aborted; its output is partial."""
     return {"type": "abort", "message": message, "status_code": status_code, "err_type": err_type}
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Request:
-    """A request's life. `changed` is called, on the loop's thread, with the requests that have news."""
+    """The state of a request. `changed` is called on the event loop when there is new output or a finish reason."""
 
     rid: str
     prompt_ids: list[int]
@@ -57,7 +57,7 @@ class Request:
         return len(self.prompt_ids) + len(self.output_ids)
 
     def record(self, token: int, logprob: float, version: str) -> None:
-        """Append one drawn token."""
+        """Append one sampled token."""
         if not self.spans or self.weight_version != version:
             self.spans.append((version, len(self.output_ids)))
         self.weight_version = version
@@ -65,7 +65,7 @@ class Request:
         self.logprobs.append(logprob)
 
     def version_spans(self) -> list[dict[str, Any]]:
-        """Half-open spans of output tokens, each with the version that drew them."""
+        """Half-open spans of output tokens, each with the version that sampled them."""
         spans = self.spans or [(self.weight_version, 0)]
         ends = [start for _, start in spans[1:]] + [len(self.output_ids)]
         return [

@@ -1,9 +1,8 @@
-"""Drawing tokens: logits → one token and its logprob for each row, in one vectorised path.
+"""Sampling: one token and its logprob for each row of logits, vectorised over rows.
 
-Invariants: the logprob belongs to the distribution that was really drawn from — after penalties, temperature,
-top_k, top_p and min_p, renormalised; a greedy row reports the whole distribution at temperature 1, as SGLang does.
-A row's draw is a function of its logits, its seed and its position alone: the same seed gives the same tokens
-whatever else is in the batch.
+Invariants: a logprob is that of the distribution that the token was sampled from, renormalised after penalties,
+temperature, top_k, top_p and min_p; greedy rows report the untruncated distribution at temperature 1, as SGLang does. A
+row's token is a function of its logits, its seed and its position alone, whatever else is in the batch.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _MASK64 = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingRows:
-    """The sampling parameters of a batch as tensors; made when the batch changes. None where no row needs it."""
+    """The sampling parameters of a batch as tensors, built when the batch changes; None where no row needs one."""
 
     all_greedy: bool
     greedy: torch.Tensor | None  # (n,)
@@ -76,14 +75,14 @@ def draw(logits: torch.Tensor, rows: SamplingRows, requests: Sequence[Request]) 
 
 
 def invert(logprobs: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
-    """The token at which the cumulated probability (float64) passes `uniforms` (n,) of the total; (n,)."""
+    """Inverse transform sampling: the tokens, (n,), where the float64 cumulative probability passes `uniforms` (n,)."""
     cumulated = logprobs.exp().cumsum(dim=-1, dtype=torch.float64)
     targets = uniforms[:, None] * cumulated[:, -1:]
     return torch.searchsorted(cumulated, targets, right=True)[:, 0].clamp_(max=logprobs.shape[-1] - 1)
 
 
 def truncate(logprobs: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor, min_p: torch.Tensor) -> torch.Tensor:
-    """Keep the top_k best tokens, those before which less than top_p lies, and those of at least min_p of the best."""
+    """Apply top_k, top_p (tokens with less mass before them) and min_p (relative to the best), and renormalise."""
     ranked, order = logprobs.sort(dim=-1, descending=True, stable=True)
     probs = ranked.exp()
     before = probs.cumsum(dim=-1) - probs
@@ -107,7 +106,7 @@ def penalise(logits: torch.Tensor, request: Request) -> None:
 
 
 def uniform(seed: int, position: int) -> float:
-    """A number of [0, 1) that depends on seed and position only: SplitMix64 (Steele et al. 2014), 53 bits."""
+    """A number in [0, 1) from seed and position: SplitMix64 (Steele et al., 2014), 53 bits."""
     state = (seed * 0x9E3779B97F4A7C15 + (position + 1) * 0xD1B54A32D192ED03) & _MASK64
     for _ in range(2):
         state = (state + 0x9E3779B97F4A7C15) & _MASK64

@@ -1,4 +1,4 @@
-"""One engine process: loads the model, starts the loop's thread and serves HTTP until it is told to stop."""
+"""The engine process: loads the model, starts the loop's thread and serves HTTP until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from weir.engine.loop import EngineLoop
 from weir.engine.texts import Texts
 from weir.engine.weights import load_model, model_version
 
-# The HTTP thread must not keep the interpreter from the loop's thread for the default 5 ms: that is a whole step.
+# With the default of 5 ms the HTTP thread could keep the GIL from the loop's thread for a whole step.
 _SWITCH_INTERVAL_S = 0.0005
 
 
@@ -51,20 +51,20 @@ async def _serve(model: Any, model_path: Path, config: EngineConfig) -> None:
 
 
 class _Server(uvicorn.Server):
-    """Ends what runs as soon as it is told to stop, so that clients get their partial answers."""
+    """A server that aborts all requests when it stops, so that clients get their partial answers."""
 
     def __init__(self, settings: uvicorn.Config, engine: EngineLoop) -> None:
         super().__init__(settings)
         self._engine = engine
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Abort all requests, then wait for their answers to leave."""
+        """Abort all requests, then wait until their answers are sent."""
         self._engine.ask(lambda: self._engine.abort(lambda _: True))
         await super().shutdown(sockets)
 
 
 def build_app(model: Any, model_path: Path, config: EngineConfig) -> tuple[EngineLoop, Starlette]:
-    """Wire loop and routes together; call it on the event loop that will serve."""
+    """Build the engine loop and the application; to be called on the event loop that serves. Raises ModelError."""
     texts = Texts(model_path)
     context_len = _context_len(model, config)
     engine = EngineLoop(
@@ -89,7 +89,7 @@ def build_app(model: Any, model_path: Path, config: EngineConfig) -> tuple[Engin
 
 
 def first_version(model_path: Path, config: EngineConfig) -> str:
-    """The name of the weights that an engine starts with: what was asked, else the manifest's, else 0."""
+    """The version of an engine's first weights: that of the settings, else the manifest's, else 0."""
     return config.weight_version or model_version(model_path) or "0"
 
 
@@ -101,7 +101,7 @@ def _context_len(model: Any, config: EngineConfig) -> int:
 
 
 def _eos_ids(model: Any, folder: Path, texts: Texts) -> frozenset[int]:
-    """Ids that end an answer: those of the model's config, its generation_config.json, and the tokenizer's."""
+    """End-of-sequence ids of the model's config, its generation_config.json and the tokenizer."""
     found = [model.config.eos_token_id, texts.eos_id]
     generation = folder / "generation_config.json"
     if generation.is_file():

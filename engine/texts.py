@@ -1,7 +1,7 @@
-"""Token ids ↔ text: the tokenizer of the model folder, and text that grows with the output.
+"""Tokenization: the model folder's tokenizer, and incremental decoding of an output.
 
-Invariant: what `GrowingText` reads only grows, and ends as the text of all ids; a character whose bytes are not all
-there yet is held back until they are, or until the end.
+Invariant: the text of `GrowingText` only grows and ends as the text of all ids; a character with missing bytes is
+withheld until they arrive, or until the end.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _INCOMPLETE = "\ufffd"
 
 
 class Texts:
-    """The tokenizer, or nothing where the folder has none: then only ids are served."""
+    """The folder's tokenizer, if it has one; without it, only ids are served."""
 
     def __init__(self, folder: Path) -> None:
         self._tokenizer: Any = None
@@ -29,11 +29,11 @@ class Texts:
 
     @property
     def available(self) -> bool:
-        """Whether text can be read and written."""
+        """Whether there is a tokenizer."""
         return self._tokenizer is not None
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a prompt given as text, with the special tokens that the tokenizer adds by itself."""
+        """The ids of a text prompt, with the special tokens that the tokenizer adds."""
         ids: list[int] = self._tokenizer.encode(text).ids
         return ids
 
@@ -46,17 +46,17 @@ class Texts:
 
 
 class GrowingText:
-    """The text of one output, decoded piece by piece as its ids arrive."""
+    """Incremental decoding of one output."""
 
     def __init__(self, texts: Texts, *, skip_special: bool) -> None:
         self._texts = texts
         self._skip_special = skip_special
-        self._context = 0  # decoding starts here, so that a piece is read with what stands before it
-        self._done = 0  # ids before this are in `_text` for good
+        self._context = 0  # decoding starts here, so that a piece is decoded with its context
+        self._done = 0  # ids before this are in `_text`
         self._text = ""
 
     def read(self, ids: list[int], *, final: bool) -> str:
-        """The text of the whole output so far, without a character at its end that is not complete yet."""
+        """The text of the whole output so far, without an incomplete character at its end."""
         known = self._texts.decode(ids[self._context : self._done], skip_special=self._skip_special)
         piece = self._texts.decode(ids[self._context :], skip_special=self._skip_special)[len(known) :]
         if not final and piece.endswith(_INCOMPLETE):
@@ -67,14 +67,14 @@ class GrowingText:
 
 
 def visible_ids(ids: list[int], finish: Finish | None, *, no_stop_trim: bool) -> list[int]:
-    """The ids that become text: a matched stop id is left out, unless the client wants it."""
+    """The ids to decode: without a matched stop id, unless the client wants it."""
     if finish is not None and isinstance(finish.get("matched"), int) and not no_stop_trim:
         return ids[:-1]
     return ids
 
 
 def trim_stop(text: str, finish: Finish | None, *, no_stop_trim: bool) -> str:
-    """Cut the text at a matched stop string; behind it, where the client wants to see it."""
+    """Cut the text before a matched stop string, or after it with `no_stop_trim`."""
     matched = finish.get("matched") if finish is not None else None
     if not isinstance(matched, str):
         return text

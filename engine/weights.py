@@ -1,7 +1,7 @@
-"""Weights: a model from a Hugging Face folder, new weights for it, and a checksum of what is served.
+"""Weights: loads a model from a Hugging Face folder, reads new weights for it, and computes checksums.
 
-Invariant: new weights are read whole, and held against names, shapes and dtypes of the served model, before one
-value of it changes; anything else raises `WeightsRefused`, and the old weights stay as they are.
+Invariant: new weights are read completely and checked against the served model's names and shapes, and for finiteness,
+before any value changes; otherwise `WeightsRefused` is raised and the old weights stay.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def model_version(folder: Path) -> str | None:
 
 
 def read_weights(folder: Path, model: Any) -> dict[str, torch.Tensor]:
-    """Every tensor of the folder's safetensors files, in the model's dtype, checked against the model."""
+    """All tensors of the folder's safetensors files, in the model's dtype. Raises WeightsRefused if they do not fit."""
     wanted = dict(model.state_dict(keep_vars=True))
     optional = _tied_names(wanted)
     read: dict[str, torch.Tensor] = {}
@@ -82,7 +82,7 @@ def apply_weights(model: Any, tensors: dict[str, torch.Tensor]) -> None:
 
 
 def checksums(model: Any) -> dict[str, str]:
-    """xxh3-64 of every tensor's bytes, by name; what transformers would write, tied names once."""
+    """xxh3-64 of every tensor's bytes, by name; tied tensors once, as transformers saves them."""
     state = dict(model.state_dict(keep_vars=True))
     tied = _tied_names(state)
     return {

@@ -3,9 +3,9 @@
 TrainerError             base; exit status 1
 ├── TrainerUsageError    wrong settings, data or folders given by the user (exit 2)
 ├── VersionError         a version folder is missing, incomplete, does not match its manifest or cannot be written
-├── RoundError           a claimed round cannot be continued from its manifest
+├── RoundError           a claimed round cannot be resumed from its manifest
 ├── RoundBusy            another process holds the rounds' lock
-├── JudgeUnavailable     kernel evaluation did not answer; the round stays open and continues next time
+├── JudgeUnavailable     a source of rewards did not answer; the round stays open and the next start resumes it
 ├── NotFinite            a loss, gradient or weight is not a finite number; no weights were written
 └── PublishFailed        no proxy or no engine took the version; the round is committed, publishing can be repeated
 """
@@ -14,13 +14,13 @@ from __future__ import annotations
 
 
 class TrainerError(Exception):
-    """Base of what this part raises; `exit_code` is the status that a command ends with."""
+    """Base of this part's errors; `exit_code` is the status that a command ends with."""
 
     exit_code = 1
 
 
 class TrainerUsageError(TrainerError, ValueError):
-    """What the user gave cannot work; the message says what was expected."""
+    """The user's settings, data or folders are invalid; the message says what was expected."""
 
     exit_code = 2
 
@@ -30,7 +30,7 @@ class VersionError(TrainerError):
 
 
 class RoundError(TrainerError):
-    """What a round was claimed with is not there any more, or was changed."""
+    """An input that a round was claimed with is missing or was changed."""
 
 
 class RoundBusy(TrainerError):
@@ -38,7 +38,7 @@ class RoundBusy(TrainerError):
 
 
 class JudgeUnavailable(TrainerError):
-    """Infrastructure failed, which says nothing about any kernel and is never a reward."""
+    """A source of rewards failed, which says nothing about any answer and never counts as a reward."""
 
 
 class NotFinite(TrainerError):
@@ -46,4 +46,4 @@ class NotFinite(TrainerError):
 
 
 class PublishFailed(TrainerError):
-    """Nothing serves the version; engines go on with the one they have."""
+    """No engine serves the version; engines keep serving the one they have."""

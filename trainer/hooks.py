@@ -1,10 +1,9 @@
 """The five hooks between judging and advantages, each replaceable by an import path "pkg.mod:name".
 
 They run in this order: `get_group_data_meta_info` over all groups, `filter_item` for each item, then `is_valid_group`,
-`normalize_group_data` and `pad_group_data` for each group. Invariant: `raw_reward` is what was said of a call; it
-survives every hook, only `reward` may be shaped, and stays a number that can be trained on: a call whose reward a hook
-made NaN, infinite or larger than any source may give is left out alone. The defaults drop nothing that was judged: no
-copies.
+`normalize_group_data` and `pad_group_data` for each group. Hooks may shape `GroupItem.reward` and drop items or groups;
+they may not change `raw_reward` or copy an item. A call whose reward a hook made NaN, infinite or larger in magnitude
+than 1e30 is excluded from training alone. The defaults drop nothing but rewards that are not finite.
 """
 
 from __future__ import annotations
@@ -28,31 +27,54 @@ from weir.trainer.skip import Skip
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupItem:
-    """One judged call."""
+    """One judged call.
+
+    Attributes:
+        session_id: The session of the call.
+        call_id: The call.
+        parent_call: The call that it continues; None at the root of a session's tree.
+        turn: Index of the call among the session's answers, from 0.
+        reward: The reward that advantages are computed from; hooks may change it.
+        raw_reward: The weighted sum of `rewards` as the sources gave them, without bounds and penalties.
+        rewards: Value of each named reward, unweighted.
+        compiled: Whether the kernel compiled; None without kernel evaluation.
+        correct: Whether the kernel was correct; None without kernel evaluation.
+        fault: Name of the kernel's fault; None without a fault or without kernel evaluation.
+    """
 
     session_id: str
     call_id: str
     parent_call: str | None
-    turn: int  # its place among the session's answers, from 0
-    reward: float  # what is trained on
-    raw_reward: float  # the weighted sum of the rewards as they were given
-    rewards: Mapping[str, float]  # by name, as they were given
-    compiled: bool | None  # None: there was no kernel evaluation
+    turn: int
+    reward: float
+    raw_reward: float
+    rewards: Mapping[str, float]
+    compiled: bool | None
     correct: bool | None
     fault: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """The judged calls of one task, session by session, each session in the order of its calls."""
+    """The judged calls of one task.
+
+    Attributes:
+        group_id: The group.
+        group_size: Number of sessions registered for the group, of which some may have no judged call.
+        items: The calls, session by session, each session in the order of its calls.
+    """
 
     group_id: str
-    group_size: int  # sessions that the group was to have
+    group_size: int
     items: tuple[GroupItem, ...]
 
 
 def get_group_data_meta_info(groups: Sequence[Group]) -> dict[str, float]:
-    """Figures over everything that was judged, before anything is dropped; they go into the round's metrics."""
+    """Compute metrics over all judged groups, before anything is dropped.
+
+    Returns:
+        Numbers by name, for the round's metric `meta_info`.
+    """
     rewards = [item.raw_reward for group in groups for item in group.items]
     return {
         "groups": float(len(groups)),
@@ -62,27 +84,27 @@ def get_group_data_meta_info(groups: Sequence[Group]) -> dict[str, float]:
 
 
 def filter_item(item: GroupItem) -> bool:
-    """Keep every item whose reward is a finite number, however large."""
+    """Whether to keep an item. The default keeps every finite reward."""
     return math.isfinite(item.reward)
 
 
 def is_valid_group(group: Group) -> bool:
-    """Keep every group that still has an item."""
+    """Whether to keep a group. The default keeps every group that has an item."""
     return len(group.items) > 0
 
 
 def normalize_group_data(group: Group) -> Group:
-    """Shape the rewards of a group: left as they are, since advantages compare within the group anyway."""
+    """Shape the rewards of a group. The default returns it unchanged: advantages are normalised within the group."""
     return group
 
 
 def pad_group_data(group: Group) -> Group:
-    """Fill up a group that lost items: not done, since a copied item would count twice."""
+    """Complete a group that lost items. The default returns it unchanged: a copied item would count twice."""
     return group
 
 
 def shuffle_rewards(group: Group) -> Group:
-    """A `normalize_group_data` for controls: the group's rewards dealt out at random, the same on every run."""
+    """A `normalize_group_data` for control runs: permutes the group's rewards, seeded by the group's id."""
     rewards = [item.reward for item in group.items]
     random.Random(group.group_id).shuffle(rewards)
     items = tuple(replace(item, reward=reward) for item, reward in zip(group.items, rewards, strict=True))
@@ -91,7 +113,7 @@ def shuffle_rewards(group: Group) -> Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hooks:
-    """The hooks of a run."""
+    """The five hooks of a round; an attribute that is not given is the default hook of its name."""
 
     get_group_data_meta_info: Callable[[Sequence[Group]], Mapping[str, float]] = field(default=get_group_data_meta_info)
     filter_item: Callable[[GroupItem], bool] = field(default=filter_item)
@@ -102,22 +124,39 @@ class Hooks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookedGroups:
-    """What is left after the hooks, and how much they dropped."""
+    """The result of the hooks.
+
+    Attributes:
+        groups: The remaining groups, with items whose rewards are finite and at most 1e30 in magnitude.
+        meta_info: The numbers of `get_group_data_meta_info`.
+        items_filtered: Number of items that `filter_item` dropped.
+        groups_invalid: Number of groups that `is_valid_group` dropped.
+        without: Calls whose shaped reward cannot be trained on, with the reason.
+    """
 
     groups: list[Group]
     meta_info: dict[str, float]
     items_filtered: int
     groups_invalid: int
-    without: dict[str, Skip]  # calls whose shaped reward cannot be trained on
+    without: dict[str, Skip]
 
 
 def load_hooks(paths: Mapping[HookName, str]) -> Hooks:
-    """The defaults with those in `paths` replaced. Raises `TrainerUsageError` for a path that names no function."""
+    """Load the hooks named by import paths; the others are the defaults.
+
+    Raises:
+        TrainerUsageError: A path cannot be imported or names nothing callable.
+    """
     return replace(Hooks(), **{name: import_function(path) for name, path in paths.items()})
 
 
 def apply_hooks(groups: Sequence[Group], hooks: Hooks) -> HookedGroups:
-    """Run the five hooks. Raises `TrainerUsageError` when one of them does what it may not."""
+    """Run the five hooks over judged groups.
+
+    Raises:
+        TrainerUsageError: A hook raises, returns a value of a wrong type, changes a `raw_reward`, copies an item, or
+            changes the list of groups that it got.
+    """
     raw = {item.call_id: item.raw_reward for group in groups for item in group.items}
     meta_info = _meta_info(groups, hooks)
     filtered = [
@@ -140,59 +179,62 @@ def apply_hooks(groups: Sequence[Group], hooks: Hooks) -> HookedGroups:
     )
 
 
-def _said(name: HookName, hook: Callable[[Any], Any], given: object) -> Any:
-    """What a hook gives back. Raises `TrainerUsageError` where it raises anything."""
+def _call(name: HookName, hook: Callable[[Any], Any], argument: object) -> Any:
+    """The result of a hook. Raises `TrainerUsageError` where it raises anything."""
     try:
-        return hook(given)
+        return hook(argument)
     except (Exception, SystemExit) as error:  # users' code
         raise TrainerUsageError(
-            f"the hook {name} raised {in_a_line(error)}; mend it and run `weir round` again: the round stays open"
+            f"the hook {name} raised {in_a_line(error)}; fix it and run `weir round` again: the round stays open"
         ) from error
 
 
-def _is_kept(name: HookName, hook: Callable[[Any], Any], given: GroupItem | Group) -> bool:
-    kept = _said(name, hook, given)
+def _is_kept(name: HookName, hook: Callable[[Any], Any], argument: GroupItem | Group) -> bool:
+    kept = _call(name, hook, argument)
     if not isinstance(kept, bool | np.bool_):
-        raise TrainerUsageError(f"the hook {name} gave {kept!r:.80} ({type(kept).__name__}), expected True or False")
+        raise TrainerUsageError(
+            f"the hook {name} returned {kept!r:.80} ({type(kept).__name__}), expected True or False"
+        )
     return bool(kept)
 
 
 def _shaped(group: Group, hooks: Hooks) -> Group:
-    normalized = _said("normalize_group_data", hooks.normalize_group_data, group)
-    return _with_numbers(_said("pad_group_data", hooks.pad_group_data, normalized))
+    normalized = _call("normalize_group_data", hooks.normalize_group_data, group)
+    return _with_numbers(_call("pad_group_data", hooks.pad_group_data, normalized))
 
 
 def _meta_info(groups: Sequence[Group], hooks: Hooks) -> dict[str, float]:
-    shown = list(groups)
-    given = _said("get_group_data_meta_info", hooks.get_group_data_meta_info, shown)
-    if [id(group) for group in shown] != [id(group) for group in groups]:
+    argument = list(groups)
+    figures = _call("get_group_data_meta_info", hooks.get_group_data_meta_info, argument)
+    if [id(group) for group in argument] != [id(group) for group in groups]:
         raise TrainerUsageError(
-            f"the hook get_group_data_meta_info changed the list of groups that it was given ({len(groups)} groups, "
-            f"then {len(shown)}); it says figures of them: filter_item and is_valid_group drop what is not trained on"
+            f"the hook get_group_data_meta_info changed the list of groups that it got ({len(groups)} groups, then "
+            f"{len(argument)}); it only returns figures: filter_item and is_valid_group drop items and groups"
         )
-    if not isinstance(given, Mapping):
-        raise TrainerUsageError(f"the hook get_group_data_meta_info gave {given!r:.80}, expected figures by name")
+    if not isinstance(figures, Mapping):
+        raise TrainerUsageError(f"the hook get_group_data_meta_info returned {figures!r:.80}, expected figures by name")
     return {
-        str(name): _number(value, f"the hook get_group_data_meta_info gave for {name}") for name, value in given.items()
+        str(name): _number(value, f"the hook get_group_data_meta_info returned for {name}")
+        for name, value in figures.items()
     }
 
 
 def _with_numbers(group: Group) -> Group:
-    """A group with its rewards as floats, also where the hooks had other kinds of numbers."""
+    """The group with its rewards as floats; hooks may return other kinds of numbers."""
     if not (
         isinstance(group, Group)
         and isinstance(group.items, Sequence)
         and all(isinstance(item, GroupItem) for item in group.items)
     ):
         raise TrainerUsageError(
-            f"a hook gave {group!r:.80} for a group; normalize_group_data and pad_group_data give a Group of GroupItems"
+            f"a hook returned {group!r:.80}; normalize_group_data and pad_group_data return a Group of GroupItems"
         )
     named = ((item, f"a hook gave call {item.call_id} the reward") for item in group.items)
     return replace(group, items=tuple(replace(item, reward=_number(item.reward, what)) for item, what in named))
 
 
 def _number(value: Any, what: str) -> float:
-    """A value as a float, infinite where no float holds it."""
+    """A value as a float; infinite beyond the range of floats."""
     try:
         return float(value.__float__())
     except OverflowError:

@@ -1,8 +1,7 @@
-"""Calls to the servers that a publish has to do with: engines and proxies, JSON both ways.
+"""JSON requests to engines, proxies and routers.
 
-Invariant: whatever goes wrong is `Refused`, with a text that names the server; `Unreachable` where it gave no answer.
-A call ends within its limit, also with a server that sends a byte now and then.
-Not here: what is asked of whom.
+Invariant: every failure is `Refused`, with a message that names the server; `Unreachable` where it did not answer. A
+request ends within its time limit, also with a server that sends a byte now and then.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import httpx
 
 CONTROL_TIMEOUT_S = 30.0
 
-# What httpx raises where there is no answer; a port beyond 65535 comes as an `OverflowError` in an `ExceptionGroup`.
+# The exceptions of httpx without an answer; a port beyond 65535 comes as an `OverflowError` in an `ExceptionGroup`.
 NO_ANSWER = (httpx.HTTPError, httpx.InvalidURL, TimeoutError, OverflowError, ExceptionGroup)
 
 
@@ -35,22 +34,22 @@ async def post(
     headers: dict[str, str] | None = None,
     timeout_s: float = CONTROL_TIMEOUT_S,
 ) -> dict[str, Any]:
-    """The object that a POST is answered with."""
+    """The JSON object in the answer to a POST. Raises `Refused`."""
     return await _ask(http, "POST", url, timeout_s, json=body, headers=headers)
 
 
 async def get(http: httpx.AsyncClient, url: str, *, timeout_s: float = CONTROL_TIMEOUT_S) -> dict[str, Any]:
-    """The object that a GET is answered with."""
+    """The JSON object in the answer to a GET. Raises `Refused`."""
     return await _ask(http, "GET", url, timeout_s)
 
 
 async def delete(http: httpx.AsyncClient, url: str, *, timeout_s: float = CONTROL_TIMEOUT_S) -> dict[str, Any]:
-    """The object that a DELETE is answered with."""
+    """The JSON object in the answer to a DELETE. Raises `Refused`."""
     return await _ask(http, "DELETE", url, timeout_s)
 
 
 async def for_each(urls: Iterable[str], act: Callable[[str], Awaitable[Any]]) -> dict[str, str]:
-    """Act on all at once; why it failed, by URL."""
+    """Run `act` for all URLs at once; returns the reasons of failures, by URL."""
     failed: dict[str, str] = {}
 
     async def guarded(url: str) -> None:
@@ -64,7 +63,7 @@ async def for_each(urls: Iterable[str], act: Callable[[str], Awaitable[Any]]) ->
 
 
 async def within(timeout_s: float, request: Awaitable[httpx.Response]) -> httpx.Response:
-    """The answer, all of it by then: httpx bounds each read. Raises `TimeoutError`."""
+    """The whole answer within the limit; httpx bounds only each read. Raises `TimeoutError`."""
     try:
         async with asyncio.timeout(timeout_s):
             return await request
@@ -73,7 +72,7 @@ async def within(timeout_s: float, request: Awaitable[httpx.Response]) -> httpx.
 
 
 def why_no_answer(error: BaseException) -> str:
-    """An error's kind and message, in a line; of a group, those of the first in it."""
+    """An error's type and message in one line; for an exception group, those of its first error."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return " ".join(f"{type(error).__name__} {error}".split())
@@ -88,7 +87,7 @@ async def _ask(http: httpx.AsyncClient, method: str, url: str, timeout_s: float,
 
 
 def _json(response: httpx.Response) -> dict[str, Any]:
-    """The answer's object; {} where it is not one (SGLang answers /continue_generation in plain text at times)."""
+    """The answer's JSON object; {} for anything else: SGLang may answer /continue_generation in plain text."""
     if response.status_code >= 400:
         raise Refused(
             f"{response.request.method} {response.url} answered {response.status_code}: {response.text[:300]}"

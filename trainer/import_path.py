@@ -1,7 +1,6 @@
-"""Functions and classes of users, named by import path: how they are found, and what they raise as one line.
+"""Imports users' functions and classes by path, and formats the errors that they raise as one line.
 
-Invariant: whatever users' code raises, also while it is imported, is told with its kind and the place where it was
-raised. Not here: what such code is called with (`hooks.py`, `function_rewards.py`, `backend.py`).
+Invariant: every error of users' code, also during its import, is reported with its type and the place that raised it.
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ def import_function(path: str) -> Callable[..., Any]:
     except (ImportError, AttributeError, ValueError) as error:
         raise TrainerUsageError(f'cannot import {path!r}: {error}; the form is "pkg.mod:name"') from error
     except (Exception, SystemExit) as error:  # users' code: whatever runs while it is imported
-        raise TrainerUsageError(f"cannot import {path!r}: it raised {in_a_line(error)}; mend it") from error
+        raise TrainerUsageError(f"cannot import {path!r}: it raised {in_a_line(error)}; fix it") from error
     if not callable(found):
         raise TrainerUsageError(f"{path!r} is a {type(found).__name__}, expected a function")
     return found  # type: ignore[no-any-return]
 
 
 def in_a_line(error: BaseException) -> str:
-    """The kind of an error, its message and, unless it was raised by the call itself, its place."""
-    said = " ".join(str(error).split())
-    told = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    """An error's type, its message and, unless the call itself raised it, the file and line that did."""
+    message = " ".join(str(error).split())
+    line = f"{type(error).__name__}: {message}" if message else type(error).__name__
     frames = traceback.extract_tb(error.__traceback__)
     if not frames or Path(frames[-1].filename).is_relative_to(Path(__file__).parent):
-        return told
-    return f"{told} ({Path(frames[-1].filename).name} line {frames[-1].lineno})"
+        return line
+    return f"{line} ({Path(frames[-1].filename).name} line {frames[-1].lineno})"

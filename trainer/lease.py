@@ -1,9 +1,9 @@
-"""Whose turn it is: one round at a time over one store, and one publish, whatever process or machine they run on.
+"""Mutual exclusion of rounds, and of publishes, over one store: between processes and between machines.
 
-Invariant: a lease in the catalog says whose turn it is, and what is claimed or committed under a lease that was lost is
-refused. On one machine the kernel gives a turn on when its holder dies; on another, the lease must run out first. A
-round publishes within its turn, and takes the turn to publish besides, as `weir publish` does beside it: engines that
-loaded two versions in different orders would serve both.
+Invariant: the holder has a lease in the catalog, and the catalog refuses a claim or commit under a lost lease. On one
+machine a file lock passes on at once when its holder dies; another machine waits until the lease expires. A round also
+takes the lease for publishing, as `weir publish` does: engines that loaded two versions in different orders would serve
+both.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LEASE_POLL_S = 1.0
 
 @contextmanager
 def round_lock(root: Path, *, wait: bool, name: str = "lock") -> Iterator[None]:
-    """Hold the rounds' lock. Raises `RoundBusy` when another process has it and `wait` is false."""
+    """Hold this machine's lock. Raises `RoundBusy` when another process has it and `wait` is false."""
     folder = root / "rounds"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / name).open("w") as file:
@@ -42,21 +42,21 @@ def round_lock(root: Path, *, wait: bool, name: str = "lock") -> Iterator[None]:
 
 @contextmanager
 def round_turn(catalog: Catalog, store: StoreConfig, *, wait: bool, lease_s: float) -> Iterator[Lease]:
-    """Have the turn to run a round: the lock of this machine, and the lease among all. Raises `RoundBusy`."""
+    """Hold this machine's lock and the lease for rounds. Raises `RoundBusy` when another has either and not `wait`."""
     with round_lock(store.folder, wait=wait), _lease(catalog, store, ROUNDS, lease_s, wait=wait) as lease:
         yield lease
 
 
 @contextmanager
 def publish_turn(catalog: Catalog, store: StoreConfig, *, lease_s: float) -> Iterator[None]:
-    """Have the turn to publish; another publish is waited for."""
+    """Hold this machine's lock and the lease for publishing; waits for another publish."""
     with round_lock(store.folder, wait=True, name="publish.lock"), _lease(catalog, store, PUBLISHING, lease_s):
         yield
 
 
 @contextmanager
 def _lease(catalog: Catalog, store: StoreConfig, name: str, lease_s: float, *, wait: bool = True) -> Iterator[Lease]:
-    holder = f"{socket.gethostname()}:{store.folder.absolute()}"  # who has the lock knows that no other works under it
+    holder = f"{socket.gethostname()}:{store.folder.absolute()}"  # within a machine, the lock excludes
     with ExitStack() as turn:
         while True:
             try:

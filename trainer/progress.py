@@ -1,8 +1,4 @@
-"""Progress of long work: a bar on a terminal, plain lines elsewhere.
-
-Invariant: showing progress never changes a result, and costs a plain log at most about ten lines for each piece of
-work.
-"""
+"""Progress of long work: a bar on a terminal, elsewhere about ten lines of plain text for each piece of work."""
 
 from __future__ import annotations
 
@@ -18,7 +14,7 @@ PLAIN_LINES = 10
 
 @contextmanager
 def progress(console: Console, label: str, total: int) -> Iterator[Advance]:
-    """Yields `advance(steps, note)`."""
+    """Yield `advance(steps, note)`, which reports further steps of `total`."""
     if console.is_terminal:
         with _bar(console, label, total) as advance:
             yield advance

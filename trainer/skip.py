@@ -1,4 +1,4 @@
-"""Why a call of a claimed group is not trained on: the reasons that a round counts and tells."""
+"""The reasons for which a call of a claimed group is not trained on; a round counts and reports them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 
 
 class Skip(enum.StrEnum):
-    """Why a call is not trained on."""
+    """A reason; its value is the name in metrics."""
 
     UNFINISHED = "unfinished"  # aborted, disconnected or failed: its answer is not the model's whole answer
     LEVEL = "level"  # recorded as text only

@@ -1,6 +1,6 @@
-"""Where the time of a round goes: wall seconds of each of its steps, by name.
+"""Wall time of a round's steps, by name.
 
-Invariant: steps that are timed do not overlap, so that what no step names is the round's own remainder.
+Invariant: timed steps do not overlap, so that the rest of a round's time is its own overhead.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 
 class RoundTimes:
-    """Seconds by step; a step that is entered again adds to what it took before."""
+    """Seconds by step, summed over all runs of a step."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -26,6 +26,6 @@ class RoundTimes:
             self.add({name: time.monotonic() - started})
 
     def add(self, seconds: dict[str, float]) -> None:
-        """Take in what was timed elsewhere."""
+        """Add seconds that were timed elsewhere."""
         for name, value in seconds.items():
             self.seconds[name] = self.seconds.get(name, 0.0) + value

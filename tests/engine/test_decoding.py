@@ -1,4 +1,4 @@
-"""What the engine draws, held against transformers' own forward pass, alone and in a crowd."""
+"""Sampled tokens and logprobs against transformers' forward pass, alone and in a batch."""
 
 from __future__ import annotations
 

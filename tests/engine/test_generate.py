@@ -1,4 +1,4 @@
-"""/generate over real sockets: forms of the answer, ends of the output, wrong requests, clients that leave."""
+"""/generate over real sockets: forms of the answer, finish reasons, invalid requests, disconnecting clients."""
 
 from __future__ import annotations
 

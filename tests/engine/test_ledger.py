@@ -1,4 +1,4 @@
-"""The ledger's order: what a request holds, which answers are built from at any time, is in the ledger already."""
+"""The ledger's order: tokens are in the ledger before a request, from which answers are built, holds them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from weir.engine.weights import load_model
 
 
 class WatchedLedger(Ledger):
-    """Notes for every write how many tokens the requests held, and how many lines of theirs the file had, before it."""
+    """Records, before every write, the number of tokens that requests held and of their lines in the file."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)

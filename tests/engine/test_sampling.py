@@ -1,4 +1,4 @@
-"""The draw itself, against values computed by hand."""
+"""Sampling, against values computed by hand."""
 
 from __future__ import annotations
 

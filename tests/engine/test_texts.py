@@ -1,4 +1,4 @@
-"""Text that grows with the output, and where a stop cuts it."""
+"""Incremental decoding, and trimming at stop strings."""
 
 from __future__ import annotations
 

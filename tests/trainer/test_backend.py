@@ -1,4 +1,4 @@
-"""A second backend, that a round takes by its import path: nothing but the protocol is asked of it."""
+"""A second backend, opened by its import path: a round uses only the protocol."""
 
 from __future__ import annotations
 

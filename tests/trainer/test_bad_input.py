@@ -1,4 +1,4 @@
-"""What a round is given wrong: named, nothing lost, and nothing trained on silently."""
+"""Invalid inputs of a round: each is named, nothing is lost, and nothing invalid is trained on."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_tokenizer_of_equal_size_that_is_another_one_is_named_before_anything_
 
 @contextmanager
 def full_disk(bytes_left: int) -> Iterator[None]:
-    """No file can be longer: what a write says then is what it says on a full disk, but for the number."""
+    """Limit the size of files: a write then fails as on a full disk, with another errno."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_left, hard))
     try:
@@ -156,14 +156,14 @@ def test_a_version_folder_that_is_half_there_is_named_and_nothing_is_claimed(
     weights = version_path(store.folder, 1) / "model.safetensors"
     whole = weights.read_bytes()
     weights.write_bytes(whole[:100])
-    with pytest.raises(VersionError, match=r"version 1 is only half there: .*model\.safetensors has 100 bytes"):
+    with pytest.raises(VersionError, match=r"version 1 is incomplete: .*model\.safetensors has 100 bytes"):
         trainer.run_round()
     weights.unlink()
     with pytest.raises(VersionError, match=r"model\.safetensors is missing"):
         trainer.run_round()
     weights.write_bytes(whole)
     shutil.copytree(version_path(store.folder, 1), version_path(store.folder, 2), ignore=lambda *_: ["manifest.json"])
-    with pytest.raises(VersionError, match=r"00000002 is not a version folder.*copied halfway"):
+    with pytest.raises(VersionError, match=r"00000002 is not a version folder.*partial copies away"):
         trainer.run_round()
     shutil.rmtree(version_path(store.folder, 2))
     assert [row.round_id for row in trainer.catalog.rounds()] == [1]

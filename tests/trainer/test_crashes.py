@@ -1,4 +1,4 @@
-"""kill -9 at every boundary of a round, and anywhere: the same bits in the end, nothing used twice, nothing lost."""
+"""kill -9 at every boundary of a round, and anywhere: the same bits afterwards, nothing used twice, nothing lost."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def prepare(root: Path, model_dir: Path) -> StoreConfig:
 
 @dataclass(frozen=True)
 class Undisturbed:
-    """A store with two groups, and what two rounds made of it that nobody killed."""
+    """A store with two groups, and the results of two undisturbed rounds over it."""
 
     before: Path
     contents: dict[str, bytes]

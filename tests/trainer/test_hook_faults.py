@@ -67,10 +67,10 @@ def test_numbers_of_other_kinds_are_rewards(tiny_model_dir: Path, store: StoreCo
 
 REFUSED: dict[str, tuple[HookName, str]] = {
     "clearing": ("get_group_data_meta_info", r"changed the list of groups .*\(1 groups, then 0\).*filter_item"),
-    "of_texts": ("get_group_data_meta_info", r"gave for judge <object .*expected a number"),
+    "of_texts": ("get_group_data_meta_info", r"returned for judge <object .*expected a number"),
     "with_a_text": ("normalize_group_data", r"a hook gave call call-g1-0 the reward '0\.5' \(str\), expected a number"),
     "with_two": ("normalize_group_data", r"call-g1-0 the reward array\(\[0\., 0\.\]\) \(ndarray\), expected a number"),
-    "nothing": ("pad_group_data", r"a hook gave None for a group"),
+    "nothing": ("pad_group_data", r"a hook returned None; "),
 }
 
 

@@ -104,25 +104,28 @@ def reward_by_force(given: Group) -> Group:
 
 @pytest.mark.parametrize("name", [one.name for one in fields(Hooks)])
 def test_a_hook_that_raises_is_named_in_a_line_with_its_place(name: Any) -> None:
-    told = rf"^the hook {name} raised RuntimeError: boom in two lines \(test_hooks.py line \d+\); mend it"
-    with pytest.raises(TrainerUsageError, match=told):
+    message = rf"^the hook {name} raised RuntimeError: boom in two lines \(test_hooks.py line \d+\); fix it"
+    with pytest.raises(TrainerUsageError, match=message):
         apply_hooks([group("a", 0.1)], replace(Hooks(), **{name: raises}))
     with pytest.raises(TrainerUsageError, match=f"^the hook {name} raised SystemExit: 0"):
         apply_hooks([group("a", 0.1)], replace(Hooks(), **{name: exits}))
 
 
 @pytest.mark.filterwarnings("ignore:coroutine")
-def test_what_hooks_may_not_give_is_named() -> None:
+def test_an_invalid_result_of_a_hook_is_an_error_that_names_it() -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"filter_item": lambda item: None}, r"the hook filter_item gave None \(NoneType\), expected True or False"),
-        ({"filter_item": asks_later}, r"the hook filter_item gave <coroutine .*\(coroutine\)"),
-        ({"is_valid_group": lambda one: "no"}, r"the hook is_valid_group gave 'no' \(str\)"),
-        ({"normalize_group_data": lambda one: replace(one, items=("x",))}, "give a Group of GroupItems"),
+        (
+            {"filter_item": lambda item: None},
+            r"the hook filter_item returned None \(NoneType\), expected True",
+        ),
+        ({"filter_item": asks_later}, r"the hook filter_item returned <coroutine .*\(coroutine\)"),
+        ({"is_valid_group": lambda one: "no"}, r"the hook is_valid_group returned 'no' \(str\)"),
+        ({"normalize_group_data": lambda one: replace(one, items=("x",))}, "return a Group of GroupItems"),
         ({"normalize_group_data": reward_by_force}, "the raw reward 9.0, it was given 0.1"),
     ]
-    for given, told in wrong:
-        with pytest.raises(TrainerUsageError, match=told):
-            apply_hooks([group("a", 0.1)], replace(Hooks(), **given))
+    for hooks, message in wrong:
+        with pytest.raises(TrainerUsageError, match=message):
+            apply_hooks([group("a", 0.1)], replace(Hooks(), **hooks))
 
 
 def test_a_numpy_answer_of_a_filter_is_one() -> None:

@@ -1,4 +1,4 @@
-"""How a step is computed changes no gradient: micro-batches, the order of packing, ranks, trees or single sequences.
+"""Gradients do not depend on how a step is computed: micro-batches, order of packing, ranks, trees or single sequences.
 
 The gradient is that of the whole objective, for every algorithm with every loss mean, and whatever else may be set.
 """

@@ -1,4 +1,4 @@
-"""Rounds, ways back and publishes that are started at once over one store: each is whole, or leaves by name."""
+"""Concurrent rounds, rollbacks and publishes over one store: each completes, or ends with a named error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ONE_PUBLISH = ["pause_generation", "update_weights_from_disk", "model_info", "co
 
 
 def test_a_publish_waits_for_another_one(tiny_model_dir: Path, store: StoreConfig, judge: Judge) -> None:
-    """The engine would serve what it was told last, and both would have read back what they wanted."""
+    """Without the lock, the engine would serve the last request's version, and both would have read back their own."""
     add_group(store, tiny_model_dir, "g1", [0.0, 1.0])
     with loading_engine() as engine, ThreadPoolExecutor() as threads:
         trainer = Trainer(trainer_config(judge, engine_urls=[engine.url]), store, model_path=tiny_model_dir)

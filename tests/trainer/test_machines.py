@@ -1,4 +1,4 @@
-"""Trainers on several machines over one store in S3 and PostgreSQL: one goes on where another ended or stood still."""
+"""Trainers on several machines over one store in S3 and PostgreSQL: one resumes where another ended or stalled."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def contents(store: StoreConfig) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory, tiny_model_dir: Path) -> dict[str, bytes]:
-    """The files of both versions of a run on one machine that nobody killed."""
+    """The files of both versions of an undisturbed run on one machine."""
     from support_rounds import scripted_judge
 
     store = StoreConfig(root=tmp_path_factory.mktemp("undisturbed"))

@@ -1,4 +1,4 @@
-"""Looking back where machines share a store in S3: rounds repeated and versions gone back to on another machine."""
+"""Replays and rollbacks on another machine, where machines share a store in S3."""
 
 from __future__ import annotations
 

@@ -290,7 +290,7 @@ def test_the_settings_filter_groups_in_sql(tiny_model_dir: Path, store: StoreCon
     planned = trainer.plan()
     assert planned is not None and planned.group_ids == ["columns"]
     trainer.config = config.model_copy(update={"groups_where": "colour = 'red'"})
-    with pytest.raises(TrainerUsageError, match="no condition on the view groups"):
+    with pytest.raises(TrainerUsageError, match="no valid condition on the view groups"):
         trainer.plan()
     trainer.close()
 

@@ -1,8 +1,8 @@
-"""Advantages by name: the returns of one group, compared with each other.
+"""Group-relative advantages by name: the returns of one group, normalised within the group.
 
-Invariant: a group is a group by its id, never by position in a batch, and groups may be of any size. A group without
-spread (a single value, or all alike) has no signal: its advantages are exactly zero. Nothing crosses groups. Advantages
-of single tokens, which have no groups, are `token_credit.py`.
+Invariant: groups are identified by their id, never by their position in a batch, and may have any size. A group without
+spread (one value, or equal values) has no signal: its advantages are exactly zero. `losses/gae.py` has token-level
+advantages.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def has_spread(values: Sequence[float]) -> bool:
 
 
 def grpo(returns: Sequence[float], baseline: Sequence[float]) -> list[float]:
-    """GRPO (arXiv 2402.03300): (R - mean) / (std + eps) over the baseline's values, std unbiased."""
+    """GRPO (arXiv 2402.03300): (R - mean) / (std + eps), with mean and unbiased std over `baseline`."""
     if not has_spread(baseline):
         return [0.0] * len(returns)
     mean, std = statistics.fmean(baseline), statistics.stdev(baseline)
@@ -34,7 +34,7 @@ def grpo(returns: Sequence[float], baseline: Sequence[float]) -> list[float]:
 
 
 def dr_grpo(returns: Sequence[float], baseline: Sequence[float]) -> list[float]:
-    """Dr.GRPO (arXiv 2503.20783): R - mean, not divided by the deviation."""
+    """Dr.GRPO (arXiv 2503.20783): R - mean, without division by the standard deviation."""
     if not has_spread(baseline):
         return [0.0] * len(returns)
     mean = statistics.fmean(baseline)
@@ -42,7 +42,7 @@ def dr_grpo(returns: Sequence[float], baseline: Sequence[float]) -> list[float]:
 
 
 def rloo(returns: Sequence[float], baseline: Sequence[float]) -> list[float]:
-    """RLOO (arXiv 2402.14740): R less the mean of the other n - 1, which is n / (n - 1) (R - mean)."""
+    """RLOO (arXiv 2402.14740): R minus the mean of the other n - 1 values, equal to n / (n - 1) (R - mean)."""
     if not has_spread(baseline):
         return [0.0] * len(returns)
     mean, n = statistics.fmean(baseline), len(baseline)
@@ -50,9 +50,9 @@ def rloo(returns: Sequence[float], baseline: Sequence[float]) -> list[float]:
 
 
 def turn_rloo(group: Group, returns: Mapping[str, float]) -> dict[str, float] | None:
-    """Turn-level RLOO (Dr.Kernel, arXiv 2602.05885): each return less the mean of the others at the same turn.
+    """Turn-level RLOO (Dr.Kernel, arXiv 2602.05885): each return minus the mean of the others at the same turn.
 
-    A turn that one session alone reached has nothing to be compared with: its advantage is zero.
+    A turn that only one session reached has advantage zero. None where no turn has spread.
     """
     turns: dict[int, list[str]] = {}
     for item in group.items:
@@ -69,7 +69,7 @@ ADVANTAGES: dict[str, Advantage] = {"grpo": grpo, "dr_grpo": dr_grpo, "rloo": rl
 
 
 def credited_returns(group: Group, *, credit: str, gamma: float) -> tuple[dict[str, float], list[float]]:
-    """The return of each call of a group, and what the group compares them with."""
+    """The return of each call of a group, and the values of the group's mean and spread."""
     returns: dict[str, float] = {}
     baseline: list[float] = []
     for _, items in groupby(group.items, key=lambda item: item.session_id):
@@ -81,7 +81,7 @@ def credited_returns(group: Group, *, credit: str, gamma: float) -> tuple[dict[s
 
 
 def group_advantages(group: Group, *, credit: str, advantage: str, gamma: float) -> dict[str, float] | None:
-    """The advantage of each call of a group, by the named credit and advantage; None where the group has no signal."""
+    """The advantage of each call of a group, by the named credit and advantage; None for a group without spread."""
     returns, baseline = credited_returns(group, credit=credit, gamma=gamma)
     if advantage == "turn_rloo":
         return turn_rloo(group, returns)

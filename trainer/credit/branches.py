@@ -1,7 +1,6 @@
-"""Which branches of a session's tree are trained on: all of them, the last, or the longest.
+"""Selects the branches of a session's tree that are judged and trained on: all, the last, or the longest.
 
-Invariant: pure; a branch is kept or left out whole, but for the calls that it shares with a kept one. Not here: how
-branches are credited (`credit.py`).
+Invariant: pure; a branch is kept or dropped whole, except for calls that it shares with a kept branch.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ Choose = Callable[[Sequence[Branch]], Sequence[Branch]]
 
 
 def branches_of(calls: Sequence[StoredCall]) -> list[Branch]:
-    """The branches of one session, by the start of their leaves. A parent in another session is none."""
+    """The branches of one session, ordered by the start of their leaves; a parent in another session does not count."""
     by_id = {call.call_id: call for call in calls}
     continued = {call.parent_call for call in calls}
     leaves = [call for call in calls if call.call_id not in continued]
@@ -30,17 +29,17 @@ def _up(leaf: StoredCall, by_id: dict[str, StoredCall]) -> Branch:
 
 
 def every_branch(branches: Sequence[Branch]) -> Sequence[Branch]:
-    """All of them."""
+    """All branches."""
     return branches
 
 
 def last_branch(branches: Sequence[Branch]) -> Sequence[Branch]:
-    """The one whose leaf started last: what the agent ended with."""
+    """The branch whose leaf started last."""
     return branches[-1:]
 
 
 def longest_branch(branches: Sequence[Branch]) -> Sequence[Branch]:
-    """The one with the most sampled tokens; of equals the last."""
+    """The branch with the most sampled tokens; the last of equal ones."""
     return sorted(branches, key=lambda branch: sum(len(call.output_ids) for call in branch))[-1:]
 
 
@@ -48,5 +47,5 @@ BRANCHES: dict[str, Choose] = {"all": every_branch, "last": last_branch, "longes
 
 
 def on_kept_branches(calls: Sequence[StoredCall], policy: str) -> set[str]:
-    """The calls of one session that are on a branch which the named policy keeps."""
+    """The ids of one session's calls that are on a branch which the named policy keeps."""
     return {call.call_id for branch in BRANCHES[policy](branches_of(calls)) for call in branch}

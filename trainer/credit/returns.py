@@ -1,7 +1,6 @@
-"""Which rewards count for which call: from the rewards of a session's calls to one return for each call.
+"""Credit assignment by name: from the rewards of a session's calls to one return for each call.
 
-Invariant: pure functions of one session's items in the order of their start; registered by name in `CREDITS`. How
-returns are compared within a group is `advantages.py`.
+Invariant: pure functions of one session's items in the order of their start.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ class SessionReturns:
     """The returns of one session."""
 
     returns: list[float]  # one for each item
-    baseline: list[float]  # what the session contributes to its group's mean and spread
+    baseline: list[float]  # the session's values in its group's mean and spread
 
 
 Credit = Callable[[Sequence["GroupItem"], float], SessionReturns]
 
 
 def turn_returns(items: Sequence[GroupItem], gamma: float) -> SessionReturns:
-    """Kevin's credit (arXiv 2507.11948): every call is a sample, worth its own reward and the later ones, discounted.
+    """Kevin's credit (arXiv 2507.11948): a call's return is the sum over later calls k ≥ t of gamma^(k-t) r_k.
 
-    Later means later in the session, also across a rewritten history: an agent that restarts its prompt for every turn
-    still improves on what it did before.
+    Later calls are those of the session, also across a rewritten history: an agent that restarts its prompt for every
+    turn still builds on its earlier turns.
     """
     returns: list[float] = []
     following = 0.0
@@ -43,7 +42,7 @@ def turn_returns(items: Sequence[GroupItem], gamma: float) -> SessionReturns:
 def trajectory_returns(items: Sequence[GroupItem], gamma: float) -> SessionReturns:
     """A branch's last reward for each of its calls; a call that several branches share gets their mean.
 
-    A branch enters the baseline once, however many calls it has. There is no discount: `gamma` is not used.
+    A branch enters the baseline once, however many calls it has. `gamma` is not used.
     """
     del gamma
     parents = {item.parent_call for item in items}

@@ -1,7 +1,7 @@
-"""Calls to samples: which recorded calls can be trained on, and the arrays that the policy loss needs.
+"""Makes samples from recorded calls that can be trained on.
 
-Invariant: a sample is exactly what was recorded: prompt ids, output ids, the logprobs of the distribution that the
-engine sampled from. Whatever is left out is counted under a reason; nothing is mended or guessed.
+Invariant: a sample holds exactly the recorded prompt ids, output ids and logprobs of the distribution that the engine
+sampled from. Calls that are left out are counted under a reason; nothing is repaired or guessed.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class Sample:
     group_id: str
     prompt_ids: TokenIds  # (P,)
     output_ids: TokenIds  # (N,), all of them targets
-    old_logprobs: Logprobs  # (N,), as recorded
+    old_logprobs: Logprobs  # (N,), as recorded, in nats
     versions: npt.NDArray[np.int32]  # (N,), the weight version of each token
     temperature: float
-    advantage: float  # of each of its tokens; 0 where they are credited one by one (token_credit.py)
-    reward: float = 0.0  # at its last token, where they are
-    follows: str | None = None  # the sample whose call comes before it, where they are
+    advantage: float  # of each token; 0 with token-level advantages (`losses/gae.py`)
+    reward: float = 0.0  # at the last token, with token-level advantages
+    follows: str | None = None  # the sample of the preceding call, with token-level advantages
 
     def __post_init__(self) -> None:
         if not len(self.output_ids) == len(self.old_logprobs) == len(self.versions):
@@ -56,12 +56,12 @@ class Sample:
 
 
 def is_judged(call: StoredCall) -> bool:
-    """Whether the call ended by itself: only then is its answer a candidate."""
+    """Whether the call finished normally: only then is its answer judged."""
     return call.finish in JUDGED_FINISHES
 
 
 def why_untrainable(call: StoredCall, parent_version: int, config: TrainerConfig) -> Skip | None:
-    """The first reason against training on a call, or None."""
+    """The first reason why a call cannot be trained on, or None."""
     if not is_judged(call):
         return Skip.UNFINISHED
     if call.level != CaptureLevel.TOKENS:
@@ -83,7 +83,7 @@ def _wrong_version(call: StoredCall, parent_version: int, max_staleness: int) ->
 
 
 def is_stale(call: StoredCall, parent_version: int, max_staleness: int) -> bool:
-    """Whether the oldest token of a call, which has tokens, was sampled by weights older than allowed."""
+    """Whether a call's oldest token is more than `max_staleness` versions old; the call must have tokens."""
     return parent_version - int(call.versions.min()) > max_staleness
 
 
@@ -114,7 +114,7 @@ def _wrong_logprobs(call: StoredCall) -> Skip | None:
 
 
 def sampling_temperature(sampling: Mapping[str, Any]) -> float:
-    """The temperature that the engine was asked for."""
+    """The sampling temperature of the request."""
     return _number(sampling, "temperature", DEFAULT_TEMPERATURE)
 
 
@@ -134,8 +134,8 @@ def make_samples(
 ) -> tuple[list[Sample], Counter[Skip]]:
     """Samples of the calls that can be trained on and have an advantage, in the order of `calls`; the others counted.
 
-    `reasons` says why a call has no advantage; a call in neither was dropped by a hook. `rewards` come at the last
-    token of calls whose tokens are credited one by one.
+    `reasons` says why a call has no advantage; a call in neither was dropped by a hook. `rewards` are those at the last
+    token of calls, for token-level advantages.
     """
     calls = list(calls)
     skipped: Counter[Skip] = Counter()
@@ -165,7 +165,7 @@ def _of_session(trained: Mapping[str, StoredCall]) -> dict[str, str | None]:
 
 
 def _of_branch(calls: Iterable[StoredCall], trained: Mapping[str, StoredCall]) -> dict[str, str | None]:
-    """The nearest call on the way to the root that is trained on."""
+    """The nearest ancestor of each that is trained on."""
     parents = {call.call_id: call.parent_call for call in calls}
 
     def above(call_id: str) -> str | None:

@@ -1,9 +1,8 @@
-"""Chat data to training rows: the ids that the proxy would send and the engine would answer with.
+"""Makes training rows from conversations: the token ids that the proxy would send and the engine would sample.
 
-Invariant: a row's targets are exactly the assistant's tokens and the end of its turn; everything else is masked, and so
-is an assistant's message whose `weight` is 0 (the key of OpenAI's fine-tuning format).
-Later turns extend the row by the renderer's bridge, as the proxy does; where the renderer cannot extend exact ids,
-the turn starts a new row from its full rendering, as the proxy would. The renderer is given, and is the proxy's own.
+Invariant: a row's targets are exactly the assistant's tokens and its end of turn, except in messages whose `weight`
+is 0 (OpenAI's fine-tuning format). A later turn extends the row by the renderer's bridge; where the renderer
+cannot extend the exact ids, the turn starts a new row from its full rendering. The proxy does the same.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from weir.trainer.errors import TrainerUsageError
 
 
 class Rendered(Protocol):
-    """What renderers give: token ids, among other things."""
+    """A renderer's result, of which only the token ids are read."""
 
     @property
     def token_ids(self) -> list[int]: ...
 
 
 class ChatRenderer(Protocol):
-    """The part of a `renderers.Renderer` that chat data needs."""
+    """The methods of a `renderers.Renderer` that are used here."""
 
     def render(self, messages: Any, *, tools: Any = None, add_generation_prompt: bool = False) -> Rendered: ...
 
@@ -38,7 +37,10 @@ class ChatRenderer(Protocol):
 
 
 def conversation_rows(conversation: Conversation, renderer: ChatRenderer) -> list[SupervisedRow]:
-    """The rows of one conversation: one, unless the renderer breaks it; none without targets."""
+    """The rows of one conversation: one, or several where the renderer cannot extend a turn; none without targets.
+
+    Raises `TrainerUsageError` where the renderer does not append an answer to its own prompt.
+    """
     rows = [_row(turns) for turns in _rows_of_turns(conversation, renderer)]
     return [row for row in rows if row.num_targets]
 
@@ -51,7 +53,7 @@ class _Turn:
 
 
 def _rows_of_turns(conversation: Conversation, renderer: ChatRenderer) -> Iterator[list[_Turn]]:
-    """Turns that extend each other exactly, together."""
+    """Turns, grouped into runs that extend each other exactly."""
     messages, tools = conversation.messages, conversation.tools
     turns: list[_Turn] = []
     after = 0
@@ -72,13 +74,12 @@ def _prompt(messages: Sequence[Message], tools: Any, renderer: ChatRenderer) -> 
 
 
 def _answer(messages: Sequence[Message], tools: Any, renderer: ChatRenderer) -> list[int]:
-    """What the model would have to sample after the prompt of the last message, end of turn included."""
+    """The ids that the model has to sample behind the prompt of the last message, end of turn included."""
     prompt = _prompt(messages[:-1], tools, renderer)
     full = list(renderer.render(list(messages), tools=tools).token_ids)
     if full[: len(prompt)] != prompt:
         raise TrainerUsageError(
-            "the renderer does not render an answer behind its own prompt; "
-            "choose another proxy.renderer or proxy.thinking"
+            "the renderer does not append an answer to its own prompt; choose another proxy.renderer or proxy.thinking"
         )
     answer = full[len(prompt) :]
     stops = set(renderer.get_stop_token_ids())

@@ -1,12 +1,8 @@
-"""The form that a conversation must have to be learnt from: nothing in it is left out silently by a renderer.
+"""Supervised data: JSON Lines of conversations and plain texts, their validation, and the token rows made from them.
 
-Invariant: every message has a role that all renderers write and a text, or it is named and refused. Renderers drop the
-words of roles that they do not know, and what is no text. Not here: which tokens come of it (`chat_rows.py`).
-
-Data to learn from by imitation: JSON Lines of conversations and of plain texts, and the rows that they become.
-
-Invariant: a line is one or the other, or it is named and refused. Not here: what form a conversation must have
-(`conversation_form.py`), and how lines become token ids (`chat_rows.py`, `text_rows.py`).
+Invariant: every line is a conversation or a text, and every message has a role and a text that all renderers write;
+anything else is refused with its line number. A renderer would silently drop unknown roles and contents that are not
+text. `chat_rows.py` and `rows.py` turn lines into token ids.
 """
 
 from __future__ import annotations
@@ -25,11 +21,11 @@ from weir.store.records.call_record import TokenIds
 from weir.trainer.errors import TrainerUsageError
 
 ROLES = ("system", "user", "assistant", "tool")
-_NOT_RENDERED = ("function_call", "audio")  # of older or other forms of OpenAI's
+_NOT_RENDERED = ("function_call", "audio")  # fields of OpenAI's API that no renderer writes
 
 
 def check_conversation(messages: Sequence[dict[str, Any]]) -> None:
-    """Raise `ValueError` naming the first message that cannot be learnt from as it stands."""
+    """Raise `ValueError` naming the first message that cannot be rendered completely."""
     for number, message in enumerate(messages):
         _check_message(message, f"messages[{number}]")
     if messages and messages[0]["role"] == "assistant":
@@ -52,7 +48,7 @@ def _check_message(message: dict[str, Any], where: str) -> None:
 
 
 def _check_texts(message: dict[str, Any], where: str) -> None:
-    """The content, which an assistant that thinks or calls tools may lack, and what was thought."""
+    """Check `content`, which an assistant message with tool calls or reasoning may lack, and `reasoning_content`."""
     content, thought = message.get("content"), message.get("reasoning_content")
     if thought is not None and not isinstance(thought, str):
         raise ValueError(f"{where}.reasoning_content is a {type(thought).__name__}, expected a string")
@@ -82,7 +78,7 @@ FORMS = '{"messages": […]} or {"text": "…"}'
 
 
 class Conversation(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of chat: what the assistant says is learnt."""
+    """A line of chat; the targets are the assistant's tokens."""
 
     messages: list[Message]
     tools: list[dict[str, Any]] | None = None
@@ -90,7 +86,7 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Text(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of plain text: all of it is learnt."""
+    """A line of plain text; all of its tokens are targets."""
 
     text: str
 
@@ -106,16 +102,16 @@ class SupervisedRow:
     """A training sequence."""
 
     ids: TokenIds  # (T,)
-    targets: npt.NDArray[np.bool_]  # (T,); the first is never one that is trained on
+    targets: npt.NDArray[np.bool_]  # (T,); the first token is never trained on
 
     @property
     def num_targets(self) -> int:
-        """How many tokens are trained on."""
+        """Number of tokens that are trained on."""
         return int(self.targets[1:].sum())
 
 
 def digest_of(rows: Iterable[SupervisedRow]) -> str:
-    """sha256 over ids and targets, and so over data, tokenizer and renderer."""
+    """sha256 over ids and targets: it changes with the data, the tokenizer and the renderer."""
     digest = hashlib.sha256()
     for row in rows:
         digest.update(len(row.ids).to_bytes(8, "little") + row.ids.tobytes() + row.targets.tobytes())
@@ -128,7 +124,7 @@ def is_learnt(message: Message) -> bool:
 
 
 def read_data(file: Path) -> list[Conversation | Text]:
-    """The lines of a JSON Lines file. Raises `TrainerUsageError` naming the line that is wrong."""
+    """The lines of a JSON Lines file. Raises `TrainerUsageError` where it is empty or unreadable, or a line invalid."""
     decode = msgspec.json.Decoder(_Line).decode
     try:
         lines = file.read_bytes().splitlines()

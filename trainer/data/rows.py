@@ -1,12 +1,8 @@
-"""Plain text to training rows: every token is a target, but for the first, before which there is nothing.
+"""Makes training rows of at most `max_tokens` tokens from conversations and texts.
 
-Invariant: the pieces of a text are its tokens in their order, the end-of-text token behind the last; no text is left
-out for its length.
-
-Lines of conversations and texts to rows of at most so many tokens; what does not fit is counted before training.
-
-Invariant: a conversation's row that is too long is left out whole; a text is cut. Renderer and tokenizer are opened
-when the first line asks for them.
+Invariant: a conversation's row that is too long is dropped whole and counted. A text is cut into consecutive pieces,
+followed by the end-of-text token, and never dropped; all its tokens but a piece's first are targets. Renderer and
+tokenizer are opened when the first line needs them.
 """
 
 from __future__ import annotations
@@ -27,7 +23,10 @@ Encode = Callable[[str], list[int]]
 
 
 def open_encoder(model: Path) -> Encode:
-    """Text to token ids by the tokenizer of a model folder, its end-of-text token behind them."""
+    """A function from text to token ids, end-of-text token included, by the tokenizer of a model folder.
+
+    Raises `TrainerUsageError` where the folder has no tokenizer that loads.
+    """
     from transformers import AutoTokenizer  # slow to import, and only plain text needs it
 
     try:
@@ -39,7 +38,7 @@ def open_encoder(model: Path) -> Encode:
 
 
 def text_rows(text: Text, encode: Encode, max_tokens: int) -> list[SupervisedRow]:
-    """The rows of a text: as few pieces of at most `max_tokens` as it takes."""
+    """The rows of a text: as few pieces of at most `max_tokens` tokens as possible."""
     ids = np.asarray(encode(text.text), dtype=np.int32)
     pieces = [ids[start : start + max_tokens] for start in range(0, len(ids), max_tokens)]
     return [SupervisedRow(ids=piece, targets=np.ones(len(piece), dtype=np.bool_)) for piece in pieces if len(piece) > 1]
@@ -49,7 +48,7 @@ OpenRenderer = Callable[[], ChatRenderer]
 
 
 class RowMaker:
-    """Makes rows for the model of a folder; `num_too_long` of them were left out."""
+    """Makes rows for the model of a folder; `num_too_long` counts the rows that were dropped."""
 
     def __init__(self, model: Path, open_renderer: OpenRenderer | None, max_tokens: int) -> None:
         self.model = model
@@ -58,7 +57,7 @@ class RowMaker:
         self._open_renderer = open_renderer
 
     def rows(self, line: Conversation | Text) -> Sequence[SupervisedRow]:
-        """The rows of a line that fit. Raises `TrainerUsageError` where nothing can render it, naming the line."""
+        """The rows of a line that fit. Raises `TrainerUsageError`, naming the line, where it cannot be rendered."""
         if isinstance(line, Text):
             return text_rows(line, self._encode, self.max_tokens)
         made = self._rendered(line, self._renderer)
@@ -69,7 +68,7 @@ class RowMaker:
     def _rendered(self, line: Conversation, renderer: ChatRenderer) -> list[SupervisedRow]:
         try:
             return conversation_rows(line, renderer)
-        except Exception as error:  # a renderer has a form of its own, and errors of every kind for what has not
+        except Exception as error:  # renderers raise arbitrary exceptions on unexpected input
             raise TrainerUsageError(f"{line.origin} cannot be rendered for this model: {in_a_line(error)}") from error
 
     @cached_property

@@ -1,8 +1,8 @@
-"""The critic of PPO: a model of its own that values the state before each target token.
+"""PPO's critic: a separate model that estimates the value of the state before each target token.
 
-Invariant: it begins as the policy's first weights (or a folder's) with a head of zeros, so its first values are 0; its
-weights and optimiser are in one file of each version folder, and loading it gives the same bits as going on in memory.
-Not here: what its values become (`token_credit.py`).
+Invariant: it starts from the policy's first weights (or a given folder's) with a head of zeros, so its first values are
+0. Weights and optimiser are one file of each version folder, and loading it yields the same bits as keeping them in
+memory. GAE (`losses/gae.py`) uses its values.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CRITIC_FILE = "critic.pt"
 
 
 class ValueModel(torch.nn.Module):
-    """A transformer with one number for each state in place of a vocabulary."""
+    """A transformer with a scalar value head in place of the vocabulary head."""
 
     def __init__(self, model: TokenModel) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ def value_loss(values: torch.Tensor, old: torch.Tensor, returns: torch.Tensor, c
 
 
 class Critic:
-    """A value model with its AdamW, beside the learner's policy, whose weights are not spread over ranks yet."""
+    """A value model with its AdamW. `policy` is the learner's model, before its weights are sharded."""
 
     def __init__(
         self, folder: Path, config: TrainerConfig, policy: TokenModel, device: torch.device, ranks: Ranks
@@ -76,7 +76,7 @@ class Critic:
 
     @torch.no_grad()
     def values(self, samples: Sequence[Sample]) -> Scores:
-        """The value of the state before each target of each sample."""
+        """The value of the state before each target of each sample, by call id, shape (N,)."""
         return by_sample(samples, self.config, self.layout, self.ranks, lambda part: self.model(self._laid(part)))
 
     def accumulate(
@@ -86,7 +86,7 @@ class Critic:
         credit: Mapping[str, TokenCredit],
         old_values: Scores,
     ) -> float:
-        """Add the gradient of the step's value loss to the parameters; the loss."""
+        """Add the gradient of the step's value loss to the parameters; returns the loss."""
         total = 0.0
         for part, counts in self.ranks.share(micro_batches(samples, self.config.token_budget, self.layout)):
             returns = self._flat([credit[sample.call_id].returns for sample in part])
@@ -99,7 +99,7 @@ class Critic:
         return sum(self.ranks.gather(total))
 
     def save(self, folder: Path) -> dict[str, FileEntry]:
-        """Write weights and optimiser into a version folder; all ranks call it, the first writes."""
+        """Write weights and optimiser into a version folder; all ranks call it, the first writes. Raises OSError."""
         state = {"weights": self.stepper.weights(), "steps": self.stepper.state()}
         return {CRITIC_FILE: save_state(state, folder / CRITIC_FILE)} if self.ranks.rank == 0 else {}
 

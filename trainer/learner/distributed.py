@@ -1,10 +1,9 @@
-"""The processes that train one model together: who does which micro-batch, and what all of them know afterwards.
+"""Ranks: the processes that train one model together, their shares of the micro-batches, and sharding by FSDP2.
 
-Invariant: the sum over all ranks of what they computed is what one process would have computed. All make the same
-number of passes, as the collectives of sharded weights demand; a rank without a micro-batch of its own repeats one
-with a weight of zero. Weights, gradients and optimiser state are sharded by FSDP2 (arXiv 2304.11277), gradients summed.
-Weights are gathered in float32 and rounded where they are computed with, as in one process: gathered in bfloat16, the
-residual stream is rounded too, and a gradient of two ranks was 5 % off that of one.
+Invariant: gradients summed over all ranks equal those of one process. All ranks make the same number of passes, as the
+collectives of sharded weights require; a rank without a micro-batch left repeats one with weight zero. Weights,
+gradients and optimiser state are sharded (FSDP2, arXiv 2304.11277). Weights are gathered in float32 and rounded in the
+computation, as in one process: gathering in bfloat16 also rounds the residual stream, which changed gradients by 5 %.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ ValueT = TypeVar("ValueT")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranks:
-    """This process among `count`."""
+    """This process's rank among `count` processes."""
 
     rank: int = 0
     count: int = 1
 
     @classmethod
     def of_torchrun(cls, device: torch.device) -> Ranks:
-        """Join the processes that torchrun started beside this one, over NCCL on GPUs, else gloo."""
+        """Join torchrun's process group, over NCCL on GPUs, else gloo."""
         on_gpu = device.type == "cuda"
         if on_gpu:
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
@@ -39,13 +38,13 @@ class Ranks:
         return cls(rank=dist.get_rank(), count=dist.get_world_size())
 
     def share(self, parts: Sequence[PartT]) -> list[tuple[PartT, bool]]:
-        """The parts that are this rank's, and whether each counts; as many for every rank."""
+        """This rank's parts, each with whether it counts; every rank gets the same number of parts."""
         passes = -(-len(parts) // self.count)
         places = [self.rank + i * self.count for i in range(passes)]
         return [(parts[place], True) if place < len(parts) else (parts[0], False) for place in places]
 
     def gather(self, value: ValueT) -> list[ValueT]:
-        """What each rank has, in their order."""
+        """The values of all ranks, by rank; a collective operation."""
         if self.count == 1:
             return [value]
         found: list[Any] = [None] * self.count
@@ -53,7 +52,7 @@ class Ranks:
         return found
 
     def shard(self, module: Any, layers: Sequence[torch.nn.Module]) -> None:
-        """Spread a module's weights over the ranks, layer by layer."""
+        """Shard a module's weights over the ranks, layer by layer."""
         if self.count == 1:
             return
         for part in (*layers, module):

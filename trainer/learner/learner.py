@@ -1,9 +1,9 @@
-"""The torch backend: samples in, stepped weights out, with the figures of the step; alone or as one of several ranks.
+"""The torch backend: takes a round's optimiser steps over its samples, in one process or as one of several ranks.
 
-Invariant: the result depends on the samples, the settings and the seed only. Every optimiser step has one
-weight for each of its tokens, known before its first batch, so micro-batches and ranks change nothing but memory and
-time; a loss or gradient that is not finite stops all ranks before the weights are touched, and weights that are not
-stop them before they are written. Loading what `save` wrote gives the same bits as going on in memory.
+Invariant: the result depends only on the folder, the samples, the settings and the seed. The weight of each token in a
+step's loss is known before the first batch, so micro-batches and ranks change only memory and time. A loss or gradient
+that is not finite stops all ranks before the step, weights that are not finite stop them before saving. Loading the
+files of `save` yields the same bits as staying in memory.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from weir.trainer.versions.version_folder import FileEntry
 
 
 class Learner:
-    """Weights, AdamW and the folder that they came from. `reference` is the folder of the model that they stay near."""
+    """The policy, its AdamW and, for GAE, a critic. `reference` is the folder of the model for the KL divergence."""
 
     def __init__(
         self, folder: Path, config: TrainerConfig, *, reference: Path | None = None, ranks: Ranks = Ranks()
@@ -65,12 +65,12 @@ class Learner:
 
     @property
     def num_parameters(self) -> int:
-        """Of the model, all of them."""
+        """Number of weights of the policy."""
         return sum(parameter.numel() for parameter in self.model.parameters())
 
     @property
     def num_steps(self) -> int:
-        """Optimiser steps of all rounds that led here."""
+        """Optimiser steps taken over all rounds."""
         return self.stepper.num_steps
 
     def train(
@@ -82,14 +82,13 @@ class Learner:
         supervised: Sequence[Sequence[SupervisedRow]] = (),
         on_tokens: Callable[[int], None] = lambda _: None,
     ) -> list[StepStats]:
-        """Take the round's optimiser steps over the samples; none where there are none. Raises `NotFinite`.
+        """Take the round's optimiser steps, as `Backend.train`. Raises `NotFinite`.
 
-        Tokens of `fresh_version` are those whose recorded logprobs these very weights must reproduce before the first
-        step. `supervised` has rows for each step that may be taken, or is empty.
+        `on_tokens` gets the number of target tokens of each micro-batch after its backward pass.
         """
         if not samples:
             return []
-        torch.set_num_threads(self.config.torch_threads)  # it holds for the thread that says it
+        torch.set_num_threads(self.config.torch_threads)  # the setting is per thread
         torch.manual_seed(seed)  # for models with dropout
         self.score(samples)
         order = np.random.default_rng(seed).permutation(len(samples))
@@ -103,7 +102,7 @@ class Learner:
         return stats
 
     def score(self, samples: Sequence[Sample]) -> None:
-        """Find out what the settings need to know of the samples before the first step."""
+        """Compute what the settings need before the first step: old and reference logprobs, values, token credit."""
         config = self.config
         if config.old_logprobs == "recomputed":
             self._recomputed = score(self.model, samples, config, self.device, self.ranks)
@@ -117,32 +116,32 @@ class Learner:
     def accumulate(
         self, samples: Sequence[Sample], fresh_version: int, on_tokens: Callable[[int], None] = lambda _: None
     ) -> TokenStats:
-        """Add the gradient of a step's loss over all its samples to the parameters, micro-batch by micro-batch.
+        """Add the gradient of a step's policy loss to the parameters, micro-batch by micro-batch.
 
-        The samples have been scored (`score`).
+        The samples have been scored by `score`. Returns the statistics over all ranks.
         """
         weight_of = self._weights(samples, self.config.loss_mean)
         own = TokenStats()
         for part, counts in self.ranks.share(micro_batches(samples, self.config.token_budget, self.layout)):
             weights = [weight_of[sample.call_id] if counts else 0.0 for sample in part]
-            found = self._backward(part, weights, fresh_version)
+            part_stats = self._backward(part, weights, fresh_version)
             if counts:
-                own.add(found)
+                own.add(part_stats)
             on_tokens(sum(len(sample.output_ids) for sample in part))
         stats = TokenStats()
-        for of_rank in self.ranks.gather(own):
-            stats.add(of_rank)
+        for rank_stats in self.ranks.gather(own):
+            stats.add(rank_stats)
         return stats
 
     def _weights(self, samples: Sequence[Sample], mean: str) -> dict[str, float]:
-        """What each token of a sample weighs in the step, by call id."""
+        """The weight of each token of a sample in the step's loss, by call id."""
         lengths = [len(sample.output_ids) for sample in samples]
         groups = [sample.group_id for sample in samples]
         weights = LOSS_MEANS[mean](lengths, groups, float(self.config.loss_constant or 1))
         return {sample.call_id: weight for sample, weight in zip(samples, weights, strict=True)}
 
     def _penalties(self, samples: Sequence[Sample]) -> Scores:
-        """What each token pays for its distance from the reference model (kl_in = reward)."""
+        """kl_coef times the KL estimate of each token, to subtract from its reward (kl_in = reward)."""
         assert self._referred is not None
         known = self._recomputed or {sample.call_id: sample.old_logprobs for sample in samples}
         penalties: Scores = {}
@@ -154,23 +153,23 @@ class Learner:
 
     @property
     def _is_published(self) -> bool:
-        """Whether the weights that are stepped are those that engines were given."""
+        """Whether engines serve the stepped weights, and not their average."""
         return self.config.published_weights == "stepped" or self.num_steps == 0
 
     def save(self, folder: Path) -> dict[str, FileEntry]:
         """Write weights, configuration, tokenizer and optimiser states into an existing folder; all ranks call it.
 
-        What it has brought to disk by itself is returned.
+        Returns the entries of files that are already synced. Raises OSError.
         """
         weights, state = self.stepper.weights(), self.stepper.state()
         averaged = self.config.published_weights == "averaged"
         if averaged or self.model.compute is not torch.float32:
-            state["weights"] = weights  # those that are stepped; the folder's are others
+            state["weights"] = weights  # the stepped ones, which the model files do not hold
         published = self.stepper.averaged_weights() if averaged else weights
         written: dict[str, FileEntry] = {}
         if self.ranks.rank == 0:
-            with ThreadPoolExecutor(max_workers=1) as beside:
-                writing = beside.submit(save_state, state, folder / STATE_FILE)
+            with ThreadPoolExecutor(max_workers=1) as writer:
+                writing = writer.submit(save_state, state, folder / STATE_FILE)
                 save_model(self.model, folder, tokenizer_from=self.folder, weights=published)
                 written[STATE_FILE] = writing.result()
         if self.critic is not None:
@@ -211,7 +210,7 @@ class Learner:
             )
 
     def accumulate_mixed(self, rows: Sequence[SupervisedRow]) -> float | None:
-        """Add the gradient of the supervised loss to the parameters; the loss, None without rows."""
+        """Add the gradient of the supervised loss to the parameters; returns the loss, None without rows."""
         if not rows:
             return None
         return accumulate_supervised(
@@ -225,6 +224,7 @@ class Learner:
         )
 
     def accumulate_critic(self, samples: Sequence[Sample]) -> float | None:
+        """Add the gradient of the critic's loss to its parameters; returns the loss, None without a critic."""
         if self.critic is None:
             return None
         assert self._values is not None
@@ -232,11 +232,11 @@ class Learner:
 
     def _backward(self, samples: Sequence[Sample], weights: Sequence[float], fresh_version: int) -> TokenStats:
         batch, lengths = lay_out(samples, self.layout, self.device), [len(sample.output_ids) for sample in samples]
-        told = self.model(batch, self._repeated([sample.temperature for sample in samples], lengths))
+        predicted = self.model(batch, self._repeated([sample.temperature for sample in samples], lengths))
         versions = torch.from_numpy(np.concatenate([sample.versions for sample in samples])).to(self.device)
         tokens = SampledTokens(
-            logprobs=told.logprobs,
-            entropy=told.entropy if self.config.entropy_coef > 0 else told.entropy.detach(),
+            logprobs=predicted.logprobs,
+            entropy=predicted.entropy if self.config.entropy_coef > 0 else predicted.entropy.detach(),
             recorded=self._flat([sample.old_logprobs for sample in samples]),
             recomputed=self._scored(self._recomputed, samples),
             reference=self._scored(self._referred, samples),
@@ -244,12 +244,12 @@ class Learner:
             staleness=fresh_version - versions.long(),
             sequences=Sequences.of(lengths, self.device),
         )
-        found = objective(tokens, self.config)
-        weighted = found.losses.loss * self._repeated(weights, lengths)
+        objectives = objective(tokens, self.config)
+        weighted = objectives.losses.loss * self._repeated(weights, lengths)
         weighted.sum().backward()  # type: ignore[no-untyped-call]
         return TokenStats.of(
             tokens,
-            found,
+            objectives,
             weighted.detach(),
             is_fresh=(tokens.staleness == 0) & self._is_published,
             sample_tokens=sum(len(sample.prompt_ids) + n for sample, n in zip(samples, lengths, strict=True)),

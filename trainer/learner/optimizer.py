@@ -1,17 +1,8 @@
-"""Learning rates over optimiser steps, by name.
+"""AdamW over one module: learning-rate schedule, gradient clipping, weight average, and the state that a file holds.
 
-Invariant: a pure function of the step's number, which is kept with the optimiser's state, so a resumed run goes on
-where it was.
-
-The exponential moving average of a module's weights: θ̄ ← d·θ̄ + (1 - d)·θ after each optimiser step.
-
-Source: Tarvainen and Valpola, 2017 (arXiv 1703.01780, equation 1). Invariant: it is elementwise, so each rank keeps the
-average of its own share of the weights, and the bits do not depend on how they are spread. Begins as the weights are.
-
-AdamW over one module: its learning rate, its clipped norm, the average of its weights, and its state in a file.
-
-Invariant: what `state` gives and `load` takes are the same bits on any number of ranks; the settings decide rates and
-decay, the file holds moments and the number of steps.
+Invariant: the state that `Stepper.state` returns and `Stepper.load` takes is the same bits on any number of ranks. The
+settings decide rates and decay; the file holds moments, the weight average and the number of steps, of which the
+learning rate is a pure function, so a resumed run continues its schedule.
 """
 
 from __future__ import annotations
@@ -40,7 +31,7 @@ ScheduleName = Literal["constant", "linear", "cosine"]
 def learning_rate(
     step: int, lr: float, *, schedule: ScheduleName, warmup_steps: int, total_steps: int | None, min_ratio: float
 ) -> float:
-    """The rate of step 0, 1, …: a linear warm-up to `lr`, then as the schedule has it, down to lr × min_ratio."""
+    """The learning rate of step 0, 1, …: a linear warm-up to `lr`, then the schedule, down to lr × min_ratio."""
     if step < warmup_steps:
         return lr * (step + 1) / warmup_steps
     if schedule == "constant":
@@ -52,7 +43,12 @@ def learning_rate(
 
 
 class WeightAverage:
-    """Averages beside the parameters of a module, which must not be exchanged for others."""
+    """The exponential moving average of a module's weights: θ̄ ← d·θ̄ + (1 - d)·θ after each optimiser step.
+
+    Source: Tarvainen and Valpola, 2017 (arXiv 1703.01780, equation 1). It starts as a copy of the weights and is
+    elementwise: each rank averages its own shard, and the bits do not depend on the sharding. The module must keep its
+    parameter objects.
+    """
 
     def __init__(self, module: torch.nn.Module, decay: float) -> None:
         self.decay = decay
@@ -60,18 +56,18 @@ class WeightAverage:
         self._means = [weight.clone() for weight in self._weights]
 
     def restart(self) -> None:
-        """Begin anew from the weights as they are."""
+        """Set the average to the current weights."""
         for mean, weight in zip(self._means, self._weights, strict=True):
             mean.copy_(weight)
 
     def update(self) -> None:
-        """Take in the weights after a step."""
+        """Update the average with the weights after a step."""
         for mean, weight in zip(self._means, self._weights, strict=True):
             mean.lerp_(weight, 1 - self.decay)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Within the block averages and weights have changed places."""
+        """Swap averages and weights within the block."""
         self._exchange()
         try:
             yield
@@ -86,7 +82,7 @@ class WeightAverage:
 
 
 def _local(parameter: Any) -> torch.Tensor:
-    """The storage of a parameter, of which ranks have a share each."""
+    """The storage of a parameter; with FSDP, that of this rank's shard."""
     data = parameter.detach()
     share: torch.Tensor = data.to_local() if hasattr(data, "to_local") else data
     return share
@@ -97,7 +93,7 @@ _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class Stepper:
-    """The optimiser of a module, with a highest learning rate of its own; `ema` is the decay of its average."""
+    """The optimiser of a module; `lr` is its peak learning rate, `ema` the decay of its weight average."""
 
     def __init__(
         self,
@@ -117,16 +113,16 @@ class Stepper:
         self.optimizer = torch.optim.AdamW(module.parameters(), lr=lr, betas=config.betas, weight_decay=weight_decay)
 
     def clear(self) -> None:
-        """Forget the gradient."""
+        """Delete the gradient."""
         self.optimizer.zero_grad(set_to_none=True)
 
     def clip(self) -> float:
-        """Clip the gradient to its largest norm; the norm before, over all ranks."""
+        """Clip the gradient to `grad_clip`; returns its L2 norm before clipping, over all ranks."""
         norm: Any = torch.nn.utils.clip_grad_norm_(self.module.parameters(), self.config.grad_clip)
         return float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
 
     def step(self) -> None:
-        """Move the weights."""
+        """Take one optimiser step."""
         config = self.config
         rate = learning_rate(
             self.num_steps,
@@ -146,24 +142,24 @@ class Stepper:
         self._move_moments(to_weights=False)
 
     def weights(self) -> dict[str, Any]:
-        """The module's whole state on the CPU; on ranks but the first it is empty."""
+        """The module's whole state dict on the CPU; empty on all ranks but the first."""
         if dist.is_initialized():
             return get_model_state_dict(self.module, options=_WHOLE)
         return {name: weight.cpu() for name, weight in self.module.state_dict().items()}
 
     def averaged_weights(self) -> dict[str, Any]:
-        """As `weights`, of the average."""
+        """The averaged weights, in the form of `weights`."""
         assert self.average is not None
         with self.average.in_place():
             return copy.deepcopy(self.weights())  # on a CPU they may be the module's own memory
 
     def state(self) -> dict[str, Any]:
-        """Moments, average and the number of steps, whole and on the CPU; on ranks but the first without tensors."""
+        """Moments, average and number of steps, whole and on the CPU; all ranks but the first get no tensors."""
         state = {"optimizer": self._optimizer_state(), "num_steps": self.num_steps}
         return state if self.average is None else state | {"average": self.averaged_weights()}
 
     def _optimizer_state(self) -> dict[str, Any]:
-        """As torch gathers it from ranks; where all is here, and there is any, in a tenth of the time."""
+        """The optimiser's state in torch's distributed form; without ranks it is built here, ten times as fast."""
         if dist.is_initialized() or not self.optimizer.state:
             return get_optimizer_state_dict(self.module, self.optimizer, options=_WHOLE)
         own = self.optimizer.state_dict()
@@ -175,11 +171,11 @@ class Stepper:
         return {"state": moments, "param_groups": groups}
 
     def load_weights(self, weights: dict[str, Any]) -> None:
-        """Take over what `weights` gave. Raises `RuntimeError` where it is another module's."""
+        """Load the result of `weights`. Raises `RuntimeError` where it belongs to another module."""
         set_model_state_dict(self.module, weights, options=StateDictOptions(full_state_dict=True))
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take over what `state` gave. Raises `KeyError` or `RuntimeError` where it is another module's."""
+        """Load the result of `state`. Raises `KeyError` or `RuntimeError` where it belongs to another module."""
         options = StateDictOptions(full_state_dict=True)
         set_optimizer_state_dict(self.module, self.optimizer, state["optimizer"], options=options)
         self.num_steps = state["num_steps"]
@@ -191,7 +187,7 @@ class Stepper:
                     self.load_weights(state["average"])
 
     def _move_moments(self, *, to_weights: bool) -> None:
-        """With offload_optimizer moments lie in the CPU's memory but for the step itself."""
+        """With `offload_optimizer`, keep the moments in CPU memory except during the step."""
         if not self.config.offload_optimizer:
             return
         for parameter, state in self.optimizer.state.items():

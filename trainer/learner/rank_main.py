@@ -1,7 +1,7 @@
-"""One rank of a backend that trains with several processes: torchrun starts it once for each (`torchrun.py`).
+"""One rank of a training run on several processes; torchrun starts one for each (`torchrun.py`).
 
-Invariant: all ranks read the same job and take the same decisions; the first alone writes. Arguments: a folder with
-`job.pickle`; it leaves `steps.pickle` and the files of a version in `files/` there.
+Invariant: all ranks read the same job and take the same decisions; only the first writes. Argument: a folder with
+`job.pickle`, in which it leaves `steps.pickle` and the files of a version under `files/`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from weir.trainer.model.token_model import choose_device
 
 
 def main(folder: Path) -> None:
-    """Train the job's samples and leave the result in its folder."""
+    """Train the job's samples and write the result into its folder."""
     end_with_parent(parent_pid=int((folder / LAUNCHER_FILE).read_text()))
     job: Job = pickle.loads((folder / JOB_FILE).read_bytes())
     ranks = Ranks.of_torchrun(choose_device(job.config.device))
@@ -42,8 +42,8 @@ def main(folder: Path) -> None:
     except NotFinite as error:
         if ranks.rank == 0:
             (folder / NOT_FINITE_FILE).write_text(str(error))
-    dist.barrier()  # nobody leaves before the first has written
-    os._exit(0)  # gloo's threads sometimes abort an interpreter that winds down (torch 2.13)
+    dist.barrier()  # no rank exits before the first has written
+    os._exit(0)  # gloo's threads sometimes abort an interpreter during its shutdown (torch 2.13)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
-"""Logprobs of whole samples under given weights, without gradient: the trainer's own, or a reference model's.
+"""Logprobs of samples under given weights, without gradient: the trained model's or a reference model's.
 
-Invariant: a sample's logprobs are computed once for a round, before its first optimiser step. Not here: what they are
-used for (`objective.py`).
+Invariant: a sample's logprobs are computed once in a round, before its first optimiser step.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def by_sample(
     ranks: Ranks,
     compute: Callable[[Sequence[Sample]], torch.Tensor],
 ) -> Scores:
-    """What `compute` says of all targets of a micro-batch, sample by sample; on every rank, of all samples."""
+    """The results of `compute`, one number per target of a micro-batch, by sample; every rank gets all samples."""
     scores: Scores = {}
     for part, _ in ranks.share(micro_batches(samples, config.token_budget, layout)):
         lengths = [len(sample.output_ids) for sample in part]
@@ -42,14 +41,14 @@ def by_sample(
 def score(
     model: TokenModel, samples: Sequence[Sample], config: TrainerConfig, device: torch.device, ranks: Ranks
 ) -> Scores:
-    """The logprobs of each sample's targets."""
+    """The logprobs of each sample's targets, in nats, at its sampling temperature."""
     layout = model.layout(share_prefixes=config.share_prefixes)
 
     def logprobs(part: Sequence[Sample]) -> torch.Tensor:
         temperatures = np.concatenate([np.full(len(sample.output_ids), sample.temperature) for sample in part])
         batch = lay_out(part, layout, device)
-        told: torch.Tensor = model(batch, torch.from_numpy(temperatures.astype(np.float32)).to(device)).logprobs
-        return told
+        scored: torch.Tensor = model(batch, torch.from_numpy(temperatures.astype(np.float32)).to(device)).logprobs
+        return scored
 
     return by_sample(samples, config, layout, ranks, logprobs)
 
@@ -57,7 +56,7 @@ def score(
 def score_by(
     folder: Path, samples: Sequence[Sample], config: TrainerConfig, device: torch.device, ranks: Ranks
 ) -> Scores:
-    """As `score`, by the model in a folder, which is in memory no longer than that."""
+    """As `score`, under the weights of a folder, which are loaded for this call only."""
     model = load_model(folder, device, precision=config.precision)
     ranks.shard(model, model.layers)
     return score(model, samples, config, device, ranks)

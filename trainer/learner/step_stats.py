@@ -1,7 +1,7 @@
-"""Figures of an optimiser step, summed over tokens so that they do not depend on how tokens were batched.
+"""Statistics of an optimiser step, accumulated over tokens so that they do not depend on the micro-batches.
 
-Invariant: plain sums, minima and maxima of what one forward pass gave; averaging happens once, at the end. The k3
-estimate is J. Schulman's `r - 1 - log r` with the expectation over the recorded policy.
+Invariant: micro-batches contribute sums, minima and maxima; means are taken once, at the end. `kl_k3` is J. Schulman's
+estimate r - 1 - log r with r = p_trained / p_recorded (joschu.net/blog/kl-approx.html).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from weir.trainer.losses.policy import LOG_RATIO_BOUND
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepStats:
-    """One optimiser step."""
+    """Statistics of one optimiser step; means are over its target tokens, logprobs and entropies in nats."""
 
     num_samples: int
     num_tokens: int
@@ -29,7 +29,7 @@ class StepStats:
     entropy: float
     clip_low: float  # share of tokens
     clip_high: float
-    dropped: float  # share of tokens that a correction took out
+    dropped: float  # share of tokens that a correction excluded
     ratio_min: float
     ratio_mean: float
     ratio_max: float
@@ -40,12 +40,12 @@ class StepStats:
     fresh_logprob_diff_mean: float
     fresh_logprob_diff_max: float
     value_loss: float | None  # of the critic, where there is one
-    sft_loss: float | None  # of the rows that are mixed in, where there are any; not part of the loss above
+    sft_loss: float | None  # of the supervised rows, where there are any; not part of `loss`
 
 
 @dataclass(slots=True)
 class TokenStats:
-    """Sums over tokens."""
+    """Sums, minima and maxima over tokens."""
 
     num_tokens: int = 0
     sample_tokens: int = 0
@@ -72,17 +72,17 @@ class TokenStats:
     def of(
         cls,
         tokens: SampledTokens,
-        found: Objective,
+        objective: Objective,
         weighted: torch.Tensor,
         *,
         is_fresh: torch.Tensor,
         sample_tokens: int,
         computed_tokens: int,
     ) -> TokenStats:
-        """The sums of one micro-batch.
+        """The statistics of one micro-batch of N target tokens.
 
-        `weighted` are the losses as they enter the step's, shape (N,); `is_fresh` says which tokens were sampled by the
-        weights that the round started from.
+        `weighted` are the losses times their weights in the step, shape (N,); `is_fresh`, shape (N,), marks the tokens
+        sampled by the weights that the round started from.
         """
         diff = tokens.logprobs - tokens.recorded
         log_ratio = diff.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
@@ -94,11 +94,11 @@ class TokenStats:
             computed_tokens=computed_tokens,
             loss=float(weighted.sum()),
             kl_sum=float((ratio - 1 - log_ratio).sum()),
-            reference_kl_sum=0.0 if found.divergence is None else float(found.divergence.sum()),
+            reference_kl_sum=0.0 if objective.divergence is None else float(objective.divergence.sum()),
             entropy_sum=float(tokens.entropy.sum()),
-            clipped_low=int(found.losses.clipped_low.sum()),
-            clipped_high=int(found.losses.clipped_high.sum()),
-            dropped=int(found.dropped.sum()),
+            clipped_low=int(objective.losses.clipped_low.sum()),
+            clipped_high=int(objective.losses.clipped_high.sum()),
+            dropped=int(objective.dropped.sum()),
             ratio_sum=float(ratio.sum()),
             ratio_square_sum=float(ratio.square().sum()),
             ratio_min=float(ratio.min()),
@@ -111,7 +111,7 @@ class TokenStats:
         )
 
     def add(self, other: TokenStats) -> None:
-        """Take another micro-batch in."""
+        """Add the statistics of another micro-batch."""
         for name in self.__slots__:
             merge = min if name.endswith("_min") else max if name.endswith("_max") else _plus
             setattr(self, name, merge(getattr(self, name), getattr(other, name)))
@@ -119,7 +119,7 @@ class TokenStats:
     def finished(
         self, *, grad_norm: float, num_samples: int, value_loss: float | None = None, sft_loss: float | None = None
     ) -> StepStats:
-        """Averages over the step's tokens."""
+        """The statistics of the step, with means over its tokens."""
         return StepStats(
             num_samples=num_samples,
             num_tokens=self.num_tokens,

@@ -1,7 +1,7 @@
-"""The loss of supervised rows: the mean cross-entropy of all their targets, over micro-batches and ranks.
+"""The supervised loss: the mean cross-entropy of all targets of the rows, over micro-batches and ranks.
 
-Invariant: one denominator, known before the first micro-batch: how rows are split, packed or spread over ranks changes
-no gradient beyond rounding.
+Invariant: the denominator is known before the first micro-batch, so that splitting, packing and ranks change no
+gradient beyond rounding.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def accumulate_supervised(
     coef: float = 1.0,
     ranks: Ranks = Ranks(),
 ) -> float:
-    """Add `coef` times the gradient of the rows' mean cross-entropy to the parameters; the mean, without `coef`.
+    """Add the gradient of coef · (-1/N) Σ log p(target) over the rows' N targets; returns the mean without `coef`.
 
-    With a policy loss before it, this is the pretraining term of InstructGPT's PPO-ptx (arXiv 2203.02155, equation 2),
-    as a mean over tokens: coef · (-1/N) Σ log p(target).
+    Beside a policy loss this is the pretraining term of InstructGPT's PPO-ptx (arXiv 2203.02155, equation 2), as a mean
+    over tokens. The mean is in nats.
     """
     denominator = sum(row.num_targets for row in rows)
     total = 0.0
@@ -44,7 +44,7 @@ def accumulate_supervised(
 def mean_loss(
     model: TokenModel, rows: Sequence[SupervisedRow], *, token_budget: int, layout: Layout, device: torch.device
 ) -> float:
-    """The mean cross-entropy of all targets of the rows."""
+    """The mean cross-entropy of all targets of the rows, in nats, without gradient."""
     parts = micro_batches(rows, token_budget, layout)
     total = sum(-float(model(lay_out(part, layout, device)).logprobs.sum()) for part in parts)
     return total / sum(row.num_targets for row in rows)

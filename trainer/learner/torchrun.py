@@ -1,14 +1,9 @@
-"""A folder for what one process works on, in the system's temporary folder.
+"""A backend of several processes on this machine: each round's training is one run of torchrun.
 
-Invariant: it lives as long as its maker at most: who makes the next one deletes those whose makers were killed. A maker
-holds a lock on its folder, which the kernel gives back however the process ends.
-
-A backend of several processes on this machine: each round's training is one run of torchrun.
-
-Invariant: the processes live for one round and begin with its parent's folder, so a round on ranks resumes exactly as a
-round in one process does, and a process that dies takes nothing along but its round. Samples go to them in a file, and
-the files of the new version come back. Processes end with the one that started them, also when it is killed, and what
-lay in their folder goes with the next start at the latest.
+Invariant: the processes live for one round and load its parent's folder, so a round on ranks resumes exactly as a round
+in one process does, and a process that dies costs its round only. They read the samples from a file in a temporary
+work folder and leave the files of the new version there. They end with the process that started them, even if it is
+killed; the next start deletes work folders whose owners were killed.
 """
 
 from __future__ import annotations
@@ -40,15 +35,19 @@ from weir.trainer.versions.version_folder import FileEntry
 
 
 class WorkFolder:
-    """An empty folder whose name begins with `prefix`, and which nobody else reads."""
+    """A new temporary folder whose name begins with `prefix`.
+
+    Its owner holds a lock on it, which the kernel releases however the process ends; a folder without a locked owner is
+    deleted when the next one is made.
+    """
 
     def __init__(self, prefix: str) -> None:
-        _delete_left(prefix)
+        _delete_ownerless(prefix)
         self.path, lock = _new_folder(prefix)
         self._end = weakref.finalize(self, _delete, self.path, lock)
 
     def close(self) -> None:
-        """Delete it, which is also done when nobody has it any more. May be called twice."""
+        """Delete the folder; its garbage collection does the same. May be called twice."""
         self._end()
 
 
@@ -57,7 +56,7 @@ def _new_folder(prefix: str) -> tuple[Path, int]:
         path = Path(tempfile.mkdtemp(prefix=prefix))
         try:
             lock = os.open(path, os.O_RDONLY)
-        except FileNotFoundError:  # taken for one that was left
+        except FileNotFoundError:  # deleted as ownerless before it was locked
             continue
         fcntl.flock(lock, fcntl.LOCK_EX)
         if path.exists():
@@ -70,16 +69,16 @@ def _delete(path: Path, lock: int) -> None:
     os.close(lock)
 
 
-def _delete_left(prefix: str) -> None:
+def _delete_ownerless(prefix: str) -> None:
     for path in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
         try:
             lock = os.open(path, os.O_RDONLY)
-        except OSError:  # it went, or is another user's
+        except OSError:  # deleted meanwhile, or another user's
             continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(path, ignore_errors=True)
-        except BlockingIOError:  # its maker lives
+        except BlockingIOError:  # its owner lives
             pass
         finally:
             os.close(lock)
@@ -96,7 +95,7 @@ TAIL_CHARS = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What the processes of a round are told."""
+    """The input of a round's processes."""
 
     folder: Path
     reference: Path
@@ -108,7 +107,7 @@ class Job:
 
 
 class TorchrunLearner:
-    """The learner of a round as `config.processes` processes."""
+    """A backend that trains with `config.processes` processes."""
 
     def __init__(self, folder: Path, config: TrainerConfig, *, reference: Path | None = None) -> None:
         self.folder = folder
@@ -118,7 +117,7 @@ class TorchrunLearner:
 
     @property
     def num_parameters(self) -> int:
-        """How many numbers the files of the folder have."""
+        """Number of weights in the folder's safetensors files."""
         count = 0
         for file in self.folder.glob("*.safetensors"):
             with safe_open(file, framework="np") as weights:
@@ -128,7 +127,7 @@ class TorchrunLearner:
 
     @property
     def num_steps(self) -> int:
-        """As the folder's optimiser state says; 0 where it has none."""
+        """Optimiser steps recorded in the folder's optimiser state; 0 without one."""
         file = self.folder / STATE_FILE
         if not file.exists():
             return 0
@@ -143,7 +142,7 @@ class TorchrunLearner:
         seed: int,
         supervised: Sequence[Sequence[SupervisedRow]] = (),
     ) -> list[StepStats]:
-        """Take the round's optimiser steps. Raises `NotFinite`, and `TrainerError` when a process died."""
+        """Take the round's optimiser steps. Raises `NotFinite`, and `TrainerError` when a process dies."""
         job = Job(
             folder=self.folder.absolute(),
             reference=self.reference.absolute(),
@@ -163,7 +162,7 @@ class TorchrunLearner:
         return steps
 
     def save(self, folder: Path) -> dict[str, FileEntry]:
-        """Bring what `train` left into an existing folder; nothing of it is on disk for certain."""
+        """Move the files that `train` left into an existing folder; the caller syncs and hashes all of them."""
         assert self._work is not None, "there is nothing to save before training"
         for file in sorted((self._work.path / VERSION_FILES).iterdir()):
             shutil.move(file, folder / file.name)
@@ -172,7 +171,7 @@ class TorchrunLearner:
         return {}
 
     def _steps(self, folder: Path, job: Job) -> list[StepStats]:
-        """What the processes did; the files of the new version are in the folder then."""
+        """Run the processes; the new version's files are in the folder afterwards."""
         (folder / VERSION_FILES).mkdir()
         (folder / JOB_FILE).write_bytes(pickle.dumps(job))
         self._run(folder)
@@ -194,5 +193,5 @@ class TorchrunLearner:
         if done.returncode or not (folder / STEPS_FILE).exists():
             raise TrainerError(
                 f"training on {self.config.processes} processes ended with status {done.returncode}; the round stays "
-                f"open and the next start continues it. Its last words:\n{done.stderr[-TAIL_CHARS:]}"
+                f"open and the next start resumes it. The end of its stderr:\n{done.stderr[-TAIL_CHARS:]}"
             )

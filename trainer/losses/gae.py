@@ -1,9 +1,9 @@
-"""From rewards and values to an advantage for each token, over all samples of a round.
+"""Token-level advantages over all samples of a round, by GAE or REINFORCE++; otherwise a call's advantage at each
+token.
 
-Invariant: observations are no steps. The answers of a branch follow each other as if nothing stood between them, so a
-value is carried across an observation, and a call that several calls follow is worth their mean. Everything is in
-float64 and without gradient. An advantage that `advantages.py` found by comparing within a group is its call's at
-every token.
+Invariant: observations are not steps. The answers of a branch follow each other as if no observation stood between
+them; where several calls follow one, the next value and advantage are their means. Everything is in float64 and
+without gradient.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenCredit:
-    """What N target tokens of a sample are credited with."""
+    """The credit of a sample's N target tokens."""
 
     advantages: Floats  # (N,)
-    returns: Floats | None  # (N,) what a critic is to predict; None without one
+    returns: Floats | None  # (N,) the critic's targets; None without a critic
 
 
 def token_credit(
@@ -40,7 +40,11 @@ def token_credit(
     values: Mapping[str, Logprobs] | None,
     penalties: Mapping[str, Logprobs] | None,
 ) -> dict[str, TokenCredit]:
-    """The credit of each sample, by call id. `values` are a critic's, `penalties` are taken off each token's reward."""
+    """The credit of each sample, by call id.
+
+    `values` are the critic's, `penalties` are subtracted from each token's reward; arrays have shape (N,). GAE and
+    REINFORCE++ advantages are whitened over all tokens.
+    """
     if config.advantage == "gae":
         assert values is not None
         found = generalised_advantages(samples, config, values=values, penalties=penalties)
@@ -63,10 +67,10 @@ def generalised_advantages(
     values: Mapping[str, Logprobs],
     penalties: Mapping[str, Logprobs] | None,
 ) -> dict[str, TokenCredit]:
-    """GAE (arXiv 1506.02438) along each branch.
+    """GAE (arXiv 1506.02438, equation 16) along each branch, before whitening.
 
-    A_t = delta_t + gamma lambda A_{t+1} with delta_t = r_t + gamma V_{t+1} - V_t. From one answer to
-    the next, gamma is multiplied by the discount of turns (credit = turn).
+    A_t = delta_t + gamma lambda A_{t+1} with delta_t = r_t + gamma V_{t+1} - V_t. Between two answers V_{t+1} and
+    A_{t+1} are also multiplied by the discount of turns (credit = turn). Returns are A_t + V_t.
     """
     following: defaultdict[str | None, list[Sample]] = defaultdict(list)
     for sample in samples:
@@ -104,7 +108,7 @@ def _backwards(
 
 
 def _rewards(sample: Sample, penalties: Mapping[str, Logprobs] | None) -> Floats:
-    """(N,): the sample's reward at its last token, less what each token is to pay."""
+    """(N,): the sample's reward at its last token, minus the penalties."""
     rewards = np.zeros(len(sample.output_ids))
     rewards[-1] = sample.reward
     return rewards if penalties is None else rewards - penalties[sample.call_id]

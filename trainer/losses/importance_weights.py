@@ -1,8 +1,8 @@
-"""Weights for tokens that another distribution sampled: the engine's numerics, or weights of some versions ago.
+"""Importance weights for tokens sampled under another distribution: other numerics in the engine, or stale weights.
 
-w = exp(logp_recomputed - logp_recorded), without gradient: how much likelier the trainer finds a token, with the
-weights that the round starts from, than the engine that sampled it. Invariant: a correction multiplies a token's loss
-and changes no denominator: what is masked counts as a token with a loss of zero. Logarithms are clamped to ±20.
+w = exp(logp_recomputed - logp_recorded), without gradient, where `recomputed` is under the weights that the round
+starts from and `recorded` is the engine's. Invariant: a correction multiplies a token's loss and changes no
+denominator: a masked token counts with loss zero. Logarithms are clamped to ±20.
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ from weir.trainer.settings.config import TrainerConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Corrected:
-    """What N tokens' losses are multiplied by."""
+    """The importance weights of N tokens."""
 
     weights: torch.Tensor  # (N,)
-    dropped: torch.Tensor  # (N,) bool: weighed zero
+    dropped: torch.Tensor  # (N,) bool: the weight is zero
 
 
 def importance(recomputed: torch.Tensor, recorded: torch.Tensor, sequences: Sequences, level: str) -> torch.Tensor:
-    """w of each of the N tokens at a level: its own, its sequence's product, or its sequence's geometric mean."""
+    """w of each of the N tokens: its own, or the product or geometric mean over its sequence, by level.
+
+    `recomputed` and `recorded` are logprobs of shape (N,).
+    """
     log_ratio = recomputed - recorded
     if level == "sequence":
         log_ratio = sequences.spread(sequences.total(log_ratio))
@@ -36,12 +39,13 @@ def importance(recomputed: torch.Tensor, recorded: torch.Tensor, sequences: Sequ
 
 @torch.no_grad()
 def correct(recomputed: torch.Tensor, recorded: torch.Tensor, sequences: Sequences, config: TrainerConfig) -> Corrected:
-    """The weights that `config.correction` gives.
+    """The weights of `config.correction`; logprobs have shape (N,).
 
     `tis` (truncated importance sampling, fengyao.notion.site/off-policy-rl): min(w, high) of each token. `icepop`
     (ringtech.notion.site/icepop): w, or zero outside [low, high]. `decoupled` (AReaL, arXiv 2505.24298): w, or zero
     above high; the ratio of the loss is taken to the recomputed logprobs. `mis` (masked importance sampling,
-    richardli.xyz/rl-collapse): at a level, truncated, clipped or masked; a sequence with a token below the veto goes.
+    richardli.xyz/rl-collapse): at a level, truncated, clipped or masked; sequences with a token below the veto are
+    masked.
     """
     kind, low, high = config.correction, config.correction_low, config.correction_high
     level = config.correction_level if kind == "mis" else "token"
@@ -63,19 +67,20 @@ def correct(recomputed: torch.Tensor, recorded: torch.Tensor, sequences: Sequenc
 def off_policy_sequences(
     logprobs: torch.Tensor, recorded: torch.Tensor, advantages: torch.Tensor, sequences: Sequences, delta: float
 ) -> torch.Tensor:
-    """Off-policy sequence masking (DeepSeek-V3.2, arXiv 2512.02556): which of N tokens are left out.
+    """Off-policy sequence masking (DeepSeek-V3.2, arXiv 2512.02556): the mask of excluded tokens, (N,) bool.
 
-    Those with A < 0 in a sequence whose mean of logp_recorded - logp is above delta, in nats a token.
+    Excluded are tokens with A < 0 in a sequence whose mean of logp_recorded - logp exceeds delta, in nats per token.
     """
     far = sequences.spread(sequences.mean(recorded - logprobs)) > delta
     return far & (advantages < 0)
 
 
 def interpolated(logprobs: torch.Tensor, recorded: torch.Tensor, staleness: torch.Tensor) -> torch.Tensor:
-    """Logprobs of a policy between the sampler's and the trained one's, without a forward pass of their own.
+    """Logprobs of a proximal policy between sampler and trained policy, without a forward pass (A-3PO, arXiv
+    2512.06547).
 
-    a logp_recorded + (1 - a) sg(logp) with a = 1 / d for tokens that are d versions old and 0 for fresh ones (A-3PO,
-    arXiv 2512.06547). `staleness` has shape (N,).
+    a logp_recorded + (1 - a) sg(logp) with a = 1 / d for tokens of staleness d, in versions, and 0 for fresh ones. All
+    tensors have shape (N,).
     """
     share = torch.where(staleness > 0, 1 / staleness.clamp(min=1), 0.0).to(logprobs.dtype)
     return share * recorded + (1 - share) * logprobs.detach()

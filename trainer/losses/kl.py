@@ -1,7 +1,7 @@
 """Estimates of KL(trained ‖ reference) at sampled tokens, by name (J. Schulman, joschu.net/blog/kl-approx.html).
 
-With x = logp - logp_ref: k1 is x, unbiased and noisy; k2 is x² / 2; k3 is exp(-x) - 1 + x, unbiased and never negative.
-Logarithms are clamped to ±20.
+With x = logp - logp_ref in nats: k1 is x, unbiased with high variance; k2 is x² / 2, biased with low variance; k3 is
+exp(-x) - 1 + x, unbiased and never negative, with x clamped to ±20.
 """
 
 from __future__ import annotations

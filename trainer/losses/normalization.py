@@ -1,7 +1,8 @@
-"""How much each token of an optimiser step weighs in its loss: one denominator for the whole step.
+"""Loss normalisation: the weight of each token in the loss of an optimiser step, by name.
 
-Invariant: weights are known before the first batch is made, from the lengths alone, so that micro-batches, their order
-and the number of ranks change nothing. The loss of a step is the sum over its tokens of weight times loss.
+Invariant: weights depend on lengths and groups only and are known before the first batch, so that micro-batches, their
+order and the number of ranks change nothing. The loss of a step is the sum over its tokens of weight times loss. Each
+function takes the lengths and group ids of the step's sequences and returns one weight for each sequence's tokens.
 """
 
 from __future__ import annotations
@@ -13,19 +14,19 @@ LossMean = Callable[[Sequence[int], Sequence[str], float], list[float]]
 
 
 def token_mean(lengths: Sequence[int], groups: Sequence[str], constant: float) -> list[float]:
-    """DAPO (arXiv 2503.14476): all tokens of the step weigh the same."""
+    """DAPO (arXiv 2503.14476): every token of the step has the same weight."""
     del groups, constant
     return [1 / sum(lengths)] * len(lengths)
 
 
 def sequence_mean(lengths: Sequence[int], groups: Sequence[str], constant: float) -> list[float]:
-    """GRPO (arXiv 2402.03300): all sequences weigh the same, and all tokens within a sequence."""
+    """GRPO (arXiv 2402.03300): the mean over sequences of the mean over their tokens."""
     del groups, constant
     return [1 / (len(lengths) * length) for length in lengths]
 
 
 def sequence_sum(lengths: Sequence[int], groups: Sequence[str], constant: float) -> list[float]:
-    """The mean over sequences of the sum over their tokens, as REINFORCE has it."""
+    """REINFORCE: the mean over sequences of the sum over their tokens."""
     del groups, constant
     return [1 / len(lengths)] * len(lengths)
 
@@ -37,7 +38,7 @@ def constant_mean(lengths: Sequence[int], groups: Sequence[str], constant: float
 
 
 def group_mean(lengths: Sequence[int], groups: Sequence[str], constant: float) -> list[float]:
-    """All groups weigh the same, and all tokens within a group."""
+    """The mean over groups of the mean over their tokens."""
     del constant
     tokens: Counter[str] = Counter()
     for length, group in zip(lengths, groups, strict=True):

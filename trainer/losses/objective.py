@@ -1,6 +1,6 @@
-"""The loss of a batch's tokens: the policy loss, corrected, with divergence and entropy; before any mean is taken.
+"""The loss of each token of a batch: policy loss, importance weights, KL and entropy terms, before any mean.
 
-Invariant: a pure function of logprobs and settings, checked against other libraries' numbers in the tests.
+Invariant: a pure function of logprobs and settings; the tests compare it with other libraries' numbers.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from weir.trainer.settings.config import TrainerConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledTokens:
-    """N target tokens of B sequences and all that is known of them; tensors of shape (N,)."""
+    """N target tokens of B sequences; tensors have shape (N,), logprobs and entropies are in nats."""
 
-    logprobs: torch.Tensor  # of the model that is trained, with gradient
-    entropy: torch.Tensor  # of its distribution, in nats, with gradient where the settings use it
+    logprobs: torch.Tensor  # of the trained model, with gradient
+    entropy: torch.Tensor  # of its distribution, with gradient where the settings use it
     recorded: torch.Tensor  # the engine's logprobs
-    recomputed: torch.Tensor | None  # by the weights that the round started from, where the settings use them
-    reference: torch.Tensor | None  # by the reference model, where the settings use it
+    recomputed: torch.Tensor | None  # under the weights that the round started from, where the settings use them
+    reference: torch.Tensor | None  # under the reference model, where the settings use it
     advantages: torch.Tensor
-    staleness: torch.Tensor  # int64, versions between the weights that sampled a token and the round's first
+    staleness: torch.Tensor  # int64, versions from the weights that sampled a token to those the round started from
     sequences: Sequences
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
-    """What is differentiated, and what became of the tokens on the way."""
+    """The losses to differentiate, and statistics of the tokens."""
 
     losses: TokenLosses
-    dropped: torch.Tensor  # (N,) bool: a correction took the token out of the policy loss
-    divergence: torch.Tensor | None  # (N,) from the reference model
+    dropped: torch.Tensor  # (N,) bool: a correction excluded the token from the policy loss
+    divergence: torch.Tensor | None  # (N,) KL estimate to the reference model
 
 
 def objective(tokens: SampledTokens, config: TrainerConfig) -> Objective:
-    """The loss of each token under the settings."""
+    """The loss of each token under the settings: w·L_policy + kl_coef·KL - entropy_coef·H."""
     old = _old_logprobs(tokens, config)
     policy = PolicyTokens(
         logprobs=tokens.logprobs, old_logprobs=old, advantages=tokens.advantages, sequences=tokens.sequences

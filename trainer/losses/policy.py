@@ -1,9 +1,8 @@
-"""Policy losses by name: a loss for every target token, from logprobs alone.
+"""Policy losses by name: one loss for each target token, from logprobs and advantages.
 
-Invariant: a loss is a pure function of its arguments, per token; weighing the tokens of a step against each other is
-`loss_means.py`, correcting for another sampler `corrections.py`. A loss of whole sequences gives each of its tokens
-the sequence's value, so that the mean over the sequence is that value. r = exp(logp - logp_old), A the advantage, sg
-what carries no gradient. A further loss is a further entry of `POLICY_LOSSES`.
+Invariant: a loss is a pure function, before normalisation (`normalization.py`) and importance weights
+(`importance_weights.py`). A loss of whole sequences has the sequence's value at each of its tokens, so that the mean
+over the sequence is that value. In formulas r = exp(logp - logp_old), A is the advantage and sg stops the gradient.
 """
 
 from __future__ import annotations
@@ -22,21 +21,21 @@ GSPO_LOG_RATIO_BOUND = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyTokens:
-    """N target tokens of B sequences, as a loss sees them; all but `sequences` of shape (N,)."""
+    """The input of a policy loss: N target tokens of B sequences; tensors have shape (N,)."""
 
-    logprobs: torch.Tensor  # of the model that is trained, with gradient
-    old_logprobs: torch.Tensor  # what the ratio is taken to
+    logprobs: torch.Tensor  # of the trained model, with gradient
+    old_logprobs: torch.Tensor  # the denominator of the ratio
     advantages: torch.Tensor
     sequences: Sequences
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenLosses:
-    """Losses of N tokens, and at which of them a clip took the gradient away."""
+    """Losses of N tokens, and the tokens whose gradient was clipped."""
 
     loss: torch.Tensor  # (N,)
-    clipped_low: torch.Tensor  # (N,) bool: the ratio was below the lower bound, and the clip decided
-    clipped_high: torch.Tensor  # (N,) bool: the ratio was above the upper bound, and the clip decided
+    clipped_low: torch.Tensor  # (N,) bool: the ratio is below the lower bound and clipped
+    clipped_high: torch.Tensor  # (N,) bool: the ratio is above the upper bound and clipped
 
 
 PolicyLoss = Callable[[PolicyTokens, TrainerConfig], TokenLosses]
@@ -77,7 +76,7 @@ def cispo(tokens: PolicyTokens, config: TrainerConfig) -> TokenLosses:
 
 
 def reinforce(tokens: PolicyTokens, config: TrainerConfig) -> TokenLosses:
-    """REINFORCE: -A logp; for samples of other weights only together with a correction."""
+    """REINFORCE: -A logp; off-policy samples need a correction."""
     del config
     never = torch.zeros_like(tokens.advantages, dtype=torch.bool)
     return TokenLosses(loss=-tokens.advantages * tokens.logprobs, clipped_low=never, clipped_high=never)

@@ -1,7 +1,7 @@
-"""Which of N tokens belong to which of B sequences: sums and means by sequence, and their way back to the tokens.
+"""Reductions of N tokens over their B sequences, and broadcasts back to the tokens.
 
-Invariant: the tokens of a sequence stand together and in order, all of them in the same batch, so that a figure of a
-sequence never depends on how a step was split into batches.
+Invariant: the tokens of a sequence are consecutive and all in the same batch, so that a reduction over a sequence never
+depends on the micro-batches.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sequences:
-    """The borders of B sequences of targets in a row of N tokens."""
+    """The lengths of B consecutive sequences of N targets in total."""
 
     lengths: torch.Tensor  # (B,) int64, each at least 1
 
@@ -34,7 +34,7 @@ class Sequences:
         return self.total(values) / self.lengths
 
     def lowest(self, values: torch.Tensor) -> torch.Tensor:
-        """The smallest of each sequence: (N,) to (B,)."""
+        """The minimum over each sequence: (N,) to (B,)."""
         return torch.segment_reduce(values, "min", lengths=self.lengths)
 
     def spread(self, values: torch.Tensor) -> torch.Tensor:

@@ -1,8 +1,8 @@
-"""Sequences to micro-batches under a token budget: packed into one row, prefixes shared, or else padded.
+"""Splits sequences into micro-batches under a token budget: packed into one row, with shared prefixes, or padded.
 
-Invariant: how sequences are split, ordered, packed or shared never changes a gradient beyond rounding: a packed token
-sees its own sequence only, padding lies behind every real token, each target of each sequence is a term of its own,
-also where two sequences share it, and losses are sums over targets, divided once for the whole optimiser step.
+Invariant: splitting, order, packing and sharing never change a gradient beyond rounding. A packed token attends to its
+own sequence only, padding follows every real token, and each target of each sequence is a separate term of the loss,
+also where sequences share it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from weir.trainer.model.segment_attention import SegmentRow
 class Layout(enum.Enum):
     """How the sequences of a micro-batch are laid out."""
 
-    TREE = "tree"  # one row, in which a shared prefix is there once
-    PACKED = "packed"  # one row, each sequence by itself
-    PADDED = "padded"  # a rectangle, for models whose layers carry a state along the row
+    TREE = "tree"  # one row that holds a shared prefix once
+    PACKED = "packed"  # one row of whole sequences
+    PADDED = "padded"  # one row per sequence, for models whose layers carry a state along the row
 
 
 class Tokens(Protocol):
@@ -44,27 +44,27 @@ SequenceT = TypeVar("SequenceT", bound=Tokens)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """The inputs of one forward pass, and which of its hidden states predict the N targets, sequence by sequence.
+    """The inputs of one forward pass, and the hidden states that predict the N targets, sequence by sequence.
 
-    The last token of a sequence predicts nothing and is not computed; its first token is never a target.
+    The last token of a sequence predicts nothing and is not an input; its first token is never a target.
     """
 
     ids: torch.Tensor  # (B, T) int64
     positions: torch.Tensor  # (B, T) int64
-    segments: SegmentRow | None  # of the row, where B is 1 and it is packed
+    segments: SegmentRow | None  # of a packed row, where B is 1
     predictors: torch.Tensor  # (N,) int64, indices into B × T
     targets: torch.Tensor  # (N,) int64, the token ids that they predict
 
     @property
     def num_tokens(self) -> int:
-        """How many tokens are computed."""
+        """Number of computed tokens, padding included."""
         return self.ids.numel()
 
 
 def micro_batches(sequences: Sequence[SequenceT], token_budget: int, layout: Layout) -> list[list[SequenceT]]:
-    """Split sequences so that what a batch computes stays within the budget; a longer sequence goes alone.
+    """Split sequences so that each batch computes at most `token_budget` tokens; a longer sequence is its own batch.
 
-    Packed sequences are sorted by their tokens, so that those with a common prefix meet; others by length.
+    Sequences for packed rows are sorted by their tokens, so that common prefixes meet; others by length.
     """
     inputs = [sequence.ids[:-1] for sequence in sequences]
     if layout is Layout.PADDED:
@@ -87,7 +87,7 @@ def micro_batches(sequences: Sequence[SequenceT], token_budget: int, layout: Lay
 
 
 def lay_out(sequences: Sequence[Tokens], layout: Layout, device: torch.device) -> Batch:
-    """One batch of the sequences, whose targets follow each other in their order."""
+    """One batch of the sequences; its targets are in the order of the sequences."""
     inputs = [sequence.ids[:-1] for sequence in sequences]
     targets = [sequence.targets[1:] for sequence in sequences]  # position t predicts token t + 1
     ids = np.concatenate([sequence.ids[1:][mask] for sequence, mask in zip(sequences, targets, strict=True)])

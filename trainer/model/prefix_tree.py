@@ -1,9 +1,8 @@
-"""Sequences to a forest of segments: what several sequences begin with is there once.
+"""Turns sequences into a forest of segments, in which a common prefix appears once.
 
-Invariant: the tokens on the way from a root to a segment are the sequence itself, so a causal model computes the same
-hidden states for a segment's tokens as for each sequence that passes through it. Nothing is merged but equal tokens
-behind equal tokens; targets, advantages and recorded logprobs stay with their sequences (`batching.py`). The order of
-the sequences does not change the forest. This module imports no torch.
+Invariant: the tokens on the path from a root to a segment's end are a prefix of every sequence through it, so a causal
+model computes the same hidden states for them as for each sequence alone. Targets, advantages and recorded logprobs
+stay with their sequences. The order of the sequences does not change the forest. This module imports no torch.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Positions = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """A run of tokens that all sequences through it have in common, behind the tokens of its ancestors."""
+    """A run of tokens, after those of its ancestors, that all sequences through it have in common."""
 
     parent: int | None  # index of the segment before it, which always has a lower index
     start: int  # position of its first token in the sequence
@@ -34,19 +33,19 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefixForest:
-    """Segments laid out one behind the other, and where each sequence finds its tokens in that row."""
+    """Segments in the order of a row, and the places of each sequence's tokens in that row."""
 
     segments: list[Segment]
     places: list[Positions]  # of each sequence, the index in the row of each of its tokens
 
     @property
     def num_tokens(self) -> int:
-        """How many tokens are computed."""
+        """Number of tokens in the row."""
         return sum(len(segment.ids) for segment in self.segments)
 
 
 def flat_forest(sequences: Sequence[TokenIds]) -> PrefixForest:
-    """Each sequence a root of its own: packing without sharing."""
+    """A forest with one root for each sequence: packing without sharing."""
     ends = np.cumsum([len(ids) for ids in sequences])
     return PrefixForest(
         segments=[Segment(parent=None, start=0, ids=ids) for ids in sequences],
@@ -55,7 +54,7 @@ def flat_forest(sequences: Sequence[TokenIds]) -> PrefixForest:
 
 
 def prefix_forest(sequences: Sequence[TokenIds], min_saved: int = MIN_SAVED_TOKENS) -> PrefixForest:
-    """The forest of the sequences, forked where that saves at least `min_saved` tokens."""
+    """The forest of the sequences, forked only where sharing saves at least `min_saved` tokens."""
     order = prefix_order(sequences)
     shared = shared_lengths([sequences[i] for i in order])
     segments: list[Segment] = []
@@ -65,7 +64,7 @@ def prefix_forest(sequences: Sequence[TokenIds], min_saved: int = MIN_SAVED_TOKE
         members, start, parent = pending.pop()
         end, branches = _next_fork([len(sequences[i]) for i in order], shared, members)
         if branches and (len(branches) - 1) * (end - start) < min_saved:
-            ended = members[: members.index(branches[0][0])]  # a prefix of all others: it goes along with the first
+            ended = members[: members.index(branches[0][0])]  # a prefix of all others: it stays with the first branch
             branches[0] = ended + branches[0]
         else:
             segments.append(Segment(parent=parent, start=start, ids=sequences[order[members[-1]]][start:end]))
@@ -77,13 +76,13 @@ def prefix_forest(sequences: Sequence[TokenIds], min_saved: int = MIN_SAVED_TOKE
 
 
 def prefix_order(sequences: Sequence[TokenIds]) -> list[int]:
-    """Indices that sort sequences by their tokens, so that what shares a prefix stands together."""
+    """Indices that sort sequences by their tokens, so that common prefixes are adjacent."""
     keys = [ids.astype(">u4").tobytes() for ids in sequences]
     return sorted(range(len(sequences)), key=keys.__getitem__)
 
 
 def shared_lengths(ordered: Sequence[TokenIds]) -> list[int]:
-    """How many tokens each sequence has in common with the one before it; 0 for the first."""
+    """Length of the prefix that each sequence shares with the one before it; 0 for the first."""
     return [0, *(_common(left, right) for left, right in itertools.pairwise(ordered))][: len(ordered)]
 
 
@@ -94,7 +93,7 @@ def _common(left: TokenIds, right: TokenIds) -> int:
 
 
 def _next_fork(lengths: Sequence[int], shared: Sequence[int], members: list[int]) -> tuple[int, list[list[int]]]:
-    """How far the members go together, and the parts in which at least two go on; none where no two do."""
+    """The position up to which members share tokens, and the branches behind it; no branches where none fork."""
     going = members
     while len(going) > 1:
         end = min(shared[i] for i in going[1:])

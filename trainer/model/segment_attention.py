@@ -1,13 +1,13 @@
-"""Causal attention over a row of segments: every token sees its own sequence and nothing else.
+"""Causal attention over a row of segments: every token attends to its own sequence only.
 
-Invariant: a segment's queries meet the keys of its ancestors and, causally, its own; tokens of other sequences in the
-row are not masked, they are not there, so nothing can leak. It is a function of transformers' attention interface under
-the name `ATTENTION`, for every model family that calls it with keys of the whole row; layers that carry a state along
-the row instead are not for packing (`can_pack`).
+Invariant: a segment's queries get the keys of its ancestors and, causally, its own. Keys of other sequences are not
+masked but absent, so nothing can leak. It is registered in transformers' attention interface as `ATTENTION`, for model
+families whose layers attend to the keys of the whole row; layers that carry a state along the row cannot be packed
+(`can_pack`).
 
-The same on CPU and GPU. On CUDA a root goes to flash attention, what hangs on it to the memory-efficient kernel with a
-mask of its own; neither builds the scores of a row. FlexAttention would do a row in one kernel, but has no backward
-pass on a CPU (torch 2.13), where its exactness would have to be shown.
+CPU and GPU run the same code. On CUDA, root segments use flash attention and others the memory-efficient kernel with an
+explicit mask; neither materialises the scores. FlexAttention would handle a row in one kernel, but has no backward pass
+on CPUs (torch 2.13), so it could not be verified there.
 """
 
 from __future__ import annotations
@@ -25,27 +25,28 @@ from weir.trainer.model.prefix_tree import Segment
 
 ATTENTION = "weir_segments"
 PACKABLE_LAYERS = frozenset({"full_attention", "sliding_attention"})
-# cuDNN's backward gives NaN with an explicit mask at some lengths (torch 2.13), so it is not among them.
+# Without cuDNN, whose backward pass yields NaN with an explicit mask at some lengths (torch 2.13).
 KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentRow:
-    """The segments of a row of T tokens, in its order."""
+    """The segments of a row of T tokens, in order."""
 
     lengths: list[int]
-    paths: list[list[int]]  # of each segment, its ancestors from the root on and itself
+    paths: list[list[int]]  # for each segment, the indices from its root to itself
     _masks: dict[tuple[int, int, int | None], torch.Tensor] = field(default_factory=dict)
 
     @classmethod
     def of(cls, segments: Sequence[Segment]) -> SegmentRow:
+        """The row of a forest's segments."""
         paths: list[list[int]] = []
         for index, segment in enumerate(segments):
             paths.append([*(paths[segment.parent] if segment.parent is not None else []), index])
         return cls(lengths=[len(segment.ids) for segment in segments], paths=paths)
 
     def mask(self, queries: int, keys: int, window: int | None, device: torch.device) -> torch.Tensor | None:
-        """Which of `keys` the last `queries` of them see, (queries, keys) bool; None for plain causal attention."""
+        """The (queries, keys) bool mask of the last `queries` positions over `keys`; None for causal attention."""
         if queries == keys and (window is None or keys <= window):
             return None
         found = self._masks.get((queries, keys, window))
@@ -97,9 +98,9 @@ def segment_attention(
 
 
 def takes_grouped_heads(query: torch.Tensor, mask: torch.Tensor | None) -> bool:
-    """Whether the kernel for these queries takes fewer heads of keys than of queries.
+    """Whether the kernel for these queries takes fewer key heads than query heads.
 
-    On CUDA only flash attention does, in half precision and without a mask; others fall back to building the scores.
+    On CUDA only flash attention does, in half precision without a mask; others would materialise the scores.
     """
     device = query.device.type
     if device != "cuda":
@@ -109,7 +110,7 @@ def takes_grouped_heads(query: torch.Tensor, mask: torch.Tensor | None) -> bool:
 
 
 def can_pack(model: Any) -> bool:
-    """Whether all layers of a transformers model attend through the interface, and none carries a state along."""
+    """Whether all layers of a transformers model use the attention interface, and none carries a state."""
     kinds = getattr(model.config.get_text_config(), "layer_types", None) or ["full_attention"]
     return bool(getattr(model, "_supports_attention_backend", False)) and PACKABLE_LAYERS.issuperset(kinds)
 

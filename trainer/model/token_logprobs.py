@@ -1,8 +1,7 @@
-"""Logprobs and entropies of targets from hidden states: the language-model head without its logits.
+"""Logprobs and entropies of targets from hidden states, without materialising all logits.
 
-Invariant: the same values and gradients as log_softmax(hidden @ weightᵀ / temperature) in float32, a block of rows at a
-time. Of the (N, V) arrays that a plain head keeps for the backward pass one is kept where it is small, else none: then
-blocks are computed again.
+Invariant: values and gradients are those of log_softmax(hidden @ weightᵀ / temperature) in float32, computed in blocks
+of rows. The (N, V) probabilities are kept for the backward pass where they are small, and recomputed otherwise.
 """
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ from typing import Any
 
 import torch
 
-ROWS = 256  # of logits that are there at once
-KEPT_BYTES = 1 << 25  # of probabilities that are kept for the backward pass
+ROWS = 256  # rows of logits in memory at once
+KEPT_BYTES = 1 << 25  # largest probabilities that are kept for the backward pass
 
 
 class _TokenLogprobs(torch.autograd.Function):
@@ -70,9 +69,9 @@ def token_logprobs(
     *,
     kept_bytes: int = KEPT_BYTES,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(N, H) hidden states, a (V, H) head and (N,) targets to logprobs and entropies of shape (N,), in float32.
+    """Logprobs and entropies of the targets, in nats, each float32 of shape (N,).
 
-    `temperatures` has shape (N,); None means 1.
+    `hidden` has shape (N, H), `weight` (V, H), `targets` (N,) and `temperatures` (N,); None means 1.
     """
     found: tuple[torch.Tensor, torch.Tensor] = _TokenLogprobs.apply(  # type: ignore[no-untyped-call]
         hidden, weight, targets, temperatures, kept_bytes
@@ -92,7 +91,7 @@ def _logits(hidden: torch.Tensor, weight: torch.Tensor, temperatures: torch.Tens
 def _of_logits(
     shares: torch.Tensor, of_logprobs: torch.Tensor, of_entropy: torch.Tensor | None, entropy: torch.Tensor
 ) -> torch.Tensor:
-    """-p of_logprobs - p (log p + H) of_entropy, in the place of p; what is left of d logp is added at the target."""
+    """-p of_logprobs - p (log p + H) of_entropy, written over p; the caller adds of_logprobs at the target."""
     if of_entropy is None:
         return shares.mul_(-of_logprobs[:, None])
     spread = torch.xlogy(shares, shares) + shares * entropy[:, None]

@@ -1,8 +1,8 @@
-"""The model that is trained: loading a Hugging Face folder, logprobs of targets, writing the folder again.
+"""The trained model: loads a Hugging Face folder, computes logprobs of targets, saves the folder.
 
-Invariant: weights are float32 in memory of their own, so that a model kept between rounds and one loaded from disk
-step to the same bits; with precision bfloat16 they are what is stepped, and what is computed with and published is
-their rounding. Logits are computed for targets only: prompts cost attention, not vocabulary.
+Invariant: weights are float32 copies with torch's alignment, so that a model kept in memory and one loaded from disk
+step to the same bits. With precision bfloat16 these are stepped, and their rounding is computed with and published.
+Logits are computed for targets only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from weir.trainer.model.token_logprobs import token_logprobs
 from weir.trainer.versions.version_folder import FileEntry, copy_tokenizer
 
 STATE_FILE = "trainer_state.pt"
-# Settings of a model that change its logits behind the head, which the head here does not compute.
+# Settings of a model that change its logits after the head; token_logprobs does not apply them.
 _LOGIT_SETTINGS = ("final_logit_softcapping", "logits_scaling", "logit_scale")
 
 
@@ -32,14 +32,14 @@ Precision = Literal["float32", "bfloat16"]
 
 
 class TargetLogprobs(NamedTuple):  # a tuple, in which sharded weights' hooks find the tensors
-    """What the model says of the N targets of a batch."""
+    """The model's logprobs and entropies at the N targets of a batch."""
 
     logprobs: torch.Tensor  # (N,) float32, with gradient
     entropy: torch.Tensor  # (N,) float32, in nats, with gradient
 
 
 class TokenModel(torch.nn.Module):
-    """A causal language model that is asked for the logprobs of targets."""
+    """A causal language model that computes the logprobs of targets."""
 
     def __init__(self, network: Any, precision: Precision = "float32") -> None:
         super().__init__()
@@ -51,11 +51,11 @@ class TokenModel(torch.nn.Module):
 
     @property
     def layers(self) -> list[torch.nn.Module]:
-        """The layers that weights are spread over ranks by."""
+        """The layers, by which weights are sharded."""
         return list(self.network.base_model.layers)
 
     def layout(self, *, share_prefixes: bool = True) -> Layout:
-        """How its batches are laid out."""
+        """The layout of its batches."""
         if not self.packs:
             return Layout.PADDED
         return Layout.TREE if share_prefixes else Layout.PACKED
@@ -72,7 +72,7 @@ class TokenModel(torch.nn.Module):
 
 
 def predicting_states(base: Any, batch: Batch, compute: torch.dtype) -> torch.Tensor:
-    """The hidden states before the batch's targets, (N, H), computed and given in a precision."""
+    """The hidden states that predict the batch's targets, shape (N, H), computed and returned in `compute`."""
     segments = {} if batch.segments is None else {"segments": batch.segments}
     with torch.autocast(batch.ids.device.type, compute, enabled=compute is not torch.float32):
         hidden = base(input_ids=batch.ids, position_ids=batch.positions, use_cache=False, **segments).last_hidden_state
@@ -81,7 +81,7 @@ def predicting_states(base: Any, batch: Batch, compute: torch.dtype) -> torch.Te
 
 
 def choose_device(name: str) -> torch.device:
-    """`auto` is CUDA where there is one. Raises `TrainerUsageError` for CUDA where there is none."""
+    """The device of a name; `auto` is CUDA if there is a GPU. Raises `TrainerUsageError` for CUDA without a GPU."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name == "cuda" and not torch.cuda.is_available():
@@ -90,7 +90,7 @@ def choose_device(name: str) -> torch.device:
 
 
 def is_finite(module: torch.nn.Module) -> bool:
-    """Whether every weight is a finite number; of weights that are spread over ranks, this rank's."""
+    """Whether every weight is finite; of sharded weights, this rank's."""
     own = (getattr(parameter, "to_local", lambda p=parameter: p)() for parameter in module.parameters())
     return all(bool(weight.detach().isfinite().all()) for weight in own)
 
@@ -98,9 +98,9 @@ def is_finite(module: torch.nn.Module) -> bool:
 def load_model(
     folder: Path, device: torch.device, *, precision: Precision = "float32", checkpointing: bool = False
 ) -> TokenModel:
-    """A causal language model in float32. Raises `TrainerUsageError` when the folder does not hold one.
+    """Load a causal language model in float32. Raises `TrainerUsageError` when the folder holds none that is supported.
 
-    With `checkpointing` activations are computed again in the backward pass, layer by layer, instead of being kept.
+    With `checkpointing`, activations are recomputed in the backward pass, layer by layer.
     """
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
@@ -109,7 +109,7 @@ def load_model(
         raise TrainerUsageError(f"{folder} is not a Hugging Face model folder that loads: {error}") from error
     _check_head(network, folder)
     for parameter in network.parameters():
-        parameter.data = parameter.data.clone()  # memory-mapped weights are aligned otherwise, and round otherwise
+        parameter.data = parameter.data.clone()  # memory-mapped weights are aligned differently, and round differently
     if checkpointing:
         network.activation_checkpointing_enable({"use_reentrant": False})
     return TokenModel(network.to(device).train(), precision)
@@ -122,8 +122,8 @@ def _check_head(network: Any, folder: Path) -> None:
         changed.append("bias of the head")
     if changed:
         raise TrainerUsageError(
-            f"{folder}: logprobs of this model family are not computed ({', '.join(changed)}); train a model whose "
-            "logits are its head's, such as Qwen or Llama"
+            f"{folder}: logprobs of this model family are not supported ({', '.join(changed)}); train a model whose "
+            "logits are its head's output, such as Qwen or Llama"
         )
 
 
@@ -132,10 +132,10 @@ def save_model(
 ) -> None:
     """Write safetensors, configuration and the tokenizer's files into an existing folder, in the model's precision.
 
-    Raises `OSError`. `weights` are the module's whole ones, where its own are spread over ranks.
+    `weights` is the whole state dict where the module's own is sharded. Raises OSError.
     """
     whole = model.state_dict() if weights is None else weights
-    tied = {f"network.{name}" for name in model.network.all_tied_weights_keys}  # each is there under another name
+    tied = {f"network.{name}" for name in model.network.all_tied_weights_keys}  # saved under another name
     rounded = {
         name.removeprefix("network."): tensor.to(model.compute) for name, tensor in whole.items() if name not in tied
     }
@@ -148,9 +148,9 @@ def save_model(
 
 
 def save_state(state: dict[str, Any], file: Path) -> FileEntry:
-    """Write what only a restarted trainer reads, straight to disk. Raises `OSError`.
+    """Write state that only a restarted trainer reads, past the page cache. Raises OSError.
 
-    torch.save says of a full disk that a position in the file is unexpected.
+    On a full disk torch.save raises a RuntimeError about an unexpected file position.
     """
     try:
         with DirectFile(file) as written:

@@ -1,8 +1,7 @@
-"""What the catalog knows of versions: which there are, which engines serve them, and which folders may go.
+"""Versions in the catalog: entering them, recording which engines serve them, and deleting old ones.
 
-Invariants: one publish at a time reaches the engines. A version's folder is deleted only when newer ones are kept and
-every engine of the settings has acknowledged a newer one. Not here: how engines load (`publishing.py`), and what a
-folder holds (`versions.py`).
+Invariant: a version that an engine may still load is not deleted: versions stay until every engine of the settings has
+acknowledged a newer one.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from weir.trainer.versions.version_folder import MANIFEST, VersionManifest, prun
 
 
 def enter_version(catalog: Catalog, folder: Path, manifest: VersionManifest) -> None:
-    """Make the catalog know a version; entering it again changes nothing."""
+    """Enter a version in the catalog; entering it again changes nothing."""
     catalog.add_version(
         manifest.version,
         path=str(folder.absolute()),
@@ -40,7 +39,7 @@ def is_published(catalog: Catalog, version: int) -> bool:
 
 
 def serve(folder: Path, catalog: Catalog, store: StoreConfig, config: TrainerConfig, console: Console) -> PublishReport:
-    """Bring a version folder to the engines of the settings, and write down who serves it. Raises `PublishFailed`."""
+    """Publish a version folder to the engines, and enter in the catalog which serve it. Raises `PublishFailed`."""
     manifest = read_manifest(folder)
     enter_version(catalog, folder, manifest)
     with publish_turn(catalog, store, lease_s=config.lease_s) if config.engine_urls else nullcontext():
@@ -55,7 +54,7 @@ def serve(folder: Path, catalog: Catalog, store: StoreConfig, config: TrainerCon
 
 
 def delete_old_versions(catalog: Catalog, store: StoreConfig, config: TrainerConfig, console: Console) -> list[int]:
-    """Delete all but the newest `keep_versions` folders, unless an engine may still want one; the deleted numbers."""
+    """Delete all but the newest `keep_versions` folders, unless an engine may still load one; returns their numbers."""
     acknowledged = dict.fromkeys(config.engine_urls, -1)
     for row in catalog.versions():
         for url in row.engines or []:
@@ -67,14 +66,14 @@ def delete_old_versions(catalog: Catalog, store: StoreConfig, config: TrainerCon
     if wanted:
         behind = ", ".join(sorted(url for url, version in acknowledged.items() if version == oldest))
         console.print(
-            f"{len(wanted)} old versions are kept: {behind} has not acknowledged a newer one; mend it and publish "
-            "again, or take it out of trainer.engine_urls"
+            f"{len(wanted)} old versions are kept: {behind} has not acknowledged a newer one; repair it and "
+            "publish again, or remove it from trainer.engine_urls"
         )
     return deleted
 
 
 def control_key(config: TrainerConfig, store: StoreConfig) -> str | None:
-    """The key of the proxies' control routes: from the settings, else the file that a proxy made beside the store."""
+    """The key of the proxies' control routes: from the settings, else from the file that a proxy wrote in the store."""
     file = store.folder / "control.key"
     if config.control_key is not None or not file.exists():
         return config.control_key

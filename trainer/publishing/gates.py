@@ -1,7 +1,7 @@
-"""The gates of every proxy that serves the engines: those that the settings name, and those that live in the catalog.
+"""Closes and opens the gates of all proxies: those named in the settings, and the live ones in the catalog.
 
-Invariant: `close` returns when all are closed, or raises; a proxy of the catalog that does not answer is waited for
-until its lease has run out, and then taken for dead. `open` may always be called. Not here: engines.
+Invariant: `close` returns once all gates are closed, or raises. A proxy of the catalog that does not answer counts as
+dead once its lease has expired. `open` may always be called.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ logger = logging.getLogger("weir.trainer.publishing.gates")
 
 
 class Gates:
-    """The proxies of one publish."""
+    """The gates of one publish."""
 
     def __init__(self, http: httpx.AsyncClient, named: list[str], catalog: Catalog, control_key: str | None) -> None:
         self._http = http
         self._named = [url.rstrip("/") for url in named]
         self._catalog = catalog
         self._headers = {"authorization": f"Bearer {control_key}"} if control_key else {}
-        self._told: list[str] = []
-        self.engine_pause = "abort"  # how engines are to be paused, once all gates are closed
+        self._asked: list[str] = []  # proxies that were asked to close
+        self.engine_pause = "abort"  # the pause mode for engines, known once all gates are closed
 
     async def close(self) -> None:
-        """Close all at once. Raises `PublishFailed` when one that lives did not."""
+        """Close all gates concurrently. Raises `PublishFailed` when a live proxy did not close its gate."""
         listed = await self._live()
-        self._told = [*dict.fromkeys([*self._named, *sorted(listed)])]  # also where the answer is lost: opening is safe
-        failed = await for_each(self._told, lambda url: self._close(url))
+        self._asked = [*dict.fromkeys([*self._named, *sorted(listed)])]  # also if the answer is lost
+        failed = await for_each(self._asked, lambda url: self._close(url))
         for url, why in failed.items():
             raise PublishFailed(
                 f"the proxy {url} did not close its gate: {why}; check trainer.proxy_urls and trainer.control_key, "
@@ -44,14 +44,14 @@ class Gates:
             )
 
     async def open(self, version: int | None) -> None:
-        """Open all that were told to close; with the version that engines serve now, where there is a new one."""
+        """Open all gates that were asked to close; `version` is the version that engines serve now, if it is new."""
         body = {} if version is None else {"weight_version": version}
         failed = await for_each(
-            self._told, lambda url: post(self._http, f"{url}/weir/resume", body, headers=self._headers)
+            self._asked, lambda url: post(self._http, f"{url}/weir/resume", body, headers=self._headers)
         )
         for url, why in failed.items():
             logger.warning(
-                "the gate of %s may stay closed until its limit: %s; publish again once it answers", url, why
+                "the gate of %s may stay closed until its time limit: %s; publish again once it answers", url, why
             )
 
     async def _close(self, url: str) -> None:
@@ -68,7 +68,7 @@ class Gates:
                 waited = True
                 await asyncio.sleep(ASK_AGAIN_S)
             else:
-                # A proxy that relays cannot go on with an answer that was aborted: the engines have to keep it.
+                # A proxy that relays cannot continue an aborted answer: engines have to keep the requests.
                 self.engine_pause = answer.get("engine_pause", self.engine_pause)
                 return
 

@@ -1,10 +1,9 @@
-"""Publishing a version: gates close, engines load, the version is read back from each, gates open.
+"""Publishes a version: gates close, engines load it, the version is read back from each, engines resume, gates open.
 
-Invariant: whatever fails, every engine that can serve goes on and every gate that was closed opens again. A version
-counts as served by an engine when the engine itself reports it. An engine that does not load it, while others do,
-stays paused, is taken out of the router where one is named, and is named in the report; if none loads it, all go on
-with the weights they have. Publishing again is always allowed and brings such an engine back. Nothing is written to
-disk here.
+Invariant: whatever fails, every engine that can serve resumes and every closed gate opens again. An engine serves a
+version when it reports it itself. An engine that fails to load it while others do stays paused, is removed from the
+router's rotation and is named in the report; if all fail, all resume with the weights they have. Publishing may be
+repeated at any time and brings such an engine back.
 """
 
 from __future__ import annotations
@@ -30,22 +29,22 @@ logger = logging.getLogger("weir.trainer.publishing.publish")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishReport:
-    """Who serves the version now."""
+    """The engines that serve the version now, and those that do not."""
 
     version: int
     serving: list[str]
-    failed: dict[str, str]  # engine → why; it is paused, and out of the router's rotation where one is named
+    failed: dict[str, str]  # engine → reason; it is paused, and out of the router's rotation
     seconds: float
-    times: dict[str, float]  # its steps: the gates close, the engines load and say what they serve, all go on
+    times: dict[str, float]  # seconds by step: gates_close, engines_load, engines_go_on, gates_open
 
 
 def publish(
     folder: Path, version: int, config: TrainerConfig, control_key: str | None, catalog: Catalog
 ) -> PublishReport:
-    """Bring a version to every engine of the settings, behind the gates of every proxy.
+    """Load a version into every engine of the settings, behind closed gates.
 
-    Raises `PublishFailed` when a gate did not close, or no engine serves the version afterwards. With no engines in
-    the settings nothing is done, and the report is empty.
+    Raises `PublishFailed` when a gate did not close, or no engine serves the version afterwards. Without engines in the
+    settings nothing is done, and the report is empty.
     """
     if not config.engine_urls:
         return PublishReport(version=version, serving=[], failed={}, seconds=0.0, times={})
@@ -67,16 +66,16 @@ async def _publish(
                 failed = await _load_everywhere(http, folder, version, config, gates.engine_pause)
             served = len(failed) < len(config.engine_urls)
         finally:
-            stay_paused = failed if served else {}
+            left_out = failed if served else {}
             with times.step("engines_go_on"):
-                await _continue_engines(http, [url for url in config.engine_urls if url not in stay_paused], config)
-                await _set_rotation(http, config, out=set(stay_paused))
+                await _resume_engines(http, [url for url in config.engine_urls if url not in left_out], config)
+                await _set_rotation(http, config, out=set(left_out))
             with times.step("gates_open"):
                 await gates.open(version if served else None)
         if not served:
             raise PublishFailed(
-                f"no engine serves version {version}, all go on with what they have: {_listed(failed)}; "
-                f"mend them and run `weir publish {folder}`"
+                f"no engine serves version {version}, all keep the weights they have: {_listed(failed)}; "
+                f"repair them and run `weir publish {folder}`"
             )
     return PublishReport(
         version=version,
@@ -90,7 +89,7 @@ async def _publish(
 async def _load_everywhere(
     http: httpx.AsyncClient, folder: Path, version: int, config: TrainerConfig, pause: str
 ) -> dict[str, str]:
-    """Load the folder into every engine at once; why it failed, by engine."""
+    """Load the folder into all engines concurrently; returns the reasons of failures, by engine."""
     answer_s = _answer_limit_s(config)
 
     async def load(url: str) -> None:
@@ -106,7 +105,7 @@ async def _load_everywhere(
     return await for_each(config.engine_urls, load)
 
 
-async def _continue_engines(http: httpx.AsyncClient, engines: list[str], config: TrainerConfig) -> None:
+async def _resume_engines(http: httpx.AsyncClient, engines: list[str], config: TrainerConfig) -> None:
     answer_s = _answer_limit_s(config)
     failed = await for_each(engines, lambda url: post(http, f"{url}/continue_generation", {}, timeout_s=answer_s))
     for url, why in failed.items():
@@ -114,7 +113,7 @@ async def _continue_engines(http: httpx.AsyncClient, engines: list[str], config:
 
 
 def _answer_limit_s(config: TrainerConfig) -> float:
-    """For what an engine does at once: one that hangs is not waited for longer than for one that loads."""
+    """The limit of requests that an engine answers at once, at most the limit of loading."""
     return min(CONTROL_TIMEOUT_S, config.publish_timeout_s)
 
 
@@ -123,11 +122,11 @@ async def _set_rotation(http: httpx.AsyncClient, config: TrainerConfig, *, out: 
         return
     try:
         refused = await set_rotation(http, config.router_url, into=set(config.engine_urls) - out, out=out)
-    except Refused as error:  # a router that is away routes to nobody
-        logger.warning("the router %s was not told which engines serve: %s", config.router_url, error)
+    except Refused as error:  # a router that is down routes no calls
+        logger.warning("the rotation of the router %s was not updated: %s", config.router_url, error)
         return
     for url, why in refused.items():
-        logger.warning("the router has the engine %s as before: %s; publish again once it answers", url, why)
+        logger.warning("the router did not change engine %s: %s; publish again once it answers", url, why)
 
 
 def _listed(failed: dict[str, str]) -> str:

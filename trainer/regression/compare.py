@@ -1,7 +1,7 @@
-"""What new weights can do beside the ones they came from: figures of both on the same tasks, and what has become worse.
+"""Regression check: compares the metrics of new weights with those of the old ones on the same tasks.
 
-Invariant: pure. The figures are those of rounds (`kernel_metrics.py`); one that nothing was measured for counts as 0
-beside one that was. Not here: who answers and who judges (`task_answers.py`).
+Invariant: pure. The metrics are those of rounds (`kernel_metrics.py`); one that was measured before and not after
+counts as 0 after.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weir.trainer.rounds.kernel_metrics import kernel_metrics
 
 
 class RegressionConfig(BaseModel):
-    """How tasks are answered and judged, and what counts as worse."""
+    """How tasks are answered and judged, and which loss counts as a regression."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -30,19 +30,19 @@ class RegressionConfig(BaseModel):
     )
     num_correct_trials: int = Field(default=2, ge=1, description="Correctness trials behind one verdict.")
     concurrency: int = Field(default=16, ge=1, description="Answers, and verdicts, in flight at once.")
-    bound: float = Field(default=0.05, ge=0, le=1, description="How far a share may fall before it counts as worse.")
+    bound: float = Field(default=0.05, ge=0, le=1, description="How far a share may fall; more is a regression.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdicts:
-    """What the judge said of the answers of one model."""
+    """The judge's verdicts on the answers of one model."""
 
     rows: list[EvaluationRow]  # a group is a task
-    num_unsupported: int  # answers that it cannot judge, which are left out
+    num_unsupported: int  # answers that cannot be judged, excluded from the metrics
 
 
 class Regression(msgspec.Struct, frozen=True, kw_only=True):
-    """Figures before and after, by name, and the names of those that fell by more than the bound."""
+    """Metrics before and after, by name, and the names of those that fell by more than the bound."""
 
     num_tasks: int
     num_answers: int
@@ -51,19 +51,19 @@ class Regression(msgspec.Struct, frozen=True, kw_only=True):
     after: dict[str, float]
     worse: list[str]
     faults: dict[str, dict[str, int]]  # before and after → fault → answers
-    unsupported: dict[str, int]  # before and after → answers that the judge cannot judge, left out
+    unsupported: dict[str, int]  # before and after → answers that cannot be judged
 
     @property
     def sentence(self) -> str:
-        """What is to be said aloud."""
+        """The result in one sentence."""
         fallen = [f"{name} fell from {self.before[name]:.2f} to {self.after.get(name, 0.0):.2f}" for name in self.worse]
         return f"regression: {', '.join(fallen)} (bound {self.bound:g})" if fallen else "no regression"
 
 
 def compare(before: Verdicts, after: Verdicts, bound: float) -> Regression:
-    """Hold the verdicts on the new weights' answers against those on the first ones'.
+    """Compare the verdicts before and after; a share that fell by more than `bound` is a regression.
 
-    Raises `TrainerUsageError` where none of them could be judged.
+    Raises `TrainerUsageError` where no answer of one side could be judged.
     """
     for verdicts in (before, after):
         if not verdicts.rows:
@@ -85,6 +85,6 @@ def compare(before: Verdicts, after: Verdicts, bound: float) -> Regression:
 
 
 def figures_of(metrics: dict[str, Any]) -> dict[str, float]:
-    """The shares that are compared: compile@1, correct@1, tasks solved more than p times as fast as the reference."""
+    """The metrics that are compared: compile@1, correct@1, and fast_p (tasks solved more than p times as fast)."""
     speed = {f"fast_{p}": share for p, share in metrics.get("fast_p", {}).items()}
     return {"compile@1": metrics["compile_at_k"]["1"], "correct@1": metrics["correct_at_k"]["1"], **speed}

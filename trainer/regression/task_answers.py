@@ -1,7 +1,7 @@
-"""Answers of a model to tasks, from an engine that speaks SGLang's HTTP interface, and the judge's verdicts on them.
+"""Gets a model's answers to tasks from an engine with SGLang's HTTP interface, and the judge's verdicts on them.
 
-Invariant: every task has the same number of answers, each with a seed of its own, so that the same weights on the same
-engine answer the same again. Nothing is recorded and nothing is trained on. Not here: which engine and which tasks.
+Invariant: every task has the same number of answers, each with its own fixed seed, so that the same weights on the same
+engine give the same answers again. Nothing is recorded and nothing is trained on.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ SERVED_AS = "regression"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A task as the model is asked it."""
+    """A task with its rendered prompt."""
 
     task: KernelTask
     prompt_ids: list[int]
     stop_ids: list[int]
-    text_of: Callable[[list[int]], str]  # of the answer's tokens
+    text_of: Callable[[list[int]], str]  # decodes an answer's tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Who answers and who judges."""
+    """The engine that answers and the server that judges."""
 
     engine_url: str
     kernel_eval_url: str
@@ -53,10 +53,10 @@ class Place:
 
 
 def verdicts(weights: Path, questions: Sequence[Question], place: Place, config: RegressionConfig) -> Verdicts:
-    """Load a folder into the engine, have it answer every question `config.samples` times, and have that judged.
+    """Load a folder into the engine, have it answer every question `config.samples` times, and judge the answers.
 
-    Raises `PublishFailed` where the engine does not load it or does not answer, `JudgeUnavailable` where there is no
-    verdict.
+    Raises `PublishFailed` where the engine does not load it or does not answer, `JudgeUnavailable` where a verdict is
+    missing.
     """
     return asyncio.run(_verdicts(str(weights.absolute()), questions, place, config))
 
@@ -82,7 +82,7 @@ async def _verdicts(weights: str, questions: Sequence[Question], place: Place, c
 
 
 async def _answers(weights: str, asked: Sequence[Question], place: Place, config: RegressionConfig) -> list[str]:
-    """The texts of the answers, each with a seed of its own."""
+    """The texts of the answers, each sampled with its own seed."""
     slots = asyncio.Semaphore(config.concurrency)
     async with httpx.AsyncClient(trust_env=False) as http:
         await _load(http, weights, place.engine_url)
@@ -96,19 +96,19 @@ async def _answers(weights: str, asked: Sequence[Question], place: Place, config
             }
             body = {"input_ids": question.prompt_ids, "sampling_params": sampling}
             async with slots:
-                told = await post(http, f"{place.engine_url}/generate", body, timeout_s=ANSWER_TIMEOUT_S)
-            return question.text_of(list(told["output_ids"]))
+                sampled = await post(http, f"{place.engine_url}/generate", body, timeout_s=ANSWER_TIMEOUT_S)
+            return question.text_of(list(sampled["output_ids"]))
 
         return await asyncio.gather(*(answer(*one) for one in enumerate(asked)))
 
 
 async def _load(http: httpx.AsyncClient, weights: str, engine_url: str) -> None:
-    """Have the engine serve the weights, under a name that no published version has."""
+    """Make the engine serve the weights under a name that no published version has. Raises `Refused`."""
     body = {"model_path": weights, "weight_version": SERVED_AS, "flush_cache": True}
     loaded = await post(http, f"{engine_url}/update_weights_from_disk", body, timeout_s=ANSWER_TIMEOUT_S)
     if loaded.get("success") is not True:
         raise Refused(f"it refused the weights in {weights}: {loaded.get('message')}")
-    await post(http, f"{engine_url}/continue_generation", {})  # where a publish had left it out
+    await post(http, f"{engine_url}/continue_generation", {})  # in case a failed publish left it paused
 
 
 async def _results(

@@ -1,7 +1,7 @@
-"""What rewards are given for: a call's answer, with the task of its group; and what a source of rewards gives back.
+"""The input of a reward source, a call's answer with the task of its group, and its result.
 
-Invariant: a source says for each answer either a number, or why there never will be one, or nothing, which is an outage
-to be mended: an outage is never a reward. Not here: the sources.
+Invariant: for each answer a source returns a number, or the reason why there will never be one, or nothing, which is an
+outage to be fixed and never counts as a reward.
 """
 
 from __future__ import annotations
@@ -18,61 +18,66 @@ from weir.kernel_eval.client import KernelTask
 from weir.store.catalog.catalog import Catalog
 from weir.store.catalog.rows import EvaluationRow, RewardRow
 from weir.store.reader import StoredCall
-from weir.trainer.rewards.write_batching import Keeping
+from weir.trainer.rewards.write_batching import BatchedWriter
 from weir.trainer.settings.config import TrainerConfig
 from weir.trainer.skip import Skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A call that ended by itself. Functions that give rewards get one, and read what they need."""
+    """A finished call: the argument of reward functions.
+
+    Attributes:
+        call: The recorded call, with token ids, logprobs and session.
+        task: The task of its group; None where the group has no kernel task.
+    """
 
     call: StoredCall
     task: KernelTask | None
 
     @property
     def text(self) -> str:
-        """What the model answered."""
+        """The model's answer as text."""
         return self.call.answer_text
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """What it was asked."""
+        """The messages of the request, in OpenAI's form."""
         return self.call.messages
 
 
 @dataclass(slots=True)
-class Given:
-    """What one source gave, by call."""
+class SourceResult:
+    """The result of one source, by call."""
 
     values: dict[str, float] = field(default_factory=dict)
-    without: dict[str, Skip] = field(default_factory=dict)  # why a call will never have one
+    without: dict[str, Skip] = field(default_factory=dict)  # why a call will never have a reward
     evaluations: dict[str, EvaluationRow] = field(default_factory=dict)
     outages: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
-    """What all sources of one judging share."""
+class JudgeContext:
+    """The state that all sources of one judging share."""
 
     catalog: Catalog
     config: TrainerConfig
-    round_id: int | None  # None: ahead of any round
+    round_id: int | None  # None: prejudging, before any round claims the groups
     slots: asyncio.Semaphore
     on_value: Callable[[], None]
-    verdicts: Keeping[EvaluationRow]
-    rewards: Keeping[RewardRow]
-    wanted: Callable[[], bool]  # whether more answers are to be asked about
+    verdicts: BatchedWriter[EvaluationRow]
+    rewards: BatchedWriter[RewardRow]
+    wanted: Callable[[], bool]  # whether further requests may be sent
 
-    def goes_on(self, given: Given) -> bool:
-        """Whether a source is asked about another answer: what is not asked now is asked next time."""
+    def may_ask(self, given: SourceResult) -> bool:
+        """Whether to send a source another request: the next start sends those that are left out now."""
         return not given.outages and self.wanted()
 
 
-# Told by a source which answers it has just given a value, so that values are kept as they come.
-OnGiven = Callable[[Sequence[Answer]], Awaitable[None]]
+# Called by a source with the answers that just got their values, so that values are stored as they arrive.
+OnResult = Callable[[Sequence[Answer]], Awaitable[None]]
 
 
 def content_hash(*parts: object) -> str:
-    """sha256 of all that a reward depends on."""
+    """sha256 of everything that a reward depends on."""
     return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()

@@ -1,8 +1,8 @@
-"""Judging: every named reward of every answer, from all its sources at once, each asked about an answer once.
+"""Judges answers: gets every named reward of every answer, from all sources concurrently.
 
-Invariant: a reward is what a source said of an answer; an outage is never one. What was said is stored and found again,
-so that a round that is continued asks only for the rest. An answer that lacks one of its rewards, or has one that is
-not a finite number, is named under its reason and has no reward. Not here: how a source is asked.
+Invariant: an outage of a source is never a reward. Rewards are stored as they arrive and looked up first, so that a
+resumed round asks only for the missing ones. An answer that lacks one of its rewards, or has one that is not finite, is
+excluded and counted under the reason.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from weir.store.catalog.catalog import Catalog
 from weir.store.catalog.rewards import rewards_of
 from weir.store.catalog.rows import EvaluationRow, RewardRow
 from weir.trainer.errors import JudgeUnavailable
-from weir.trainer.rewards.answers import Answer, Asking, Given, content_hash
+from weir.trainer.rewards.answers import Answer, JudgeContext, SourceResult, content_hash
 from weir.trainer.rewards.function import function_rewards
 from weir.trainer.rewards.kernel import kernel_rewards
 from weir.trainer.rewards.reward_model import http_rewards
 from weir.trainer.rewards.stored import StoredRewards, stored_rewards
-from weir.trainer.rewards.write_batching import Keeping
+from weir.trainer.rewards.write_batching import BatchedWriter
 from weir.trainer.settings.config import TrainerConfig
 from weir.trainer.settings.reward_terms import KERNEL_EVAL, RewardTerm, is_complete
 from weir.trainer.skip import Skip
@@ -32,10 +32,10 @@ SOURCE = "trainer"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """What is known of the answers, by call."""
+    """Rewards and verdicts of the answers, by call."""
 
-    rewards: dict[str, dict[str, float]]  # call → reward → value, of those that have all their rewards
-    without: dict[str, Skip]  # why the others have none
+    rewards: dict[str, dict[str, float]]  # call → reward → value, for calls with all rewards
+    without: dict[str, Skip]  # why the other calls have none
     evaluations: dict[str, EvaluationRow]
     seconds: float
 
@@ -49,9 +49,9 @@ def judge(
     round_id: int | None,
     on_value: Callable[[], None] = lambda: None,
 ) -> Judged:
-    """All rewards of the answers; those that nobody knew yet are asked for and stored.
+    """All rewards of the answers; missing ones are requested from their sources and stored.
 
-    Raises `JudgeUnavailable` when any source had an outage; what the sources did say is stored all the same.
+    Raises `JudgeUnavailable` after an outage of any source; the rewards that did arrive are stored.
     """
     started = time.monotonic()
     given = asyncio.run(ask_all(answers, stored, catalog, config, round_id=round_id, on_value=on_value))
@@ -71,37 +71,37 @@ async def ask_all(
     round_id: int | None,
     on_value: Callable[[], None] = lambda: None,
     wanted: Callable[[], bool] = lambda: True,
-) -> dict[str, Given]:
-    """What all sources say, stored as they say it; once it is not `wanted` any more, nobody is asked anew."""
-    asking = Asking(
+) -> dict[str, SourceResult]:
+    """The results of all sources, by reward; no further requests are sent once `wanted` returns False."""
+    context = JudgeContext(
         catalog=catalog,
         config=config,
         round_id=round_id,
         slots=asyncio.Semaphore(config.judge_concurrency),
         on_value=on_value,
-        verdicts=Keeping(catalog.add_evaluations),
-        rewards=Keeping(catalog.add_rewards),
+        verdicts=BatchedWriter(catalog.add_evaluations),
+        rewards=BatchedWriter(catalog.add_rewards),
         wanted=wanted,
     )
 
-    async def ask(name: str, term: RewardTerm) -> Given:
+    async def ask(name: str, term: RewardTerm) -> SourceResult:
         if term.source == "kernel_eval":
-            return await kernel_rewards(answers, asking)
+            return await kernel_rewards(answers, context)
         if term.source == "stored":
             return stored_rewards(stored.get(name, {}), answers)
-        return await _remembered(name, term, answers, asking)
+        return await _remembered(name, term, answers, context)
 
     terms = config.reward_terms
     given = dict(zip(terms, await asyncio.gather(*(ask(*one) for one in terms.items())), strict=True))
-    await asking.rewards.keep(_verdict_rewards(answers, given.get(KERNEL_EVAL, Given())))
+    await context.rewards.write(_verdict_rewards(answers, given.get(KERNEL_EVAL, SourceResult())))
     return given
 
 
-async def _remembered(name: str, term: RewardTerm, answers: Sequence[Answer], asking: Asking) -> Given:
-    """The values that the store has, and the source's for all others; equal answers are asked about once."""
-    given = Given()
+async def _remembered(name: str, term: RewardTerm, answers: Sequence[Answer], context: JudgeContext) -> SourceResult:
+    """The stored values, and the source's for all other answers; equal answers are requested once."""
+    given = SourceResult()
     keys = {answer.call.call_id: _content(name, term, answer) for answer in answers}
-    rows = rewards_of(asking.catalog, sorted({answer.call.session_id for answer in answers}), [name])
+    rows = rewards_of(context.catalog, sorted({answer.call.session_id for answer in answers}), [name])
     known = {row.idempotency_key: row.value for row in rows if row.source == SOURCE}
     for answer in answers:
         call_id = answer.call.call_id
@@ -111,18 +111,18 @@ async def _remembered(name: str, term: RewardTerm, answers: Sequence[Answer], as
     for answer in answers:
         if answer.call.call_id not in given.values:
             same.setdefault(keys[answer.call.call_id], []).append(answer)
-    fresh = Given()
+    fresh = SourceResult()
 
-    async def on_given(asked: Sequence[Answer]) -> None:
+    async def on_result(asked: Sequence[Answer]) -> None:
         equal = [(one.call, other.call) for one in asked for other in same[keys[one.call.call_id]]]
         values = [(call, fresh.values[one.call_id]) for one, call in equal if one.call_id in fresh.values]
         given.values |= {call.call_id: value for call, value in values}
         finite = [(call, value) for call, value in values if math.isfinite(value)]
         rows = [_reward(name, c.session_id, c.call_id, value, keys[c.call_id]) for c, value in finite]
-        await asking.rewards.keep(rows)
+        await context.rewards.write(rows)
 
     ask = http_rewards if term.source == "http" else function_rewards
-    await ask(name, term, [of_one[0] for of_one in same.values()], asking, fresh, on_given)
+    await ask(name, term, [of_one[0] for of_one in same.values()], context, fresh, on_result)
     for first, *others in same.values():
         if (why := fresh.without.get(first.call.call_id)) is not None:
             given.without.update((answer.call.call_id, why) for answer in (first, *others))
@@ -135,8 +135,8 @@ def _content(name: str, term: RewardTerm, answer: Answer) -> str:
     return content_hash(name, term.function, task, answer.messages, answer.text)
 
 
-def _verdict_rewards(answers: Sequence[Answer], given: Given) -> list[RewardRow]:
-    """A reward for each judged call, and for each session that of its last call. Stored again, they change nothing."""
+def _verdict_rewards(answers: Sequence[Answer], given: SourceResult) -> list[RewardRow]:
+    """A reward for each judged call, and for each session that of its last call. Storing them is idempotent."""
     judged = [given.evaluations.get(answer.call.call_id) for answer in answers]
     rows = [row for row in judged if row is not None]
     incomplete = {a.call.session_id for a, row in zip(answers, judged, strict=True) if row is None}
@@ -146,7 +146,9 @@ def _verdict_rewards(answers: Sequence[Answer], given: Given) -> list[RewardRow]
     return rewards
 
 
-def _joined(answers: Sequence[Answer], given: Mapping[str, Given], config: TrainerConfig, seconds: float) -> Judged:
+def _joined(
+    answers: Sequence[Answer], given: Mapping[str, SourceResult], config: TrainerConfig, seconds: float
+) -> Judged:
     rewards: dict[str, dict[str, float]] = {}
     without: dict[str, Skip] = {}
     for call_id in (answer.call.call_id for answer in answers):

@@ -1,7 +1,7 @@
 """Rewards from the kernel-evaluation server: every answer is a candidate for its group's task.
 
-Invariant: verdicts are stored as they come, by the hash of what was judged, and never asked for twice: a round that is
-continued finds them. Equal candidates are judged once.
+Invariant: verdicts are stored as they arrive, under the hash of the judged content, and never requested twice: a
+resumed round finds them. Equal candidates are judged once.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from weir.store.catalog.rewards import evaluations_of
 from weir.store.catalog.rows import EvaluationRow
 from weir.store.clock import now_us
 from weir.store.reader import StoredCall
-from weir.trainer.rewards.answers import Answer, Asking, Given, content_hash
+from weir.trainer.rewards.answers import Answer, JudgeContext, SourceResult, content_hash
 from weir.trainer.settings.config import TrainerConfig
 from weir.trainer.skip import Skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """The source of an answer, and the calls that gave it."""
+    """The source code of an answer, and the calls that have it."""
 
     task: KernelTask
     source: str
@@ -39,12 +39,12 @@ class Candidate:
     calls: list[StoredCall]
 
 
-async def kernel_rewards(answers: Sequence[Answer], asking: Asking) -> Given:
-    """The verdicts on answers: those that the catalog has, and the server's on all others."""
-    given = Given()
-    candidates = _candidates(answers, asking.config)
+async def kernel_rewards(answers: Sequence[Answer], context: JudgeContext) -> SourceResult:
+    """The verdicts on answers: stored ones, and the server's for all others."""
+    given = SourceResult()
+    candidates = _candidates(answers, context.config)
     hashes = {call.call_id: candidate.content_hash for candidate in candidates for call in candidate.calls}
-    stored = evaluations_of(asking.catalog, hashes)
+    stored = evaluations_of(context.catalog, hashes)
     missing: list[Candidate] = []
     for candidate in candidates:
         _take(given, [stored[call.call_id] for call in candidate.calls if call.call_id in stored])
@@ -55,12 +55,12 @@ async def kernel_rewards(answers: Sequence[Answer], asking: Asking) -> Given:
                     task=candidate.task, source=candidate.source, content_hash=candidate.content_hash, calls=calls
                 )
             )
-    await _evaluate_all(missing, asking, given)
+    await _evaluate_all(missing, context, given)
     return given
 
 
 def _candidates(answers: Sequence[Answer], config: TrainerConfig) -> list[Candidate]:
-    """Distinct candidates; the hash covers all that a verdict depends on."""
+    """Distinct candidates; the hash covers everything that a verdict depends on."""
     found: dict[str, Candidate] = {}
     for answer in answers:
         task = answer.task
@@ -72,10 +72,10 @@ def _candidates(answers: Sequence[Answer], config: TrainerConfig) -> list[Candid
     return list(found.values())
 
 
-async def _evaluate_all(candidates: Sequence[Candidate], asking: Asking, given: Given) -> None:
+async def _evaluate_all(candidates: Sequence[Candidate], context: JudgeContext, given: SourceResult) -> None:
     if not candidates:
         return
-    config = asking.config
+    config = context.config
     client = KernelEvalClient(
         config.kernel_eval_url,
         config.kernel_eval_key,
@@ -85,9 +85,9 @@ async def _evaluate_all(candidates: Sequence[Candidate], asking: Asking, given: 
     )
 
     async def evaluate(candidate: Candidate) -> None:
-        async with asking.slots:
-            rows = await _evaluate(client, candidate, asking, given)
-        await asking.verdicts.keep(rows)
+        async with context.slots:
+            rows = await _evaluate(client, candidate, context, given)
+        await context.verdicts.write(rows)
         _take(given, rows)
 
     try:
@@ -97,29 +97,29 @@ async def _evaluate_all(candidates: Sequence[Candidate], asking: Asking, given: 
 
 
 async def _evaluate(
-    client: KernelEvalClient, candidate: Candidate, asking: Asking, given: Given
+    client: KernelEvalClient, candidate: Candidate, context: JudgeContext, given: SourceResult
 ) -> list[EvaluationRow]:
-    if not asking.goes_on(given):
+    if not context.may_ask(given):
         return []
     try:
         result = await client.evaluate(
             candidate.task,
             candidate.source,
-            seed=asking.config.judge_seed,
-            num_correct_trials=asking.config.num_correct_trials,
-            use_cache=asking.config.judge_use_cache,
+            seed=context.config.judge_seed,
+            num_correct_trials=context.config.num_correct_trials,
+            use_cache=context.config.judge_use_cache,
         )
     except KernelUnsupported:
         given.without.update((call.call_id, Skip.UNSUPPORTED) for call in candidate.calls)
     except KernelEvalUnavailable as error:
         given.outages.append(f"{error}; start the kernel-evaluation server")
     else:
-        asking.on_value()
-        return [_evaluation(candidate, call, result, asking.round_id) for call in candidate.calls]
+        context.on_value()
+        return [_evaluation(candidate, call, result, context.round_id) for call in candidate.calls]
     return []
 
 
-def _take(given: Given, rows: Sequence[EvaluationRow]) -> None:
+def _take(given: SourceResult, rows: Sequence[EvaluationRow]) -> None:
     for row in rows:
         given.evaluations[row.call_id] = row
         given.values[row.call_id] = row.raw_reward

@@ -1,10 +1,10 @@
-"""Rewards from a reward model that is asked by HTTP, several answers in one request.
+"""Rewards from a reward model over HTTP, several answers in one request.
 
     POST url {"name": "style", "items": [{"call_id", "session_id", "group_id", "task_id", "messages", "answer"}, …]}
     200 {"rewards": [0.7, null, …]}   one for each item, in their order; null: this one cannot be rewarded
 
-Invariant: an error of the server, an answer of another form, and no answer are outages, tried again a bounded number of
-times; none of them is a reward. Not here: what is done with values (`judging.py`).
+Invariant: an error status, an invalid answer and no answer are outages, retried a bounded number of times; none of them
+is a reward.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import stamina
 
 from weir.kernel_eval.client import tls_context
 from weir.trainer.http_json import NO_ANSWER, why_no_answer, within
-from weir.trainer.rewards.answers import Answer, Asking, Given, OnGiven
+from weir.trainer.rewards.answers import Answer, JudgeContext, OnResult, SourceResult
 from weir.trainer.settings.reward_terms import RewardTerm
 from weir.trainer.skip import Skip
 
@@ -27,27 +27,37 @@ OUTAGES = (*NO_ANSWER, ValueError, RecursionError)  # no answer, or one of anoth
 
 
 async def http_rewards(
-    name: str, term: RewardTerm, answers: Sequence[Answer], asking: Asking, given: Given, on_given: OnGiven
+    name: str,
+    term: RewardTerm,
+    answers: Sequence[Answer],
+    context: JudgeContext,
+    result: SourceResult,
+    on_result: OnResult,
 ) -> None:
-    """Ask for the rewards of all answers, `batch_size` at once."""
+    """Request the rewards of all answers, `batch_size` in each request."""
     headers = {} if term.key is None else {"authorization": f"Bearer {term.key}"}
     batches = [answers[start : start + term.batch_size] for start in range(0, len(answers), term.batch_size)]
     async with httpx.AsyncClient(headers=headers, timeout=None, trust_env=False, verify=tls_context()) as http:
 
         async def ask(batch: Sequence[Answer]) -> None:
-            async with asking.slots:
-                if asking.goes_on(given):
-                    await _ask(http, name, term, batch, asking, given)
-            await on_given(batch)
+            async with context.slots:
+                if context.may_ask(result):
+                    await _ask(http, name, term, batch, context, result)
+            await on_result(batch)
 
         await asyncio.gather(*(ask(batch) for batch in batches))
 
 
 async def _ask(
-    http: httpx.AsyncClient, name: str, term: RewardTerm, batch: Sequence[Answer], asking: Asking, given: Given
+    http: httpx.AsyncClient,
+    name: str,
+    term: RewardTerm,
+    batch: Sequence[Answer],
+    context: JudgeContext,
+    result: SourceResult,
 ) -> None:
     assert term.url is not None
-    config = asking.config
+    config = context.config
     body = {"name": name, "items": [_item(answer) for answer in batch]}
     retries = stamina.retry_context(
         on=OUTAGES,
@@ -63,21 +73,21 @@ async def _ask(
                 response = await within(config.judge_timeout_s, http.post(term.url, json=body))
                 rewards = _rewards(response, len(batch))
     except OUTAGES as error:
-        given.outages.append(
+        result.outages.append(
             f"no rewards {name} from {term.url} after {config.judge_attempts} attempts: {why_no_answer(error)}; "
             "start or repair it"
         )
         return
     for answer, reward in zip(batch, rewards, strict=True):
-        _take(given, answer.call.call_id, reward)
-    asking.on_value()
+        _take(result, answer.call.call_id, reward)
+    context.on_value()
 
 
-def _take(given: Given, call_id: str, reward: float | None) -> None:
+def _take(result: SourceResult, call_id: str, reward: float | None) -> None:
     if reward is None:
-        given.without[call_id] = Skip.UNREWARDED
+        result.without[call_id] = Skip.UNREWARDED
     else:
-        given.values[call_id] = reward
+        result.values[call_id] = reward
 
 
 def _item(answer: Answer) -> dict[str, Any]:
@@ -93,7 +103,7 @@ def _item(answer: Answer) -> dict[str, Any]:
 
 
 def _rewards(response: httpx.Response, count: int) -> list[float | None]:
-    """The rewards of an answer. Raises `ValueError` for one that has not the form that is asked for."""
+    """The rewards in an HTTP answer. Raises `ValueError` where its form is wrong."""
     if response.status_code != 200:
         raise ValueError(f"status {response.status_code}: {response.text[:200]}")
     value = response.json()
@@ -108,7 +118,7 @@ def _rewards(response: httpx.Response, count: int) -> list[float | None]:
 def _float(reward: int | float) -> float:
     try:
         return float(reward)
-    except OverflowError:  # an integer that no float can hold is no finite reward
+    except OverflowError:  # an integer beyond the range of floats counts as infinite
         return math.inf if reward > 0 else -math.inf
 
 

@@ -1,7 +1,7 @@
-"""Rewards that somebody put into the store before the round: read when the round is claimed, pinned in its manifest.
+"""Rewards that are in the store before the round: read at the claim and pinned in the round's manifest.
 
-Invariant: what arrives after the claim changes nothing. The latest reward of a name counts. One that was given to a
-session counts for its last call, or with trajectory credit for the last call of each of its branches.
+Invariant: rewards that arrive after the claim change nothing. The latest reward of a name counts. A session's reward
+counts for its last call or, with trajectory credit, for the last call of each of its branches.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from weir.store.catalog.catalog import Catalog
 from weir.store.catalog.rewards import rewards_of
 from weir.store.reader import StoredCall
 from weir.trainer.credit.samples import is_judged
-from weir.trainer.rewards.answers import Answer, Given
+from weir.trainer.rewards.answers import Answer, SourceResult
 from weir.trainer.settings.reward_terms import Terms
 from weir.trainer.skip import Skip
 
@@ -20,14 +20,14 @@ StoredRewards = dict[str, dict[str, float]]  # reward → call → value
 
 
 def stored_names(terms: Terms) -> list[str]:
-    """The rewards that are to be in the store already."""
+    """The names of the rewards that come from the store."""
     return [name for name, term in terms.items() if term.source == "stored"]
 
 
 def read_rewards(
     catalog: Catalog, names: Sequence[str], sessions: Mapping[str, Sequence[StoredCall]], *, every_branch: bool
 ) -> StoredRewards:
-    """What the store says of the calls of some sessions, now."""
+    """The current rewards of the sessions' calls in the store."""
     if not names:
         return {}
     found: StoredRewards = {name: {} for name in names}
@@ -41,7 +41,7 @@ def read_rewards(
 
 
 def joined_rewards(parts: Iterable[StoredRewards]) -> StoredRewards:
-    """The rewards of several groups together."""
+    """The rewards of several groups, merged."""
     joined: StoredRewards = {}
     for part in parts:
         for name, values in part.items():
@@ -50,15 +50,15 @@ def joined_rewards(parts: Iterable[StoredRewards]) -> StoredRewards:
 
 
 def lacks_rewards(rewards: StoredRewards, sessions: Mapping[str, Sequence[StoredCall]]) -> bool:
-    """Whether a session with an answer has none of one of the rewards yet."""
+    """Whether some reward is missing for all answers of a session that has answers."""
     answered = [[call.call_id for call in calls if is_judged(call)] for calls in sessions.values()]
     return any(calls and not set(calls) & set(values) for values in rewards.values() for calls in answered)
 
 
-def stored_rewards(values: Mapping[str, float], answers: Sequence[Answer]) -> Given:
-    """The pinned rewards of one name; an answer without one is left out."""
+def stored_rewards(values: Mapping[str, float], answers: Sequence[Answer]) -> SourceResult:
+    """The pinned rewards of one name; an answer without one is excluded."""
     calls = [answer.call.call_id for answer in answers]
-    return Given(
+    return SourceResult(
         values={call_id: values[call_id] for call_id in calls if call_id in values},
         without={call_id: Skip.UNREWARDED for call_id in calls if call_id not in values},
     )
@@ -73,7 +73,7 @@ def _last_calls(calls: Sequence[StoredCall], *, every_branch: bool) -> list[str]
 
 
 def _fill_earlier(values: dict[str, float], sessions: Iterable[Sequence[StoredCall]]) -> None:
-    """Calls of a rewarded session that have no reward of their own earned nothing by themselves."""
+    """Set the missing rewards of a session that has any to 0."""
     for calls in sessions:
         if any(call.call_id in values for call in calls):
             for call in calls:

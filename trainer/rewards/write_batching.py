@@ -1,7 +1,6 @@
-"""Keeping what judges say while they go on talking: rows are written in as few transactions as come together.
+"""Batches catalog writes: rows that arrive during one transaction are written together in the next.
 
-Invariant: `keep` returns when its rows are written. While one transaction is on its way the next rows gather, and the
-loop that hears the judges is never held up by the disk.
+Invariant: `write` returns once its rows are committed, and the event loop never waits for the disk.
 """
 
 from __future__ import annotations
@@ -13,25 +12,25 @@ from typing import Generic, TypeVar
 Row = TypeVar("Row")
 
 
-class Keeping(Generic[Row]):
-    """Rows on their way into the catalog. A write that fails raises in whoever waits for one of its rows."""
+class BatchedWriter(Generic[Row]):
+    """Writes rows in batches. A failed transaction raises in every caller that waits for one of its rows."""
 
     def __init__(self, write: Callable[[list[Row]], object]) -> None:
-        self._write = write
-        self._gathered: list[Row] = []
-        self._next: asyncio.Task[None] | None = None  # takes what is gathered when its turn comes
-        self._turn = asyncio.Lock()
+        self._commit = write
+        self._pending: list[Row] = []
+        self._next: asyncio.Task[None] | None = None  # writes the pending rows after the current transaction
+        self._transaction = asyncio.Lock()
 
-    async def keep(self, rows: Sequence[Row]) -> None:
-        """Write rows."""
+    async def write(self, rows: Sequence[Row]) -> None:
+        """Write rows; returns once they are committed."""
         if not rows:
             return
-        self._gathered += rows
+        self._pending += rows
         if self._next is None:
-            self._next = asyncio.create_task(self._write_gathered())
+            self._next = asyncio.create_task(self._write_pending())
         await asyncio.shield(self._next)
 
-    async def _write_gathered(self) -> None:
-        async with self._turn:
-            rows, self._gathered, self._next = self._gathered, [], None
-            await asyncio.to_thread(self._write, rows)
+    async def _write_pending(self) -> None:
+        async with self._transaction:
+            rows, self._pending, self._next = self._pending, [], None
+            await asyncio.to_thread(self._commit, rows)

@@ -1,9 +1,8 @@
-"""Claiming: which groups a round trains on, pinned before anything else happens.
+"""Claims groups for a round, and pins everything that its weights depend on in a manifest.
 
-Invariant: what a round's weights depend on is in its manifest: parent version, seed, settings, groups, and the very
-calls of each session. The manifest is written in the transaction that takes the groups, and copied to
-`<root>/rounds/<8 digits>/manifest.json` for readers; a round that was claimed is continued from it, never claimed
-anew. Not here: whose turn it is (`turns.py`).
+Invariant: parent version, seed, settings, groups and the calls of each session are in the round's manifest. It is
+written in the transaction that claims the groups, and copied to `<root>/rounds/<8 digits>/manifest.json` for readers. A
+claimed round is resumed from its manifest and never claimed again.
 """
 
 from __future__ import annotations
@@ -49,20 +48,20 @@ class ClaimedGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClaimedRound(msgspec.Struct, frozen=True, kw_only=True):
-    """What a round is going to do."""
+    """The manifest of a round."""
 
     schema: int = SCHEMA
     round: int
-    version: int  # that it will make
+    version: int  # the version that it makes
     parent: int
     parent_path: str
     seed: int
     config: dict[str, Any]  # the pinned settings
     config_hash: str
     groups: list[ClaimedGroup]
-    expired: list[str] = []  # groups whose calls are all too old: consumed, and not judged
+    expired: list[str] = []  # groups whose calls are all too old: consumed without judging
     mixed_rows: str | None = None  # sha256 of the supervised rows that are mixed in
-    stored_rewards: StoredRewards = {}  # what the store said at the claim, where the settings want it
+    stored_rewards: StoredRewards = {}  # the store's rewards at the claim, where the settings use them
     created_us: int
 
     @property
@@ -83,7 +82,7 @@ class PlannedRound:
 
 
 def continue_round(catalog: Catalog, root: Path) -> ClaimedRound | None:
-    """The round that was claimed and not committed, if there is one."""
+    """The round that was claimed and not committed, if there is one. Raises `RoundError` for a damaged manifest."""
     row = catalog.open_round()
     if row is None:
         return None
@@ -105,7 +104,8 @@ def plan_round(
 ) -> PlannedRound | None:
     """The round that would be claimed now, or None when no group is ready. Changes nothing.
 
-    `on_damaged` is told the groups that wait because the log is damaged, each with what to do.
+    `on_damaged` gets the groups that wait because the log is damaged, each with the remedy. Raises
+    `TrainerUsageError` where calls were recorded with another vocabulary than the parent's.
     """
     choice = choose_groups(catalog, store, config, parent=parent)
     on_damaged(choice.damaged)
@@ -134,33 +134,33 @@ def plan_round(
 
 
 def claim(catalog: Catalog, root: Path, planned: ClaimedRound, lease: Lease) -> None:
-    """Take the groups for the round: from here on they belong to it, whatever happens."""
+    """Claim the groups: from here on they belong to the round, also after a crash. Raises `LeaseLost`."""
     catalog.claim_groups(planned.round, planned.group_ids, msgspec.to_builtins(planned), lease)
     _write_copy(root, planned)
 
 
 def parent_folder(root: Path, claimed: ClaimedRound, model_path: Path) -> Path:
-    """The weights that a round starts from, on this machine, which need not be the one that claimed it.
+    """The folder of a round's parent on this machine, which need not be the machine that claimed the round.
 
-    Raises `RoundError` where they are not here: no other weights take their place.
+    Raises `RoundError` where it is missing: no other weights replace it.
     """
     places = dict.fromkeys((version_path(root, claimed.parent).absolute(), Path(claimed.parent_path)))
     for candidate in (*places, model_path.absolute()):
         if (candidate / CONFIG).exists() and _version_of(candidate) == claimed.parent:
             return candidate
     raise RoundError(
-        f"round {claimed.round} cannot go on: the version {claimed.parent} that it starts from is not in "
-        f"{' nor in '.join(map(str, places))}; it was deleted or lost, put its folder back from a copy"
+        f"round {claimed.round} cannot be resumed: the version {claimed.parent} that it starts from is not in "
+        f"{' nor in '.join(map(str, places))}; restore its folder from a copy"
     )
 
 
 def _version_of(folder: Path) -> int:
-    """The version that a folder names; first weights that name none are version 0."""
+    """The version in a folder's manifest; first weights without one are version 0."""
     return read_manifest(folder).version if (folder / MANIFEST).exists() else 0
 
 
 def pinned_calls(store: StoreConfig, claimed: ClaimedRound) -> PinnedCalls:
-    """The calls of each claimed group, from the store; calls recorded after the claim are not among them."""
+    """The claimed calls of each group, from the store. Raises `RoundError` where one is missing."""
     stored = load_calls(store, [session_id for group in claimed.groups for session_id in group.calls])
     found = {call.call_id: call for calls in stored.values() for call in calls}
     return {group.group_id: _pinned_calls(group, found) for group in claimed.groups}

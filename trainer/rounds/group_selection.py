@@ -1,9 +1,8 @@
-"""Which of the ready groups a round takes: those with a kernel task that pass the settings' filter, oldest first.
+"""Chooses the groups of a round among the ready ones: those that the settings admit, oldest first.
 
-Invariant: nothing is changed here, and no group is passed over silently for good: what is not taken stays ready, a
-group whose calls are all too old to be trained on is given as expired, for the round to consume without judging it, and
-one that may lack calls because the log is damaged is named.
-Not here: when a group is ready (`store/catalog_ready.py`), and taking it (`claims.py`).
+Invariant: nothing is changed here, and no group is skipped silently for good. A group that is not chosen stays ready; a
+group whose calls are all too stale to train on is reported as expired, which the round consumes without judging; a
+group that may lack calls because the log is damaged is reported with the reason.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ Eligible = tuple[GroupRow, KernelTask | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenGroup:
-    """A ready group that can be judged, with what the store says of its sessions now."""
+    """A ready group that can be judged, with the current rewards and calls of its sessions."""
 
     row: GroupRow
     task: KernelTask | None
@@ -45,23 +44,23 @@ class ChosenGroup:
 
     @property
     def size(self) -> int:
-        """Sessions that the group was to have."""
+        """Number of sessions registered for the group."""
         return self.row.group_size or len(self.row.session_ids)
 
 
 @dataclass(slots=True)
 class Choice:
-    """What a round would take."""
+    """The groups that a round would claim, and those that it would not."""
 
     groups: list[ChosenGroup] = field(default_factory=list)
     expired: list[str] = field(default_factory=list)
-    damaged: dict[str, str] = field(default_factory=dict)  # group → why it may lack calls, and what to do
+    damaged: dict[str, str] = field(default_factory=dict)  # group → why it may lack calls, and the remedy
 
 
 def choose_groups(catalog: Catalog, store: StoreConfig, config: TrainerConfig, *, parent: int) -> Choice:
-    """Up to `groups_per_round` groups, and the expired ones that were met on the way to them.
+    """Up to `groups_per_round` groups, and the expired ones that are older than the last of them.
 
-    Raises `TrainerUsageError` when `groups_where` is no condition on the view `groups`.
+    Raises `TrainerUsageError` when `groups_where` is not a valid condition on the view `groups`.
     """
     choice = Choice()
     ready = ready_groups(catalog, timeout_s=config.group_timeout_s, min_size_ratio=config.min_timeout_group_size_ratio)
@@ -82,7 +81,7 @@ def choose_groups(catalog: Catalog, store: StoreConfig, config: TrainerConfig, *
 
 
 def _to_train_on(groups: Iterable[GroupRow], *, needs_task: bool) -> Iterator[Eligible]:
-    """Not those that are held out for measuring, nor where it needs one those without a kernel task."""
+    """The groups that are not held out and, where kernel evaluation needs one, have a kernel task."""
     for group in groups:
         task: KernelTask | None = None
         with suppress(msgspec.ValidationError):
@@ -106,7 +105,8 @@ def _passing(store: StoreConfig, where: str | None, groups: Sequence[Eligible]) 
             found = connection.execute(query, [[group.group_id for group, _ in groups]]).fetchall()
     except duckdb.Error as error:
         raise TrainerUsageError(
-            f"trainer.groups_where = {where!r} is no condition on the view groups: {error}; docs/sql.md has its columns"
+            f"trainer.groups_where = {where!r} is no valid condition on the view groups: {error}; docs/sql.md has its "
+            "columns"
         ) from error
     passing = {group_id for (group_id,) in found}
     return [(group, task) for group, task in groups if group.group_id in passing]
@@ -115,7 +115,7 @@ def _passing(store: StoreConfig, where: str | None, groups: Sequence[Eligible]) 
 def _read_calls(
     groups: Sequence[GroupRow], catalog: Catalog, store: StoreConfig
 ) -> tuple[dict[str, list[StoredCall]], dict[str, str]]:
-    """The calls of each session; and the groups that may have more, each with the reason."""
+    """The calls of each session, and the groups that may have more, with the reason."""
     snapshot = take_snapshot(store, catalog=catalog)
     try:
         loaded = calls_in(snapshot, [session_id for group in groups for session_id in group.session_ids])
@@ -144,7 +144,7 @@ def _is_expired(group: ChosenGroup, parent: int, max_staleness: int) -> bool:
 
 
 def _waits_for_rewards(group: ChosenGroup, config: TrainerConfig) -> bool:
-    """Whether somebody may still reward it; after `group_timeout_s` nobody is expected to."""
+    """Whether a stored reward is missing and may still come; after `group_timeout_s` none is expected."""
     if not lacks_rewards(group.rewards, group.calls):
         return False
     last_us = max(call.finished_us for calls in group.calls.values() for call in calls)

@@ -1,7 +1,7 @@
-"""What kernel evaluation said of a round's calls, in the figures that the field compares: @k, fast_p, speedups.
+"""Metrics of kernel evaluation over a round's calls: compile@k, correct@k, fast_p, speedups and faults.
 
-Invariant: pure; a figure that nothing was measured for is absent, never 0. The same figures over the whole store are
-the views `pass_at_k`, `fast_p` and `speedups` of docs/sql.md.
+Invariant: pure; a metric without a measurement is absent, never 0. The views `pass_at_k`, `fast_p` and `speedups` of
+docs/sql.md have the same metrics over the whole store.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SPEEDUPS = (1.0, 1.5, 2.0)  # p of fast_p
 
 
 def kernel_metrics(evaluations: Sequence[EvaluationRow]) -> dict[str, Any]:
-    """Shares and chances over the calls and groups of a round; empty where nothing was evaluated."""
+    """Shares of calls and means over groups, by name; empty where nothing was evaluated."""
     if not evaluations:
         return {}
     groups: dict[str, list[EvaluationRow]] = {}
@@ -38,12 +38,12 @@ def kernel_metrics(evaluations: Sequence[EvaluationRow]) -> dict[str, Any]:
 
 
 def chance_at_k(num_samples: int, num_right: int, k: int) -> float:
-    """The chance that one of k is right, unbiased: 1 - C(n - c, k) / C(n, k) (Chen et al., 2021, equation 1)."""
+    """pass@k, unbiased: 1 - C(n - c, k) / C(n, k) for c right of n samples (Chen et al., 2021, equation 1)."""
     return 1 - math.comb(num_samples - num_right, k) / math.comb(num_samples, k)
 
 
 def _at_k(counts: Sequence[tuple[int, int]]) -> dict[str, float]:
-    """The mean chance over the groups that have k samples, by k."""
+    """The mean pass@k over the groups with at least k samples, by k."""
     chances = {str(k): [chance_at_k(n, right, k) for n, right in counts if n >= k] for k in KS}
     return {k: statistics.fmean(values) for k, values in chances.items() if values}
 
@@ -64,7 +64,7 @@ def _speed(members: Sequence[Sequence[EvaluationRow]]) -> dict[str, Any]:
 
 
 def _speedup(row: EvaluationRow) -> float | None:
-    """How much faster than the reference, where that was timed. Earlier verdicts say it in their timing only."""
-    said = row.result if "speedup" in row.result else row.result.get("details", {}).get("timing", {})
-    value = said.get("speedup")
+    """Reference time over kernel time, where it was measured. Older verdicts have it in their timing details only."""
+    timing = row.result if "speedup" in row.result else row.result.get("details", {}).get("timing", {})
+    value = timing.get("speedup")
     return float(value) if isinstance(value, int | float) and value > 0 else None

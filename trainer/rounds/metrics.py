@@ -1,7 +1,7 @@
-"""The figures of a round: gathered from its parts, kept beside the store, shown as a short table.
+"""The metrics of a round: computed from its parts, logged under the store's root, printed as a short table.
 
-Invariant: metrics travel inside the version folder and are written to `metrics.jsonl` from there, so that a round
-which was killed after its checkpoint still reports once. Values are plain numbers; nothing here influences training.
+Invariant: metrics are written into the version folder first and to `metrics.jsonl` from there, so that a round killed
+after its checkpoint still reports once. Nothing here influences training.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from weir.trainer.hooks import GroupItem
 from weir.trainer.rounds.kernel_metrics import kernel_metrics
 from weir.trainer.skip import Skip
 
-if TYPE_CHECKING:  # torch comes in with the first samples, so that a start without groups costs little
+if TYPE_CHECKING:  # torch is imported with the first backend, so that a start without groups costs little
     from weir.trainer.learner.step_stats import StepStats
 
 METRICS_FILE = "metrics.json"
@@ -57,7 +57,7 @@ Metrics = dict[str, Any]
 
 
 def reward_metrics(items: Sequence[GroupItem], terms: Iterable[str], evaluations: Sequence[EvaluationRow]) -> Metrics:
-    """What was said of all calls of the round, before hooks; kernel evaluation's share of it where there was one."""
+    """Metrics of the rewards of all judged calls, before hooks, with those of kernel evaluation where it ran."""
     rewards = [item.raw_reward for item in items]
     return {
         "judged_calls": len(rewards),
@@ -71,7 +71,7 @@ def reward_metrics(items: Sequence[GroupItem], terms: Iterable[str], evaluations
 
 
 def sample_metrics(samples: Sequence[Sample], skipped: Mapping[Skip, int], parent_version: int) -> Metrics:
-    """What is trained on, and what is left out, by reason."""
+    """Metrics of the samples, and the calls left out by reason."""
     staleness = [parent_version - int(sample.versions.min()) for sample in samples]
     return {
         "samples": len(samples),
@@ -84,7 +84,7 @@ def sample_metrics(samples: Sequence[Sample], skipped: Mapping[Skip, int], paren
 
 
 def step_metrics(steps: Sequence[StepStats]) -> Metrics:
-    """The optimiser steps: the exactness check is of the first, before any step was taken; the rest are means."""
+    """Metrics of the optimiser steps: means, but for the logprob check, which is the first step's."""
     if not steps:
         return {"optimizer_steps": 0}
     first = steps[0]
@@ -110,9 +110,10 @@ def step_metrics(steps: Sequence[StepStats]) -> Metrics:
 
 
 def speed_metrics(num_tokens: int, seconds: float, num_parameters: int, peak_tflops: float | None) -> Metrics:
-    """Tokens a second, and what share of the device's arithmetic that is: 6 operations a parameter and token.
+    """Tokens per second and model FLOPs utilisation (mfu), at 6 operations per parameter and token.
 
-    The estimate leaves out attention and the sharing of prefixes (Kaplan et al., 2020, section 2.1).
+    The estimate omits attention and shared prefixes (Kaplan et al., 2020, section 2.1). `peak_tflops` is in 10^12
+    operations per second; None: no mfu.
     """
     tokens_per_s = num_tokens / max(seconds, 1e-9)
     if peak_tflops is None:
@@ -121,7 +122,7 @@ def speed_metrics(num_tokens: int, seconds: float, num_parameters: int, peak_tfl
 
 
 def write_metrics(root: Path, metrics: Metrics, *, tensorboard: bool) -> None:
-    """Append a round to `metrics.jsonl`, unless it is there already, and to TensorBoard's events."""
+    """Append a round to `metrics.jsonl` and TensorBoard's events, unless it is logged already."""
     if is_reported(root, metrics["round"]):
         return
     log, written = root / METRICS_LOG, _written(root)
@@ -133,12 +134,12 @@ def write_metrics(root: Path, metrics: Metrics, *, tensorboard: bool) -> None:
 
 
 def is_reported(root: Path, round_id: int) -> bool:
-    """Whether `metrics.jsonl` has a round."""
+    """Whether a round is logged in `metrics.jsonl`."""
     return any(_round_of(line) == round_id for line in _written(root).splitlines())
 
 
 def print_table(console: Console, metrics: Metrics) -> None:
-    """The round in a few lines."""
+    """Print the round's main metrics."""
     rows = [(name, metrics.get(name)) for name in _IN_TABLE]
     rows += [(f"{title}: {name}", count) for title in ("skipped", "faults") for name, count in metrics[title].items()]
     rows += [(f"{name} (s)", metrics["seconds"].get(name)) for name in ("judge", "train", "checkpoint", "publish")]
@@ -149,15 +150,15 @@ def print_table(console: Console, metrics: Metrics) -> None:
 
 
 def _written(root: Path) -> bytes:
-    """All of `metrics.jsonl`. Raises `TrainerUsageError` where something else has its name."""
+    """The content of `metrics.jsonl`. Raises `TrainerUsageError` where it cannot be read."""
     try:
         return (root / METRICS_LOG).read_bytes()
     except FileNotFoundError:
         return b""
     except OSError as error:
         raise TrainerUsageError(
-            f"cannot read {root / METRICS_LOG}: {error.strerror}; the figures of rounds go into this file: move away "
-            "what is there, and the next start writes them"
+            f"cannot read {root / METRICS_LOG}: {error.strerror}; it is the log of rounds' metrics: move it away, and "
+            "the next start writes it"
         ) from error
 
 

@@ -1,8 +1,7 @@
-"""The weights that a new round starts from, and whether they are what was written.
+"""The weights that a new round starts from, and their verification.
 
-Invariant: no other weights take the place of those that are lost or damaged. A version folder that is about to be
-loaded is what its manifest says, byte for byte; where rounds made versions and no folder of them is left, no round
-begins again from the first weights. Not here: the parent of a round that is claimed already (`claims.py`).
+Invariant: no other weights replace lost or damaged ones. A version folder is verified byte for byte before it is
+loaded. Where rounds made versions and no folder of them is left, no round starts from the first weights again.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from weir.trainer.versions.version_folder import (
 
 
 def newest_parent(catalog: Catalog, root: Path, model_path: Path) -> tuple[int, Path]:
-    """The newest version, or the first weights with the version that their folder names.
+    """Number and folder of the newest version or, before the first round, of the first weights.
 
-    Raises `VersionError` where the newest version is half there, and `RoundError` where all versions are gone.
+    Raises `VersionError` where the newest version is incomplete, and `RoundError` where all versions are lost.
     """
     version = current_version(root)
     if version is not None:
@@ -36,7 +35,7 @@ def newest_parent(catalog: Catalog, root: Path, model_path: Path) -> tuple[int, 
 
 
 def check_content(folder: Path) -> None:
-    """Hold weights that are about to be loaded against their manifest, if they have one. Raises `VersionError`."""
+    """Verify a folder's files against its manifest, if it has one. Raises `VersionError`."""
     if (folder / MANIFEST).exists():
         verify(folder)
 
@@ -46,6 +45,6 @@ def _check_none_lost(catalog: Catalog, root: Path) -> None:
     if trained:
         raise RoundError(
             f"the catalog knows version {trained[-1]}, and {versions_folder(root)} holds no version: a round would "
-            "begin again from the first weights; put the folder back from a copy, or begin a new store "
+            "begin again from the first weights; restore the folder from a copy, or begin a new store "
             "(store.root) to train from the first weights; nothing was claimed"
         )

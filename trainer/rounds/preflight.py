@@ -1,7 +1,6 @@
-"""What settings name outside of themselves, looked for before a round is claimed with them.
+"""Preflight: checks that the functions, models and device named in the settings exist, before a round is claimed.
 
-Invariant: a claimed round keeps its settings, so one whose functions, models or device are not there would stay open
-until somebody brings them. Not here: what is wrong with settings by themselves (`config.py`, `combinations.py`).
+A claimed round keeps its settings, so one that lacks any of them would stay open until somebody provides it.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from weir.trainer.settings.config import TrainerConfig
 
 
 def check_settings(config: TrainerConfig) -> None:
-    """Raise `TrainerUsageError` where a function, a model's folder or the device that is named is not there."""
+    """Raise `TrainerUsageError` where a named function, model folder or device does not exist."""
     load_hooks(config.hooks)
     if config.backend != "torch":
         import_function(config.backend)
@@ -25,7 +24,7 @@ def check_settings(config: TrainerConfig) -> None:
     for name in ("reference_path", "critic_path"):
         folder = getattr(config, name)
         if folder is not None and not (Path(folder) / "config.json").exists():
-            raise TrainerUsageError(f"trainer.{name} = {folder!r} is no Hugging Face folder: it has no config.json")
+            raise TrainerUsageError(f"trainer.{name} = {folder!r} is not a Hugging Face folder: it has no config.json")
     if config.device == "cuda":
         from weir.trainer.model.token_model import choose_device
 

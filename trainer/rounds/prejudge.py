@@ -1,9 +1,8 @@
-"""Judging ahead of the claim: while a round trains, the answers that the next one would take are judged already.
+"""Prejudging: while a round trains, judges the answers that the next round would claim.
 
-Invariant: nothing is decided here. Verdicts go into the store as any, by the content that was judged, and the round
-that claims those groups finds them there: its results are what they would be without, and a crash loses no verdict. At
-most `judge_ahead_groups` groups, the oldest that are ready, are judged before they are claimed. An outage ends the work
-ahead with a line, and is the next round's to meet.
+Invariant: results do not depend on it. Verdicts are stored under the hash of the judged content, where the round that
+claims the groups finds them; a crash loses none. At most `judge_ahead_groups` groups, the oldest ready ones, are judged
+before they are claimed. An outage of a judge stops it with a warning; the next round reports the outage.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ logger = logging.getLogger("weir.trainer.rounds.prejudge")
 
 
 class JudgingAhead:
-    """A thread that judges for the round after the one whose version is `parent`, from its making until it is ended."""
+    """A thread that judges for the next round, whose parent version is `parent`, until it is finished or closed."""
 
     def __init__(
         self,
@@ -48,23 +47,23 @@ class JudgingAhead:
         self._wanted = True
         self._loop = asyncio.new_event_loop()
         self._ended = asyncio.Event()
-        self._work = self._loop.create_task(self._judge_what_comes())
+        self._work = self._loop.create_task(self._judge_until_ended())
         self._thread = threading.Thread(target=self._run, name="weir-judging-ahead", daemon=True)
         self._thread.start()
 
     def finish(self) -> None:
-        """Ask nobody anew, and return when those who were asked have answered and it is stored."""
+        """Send no further requests; returns once all answers to pending ones are stored."""
         self._wanted = False
-        self._tell(self._ended.set)
+        self._end(self._ended.set)
 
     def close(self) -> None:
-        """Return at once; what is not stored by now is asked for again."""
+        """Cancel pending requests; the next round repeats those whose answers are not stored."""
         self._wanted = False
-        self._tell(self._work.cancel)
+        self._end(self._work.cancel)
 
-    def _tell(self, what: Callable[[], object]) -> None:
+    def _end(self, request_end: Callable[[], object]) -> None:
         with contextlib.suppress(RuntimeError):  # its loop has ended
-            self._loop.call_soon_threadsafe(what)
+            self._loop.call_soon_threadsafe(request_end)
         self._thread.join()
 
     def _run(self) -> None:
@@ -72,13 +71,13 @@ class JudgingAhead:
             self._loop.run_until_complete(self._work)
         except asyncio.CancelledError:
             pass
-        except Exception:  # the edge of the thread: the round that comes next meets the same, and says so
-            logger.exception("judging ahead of the next round ended")
+        except Exception:  # the thread's boundary: the next round meets and reports the same error
+            logger.exception("judging ahead of the next round failed")
         finally:
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
             self._loop.close()
 
-    async def _judge_what_comes(self) -> None:
+    async def _judge_until_ended(self) -> None:
         seen = -1
         while self._wanted:
             ready = count_ready(
@@ -94,7 +93,7 @@ class JudgingAhead:
                 await asyncio.wait_for(self._ended.wait(), self._config.loop_poll_s)
 
     async def _judge_ready(self) -> bool:
-        """Judge the ready groups. False when a source is away."""
+        """Judge the ready groups. False on an outage."""
         try:
             chosen = choose_groups(self._catalog, self._store, self._config, parent=self._parent).groups
         except TrainerError as error:

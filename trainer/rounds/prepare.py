@@ -1,7 +1,7 @@
-"""From claimed groups to samples: judge, hooks, credit, advantages, and the count of everything that is left out.
+"""Makes samples from claimed groups: judging, hooks, credit, advantages.
 
-Invariant: given the claimed calls and their verdicts, all of it is a pure function of the settings; only judging
-talks to anybody. Every claimed call is either a sample or counted under one reason.
+Invariant: only judging does I/O; the rest is a pure function of calls, verdicts and settings. Every claimed call
+becomes a sample or is counted under one reason.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from weir.trainer.timings import RoundTimes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundData:
-    """What a round trains on, and the figures about it."""
+    """The samples of a round, and its metrics so far."""
 
     samples: list[Sample]
     metrics: Metrics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weighed:
-    """The advantage of each call that has one, and why others have none."""
+class CreditedCalls:
+    """The advantage of each call that has one, and the reasons why others have none."""
 
     advantages: dict[str, float]
-    rewards: dict[str, float]  # at the last token of each call, where tokens are credited one by one
+    rewards: dict[str, float]  # at the last token of each call, for token-level advantages
     reasons: dict[str, Skip]
     groups_without_spread: int
 
@@ -56,7 +56,7 @@ def prepare(
     times: RoundTimes,
     on_step: Callable[[str], None] = lambda _: None,
 ) -> RoundData:
-    """Judge a round's calls and make its samples. Raises `JudgeUnavailable`."""
+    """Judge a round's calls and make its samples. Raises `JudgeUnavailable`, and `TrainerUsageError` for a bad hook."""
     with times.step("branches"):
         kept = {group_id: on_kept(of_group, config.branches) for group_id, of_group in calls.items()}
     with times.step("judge"):
@@ -66,10 +66,10 @@ def prepare(
         groups = judged_groups(claimed, kept, judged, config)
         hooked = apply_hooks(groups, load_hooks(config.hooks))
     with times.step("advantages"):
-        weighed = weigh(hooked, config)
+        credited = credit_calls(hooked, config)
     with times.step("samples"):
-        samples, skipped = _samples(claimed, calls, kept, weighed, judged.without | hooked.without, config)
-    metrics = _metrics(claimed, groups, hooked, weighed, judged, config)
+        samples, skipped = _samples(claimed, calls, kept, credited, judged.without | hooked.without, config)
+    metrics = _metrics(claimed, groups, hooked, credited, judged, config)
     return RoundData(samples=samples, metrics=metrics | sample_metrics(samples, skipped, claimed.parent))
 
 
@@ -77,21 +77,21 @@ def _samples(
     claimed: ClaimedRound,
     calls: Mapping[str, Sequence[StoredCall]],
     kept: Mapping[str, Sequence[StoredCall]],
-    weighed: Weighed,
+    credited: CreditedCalls,
     without: Mapping[str, Skip],
     config: TrainerConfig,
 ) -> tuple[list[Sample], Counter[Skip]]:
     every_call = [call for of_group in calls.values() for call in of_group]
     trained = {call.call_id for of_group in kept.values() for call in of_group}
     others = [call.call_id for call in every_call if call.call_id not in trained]
-    reasons = weighed.reasons | dict(without) | dict.fromkeys(others, Skip.OTHER_BRANCH)
+    reasons = credited.reasons | dict(without) | dict.fromkeys(others, Skip.OTHER_BRANCH)
     return make_samples(
         every_call,
-        weighed.advantages,
+        credited.advantages,
         reasons,
         claimed.parent,
         config,
-        rewards=weighed.rewards,
+        rewards=credited.rewards,
     )
 
 
@@ -99,7 +99,7 @@ def _metrics(
     claimed: ClaimedRound,
     groups: Sequence[Group],
     hooked: HookedGroups,
-    weighed: Weighed,
+    credited: CreditedCalls,
     judged: Judged,
     config: TrainerConfig,
 ) -> Metrics:
@@ -111,7 +111,7 @@ def _metrics(
         "groups_timed_out": sum(len(group.calls) < group.group_size for group in claimed.groups),
         "groups_expired": len(claimed.expired),
         "groups_invalid": hooked.groups_invalid,
-        "frac_groups_without_spread": weighed.groups_without_spread / max(len(hooked.groups), 1),
+        "frac_groups_without_spread": credited.groups_without_spread / max(len(hooked.groups), 1),
         "items_filtered": hooked.items_filtered,
         "calls": sum(len(call_ids) for group in claimed.groups for call_ids in group.calls.values()),
         "meta_info": hooked.meta_info,
@@ -124,7 +124,7 @@ def _metrics(
 
 
 def on_kept(calls: Sequence[StoredCall], policy: str) -> list[StoredCall]:
-    """The calls of one group that are judged and trained on, in their order."""
+    """The calls of one group on the branches that the policy keeps, in their order."""
     sessions: dict[str, list[StoredCall]] = {}
     for call in calls:
         sessions.setdefault(call.session_id, []).append(call)
@@ -162,7 +162,7 @@ def judged_groups(
     judged: Judged,
     config: TrainerConfig,
 ) -> list[Group]:
-    """The rewarded calls as the hooks see them; bounds and penalties shape the reward, never the raw one."""
+    """The rewarded calls in the form of hooks; bounds and penalties shape `reward`, never `raw_reward`."""
     return [
         Group(
             group_id=group.group_id,
@@ -178,7 +178,7 @@ def judged_groups(
 
 
 def _with_turns(calls: Sequence[StoredCall]) -> Iterator[tuple[StoredCall, int]]:
-    """The calls that have an answer, each with its place in its session."""
+    """The calls with an answer, each with its index among the answers of its session."""
     turns: Counter[str] = Counter()
     for call in calls:
         if is_judged(call):
@@ -186,8 +186,8 @@ def _with_turns(calls: Sequence[StoredCall]) -> Iterator[tuple[StoredCall, int]]
             turns[call.session_id] += 1
 
 
-def weigh(hooked: HookedGroups, config: TrainerConfig) -> Weighed:
-    """Credit and advantages, group by group; where the algorithm has no groups, the rewards that tokens come by."""
+def credit_calls(hooked: HookedGroups, config: TrainerConfig) -> CreditedCalls:
+    """Advantages, group by group; for token-level advantages, the rewards from which tokens are credited later."""
     if config.advantage == "reinforce_plus_plus":
         return _returns_of_calls(hooked, config)
     if config.advantage == "gae":
@@ -205,29 +205,32 @@ def weigh(hooked: HookedGroups, config: TrainerConfig) -> Weighed:
             reasons.update((item.call_id, Skip.NO_SPREAD) for item in group.items)
         else:
             advantages.update(found)
-    return Weighed(advantages=advantages, rewards={}, reasons=reasons, groups_without_spread=without_spread)
+    return CreditedCalls(advantages=advantages, rewards={}, reasons=reasons, groups_without_spread=without_spread)
 
 
-def _returns_of_calls(hooked: HookedGroups, config: TrainerConfig) -> Weighed:
+def _returns_of_calls(hooked: HookedGroups, config: TrainerConfig) -> CreditedCalls:
     returns: dict[str, float] = {}
     for group in hooked.groups:
         returns |= credited_returns(group, credit=config.credit, gamma=config.gamma)[0]
     if not has_spread(list(returns.values())):
         reasons = dict.fromkeys(returns, Skip.NO_SPREAD)
-        return Weighed(advantages={}, rewards={}, reasons=reasons, groups_without_spread=0)
-    return Weighed(advantages=dict.fromkeys(returns, 0.0), rewards=returns, reasons={}, groups_without_spread=0)
+        return CreditedCalls(advantages={}, rewards={}, reasons=reasons, groups_without_spread=0)
+    return CreditedCalls(advantages=dict.fromkeys(returns, 0.0), rewards=returns, reasons={}, groups_without_spread=0)
 
 
-def _rewards_of_calls(hooked: HookedGroups, config: TrainerConfig) -> Weighed:
-    """Each call's own reward; for whole trajectories, that of the last call of a branch."""
+def _rewards_of_calls(hooked: HookedGroups, config: TrainerConfig) -> CreditedCalls:
+    """Each call's own reward; with trajectory credit, only leaves of the tree have one."""
     items = [item for group in hooked.groups for item in group.items]
     inner = {item.parent_call for item in items} if config.credit == "trajectory" else set()
     rewards = {item.call_id: 0.0 if item.call_id in inner else item.reward for item in items}
-    return Weighed(advantages=dict.fromkeys(rewards, 0.0), rewards=rewards, reasons={}, groups_without_spread=0)
+    return CreditedCalls(advantages=dict.fromkeys(rewards, 0.0), rewards=rewards, reasons={}, groups_without_spread=0)
 
 
 def overlong_penalty(length: int, config: TrainerConfig) -> float:
-    """DAPO's soft overlong punishment (arXiv 2503.14476), at most 0: it grows over the buffer before the limit."""
+    """DAPO's soft overlong punishment (arXiv 2503.14476, section 3.4), at most 0, for an answer of `length` tokens.
+
+    It grows linearly over the buffer before the limit.
+    """
     if config.overlong_limit is None:
         return 0.0
     beyond = length - (config.overlong_limit - config.overlong_buffer)

@@ -1,8 +1,8 @@
-"""Repeating a past round: the same groups, settings and parent give the same bits, or it is said which files differ.
+"""Replays a past round with its groups, settings and parent, and compares the files of the version bit for bit.
 
-Invariant: nothing in the store is changed, apart from verdicts that were missing in it; the repeated version lives in a
-temporary folder. What it needs: the round's manifest, the folder of its parent, and what the files of its version were,
-which is kept beside the round's manifest when the version folder itself is gone.
+Invariant: the store is not changed, except that missing verdicts are added; the replayed version is written to a
+temporary folder. A replay needs the round's manifest, its parent's folder, and the hashes of its version's files, a
+copy of which stays beside the round's manifest after the version folder is deleted.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ VERSION_COPY = "version.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """How the repeated round compares with the one that was."""
+    """The comparison of a replayed round with the original."""
 
     round: int
     version: int
     num_files: int
-    differing: list[str]  # files of the version that are not the same bits
+    differing: list[str]  # files of the version whose bits differ
 
 
 def keep_manifest(store: StoreConfig, manifest: VersionManifest) -> None:
-    """Keep what a round's version was made of, for when its folder is gone; where machines share it, for all."""
+    """Copy a version's manifest beside its round's, for replays after the folder is deleted; also to object storage."""
     assert manifest.round is not None
     folder, text = round_folder(store.folder, manifest.round), msgspec.json.encode(manifest)
     folder.mkdir(parents=True, exist_ok=True)
@@ -72,7 +72,11 @@ def replay_round(
     mixed: MixedData,
     console: Console,
 ) -> Replay:
-    """Repeat a committed round and compare. Raises `TrainerUsageError` or `RoundError` where that cannot be done."""
+    """Repeat a committed round and compare.
+
+    Raises `TrainerUsageError` for a round that was never committed, `RoundError` where its parent, its manifest or the
+    hashes of its files are missing, and as `prepare` and the backend do.
+    """
     claimed = _claimed(catalog, number)
     for version in (claimed.parent, claimed.version):
         fetch_version(store, version)
@@ -116,7 +120,7 @@ def _claimed(catalog: Catalog, number: int) -> ClaimedRound:
 
 
 def _files_of(store: StoreConfig, claimed: ClaimedRound) -> dict[str, FileEntry]:
-    """The files that the round's version had, without its figures, which hold times."""
+    """The files of the round's version, without its metrics, which hold times."""
     folder, copy = version_path(store.folder, claimed.version), round_folder(store.folder, claimed.round) / VERSION_COPY
     if folder.exists():
         manifest = read_manifest(folder)
@@ -124,7 +128,7 @@ def _files_of(store: StoreConfig, claimed: ClaimedRound) -> dict[str, FileEntry]
         manifest = msgspec.json.decode(text, type=VersionManifest)
     else:
         raise RoundError(
-            f"cannot compare round {claimed.round}: neither {folder} nor {copy} is there to say what its files were"
+            f"cannot compare round {claimed.round}: the hashes of its files are lost, {folder} and {copy} do not exist"
         )
     return {name: entry for name, entry in manifest.files.items() if name != METRICS_FILE}
 
@@ -144,7 +148,7 @@ def _parent(store: StoreConfig, claimed: ClaimedRound, model_path: Path) -> Path
     try:
         folder = parent_folder(store.folder, claimed, model_path)
     except RoundError as error:
-        raise RoundError(f"{error}; set trainer.keep_versions higher to be able to repeat more rounds") from error
+        raise RoundError(f"{error}; raise trainer.keep_versions to be able to repeat more rounds") from error
     if (folder / MANIFEST).exists():
         verify(folder)
     return folder

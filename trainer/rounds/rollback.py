@@ -1,8 +1,8 @@
-"""Going back: the weights of an earlier version become the newest version, under a number of their own.
+"""Rollback: the weights of an earlier version become the newest version, under a new number.
 
-Invariant: a number names one set of weights for ever and numbers only grow, so that what was recorded keeps its
-meaning; the bad versions stay where they are. The next round goes on from the weights and the optimiser
-state of the earlier version. Nothing here trains or publishes.
+Invariant: a number names one set of weights for ever and numbers only grow, so that recorded versions keep their
+meaning; the versions in between stay. The next round starts from the weights and the optimiser state of the earlier
+version.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from weir.trainer.versions.version_folder import (
 
 
 def roll_back(catalog: Catalog, store: StoreConfig, number: int) -> Version:
-    """Make a new version of the weights of version `number`. To be called in a round's turn.
+    """Make a new version from the weights of version `number`. The caller holds the lease for rounds.
 
     Raises `TrainerUsageError` where that version is the newest or has no folder, `VersionError` where its folder is
-    damaged, and `RoundError` while a round is open.
+    damaged, and `RoundError` while a round is open or where another machine made the same number.
     """
     folder = _source(store, number)
     open_round = catalog.open_round()
     if open_round is not None:
         raise RoundError(
             f"round {open_round.round_id} is open and its version is numbered already; finish it with `weir round`, "
-            "then go back"
+            "then roll back"
         )
     source = verify(folder)
     taken = [row.version for row in catalog.versions()] + [v.manifest.version for v in list_versions(store.folder)]
@@ -55,7 +55,7 @@ def roll_back(catalog: Catalog, store: StoreConfig, number: int) -> Version:
         groups=[],
     )
     if share_version(store, version).manifest != version.manifest:
-        raise RoundError(f"another machine made version {max(taken) + 1} meanwhile; look at it, then go back again")
+        raise RoundError(f"another machine made version {max(taken) + 1} meanwhile; inspect it, then roll back again")
     set_current(store.folder, version.manifest.version)
     enter_version(catalog, version.path, version.manifest)
     return version
@@ -64,18 +64,20 @@ def roll_back(catalog: Catalog, store: StoreConfig, number: int) -> Version:
 def _source(store: StoreConfig, number: int) -> Path:
     newest = current_version(store.folder)
     if newest is not None and newest.manifest.version == number:
-        raise TrainerUsageError(f"version {number} is the newest already; `weir publish {newest.path}` brings it again")
+        raise TrainerUsageError(
+            f"version {number} is the newest already; `weir publish {newest.path}` publishes it again"
+        )
     folder = version_path(store.folder, number)
     if not folder.exists():
         fetch_version(store, number)
     if not folder.exists():
         there = ", ".join(str(version.manifest.version) for version in list_versions(store.folder)) or "none"
-        raise TrainerUsageError(f"version {number} has no folder any more or never had one; there are: {there}")
+        raise TrainerUsageError(f"version {number} has no folder; there are: {there}")
     return folder
 
 
 def _link_files(source: Path, target: Path) -> None:
-    """The same files in another folder, as hard links where the disk has them, without a round's figures."""
+    """Hard-link the files into another folder, without manifest and metrics; copy where links are not possible."""
     for file in source.iterdir():
         if file.name in (MANIFEST, METRICS_FILE):
             continue

@@ -1,9 +1,9 @@
-"""Supervised rows that rounds mix into their optimiser steps: which rows belong to which step of all rounds.
+"""Assigns the supervised rows that rounds mix in to optimiser steps.
 
-Invariant: a pure function of the rows, the seed and the number of the step, which is kept with the optimiser's state;
-so a round that is continued or repeated mixes in what it did, and one that goes back to an earlier version goes back in
-the data too. Rows stand on one line without end, epoch after epoch in another order; step k has those that begin in
-[k, k + 1) times the tokens of a step. A row is at most that long, so every step has one. Not here: the loss.
+Invariant: the rows of a step are a pure function of the data, the seed and the number of the step over all rounds,
+which the optimiser's state holds. So a resumed or replayed round mixes in the same rows, and a rollback also returns to
+earlier data. Epochs of the rows, each in another order, form one endless sequence of targets; with n targets per step,
+step k gets the rows that begin in [k n, (k + 1) n). No row is longer than n, so every step gets at least one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class MixedRows:
     rows: Sequence[SupervisedRow]
     tokens_per_step: int
     seed: int
-    num_too_long: int = 0  # rows that were left out
+    num_too_long: int = 0  # rows that were dropped
 
     def of_step(self, step: int) -> list[SupervisedRow]:
         """The rows of step 0, 1, … of all rounds: on average `tokens_per_step` targets, at least one row."""
@@ -45,12 +45,12 @@ class MixedRows:
 
     @property
     def digest(self) -> str:
-        """What a round's manifest pins."""
+        """Hash of the rows, which a round's manifest pins."""
         return digest_of(self.rows)
 
 
 class MixedData:
-    """The files of the settings as rows, read again when they change."""
+    """The rows of `sft_files`, read again when files or settings change."""
 
     def __init__(self, model: Path, open_renderer: OpenRenderer | None) -> None:
         self.model = model
@@ -58,7 +58,7 @@ class MixedData:
         self._known: tuple[object, MixedRows] | None = None
 
     def rows(self, config: TrainerConfig) -> MixedRows | None:
-        """What the settings mix in; None where that is nothing. Raises `TrainerUsageError` for data that is no use."""
+        """The rows that the settings mix in, or None. Raises `TrainerUsageError` where data is invalid or too long."""
         if not config.sft_files:
             return None
         key = (config.sft_files, config.sft_tokens, config.sft_seed, *map(_stamp, config.sft_files))
@@ -67,16 +67,16 @@ class MixedData:
         return self._known[1]
 
     def figures(self, config: TrainerConfig) -> dict[str, int]:
-        """What a round says of the rows: how many there are, and how many were left out; nothing without any."""
+        """Metrics of the rows: their number, and how many were dropped; none where nothing is mixed in."""
         mixed = self.rows(config)
         return {} if mixed is None else {"sft_rows": len(mixed.rows), "sft_too_long": mixed.num_too_long}
 
     def of_round(
         self, claimed: ClaimedRound, config: TrainerConfig, first_step: int, num_samples: int
     ) -> list[list[SupervisedRow]]:
-        """The rows for each step that a round of so many samples may take.
+        """The rows for each step that a round of `num_samples` samples takes.
 
-        Raises `RoundError` where they are other data by now.
+        Raises `RoundError` where the data has changed since the claim.
         """
         mixed = self.rows(config)
         if mixed is None:
@@ -84,7 +84,7 @@ class MixedData:
         if mixed.digest != claimed.mixed_rows:
             raise RoundError(
                 f"the rows of {', '.join(config.sft_files)} are not those that round {claimed.round} was claimed with: "
-                "a file, the tokenizer or the renderer has changed; put back what was there"
+                "a file, the tokenizer or the renderer has changed; restore it"
             )
         return [mixed.of_step(first_step + i) for i in range(min(config.optimizer_steps, num_samples))]
 

@@ -1,8 +1,7 @@
-"""Whether recorded token ids can be those of a model: a round over another tokenizer's ids is refused before its claim.
+"""Refuses calls that were recorded with another tokenizer than the model's, before a round claims them.
 
-Invariant: reads the model folder's configuration and tokenizer only. An id beyond the vocabulary proves another
-tokenizer, and so does a digest of the vocabulary that is not the model's; calls that were recorded without one
-(relayed, imported, before schema version 3) prove nothing, which is what `fresh_logprob_diff_max` is for.
+An id beyond the vocabulary, or another digest of the vocabulary, proves another tokenizer. Calls recorded without a
+digest (relayed, imported, before schema version 3) may pass; the metric `fresh_logprob_diff_max` shows their mismatch.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from weir.trainer.errors import TrainerUsageError
 
 
 def check_vocabulary(calls: Iterable[StoredCall], model_path: Path) -> None:
-    """Raise `TrainerUsageError` naming the first call whose tokens are not those of the model in a folder."""
+    """Raise `TrainerUsageError` naming the first call that was recorded with another tokenizer than a folder's."""
     size, digest = _vocabulary_size(model_path), _vocabulary_digest(model_path)
     for call in calls:
         if call.tokenizer and digest is not None and call.tokenizer != digest:
@@ -40,7 +39,7 @@ def check_vocabulary(calls: Iterable[StoredCall], model_path: Path) -> None:
 
 
 def _vocabulary_size(model_path: Path) -> int | None:
-    """What the configuration says; None where it does not."""
+    """The vocabulary size in config.json, if it is there. Raises `TrainerUsageError` without config.json."""
     try:
         config: dict[str, Any] = json.loads((model_path / "config.json").read_bytes())
     except FileNotFoundError:
@@ -52,12 +51,12 @@ def _vocabulary_size(model_path: Path) -> int | None:
 
 
 def _vocabulary_digest(model_path: Path) -> str | None:
-    """That of the folder's tokenizer; None where it has none in one file."""
+    """The digest of the folder's tokenizer; None without tokenizer.json."""
     file = model_path / "tokenizer.json"
     return _digest_of(file.read_bytes()) if file.exists() else None
 
 
 @functools.lru_cache(maxsize=2)
 def _digest_of(content: bytes) -> str:
-    """Versions hold copies of one tokenizer: it is read once."""
+    """Cached, since all versions hold copies of one tokenizer."""
     return vocabulary_digest(Tokenizer.from_buffer(content).get_vocab())

@@ -1,8 +1,8 @@
-"""Algorithms by name, and the settings that they are made of.
+"""Algorithms by name, as presets of the settings below.
 
-Invariant: an algorithm is a set of values for the settings below, nothing else: `algorithm = "gspo"` and the same
-values written out give the same bits, and any of them may be set besides. What makes no sense together is
-`combinations.py`. Nothing here imports torch.
+Invariant: an algorithm is a set of values for settings and nothing else: `algorithm = "gspo"` and the same values
+written out yield the same bits, and each value may be overridden. `combinations.py` refuses invalid combinations. This
+module imports no torch.
 """
 
 from __future__ import annotations
@@ -50,26 +50,29 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
 
 
 class AlgorithmConfig(BaseModel):
-    """From returns to gradients. What is not set is as the algorithm has it; the defaults below are dapo's."""
+    """Settings from returns to gradients. Unset ones have the algorithm's values; the defaults below are dapo's."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     algorithm: AlgorithmName = Field(
         default="dapo",
-        description="Sets the advantage, the policy loss, its bounds and its mean, where they are unset.",
+        description="Preset of advantage, policy_loss, loss_mean, clip_low and clip_high, where they are unset.",
     )
     advantage: Literal["grpo", "dr_grpo", "rloo", "turn_rloo", "reinforce_plus_plus", "gae"] = Field(
         default="grpo",
-        description="How returns become advantages. grpo: less the group's mean, over its deviation; dr_grpo: less the "
-        "mean; rloo: less the mean of the others; turn_rloo: the same among the calls of the same turn; "
-        "reinforce_plus_plus: whitened over all tokens of the round; gae: by a critic, token by token, then whitened.",
+        description="How advantages come from returns R. grpo: (R - mean) / std of the group; dr_grpo: R - mean; "
+        "rloo: R - mean of the others; turn_rloo: rloo among calls of the same turn; reinforce_plus_plus: whitened "
+        "over all tokens of the round; gae: GAE with a critic, whitened over all tokens.",
     )
-    gae_gamma: float = Field(default=1.0, gt=0, le=1, description="gae: discount from token to token.")
+    gae_gamma: float = Field(default=1.0, gt=0, le=1, description="gae: discount per token.")
     gae_lambda: float = Field(
-        default=0.95, ge=0, le=1, description="gae: how far rewards reach past the critic's values; 1: all the way."
+        default=0.95,
+        ge=0,
+        le=1,
+        description="gae: lambda, from 0 (critic only, low variance) to 1 (rewards only, no bias).",
     )
     critic_path: str | None = Field(
-        default=None, description="gae: folder of the critic's first weights; unset: the policy's."
+        default=None, description="gae: folder of the critic's initial weights; unset: the policy's."
     )
     critic_lr: float | None = Field(
         default=None, gt=0, le=1000, description="gae: the critic's learning rate; unset: lr."
@@ -77,18 +80,19 @@ class AlgorithmConfig(BaseModel):
     value_clip: float | None = Field(
         default=0.5,
         gt=0,
-        description='gae: a value moves at most this far in a round before its loss is clipped; "none": it is not.',
+        description='gae: clip range of the value loss around the old value; "none": no clipping.',
     )
     policy_loss: Literal["clipped", "gspo", "cispo", "reinforce", "sapo", "gmpo"] = Field(
         default="clipped", description="The policy loss."
     )
     loss_mean: Literal["token", "sequence", "sequence_sum", "constant", "group"] = Field(
         default="token",
-        description="What weighs the same in a step: all tokens; all sequences; sequences by the sum of their tokens, "
-        "as it is or divided by a constant; or all groups.",
+        description="Normalisation of a step's loss. token: mean over tokens; sequence: mean over sequences of token "
+        "means; sequence_sum: mean over sequences of token sums; constant: the same divided by loss_constant; group: "
+        "mean over groups of token means.",
     )
     loss_constant: int | None = Field(
-        default=None, ge=1, description="Tokens that a sequence's sum is divided by (loss_mean = constant)."
+        default=None, ge=1, description="Divisor of a sequence's sum, in tokens (loss_mean = constant)."
     )
     clip_low: float = Field(
         default=0.2, gt=0, le=1, description="The probability ratio is clipped at 1 - clip_low (gmpo: its logarithm)."
@@ -97,61 +101,63 @@ class AlgorithmConfig(BaseModel):
     dual_clip: float | None = Field(
         default=3.0,
         gt=1,
-        description='Bound of the clipped loss where the advantage is negative, in advantages; "none": no bound.',
+        description='Upper bound of the clipped loss at negative advantages, as a multiple of |A|; "none": no bound.',
     )
-    sapo_tau_positive: float = Field(default=1.0, gt=0, description="SAPO's temperature where the advantage is > 0.")
-    sapo_tau_negative: float = Field(default=1.05, gt=0, description="SAPO's temperature elsewhere.")
+    sapo_tau_positive: float = Field(default=1.0, gt=0, description="sapo: temperature at positive advantages.")
+    sapo_tau_negative: float = Field(default=1.05, gt=0, description="sapo: temperature at other advantages.")
 
     old_logprobs: Literal["recorded", "recomputed", "interpolated"] = Field(
         default="recorded",
-        description="What the ratio is taken to. recorded: the engine's own; recomputed: by the weights that the round "
-        "starts from; interpolated: between the engine's and the trained weights', by staleness.",
+        description="Denominator of the probability ratio. recorded: the engine's logprobs; recomputed: under the "
+        "weights that the round starts from; interpolated: between the engine's and the trained model's, by staleness.",
     )
     correction: Literal["none", "tis", "icepop", "mis", "decoupled"] = Field(
         default="none",
-        description="Weight of a token that the engine sampled otherwise than the trainer would: w = p_recomputed / "
-        "p_recorded. tis: at most high; icepop: 0 outside low and high; decoupled: 0 above high; mis: as set below.",
+        description="Importance weight of a token, w = p_recomputed / p_recorded. tis: truncated at high; icepop: 0 "
+        "outside [low, high]; decoupled: 0 above high; mis: by correction_level, _mode and _veto.",
     )
     correction_low: float = Field(default=0.5, ge=0, description="Lower bound of w.")
     correction_high: float = Field(default=2.0, gt=0, description="Upper bound of w; 5 is usual for decoupled.")
     correction_level: Literal["token", "sequence", "geometric"] = Field(
-        default="token", description="mis: w of the token, its sequence's product, or its geometric mean."
+        default="token", description="mis: w of the token, or the product or geometric mean over its sequence."
     )
     correction_mode: Literal["truncate", "clip", "mask"] = Field(
-        default="mask", description="mis: at most high; into low and high; or 0 outside of them."
+        default="mask", description="mis: w truncated at high, clipped to [low, high], or masked (0) outside."
     )
     correction_veto: float = Field(
-        default=1e-4, ge=0, description="mis: a sequence with a token of w below this is left out; 0: none is."
+        default=1e-4, ge=0, description="mis: a sequence with a token whose w is below this is masked; 0: none is."
     )
     off_policy_delta: float | None = Field(
         default=None,
         gt=0,
-        description="Sequences with a negative advantage that the trained weights find less likely than the engine did "
-        "by more than this, in nats a token, are left out; unset: none is.",
+        description="Off-policy sequence masking: tokens with a negative advantage are masked in sequences whose mean "
+        "of logp_recorded - logp exceeds this, in nats per token; unset: none is.",
     )
 
     kl: Literal["none", "k1", "k2", "k3"] = Field(
-        default="none", description="Estimate of the divergence from a reference model."
+        default="none", description="Estimate of the KL divergence to a reference model."
     )
-    kl_coef: float = Field(default=0.0, ge=0, description="What the divergence is multiplied by.")
+    kl_coef: float = Field(default=0.0, ge=0, description="Coefficient of the KL divergence.")
     kl_in: Literal["loss", "reward"] = Field(
         default="loss",
-        description="Where the divergence counts: in the loss, or taken off the reward of each token, which needs "
-        "advantages of tokens (gae, reinforce_plus_plus).",
+        description="Where the KL divergence enters: added to the loss, or subtracted from each token's reward, which "
+        "needs token-level advantages (gae, reinforce_plus_plus).",
     )
     kl_ratio: bool = Field(
         default=False,
-        description="Multiply the divergence by the probability ratio: its gradient is unbiased then (DeepSeek-V3.2).",
+        description="Multiply the KL estimate by the probability ratio, for an unbiased gradient (DeepSeek-V3.2).",
     )
     reference_path: str | None = Field(
         default=None, description="Folder of the reference model; unset: the weights of the first round's parent."
     )
-    entropy_coef: float = Field(default=0.0, ge=0, description="Bonus for entropy, per nat.")
+    entropy_coef: float = Field(default=0.0, ge=0, description="Coefficient of the entropy bonus, per nat.")
     overlong_limit: int | None = Field(
-        default=None, ge=1, description="Output tokens at which DAPO's overlong penalty is whole; unset: no penalty."
+        default=None, ge=1, description="Output tokens from which DAPO's overlong penalty is full; unset: no penalty."
     )
-    overlong_buffer: int = Field(default=0, ge=0, description="Tokens below the limit at which the penalty begins.")
-    overlong_penalty: float = Field(default=1.0, ge=0, description="The whole penalty, taken off the reward.")
+    overlong_buffer: int = Field(
+        default=0, ge=0, description="Tokens below overlong_limit over which the penalty grows linearly."
+    )
+    overlong_penalty: float = Field(default=1.0, ge=0, description="The full penalty, subtracted from the reward.")
 
     @field_validator("dual_clip", "value_clip", mode="before")
     @classmethod

@@ -1,7 +1,7 @@
-"""Which settings of the trainer make no sense together: contradictions, and settings without effect.
+"""Refuses invalid combinations of trainer settings: contradictions, and settings without effect.
 
-Invariant: an accepted setting that differs from its default changes something; one that would be ignored is refused by
-name, before anything is claimed. What a setting means alone is checked by its field (`algorithms.py`, `config.py`).
+Invariant: an accepted setting that differs from its default has an effect; one that would be ignored is refused by name
+when the settings are read.
 """
 
 from __future__ import annotations
@@ -17,72 +17,74 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Belonging:
-    """Settings that nothing reads unless another one says so."""
+class Dependency:
+    """Settings that have no effect unless another setting enables them."""
 
     settings: tuple[str, ...]
-    where: str  # what that other one has to be, in words
+    where: str  # the enabling setting, in words
     holds: Callable[[TrainerConfig], bool]
 
 
-BELONGINGS = (
-    Belonging(
+DEPENDENCIES = (
+    Dependency(
         settings=("clip_low", "clip_high"),
         where="a policy_loss with bounds: clipped, gspo, cispo or gmpo",
         holds=lambda config: config.policy_loss not in ("sapo", "reinforce"),
     ),
-    Belonging(
+    Dependency(
         settings=("dual_clip",), where="policy_loss = clipped", holds=lambda config: config.policy_loss == "clipped"
     ),
-    Belonging(
+    Dependency(
         settings=("sapo_tau_positive", "sapo_tau_negative"),
         where="policy_loss = sapo",
         holds=lambda config: config.policy_loss == "sapo",
     ),
-    Belonging(
+    Dependency(
         settings=("gae_gamma", "gae_lambda", "critic_path", "critic_lr", "value_clip"),
         where="advantage = gae",
         holds=lambda config: config.advantage == "gae",
     ),
-    Belonging(settings=("gamma",), where="credit = turn", holds=lambda config: config.credit == "turn"),
-    Belonging(
+    Dependency(settings=("gamma",), where="credit = turn", holds=lambda config: config.credit == "turn"),
+    Dependency(
         settings=("keep_without_spread",),
         where="an advantage that compares the returns of a group: any but gae and reinforce_plus_plus",
         holds=lambda config: config.advantage not in TOKEN_ADVANTAGES,
     ),
-    Belonging(
+    Dependency(
         settings=("loss_constant",),
         where="loss_mean = constant",
         holds=lambda config: config.loss_mean == "constant",
     ),
-    Belonging(settings=("correction_high",), where="a correction", holds=lambda config: config.correction != "none"),
-    Belonging(
+    Dependency(settings=("correction_high",), where="a correction", holds=lambda config: config.correction != "none"),
+    Dependency(
         settings=("correction_low",),
         where="a correction with a lower bound: icepop, or mis with correction_mode = clip or mask",
         holds=lambda config: _has_lower_bound(config),
     ),
-    Belonging(
+    Dependency(
         settings=("correction_level", "correction_mode", "correction_veto"),
         where="correction = mis",
         holds=lambda config: config.correction == "mis",
     ),
-    Belonging(settings=("kl_in", "kl_ratio", "reference_path"), where="a kl", holds=lambda config: config.kl != "none"),
-    Belonging(
+    Dependency(
+        settings=("kl_in", "kl_ratio", "reference_path"), where="a kl", holds=lambda config: config.kl != "none"
+    ),
+    Dependency(
         settings=("overlong_buffer", "overlong_penalty"),
         where="an overlong_limit",
         holds=lambda config: config.overlong_limit is not None,
     ),
-    Belonging(settings=("sft_tokens", "sft_seed"), where="sft_files", holds=lambda config: bool(config.sft_files)),
-    Belonging(
+    Dependency(settings=("sft_tokens", "sft_seed"), where="sft_files", holds=lambda config: bool(config.sft_files)),
+    Dependency(
         settings=("published_weights",), where="an ema, such as 0.99", holds=lambda config: config.ema is not None
     ),
-    Belonging(settings=("processes",), where="backend = torch", holds=lambda config: config.backend == "torch"),
-    Belonging(
+    Dependency(settings=("processes",), where="backend = torch", holds=lambda config: config.backend == "torch"),
+    Dependency(
         settings=("lr_total_steps", "lr_min_ratio"),
         where="an lr_schedule that falls: linear or cosine",
         holds=lambda config: config.lr_schedule != "constant",
     ),
-    Belonging(
+    Dependency(
         settings=("min_timeout_group_size_ratio",),
         where="a group_timeout_s",
         holds=lambda config: config.group_timeout_s is not None,
@@ -97,21 +99,21 @@ def check_combination(config: TrainerConfig) -> None:
             raise ValueError(why)
     for name, where in _without_effect(config):
         raise ValueError(
-            f"{name} = {getattr(config, name)} has no effect here: it belongs to {where}; set that, or leave it out"
+            f"{name} = {getattr(config, name)} has no effect here: it belongs to {where}; set that, or remove it"
         )
 
 
 def _without_effect(config: TrainerConfig) -> Iterator[tuple[str, str]]:
-    for belonging in BELONGINGS:
-        if not belonging.holds(config):
-            yield from ((name, belonging.where) for name in belonging.settings if _departs(config, name))
+    for dependency in DEPENDENCIES:
+        if not dependency.holds(config):
+            yield from ((name, dependency.where) for name in dependency.settings if _departs(config, name))
 
 
 def _departs(config: TrainerConfig, name: str) -> bool:
-    """Whether a setting is neither its default nor what the algorithm has it at."""
-    given = getattr(config, name)
-    usual: Any = type(config).model_fields[name].default
-    return given not in (usual, ALGORITHMS[config.algorithm].get(name, usual))
+    """Whether a setting is neither its default nor the algorithm's value."""
+    value = getattr(config, name)
+    default: Any = type(config).model_fields[name].default
+    return value not in (default, ALGORITHMS[config.algorithm].get(name, default))
 
 
 def _has_lower_bound(config: TrainerConfig) -> bool:
@@ -162,8 +164,8 @@ def _of_corrections(config: TrainerConfig) -> Iterator[tuple[bool, str]]:
     corrected = config.correction != "none"
     yield (
         corrected and config.old_logprobs == "recorded",
-        f"correction = {config.correction} is the step from recorded to recomputed logprobs: set old_logprobs = "
-        "recomputed, or the correction would be counted twice",
+        f"correction = {config.correction} weighs recomputed against recorded logprobs: set old_logprobs = "
+        "recomputed, or the correction would count twice",
     )
     yield (
         config.old_logprobs == "interpolated" and config.correction != "decoupled",
@@ -171,7 +173,7 @@ def _of_corrections(config: TrainerConfig) -> Iterator[tuple[bool, str]]:
     )
     yield (
         config.policy_loss == "reinforce" and not corrected,
-        "policy_loss = reinforce has no ratio to samples of older weights: set a correction, or take clipped",
+        "policy_loss = reinforce has no ratio for stale samples: set a correction, or policy_loss = clipped",
     )
     yield (
         _has_lower_bound(config) and config.correction_low >= config.correction_high,
@@ -183,7 +185,7 @@ def _of_divergence(config: TrainerConfig) -> Iterator[tuple[bool, str]]:
     in_reward = config.kl_in == "reward"
     yield (
         in_reward and (config.kl == "none" or config.kl_ratio),
-        "kl_in = reward takes the divergence off rewards: set kl and kl_coef, and not kl_ratio",
+        "kl_in = reward subtracts the KL divergence from rewards: set kl and kl_coef, and not kl_ratio",
     )
     yield (
         in_reward and config.advantage not in TOKEN_ADVANTAGES,

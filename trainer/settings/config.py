@@ -1,7 +1,7 @@
 """Settings of the trainer: `TrainerConfig` for rounds, `SftConfig` for the cold start.
 
-Invariant: what a round's result depends on is told apart from where servers are, so that a round's manifest can pin the
-first (`pinned`) and be continued after the second has changed. Nothing here imports torch.
+Invariant: settings that a round's result depends on are separate from the others, such as servers' addresses, so that a
+manifest pins the former (`pinned`) and a round resumes after the latter changed. This module imports no torch.
 """
 
 from __future__ import annotations
@@ -54,71 +54,77 @@ _NOT_PINNED = frozenset(
 
 
 class TrainerConfig(AlgorithmConfig, MixingConfig):
-    """Training rounds: which groups, how they are judged and credited, how the weights are stepped and published."""
+    """Training rounds: choice of groups, judging, credit, optimisation, publishing."""
 
-    groups_per_round: int = Field(default=8, ge=1, description="Finished groups that one round takes at most.")
-    min_groups: int = Field(default=1, ge=1, description="With fewer finished groups there is no round.")
+    groups_per_round: int = Field(default=8, ge=1, description="Largest number of groups in one round.")
+    min_groups: int = Field(default=1, ge=1, description="Smallest number of ready groups for a round.")
     group_timeout_s: float | None = Field(
         default=None,
         gt=0,
-        description="A group is also taken when nothing was heard of its sessions for this long; unset: never.",
+        description="An unfinished group is also ready when its sessions had no activity for this long; unset: never.",
     )
     min_timeout_group_size_ratio: float = Field(
-        default=0.5, gt=0, le=1, description="Part of a group's sessions that must have finished when it times out."
+        default=0.5, gt=0, le=1, description="Share of a group's sessions that must have finished when it times out."
     )
     groups_where: str | None = Field(
         default=None,
-        description="Only groups for which this condition on the view `groups` (docs/sql.md) holds are taken.",
+        description="SQL condition on the view `groups` (docs/sql.md) for the groups that rounds take.",
     )
     max_staleness: int = Field(
         default=2,
         ge=0,
-        description="A call is trained on if its oldest token is at most this many versions behind the round's parent; "
-        "a group without any such call is consumed without being judged.",
+        description="Largest staleness of a call's oldest token, in versions behind the round's parent; staler calls "
+        "are not trained on, and a group of only such calls is consumed without being judged.",
     )
     max_sample_tokens: int | None = Field(
         default=None,
         ge=2,
-        description="A call whose prompt and output have more tokens is judged and compared, but not trained on; "
-        "unset: none is too long.",
+        description="Largest number of prompt and output tokens of a sample; a longer call still counts in its group's "
+        "mean; unset: no limit.",
     )
     train_truncated: bool = Field(
         default=True,
-        description="Train on answers that ended at their token limit; off: they are judged and compared only (DAPO's "
-        "overlong filtering).",
+        description="Train on answers that ended at their token limit; off: they only count in their group's mean "
+        "(DAPO's overlong filtering).",
     )
-    seed: int = Field(default=0, ge=0, lt=2**62, description="Seed of everything that a round draws.")
+    seed: int = Field(default=0, ge=0, lt=2**62, description="Seed of a round's random numbers.")
     hooks: dict[HookName, str] = Field(
         default={}, description='Replacements of the five hooks by import path, e.g. {filter_item = "my_pkg.mod:keep"}.'
     )
 
     rewards: dict[str, RewardTerm] = Field(
         default={},
-        description="What a reward is the weighted sum of, by name (docs/trainer.md); unset: kernel_eval alone.",
+        description="Rewards whose weighted sum is trained on, by name (docs/trainer.md); unset: kernel_eval alone.",
     )
-    num_correct_trials: int = Field(default=3, ge=1, description="Correctness trials behind one reward.")
+    num_correct_trials: int = Field(default=3, ge=1, description="Correctness trials for one verdict.")
     judge_seed: int = Field(default=42, ge=0, lt=2**31, description="Seed of the inputs that candidates are judged on.")
     judge_concurrency: int = Field(default=8, ge=1, description="Evaluations in flight at once.")
     judge_timeout_s: float = Field(
         default=600.0, gt=0, description="Limit for one evaluation or reward, queueing included."
     )
     judge_attempts: int = Field(
-        default=4, ge=1, description="Tries of one evaluation before the round is left open for later."
+        default=4,
+        ge=1,
+        description="Attempts at one evaluation or reward; then the round stays open for the next start.",
     )
-    judge_retry_delay_s: float = Field(default=1.0, ge=0, description="Wait before the second try; doubled each time.")
+    judge_retry_delay_s: float = Field(
+        default=1.0, ge=0, description="Wait before the second attempt; doubled for each further one."
+    )
     judge_ahead_groups: int = Field(
         default=0,
         ge=0,
-        description="Ready groups that are judged for the next round while this one trains and publishes; 0: none.",
+        description="Ready groups to judge for the next round while this one trains and publishes; 0: none.",
     )
     judge_use_cache: bool = Field(
         default=False,
-        description="Let the server answer with the verdict on an equal candidate that agents asked about before.",
+        description="Accept the server's cached verdict on an equal candidate.",
     )
     kernel_eval_url: str = Field(
         default="http://127.0.0.1:8300", description="The kernel-evaluation server; unset: the one of [kernel_eval]."
     )
-    kernel_eval_key: str | None = Field(default=None, description="Its API key, where it wants one.")
+    kernel_eval_key: str | None = Field(
+        default=None, description="API key of the kernel-evaluation server, if it needs one."
+    )
 
     credit: Literal["turn", "trajectory"] = Field(
         default="turn",
@@ -132,95 +138,98 @@ class TrainerConfig(AlgorithmConfig, MixingConfig):
     )
     keep_without_spread: bool = Field(
         default=False,
-        description="Train on groups whose returns are all alike, with advantage 0: they count in the step's mean, "
-        "entropy and divergence.",
+        description="Train on groups of equal returns, with advantage 0: they count in the step's mean, entropy and KL "
+        "divergence.",
     )
-    gamma: float = Field(default=0.4, ge=0, le=1, description="Discount from one turn to the next (credit = turn).")
-    optimizer_steps: int = Field(default=1, ge=1, description="Optimiser steps that a round's samples are split into.")
-    lr: float = Field(default=4e-4, gt=0, le=1000, description="AdamW's highest learning rate.")
+    gamma: float = Field(default=0.4, ge=0, le=1, description="Discount per turn (credit = turn).")
+    optimizer_steps: int = Field(
+        default=1, ge=1, description="Optimiser steps per round; its samples are split among them."
+    )
+    lr: float = Field(default=4e-4, gt=0, le=1000, description="AdamW's peak learning rate.")
     lr_schedule: Literal["constant", "linear", "cosine"] = Field(
-        default="constant", description="How the rate falls over the optimiser steps of all rounds."
+        default="constant", description="Decay of the learning rate over the optimiser steps of all rounds."
     )
     lr_warmup_steps: int = Field(default=0, ge=0, description="Steps of linear warm-up.")
     lr_total_steps: int | None = Field(
-        default=None, ge=1, description="Steps after which the rate stays at lr_min_ratio (linear and cosine need it)."
+        default=None, ge=1, description="Steps after which the rate stays at lr_min_ratio (for linear and cosine)."
     )
-    lr_min_ratio: float = Field(default=0.0, ge=0, le=1, description="Where the rate ends, as a part of lr.")
+    lr_min_ratio: float = Field(default=0.0, ge=0, le=1, description="Final learning rate, as a share of lr.")
     betas: tuple[Beta, Beta] = Field(default=(0.9, 0.95), description="AdamW's betas.")
     weight_decay: float = Field(default=0.0, ge=0, le=1000, description="AdamW's weight decay.")
     grad_clip: float = Field(default=1.0, gt=0, description="Largest gradient norm.")
     token_budget: int = Field(
-        default=4096, ge=1, description="Tokens that one micro-batch computes; a longer sample goes alone."
+        default=4096, ge=1, description="Tokens computed in one micro-batch; a longer sample is its own micro-batch."
     )
     share_prefixes: bool = Field(
         default=True,
-        description="Compute a prefix that samples have in common once, where that pays; the gradient is the same.",
+        description="Compute common prefixes of samples once, where that saves time; gradients do not change.",
     )
     precision: Literal["float32", "bfloat16"] = Field(
         default="float32",
-        description="What is computed with and published; the weights that are stepped are float32 in any case.",
+        description="Precision of computation and published weights; the optimiser steps float32 weights in any case.",
     )
     gradient_checkpointing: bool = Field(
-        default=False, description="Compute activations again in the backward pass instead of keeping them."
+        default=False, description="Recompute activations in the backward pass to save memory."
     )
     ema: float | None = Field(
         default=None,
         gt=0,
         lt=1,
-        description="Decay of an exponential average of the weights, kept from step to step; unset: none is kept.",
+        description="Decay of an exponential moving average of the weights, per step; unset: no average.",
     )
     published_weights: Literal["stepped", "averaged"] = Field(
         default="stepped",
-        description="Which weights a version's model files are, and so what is served and evaluated. averaged: those "
-        "of ema; training goes on from the stepped ones in either case.",
+        description="The weights in a version's model files, which engines serve. averaged: the average of ema; "
+        "training continues from the stepped weights in either case.",
     )
     offload_optimizer: bool = Field(
-        default=False, description="Keep the optimiser's moments in the CPU's memory between steps."
+        default=False, description="Keep the optimiser's moments in CPU memory between steps."
     )
     backend: str = Field(
         default="torch",
-        description="What trains: torch, or the import path of another backend (docs/trainer.md).",
+        description="Training backend: torch, or an import path (docs/trainer.md).",
     )
     processes: int = Field(
         default=1,
         ge=1,
         le=1024,
-        description="Processes that share a round's training on this machine, over FSDP2; one a GPU.",
+        description="Training processes on this machine, sharded by FSDP2; one per GPU.",
     )
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto: CUDA where there is one.")
     torch_threads: int = Field(default=1, ge=1, le=1024, description="Threads of torch on a CPU; results depend on it.")
 
     proxy_urls: list[str] = Field(
         default=[],
-        description="Proxies whose gates close for a publish, besides those of the catalog; unset: that of [proxy].",
+        description="Proxies whose gates close for a publish, in addition to the catalog's; unset: that of [proxy].",
     )
     engine_urls: list[str] = Field(
-        default=[], description="Every engine that is to serve the weights; unset: those of [engine]."
+        default=[], description="The engines that serve the weights; unset: those of [engine]."
     )
     router_url: str | None = Field(
-        default=None, description="Router from which an engine that failed to load is taken out."
+        default=None, description="Router, from whose rotation an engine that failed to load is removed."
     )
     control_key: str | None = Field(default=None, description="Key of the proxies' control routes.")
     publish_timeout_s: float = Field(default=300.0, gt=0, description="Limit for one engine to load a version.")
-    keep_versions: int = Field(default=4, ge=2, description="Version folders kept; older ones go after a publish.")
+    keep_versions: int = Field(default=4, ge=2, description="Version folders kept; a publish deletes older ones.")
     peak_tflops: float | None = Field(
         default=None,
         gt=0,
-        description="What the device can do at best, in 10^12 operations a second; set: rounds tell their "
-        "share of it (mfu).",
+        description="Peak of the device, in 10^12 operations per second, for the metric mfu (model FLOPs utilisation).",
     )
     tensorboard: bool = Field(default=True, description="Write TensorBoard events under the store's root.")
     lease_s: float = Field(
         default=60.0,
         gt=0,
-        description="How long another machine waits for a trainer that went silent before it goes on with its round.",
+        description="Lifetime of the lease for rounds; then another machine takes over a silent trainer's round.",
     )
     loop_trigger: Literal["groups", "time", "both"] = Field(
         default="groups",
         description="When `weir round --loop` starts a round. groups: min_groups are ready; time: every loop_every_s, "
-        "if any is ready; both: min_groups are ready and loop_every_s have passed.",
+        "if any group is ready; both: min_groups are ready and loop_every_s have passed.",
     )
-    loop_every_s: float = Field(default=600.0, gt=0, description="From the start of one round to that of the next.")
+    loop_every_s: float = Field(
+        default=600.0, gt=0, description="Time from the start of one round to the start of the next."
+    )
     loop_poll_s: float = Field(default=2.0, gt=0, description="Pause of `weir round --loop` when no group is ready.")
 
     @model_validator(mode="after")
@@ -245,7 +254,7 @@ class TrainerConfig(AlgorithmConfig, MixingConfig):
         return values | {"rewards": {name: term.pinned() for name, term in self.rewards.items()}}
 
     def continuing(self, pinned: dict[str, Any]) -> TrainerConfig:
-        """These settings with another round's pinned ones in place of our own."""
+        """These settings, with the pinned ones of a claimed round in place of their own."""
         values = self.model_dump() | pinned
         for name, term in pinned.get("rewards", {}).items():
             if (own := self.rewards.get(name)) is not None and own.url is not None and term["url"] is not None:
@@ -259,27 +268,29 @@ def config_hash(pinned: dict[str, Any]) -> str:
 
 
 class SftConfig(BaseModel):
-    """Cold start on chat data."""
+    """Supervised cold start on chat data."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     epochs: int = Field(default=3, ge=1, description="Passes over the data.")
-    batch_size: int = Field(default=8, ge=1, description="Conversations in one optimiser step.")
-    token_budget: int = Field(default=8192, ge=1, description="Tokens that one micro-batch computes.")
-    lr: float = Field(default=2e-3, gt=0, le=1000, description="AdamW's highest learning rate.")
-    min_lr_ratio: float = Field(default=0.05, ge=0, le=1, description="Where the cosine ends, as a part of lr.")
+    batch_size: int = Field(default=8, ge=1, description="Conversations per optimiser step.")
+    token_budget: int = Field(default=8192, ge=1, description="Tokens computed in one micro-batch.")
+    lr: float = Field(default=2e-3, gt=0, le=1000, description="AdamW's peak learning rate.")
+    min_lr_ratio: float = Field(
+        default=0.05, ge=0, le=1, description="Final learning rate of the cosine, as a share of lr."
+    )
     warmup_steps: int = Field(default=20, ge=0, description="Steps of linear warm-up.")
     betas: tuple[Beta, Beta] = Field(default=(0.9, 0.999), description="AdamW's betas.")
     weight_decay: float = Field(default=0.01, ge=0, le=1000, description="AdamW's weight decay.")
     grad_clip: float = Field(default=1.0, gt=0, description="Largest gradient norm.")
-    max_tokens: int = Field(default=4096, ge=2, description="Longer sequences are left out, and counted.")
+    max_tokens: int = Field(default=4096, ge=2, description="Longest sequence; longer ones are dropped and counted.")
     validation_share: float = Field(
-        default=0.0, ge=0, lt=1, description="Part of the conversations that is held back and scored after each epoch."
+        default=0.0, ge=0, lt=1, description="Share of the conversations that is held back and scored after each epoch."
     )
     checkpoint_steps: int = Field(
-        default=100, ge=0, description="Steps between checkpoints that a killed run goes on from; 0: none."
+        default=100, ge=0, description="Steps between checkpoints, from which a killed run resumes; 0: none."
     )
     seed: int = Field(default=0, ge=0, lt=2**62, description="Seed of the order of the data.")
-    version: int = Field(default=0, ge=0, description="The weight version that the result is called.")
+    version: int = Field(default=0, ge=0, description="Number of the resulting weight version.")
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto: CUDA where there is one.")
     torch_threads: int = Field(default=1, ge=1, le=1024, description="Threads of torch on a CPU; results depend on it.")

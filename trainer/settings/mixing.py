@@ -1,4 +1,4 @@
-"""Settings of the supervised loss that rounds mix in. Nothing here imports torch."""
+"""Settings of the supervised loss in rounds. This module imports no torch."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class MixingConfig(BaseModel):
-    """A supervised loss beside the policy's: what is learnt by imitation, and how much it counts."""
+    """A supervised loss added to the policy loss: its data and coefficient."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     sft_files: list[str] = Field(
         default=[],
-        description="JSON Lines whose conversations and texts are learnt besides, in every optimiser step "
+        description="JSON Lines of conversations and texts for a supervised loss in every optimiser step "
         '(`{"messages": […]}` or `{"text": "…"}`).',
     )
     sft_coef: float = Field(
         default=0.0,
         ge=0,
-        description="What their mean cross-entropy is multiplied by before it is added to the loss.",
+        description="Coefficient of the mean cross-entropy of sft_files in the loss.",
     )
     sft_tokens: int = Field(
         default=2048,
         ge=2,
-        description="Tokens of them that a step learns, on average; longer conversations are left out, texts cut.",
+        description="Target tokens of sft_files in a step, on average; longer conversations are dropped, texts cut.",
     )
-    sft_seed: int = Field(default=0, ge=0, lt=2**62, description="Seed of their order.")
+    sft_seed: int = Field(default=0, ge=0, lt=2**62, description="Seed of the order of sft_files.")
 
     @model_validator(mode="after")
     def _mixing_makes_sense(self) -> Self:

@@ -1,8 +1,7 @@
-"""What a call's reward is made of: a weighted sum of named rewards, each bounded as the settings say.
+"""A call's reward: a weighted sum of named rewards, each clipped to its bounds.
 
-Invariant: pure; a call without one of the named rewards, or with one that is not a finite number (or is beyond
-`LARGEST`), has no reward at all, and never a part of one. Not here: where rewards come from (`kernel_rewards.py`,
-`http_rewards.py`, `function_rewards.py`, `stored_rewards.py`).
+Invariant: pure; a call that lacks one of the named rewards, or has one that is not finite or beyond `LARGEST` in
+magnitude, has no reward at all, and never a partial sum.
 """
 
 from __future__ import annotations
@@ -15,27 +14,29 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Source = Literal["kernel_eval", "http", "function", "stored"]
 KERNEL_EVAL = "kernel_eval"
-LARGEST = 1e30  # of a reward: sums and squares of such stay finite
+LARGEST = 1e30  # magnitude of a reward; sums and squares of such rewards stay finite
 WHERE = ("url", "key", "batch_size")  # settings that may differ between two attempts at the same round
 
 
 class RewardTerm(BaseModel):
-    """One named reward: kernel evaluation's where it says nothing else."""
+    """One named reward; without another source, it is kernel evaluation's."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    weight: float = Field(default=1.0, description="What it is multiplied by in the sum.")
-    low: float | None = Field(default=None, description="A smaller one counts as this.")
-    high: float | None = Field(default=None, description="A larger one counts as this.")
-    url: str | None = Field(default=None, description="Reward model that is asked by HTTP.")
-    key: str | None = Field(default=None, description="Its API key, where it wants one.")
-    batch_size: int = Field(default=16, ge=1, description="Answers in one request to it.")
-    function: str | None = Field(default=None, description='Import path "pkg.mod:name" of a function of an Answer.')
-    stored: bool = Field(default=False, description="It is in the store already, under this name.")
+    weight: float = Field(default=1.0, description="Coefficient of the reward in the sum.")
+    low: float | None = Field(default=None, description="Lower bound; a smaller reward counts as this.")
+    high: float | None = Field(default=None, description="Upper bound; a larger reward counts as this.")
+    url: str | None = Field(default=None, description="URL of a reward model.")
+    key: str | None = Field(default=None, description="API key of the reward model, if it needs one.")
+    batch_size: int = Field(default=16, ge=1, description="Answers in one request to the reward model.")
+    function: str | None = Field(
+        default=None, description='Import path "pkg.mod:name" of a reward function of an Answer.'
+    )
+    stored: bool = Field(default=False, description="The reward is in the store before the round, under this name.")
 
     @property
     def source(self) -> Source:
-        """Who gives this reward."""
+        """The source of this reward."""
         if self.url is not None:
             return "http"
         if self.function is not None:
@@ -51,18 +52,18 @@ class RewardTerm(BaseModel):
         return self
 
     def bounded(self, value: float) -> float:
-        """A value as it counts, unweighted."""
+        """A value clipped to the bounds, unweighted."""
         if self.low is not None:
             value = max(value, self.low)
         return value if self.high is None else min(value, self.high)
 
-    def is_held(self, value: float) -> bool:
-        """Whether a value can be trained on: neither it nor what counts of it is beyond all bounds."""
+    def is_trainable(self, value: float) -> bool:
+        """Whether a value, weighted and bounded too, is finite and at most `LARGEST` in magnitude."""
         counted = (value, self.weight * value, self.weight * self.bounded(value))
-        return all(abs(number) <= LARGEST for number in counted)  # which no NaN is
+        return all(abs(number) <= LARGEST for number in counted)  # false for NaN
 
     def pinned(self) -> dict[str, Any]:
-        """What a reward depends on, as JSON values; never a key."""
+        """The settings that a reward depends on, as JSON values, without the key."""
         return self.model_dump(mode="json", exclude={"key", "batch_size"})
 
 
@@ -75,17 +76,17 @@ def check_names(terms: Terms) -> None:
         if (name == KERNEL_EVAL) != (term.source == "kernel_eval"):
             raise ValueError(
                 f"the reward {name} comes from {term.source}: {KERNEL_EVAL} is the name of kernel evaluation's own, "
-                "every other one says where it comes from by url, function or stored = true"
+                "every other one needs a url, a function or stored = true"
             )
 
 
 def is_complete(values: Mapping[str, float], terms: Terms) -> bool:
-    """Whether a call has all its rewards, each a number that can be trained on, bounded and weighted too."""
-    return all(name in values and term.is_held(values[name]) for name, term in terms.items())
+    """Whether a call has all its rewards, each of them trainable."""
+    return all(name in values and term.is_trainable(values[name]) for name, term in terms.items())
 
 
 def raw_reward(values: Mapping[str, float], terms: Terms) -> float:
-    """The weighted sum of the rewards as they were given."""
+    """The weighted sum of the rewards, without bounds."""
     return math.fsum(term.weight * values[name] for name, term in terms.items())
 
 

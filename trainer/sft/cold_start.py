@@ -1,7 +1,7 @@
 """Cold start: masked cross-entropy on chat data, from a model folder to a version folder.
 
-Invariant: seed, data and settings decide the weights to the bit on one thread. Each optimiser step divides by the
-number of its targets once; the result appears whole, by a rename, or not at all.
+Invariant: on one thread, seed, data and settings determine the weights to the bit. Each optimiser step divides once, by
+the number of its targets. The version folder appears by a rename.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from weir.trainer.learner.supervised_loss import accumulate_supervised, mean_los
 from weir.trainer.model.token_model import TokenModel, choose_device, is_finite, load_model, save_model
 from weir.trainer.progress import progress as progress_bar
 from weir.trainer.settings.config import SftConfig
-from weir.trainer.sft.resume import SftProgress, delete_left, run_key
+from weir.trainer.sft.resume import SftProgress, clean_up, run_key
 from weir.trainer.versions.version_folder import Version, check_new, write_version
 
-BUCKET_TOKENS = 4  # rows whose lengths differ by less are as good as equally long
+BUCKET_TOKENS = 4  # rows whose lengths fall into the same bucket count as equally long
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SftReport:
-    """What a cold start did."""
+    """The outcome of a cold start."""
 
     version: Version
-    losses: list[float]  # of each optimiser step, per target token
-    validation_losses: list[float]  # of the rows held back, after each epoch, per target token
+    losses: list[float]  # of each optimiser step, in nats per target token
+    validation_losses: list[float]  # of the rows held back, after each epoch, in nats per target token
     seconds: float
     num_rows: int
     num_held_back: int  # rows that the validation losses are of
     num_targets: int  # tokens trained on, over all epochs
-    num_too_long: int  # rows left out
+    num_too_long: int  # rows dropped for their length
 
 
 def run_sft(
@@ -59,14 +59,14 @@ def run_sft(
 ) -> SftReport:
     """Train `model` on a JSON Lines file of conversations and write the version folder `out`.
 
-    A run that was killed goes on from its last checkpoint when it is started again. `on_step` is told how many
-    optimiser steps were taken.
+    A killed run resumes from its last checkpoint when it is started again. `on_step` gets the number of optimiser
+    steps taken.
 
-    Raises `TrainerUsageError` for data that cannot be read or that no row of fits `max_tokens`, `NotFinite` when a
-    loss, gradient or weight is not a number, `VersionError` when `out` is there already.
+    Raises `TrainerUsageError` for data that cannot be read or of which no row fits `max_tokens`, `NotFinite` when a
+    loss, gradient or weight is not finite, `VersionError` when `out` exists.
     """
     started = time.monotonic()
-    delete_left(out)
+    clean_up(out)
     check_new(out)
     torch.set_num_threads(config.torch_threads)
     maker = RowMaker(model, lambda: renderer, config.max_tokens)
@@ -102,9 +102,9 @@ def run_sft(
 def split_rows(
     lines: Sequence[Conversation | Text], maker: RowMaker, config: SftConfig
 ) -> tuple[list[SupervisedRow], list[SupervisedRow]]:
-    """Rows to train on and rows held back. Raises `TrainerUsageError` with none to train on.
+    """Rows to train on and rows held back for validation. Raises `TrainerUsageError` with none to train on.
 
-    A line is held back whole, by a draw that the seed decides.
+    All rows of a line are on the same side, drawn from the seed.
     """
     draws = np.random.default_rng([config.seed, 1]).random(len(lines))
     trained: list[SupervisedRow] = []
@@ -128,13 +128,13 @@ def _train(
     console: Console,
     on_step: Callable[[int], None],
 ) -> None:
-    """Take the steps that the progress lacks."""
+    """Take the remaining optimiser steps."""
     optimizer = torch.optim.AdamW(
         network.parameters(), lr=config.lr, betas=config.betas, weight_decay=config.weight_decay
     )
     progress.resume(network, optimizer)
     batches = list(_batches(rows, config))
-    of_epoch = len(batches) // config.epochs
+    steps_per_epoch = len(batches) // config.epochs
     with progress_bar(console, "sft", len(batches)) as advance:
         advance(len(progress.losses), "")
         for step in range(len(progress.losses), len(batches)):
@@ -142,8 +142,8 @@ def _train(
             for group in optimizer.param_groups:
                 group["lr"] = _rate(step, len(batches), config)
             progress.losses.append(sft_step(network, optimizer, batches[step], config))
-            if held_back and (step + 1) % of_epoch == 0:
-                progress.validation.append(mean_loss(network, held_back, **_computed(network, config)))
+            if held_back and (step + 1) % steps_per_epoch == 0:
+                progress.validation.append(mean_loss(network, held_back, **_batching(network, config)))
             if config.checkpoint_steps and (step + 1) % config.checkpoint_steps == 0:
                 progress.save(network, optimizer)
             advance(1, f"loss {progress.losses[-1]:.3f}")
@@ -161,8 +161,8 @@ def _rate(step: int, num_steps: int, config: SftConfig) -> float:
     )
 
 
-def _computed(network: TokenModel, config: SftConfig) -> dict[str, Any]:
-    """How rows are laid out, and where."""
+def _batching(network: TokenModel, config: SftConfig) -> dict[str, Any]:
+    """The arguments that say how rows become batches, and on which device."""
     device = next(network.parameters()).device
     return {"token_budget": config.token_budget, "layout": network.layout(), "device": device}
 
@@ -170,9 +170,12 @@ def _computed(network: TokenModel, config: SftConfig) -> dict[str, Any]:
 def sft_step(
     network: TokenModel, optimizer: torch.optim.Optimizer, rows: Sequence[SupervisedRow], config: SftConfig
 ) -> float:
-    """One optimiser step over the mean cross-entropy of all targets of the rows; the loss before the step."""
+    """Take one optimiser step on the mean cross-entropy of the rows' targets; returns the loss before it, in nats.
+
+    Raises `NotFinite`, without a step, where the loss or the gradient's norm is not finite.
+    """
     optimizer.zero_grad(set_to_none=True)
-    loss = accumulate_supervised(network, rows, **_computed(network, config))
+    loss = accumulate_supervised(network, rows, **_batching(network, config))
     norm = float(torch.nn.utils.clip_grad_norm_(network.parameters(), config.grad_clip))
     if not (math.isfinite(loss) and math.isfinite(norm)):
         raise NotFinite(f"the step was not taken: loss {loss}, gradient norm {norm}; lower the learning rate")

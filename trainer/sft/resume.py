@@ -1,7 +1,7 @@
-"""How far a cold start has come: what a killed run goes on from, to the same bits.
+"""Checkpoints of a cold start, from which a killed run resumes with the same bits.
 
-Invariant: the file beside the version folder belongs to one run (settings, data and first weights, by hash), is written
-aside and renamed, and is deleted when the version is there, by the next start where the run was killed in between.
+Invariant: the file beside the version folder belongs to one run, identified by a hash of settings, data and first
+weights. It is deleted once the version exists, if necessary by the next start.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from weir.trainer.versions.folder_rename import delete_leftovers
 
 
 def run_key(config: SftConfig, rows: Iterable[SupervisedRow], model: Path) -> str:
-    """What makes two runs the same: settings, rows, first weights."""
+    """The identity of a run: a hash of settings, rows and first weights."""
     digest = hashlib.sha256(config.model_dump_json().encode() + digest_of(rows).encode())
     for file in sorted(model.glob("*.safetensors")):
         with file.open("rb") as content:
@@ -33,12 +33,12 @@ def run_key(config: SftConfig, rows: Iterable[SupervisedRow], model: Path) -> st
 
 
 def progress_file(out: Path) -> Path:
-    """Where the progress towards a version folder is kept."""
+    """The checkpoint file beside a version folder."""
     return out.with_name(f".{out.name}.progress.pt")
 
 
-def delete_left(out: Path) -> None:
-    """Delete what killed runs wrote aside, and the progress towards a version folder that is there."""
+def clean_up(out: Path) -> None:
+    """Delete the leftovers of killed runs, and the checkpoint of a version folder that exists."""
     for name in (out.name, progress_file(out).name):
         delete_leftovers(out.parent, name)
     if out.exists():
@@ -47,7 +47,7 @@ def delete_left(out: Path) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class SftProgress:
-    """The losses so far, and where they are kept with weights and moments."""
+    """The losses so far, and the file that keeps them with weights and moments."""
 
     file: Path
     key: str
@@ -56,11 +56,11 @@ class SftProgress:
 
     @classmethod
     def of(cls, out: Path, key: str) -> SftProgress:
-        """Progress towards a version folder, none so far."""
+        """The progress of a new run towards a version folder."""
         return cls(file=progress_file(out), key=key)
 
     def save(self, network: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        """Write what a later process needs to go on. Raises `VersionError` where that cannot be written."""
+        """Write a checkpoint. Raises `VersionError` where it cannot be written."""
         state: dict[str, Any] = {"key": self.key, "losses": self.losses, "validation": self.validation}
         state |= {"network": network.state_dict(), "optimizer": optimizer.state_dict()}
         self.file.parent.mkdir(parents=True, exist_ok=True)
@@ -69,20 +69,20 @@ class SftProgress:
                 aside.unlink()  # `save_state` makes the file itself, and syncs it
                 save_state(state, aside)
         except OSError as error:
-            raise VersionError(f"cannot keep what to go on from in {self.file}: {error}; make room there") from error
+            raise VersionError(f"cannot write the checkpoint {self.file}: {error}; make room there") from error
 
     def resume(self, network: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        """Go on from what was saved, where there is something.
+        """Load the checkpoint, if there is one.
 
-        Raises `TrainerUsageError` where it is another run's, or is damaged.
+        Raises `TrainerUsageError` where it belongs to another run or is damaged.
         """
         if not self.file.exists():
             return
         try:
             state: dict[str, Any] = torch.load(self.file, map_location="cpu", weights_only=True)
         except (OSError, EOFError, RuntimeError, ValueError, pickle.UnpicklingError) as error:
-            what = type(error).__name__  # its words are a page, about pickles
-            raise TrainerUsageError(f"{self.file} cannot be read ({what}); delete it to start anew") from error
+            kind = type(error).__name__  # its message is a page about pickles
+            raise TrainerUsageError(f"{self.file} cannot be read ({kind}); delete it to start anew") from error
         if state["key"] != self.key:
             raise TrainerUsageError(
                 f"{self.file} was left by a run with other settings, data or first weights; delete it to start anew"
@@ -92,5 +92,5 @@ class SftProgress:
         optimizer.load_state_dict(state["optimizer"])
 
     def forget(self) -> None:
-        """The version is there: nothing to go on with."""
+        """Delete the checkpoint: the version exists."""
         self.file.unlink(missing_ok=True)

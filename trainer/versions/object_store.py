@@ -1,10 +1,9 @@
-"""Weights where machines share a store: versions in object storage, so that any machine can go on from the newest.
+"""Versions in object storage, for machines that share a store: any machine can continue from the newest version.
 
-Invariants: `versions/<8 digits>.json` is a version's manifest, put under the condition that there is none: with it the
-version exists for all machines, whole, because its files were put before, below `versions/<8 digits>/`. Where two
-trainers made the same version the first to put the manifest has made it, and the other takes that one in place of its
-own. Where the store's root is a folder there is nothing to do, and nothing is done. Not here: what a version folder
-holds (versions.py), and whose turn it is (claims.py).
+Invariant: `versions/<8 digits>.json` is a version's manifest, put with the condition that none exists. Its files, below
+`versions/<8 digits>/`, are put before it, so a version with a manifest is complete. Where two trainers made the same
+version, the first manifest wins, and the other trainer replaces its own folder. Nothing is done where the store's root
+is a folder.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _POINTER = re.compile(r"versions/(\d{8})\.json")
 
 
 def share_version(store: StoreConfig, version: Version) -> Version:
-    """Make a version exist for all machines. Returns it, or the one that another machine shared under its number."""
+    """Upload a version. Returns it, or the version that another machine has uploaded under the same number."""
     objects = objects_of(store)
     if objects is None:
         return version
@@ -47,7 +46,7 @@ def share_version(store: StoreConfig, version: Version) -> Version:
 
 
 def fetch_newest(store: StoreConfig) -> None:
-    """Have the newest version that any machine shared, and the shared ones in place of own ones of the same numbers."""
+    """Fetch the newest shared version, and replace local versions that differ from shared ones of the same number."""
     objects = objects_of(store)
     if objects is None:
         return
@@ -58,20 +57,20 @@ def fetch_newest(store: StoreConfig) -> None:
 
 
 def fetch_version(store: StoreConfig, number: int) -> None:
-    """Have one version, if any machine shared it and its files are still there."""
+    """Fetch one version, if it is shared."""
     objects = objects_of(store)
     if objects is not None and number in _shared(objects):
         _fetch(objects, store.folder, number)
 
 
 def delete_old_shared_versions(store: StoreConfig, keep: int, *, below: int | None) -> None:
-    """Delete all but the newest `keep` versions from object storage; those from `below` on stay in any case."""
+    """Delete all shared versions but the newest `keep`; those from `below` on are kept in any case."""
     objects = objects_of(store)
     if objects is None:
         return
     for number in _shared(objects)[:-keep]:
         if below is None or number < below:
-            objects.delete([_pointer(number)])  # gone for others in one step
+            objects.delete([_pointer(number)])  # others lose the version in one step
             objects.delete(objects.names(f"versions/{number:08d}"))
 
 
@@ -85,12 +84,12 @@ def _pointer(number: int) -> str:
 
 
 def _files(number: int, manifest: bytes) -> str:
-    """Where the files lie of the version with this manifest; another trainer's of the same number lie beside them."""
+    """The prefix of a version's files; the manifest's hash separates two trainers' files of the same number."""
     return f"versions/{number:08d}/{hashlib.sha256(manifest).hexdigest()[:16]}"
 
 
 def _fetch(objects: Objects, root: Path, number: int) -> Version:
-    """Make the shared version appear in its folder, whole and checked, unless it is there."""
+    """Download a shared version into its folder, verified, unless it is there."""
     folder = version_path(root, number)
     text = objects.read(_pointer(number))
     if text is not None and not _is_here(folder, text):

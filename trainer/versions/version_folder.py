@@ -1,9 +1,9 @@
-"""Version folders: `<root>/versions/<8 digits>/` holds one weight version, complete and checked, or does not exist.
+"""Version folders: `<root>/versions/<8 digits>/` holds one complete weight version or does not exist.
 
-A folder is written aside, every file and the manifest are fsynced, then one rename makes it appear; `CURRENT` names the
-newest and is flipped by a rename after that. The newest complete folder is the truth, `CURRENT` only points at it, so a
-crash between the two renames loses nothing. What a folder holds: Hugging Face safetensors, configuration and tokenizer,
-the trainer's state, and `manifest.json`. This module neither trains nor publishes, and imports no torch.
+A folder is written aside and synced, then one rename makes it appear; a second rename updates `CURRENT`, which names
+the newest version. The newest folder is authoritative, so a crash between the renames loses nothing. A folder holds
+Hugging Face safetensors, configuration and tokenizer, the trainer's state and `manifest.json`. This module imports no
+torch.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MANIFEST = "manifest.json"
 CURRENT = "CURRENT"
 SCHEMA = 1
 _FOLDER = re.compile(r"\d{8}")
-# Files of a model folder that go into every version made from it.
+# Files of a model folder that are copied into every version made from it.
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -51,14 +51,14 @@ class FileEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TensorEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One tensor of the safetensors files, as their headers give it."""
+    """Shape and dtype of one tensor, from the header of its safetensors file."""
 
     shape: list[int]
     dtype: str
 
 
 class VersionManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a version folder says of itself."""
+    """The content of `manifest.json`."""
 
     schema: int = SCHEMA
     version: int
@@ -80,7 +80,7 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def versions_folder(root: Path) -> Path:
-    """Where the versions of a store lie."""
+    """The folder of a store's versions."""
     return root / "versions"
 
 
@@ -90,7 +90,7 @@ def version_path(root: Path, version: int) -> Path:
 
 
 def round_folder(root: Path, round_id: int) -> Path:
-    """Where the files about one round lie."""
+    """The folder of one round's files."""
     return root / "rounds" / f"{round_id:08d}"
 
 
@@ -100,8 +100,8 @@ def read_manifest(folder: Path) -> VersionManifest:
         return msgspec.json.decode((folder / MANIFEST).read_bytes(), type=VersionManifest)
     except FileNotFoundError:
         raise VersionError(
-            f"{folder} is not a version folder: no {MANIFEST} in it; name one of `weir versions`, and move away "
-            "what was copied halfway"
+            f"{folder} is not a version folder: no {MANIFEST} in it; name one of `weir versions`, and move partial "
+            "copies away"
         ) from None
     except (OSError, msgspec.DecodeError) as error:
         raise VersionError(f"cannot read {folder / MANIFEST}: {error}") from error
@@ -115,15 +115,15 @@ def list_versions(root: Path) -> list[Version]:
 
 
 def check_complete(version: Version) -> None:
-    """Raise `VersionError` where a file of a version is missing or was cut short. Content is `verify`'s."""
+    """Raise `VersionError` where a file of a version is missing or truncated; `verify` also checks the content."""
     for name, entry in version.manifest.files.items():
         file = version.path / name
         size = file.stat().st_size if file.is_file() else None
         if size != entry.size_bytes:
             seen = "is missing" if size is None else f"has {size} bytes instead of {entry.size_bytes}"
             raise VersionError(
-                f"version {version.manifest.version} is only half there: {file} {seen}; copy the folder again, or go "
-                "on from an earlier version (`weir versions`, `weir rollback`)"
+                f"version {version.manifest.version} is incomplete: {file} {seen}; copy the folder again, or return to "
+                "an earlier version (`weir versions`, `weir rollback`)"
             )
 
 
@@ -144,10 +144,10 @@ def write_version(
     seed: int,
     groups: list[str],
 ) -> Version:
-    """Make a version folder appear at `folder`, whole: `write_files` fills a folder aside, which is then renamed.
+    """Make a version folder appear at `folder`: `write_files` fills a folder aside, which is then renamed.
 
-    It may return what the manifest says of files that it has brought to disk itself.
-    Raises `VersionError` when `folder` exists, as a version is never overwritten, and when it cannot be written.
+    `write_files` may return the manifest's entries of files that it has already synced. Raises `VersionError` when
+    `folder` exists, since versions are never overwritten, and when it cannot be written.
     """
     check_new(folder)
     try:
@@ -168,14 +168,14 @@ def write_version(
             fsync(aside / MANIFEST)
     except OSError as error:
         raise VersionError(
-            f"version {version} cannot be written to {folder}: {error}; make room there and start again: nothing of "
-            "it was kept, and nothing was lost"
+            f"version {version} cannot be written to {folder}: {error}; make room there and start again: the "
+            "partial folder was deleted, and nothing else was lost"
         ) from error
     return Version(path=folder, manifest=manifest)
 
 
 def _synced_entries(folder: Path, *, but: Container[str]) -> dict[str, FileEntry]:
-    """What the manifest says of each file; disk and hashes are waited for at once, of all files."""
+    """The manifest's entries of files, after syncing them; all files are synced and hashed concurrently."""
     files = sorted(file for file in folder.iterdir() if file.name not in but)
     with ThreadPoolExecutor() as at_once:
         syncing = [at_once.submit(fsync, file) for file in files]
@@ -186,19 +186,19 @@ def _synced_entries(folder: Path, *, but: Container[str]) -> dict[str, FileEntry
 
 
 def check_new(folder: Path) -> None:
-    """Raise `VersionError` when a folder is there already."""
+    """Raise `VersionError` when a folder exists."""
     if folder.exists():
         raise VersionError(f"{folder} exists already and a version is never overwritten; name another folder")
 
 
 def set_current(root: Path, version: int) -> None:
-    """Flip CURRENT to a version by a rename."""
+    """Point `CURRENT` at a version."""
     with written_aside(versions_folder(root) / CURRENT, durable=True) as aside:
         aside.write_text(f"{version:08d}\n")
 
 
 def verify(folder: Path) -> VersionManifest:
-    """Hold every file of a version folder against its manifest. Raises `VersionError` naming the first that differs."""
+    """Check every file of a version folder against its manifest. Raises `VersionError` naming the first mismatch."""
     manifest = read_manifest(folder)
     for name in manifest.files:
         if not (folder / name).is_file():
@@ -208,17 +208,16 @@ def verify(folder: Path) -> VersionManifest:
     for (name, entry), seen in zip(manifest.files.items(), found, strict=True):
         if seen != entry:
             raise VersionError(
-                f"{folder / name} is not what the manifest says (sha256 or size): the folder is damaged; put the file "
-                "back from a copy, or go on from an earlier version (`weir versions`, `weir rollback`)"
+                f"{folder / name} is not what the manifest says (sha256 or size): the folder is damaged; restore the "
+                "file from a copy, or return to an earlier version (`weir versions`, `weir rollback`)"
             )
     return manifest
 
 
 def prune(root: Path, keep: int, *, below: int | None = None) -> tuple[list[int], list[int]]:
-    """Delete versions, and what a killed writer left aside.
+    """Delete all versions but the newest `keep`, and the leftovers of killed writers.
 
-    All but the newest `keep` go, those from `below` on stay in any case. Returns the deleted numbers, and those that
-    stayed because of `below`.
+    Versions from `below` on are kept in any case. Returns the deleted numbers, and those kept only because of `below`.
     """
     old = list_versions(root)[:-keep]
     doomed = [version for version in old if below is None or version.manifest.version < below]
@@ -237,7 +236,7 @@ def copy_tokenizer(source: Path, target: Path) -> None:
 
 
 def file_entry(path: Path) -> FileEntry:
-    """What a manifest says of a file."""
+    """The manifest's entry of a file: its hash and size."""
     with path.open("rb") as file:
         return FileEntry(sha256=hashlib.file_digest(file, "sha256").hexdigest(), size_bytes=path.stat().st_size)
 

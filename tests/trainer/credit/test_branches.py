@@ -1,4 +1,4 @@
-"""Which branches of a session's tree are kept, and what a round does with the others."""
+"""The branches of a session's tree that a policy keeps, and how a round counts the others."""
 
 from __future__ import annotations
 

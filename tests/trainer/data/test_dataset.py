@@ -1,4 +1,4 @@
-"""Lines of conversations that renderers would drop words of, or fail on: each is refused with its file and line."""
+"""Conversations that renderers would write incompletely, or fail on: each is refused with its file and line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The learner: the gradient of the formula, exact resume, a guard before the step."""
+"""The learner: gradients against the formula, exact resume, refused steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The step: clipping, and going on from a file exactly, whatever the settings keep where."""
+"""Optimiser steps: clipping, and exact resume from a file under all settings."""
 
 from __future__ import annotations
 

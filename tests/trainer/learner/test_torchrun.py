@@ -99,7 +99,7 @@ def test_ranks_that_end_are_told_of_and_what_is_not_finite_is_not_written(tiny_m
     config = TrainerConfig(device="cpu", processes=2)
     alone = Learner(tiny_model_dir, TrainerConfig(device="cpu"))
     assert open_backend(tiny_model_dir, config, reference=tiny_model_dir).num_parameters == alone.num_parameters
-    with pytest.raises(TrainerError, match="last words"):
+    with pytest.raises(TrainerError, match="end of its stderr"):
         open_backend(tmp_path, config, reference=tmp_path).train(samples, fresh_version=0, seed=0)
     broken = shutil.copytree(tiny_model_dir, tmp_path / "broken")
     weights = load_file(broken / "model.safetensors")
@@ -167,7 +167,7 @@ def test_ranks_end_with_the_process_that_is_killed_and_their_folder_with_the_nex
     assert sorted(temporary.glob(f"{FOLDER_PREFIX}*")) == in_use, "they are left alone"
     for folder in folders:
         folder.close()
-    with pytest.raises(TrainerError, match="last words"):
+    with pytest.raises(TrainerError, match="end of its stderr"):
         TorchrunLearner(tmp_path, config).train([], fresh_version=0, seed=0)  # there is no model
     assert list(temporary.glob(f"{FOLDER_PREFIX}*")) == []
 

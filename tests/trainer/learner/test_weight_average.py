@@ -1,4 +1,4 @@
-"""The average of the weights: its formula, which weights are published, and that it is gone on with to the bit."""
+"""The weight average: its formula, the published weights, and its resume to the bit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Credit of tokens: along branches, across observations, and the same as the credit of calls where it has to be."""
+"""Token-level credit: along branches, across observations, and equal to call-level credit where it should be."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def penalties(kind: str, coef: float) -> dict[str, Any]:
 
 
 def samples() -> list[Sample]:
-    """The sequences as samples with their rewards; the second goes on after the first."""
+    """The sequences as samples with their rewards; the second follows the first."""
     return [
         Sample(
             call_id=f"c{i}",

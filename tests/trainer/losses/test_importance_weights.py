@@ -1,4 +1,4 @@
-"""Corrections that no library computes in one piece, against plain loops over the tokens of two sequences."""
+"""Importance-weight corrections against plain loops over the tokens of two sequences."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def old_logprob(token: Token, config: TrainerConfig) -> float:
 
 
 def corrections(tokens: list[Token], old: list[float], config: TrainerConfig) -> list[float]:
-    """What each token's loss is multiplied by."""
+    """The importance weight of each token."""
     low, high = config.correction_low, config.correction_high
     logs = [o - t.recorded for t, o in zip(tokens, old, strict=True)]
     if config.correction == "none":
@@ -136,7 +136,7 @@ def divergence(token: Token, old: float, config: TrainerConfig) -> Slope:
 
 
 def shares(config: TrainerConfig) -> list[float]:
-    """What each token of a sequence weighs in the mean."""
+    """The weight of each token of a sequence in the mean."""
     count, of_group = len(LENGTHS), {g: sum(n for n, h in zip(LENGTHS, GROUPS, strict=True) if h == g) for g in GROUPS}
     return {
         "token": [1 / sum(LENGTHS)] * count,

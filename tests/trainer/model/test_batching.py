@@ -1,4 +1,4 @@
-"""Batches: within their budget, without leaks, and the same logprobs and gradients however they are laid out."""
+"""Batches: within their budget, without leaks, and with the same logprobs and gradients in every layout."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def make_row(ids: list[int], num_prompt: int) -> SupervisedRow:
 
 
 def branching_rows(seed: int = 0) -> list[SupervisedRow]:
-    """Two groups: samples of one prompt, a second turn that goes on after the first, and a row of its own."""
+    """Two groups: samples of one prompt, a second turn that extends the first, and a separate row."""
     random = np.random.default_rng(seed)
 
     def draw(count: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Files that go past the page cache: the bytes that were handed in, their hash, and errors of the disk."""
+"""Files written past the page cache: their bytes, their hash, and errors of the disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The forest of prefixes: every sequence is found in it, and what is shared is there once."""
+"""The prefix forest: it contains every sequence, and shared prefixes once."""
 
 from __future__ import annotations
 

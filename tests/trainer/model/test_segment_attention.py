@@ -22,7 +22,7 @@ ALGORITHMS: list[dict[str, Any]] = [{"algorithm": "dapo", "kl": "k3", "kl_coef":
 
 
 def row() -> SegmentRow:
-    """Two sequences with a common beginning, the first gone on with twice."""
+    """Two sequences with a common prefix, the first continued twice."""
     common, one = list(range(20)), list(range(20, 45))
     sequences = [common + one, common + [50] * 9, common + one + [60] * 5, common + one + [70] * 7]
     return SegmentRow.of(prefix_forest([np.asarray(ids, np.int32) for ids in sequences], min_saved=1).segments)

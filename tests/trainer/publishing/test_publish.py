@@ -1,4 +1,4 @@
-"""Publishing against real engines and a scripted proxy: who serves, who is left out, and that gates open again."""
+"""Publishing to real engines behind a scripted proxy: which serve, which are left out, and that gates open again."""
 
 from __future__ import annotations
 

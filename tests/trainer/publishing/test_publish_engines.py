@@ -54,11 +54,11 @@ class Fleet:
         return [self.good.url, self.relay.url]
 
     def tell_bad(self, number: int) -> None:
-        """Send the engine in trouble a signal."""
+        """Send the faulty engine a signal."""
         os.killpg(self.bad.process.pid, number)
 
     def mend(self) -> None:
-        """End the trouble: who was stopped goes on, who is dead is started again with its first weights."""
+        """End the fault: a stopped engine continues, a dead one is started again with its first weights."""
         self.relay.as_it_is()
         if self.bad.process.poll() is None:
             self.tell_bad(signal.SIGCONT)
@@ -230,7 +230,7 @@ def test_an_engine_in_trouble_is_named_and_stays_out_until_the_next_version_brin
 def test_weights_that_no_engine_can_read_change_nothing_but_what_is_said(fleet: Fleet, publisher: Publisher) -> None:
     folder = version_path(publisher.store.folder, 1)
     publisher.proxy.on_close = lambda: os.truncate(folder / "model.safetensors", 1000)
-    with pytest.raises(PublishFailed, match="no engine serves version 1, all go on with what they have") as failed:
+    with pytest.raises(PublishFailed, match="no engine serves version 1, all keep the weights they have") as failed:
         publisher.publish(1)
     assert all(url in str(failed.value) for url in fleet.urls)
     assert publisher.proxy.told == [("/weir/pause", {"mode": "continue"}), ("/weir/resume", {})]

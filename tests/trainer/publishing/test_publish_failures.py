@@ -1,4 +1,4 @@
-"""Engines that hang, refuse, break or lie while weights are exchanged; and which version folders may go afterwards."""
+"""Engines that hang, refuse, fail or misreport during a publish; and which version folders are deleted afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""First and new weights on the same tasks: the figures, what counts as worse, and the whole run."""
+"""The regression check: metrics of old and new weights on the same tasks, regressions, and the whole run."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ def test_a_reward_model_that_is_slow_or_has_no_address_is_an_outage(
 def test_numbers_beyond_all_bounds_are_counted_and_never_trained_on(
     tiny_model_dir: Path, store: StoreConfig, judge: Judge
 ) -> None:
-    """As a reward model may write them in JSON: 1e400, an integer of 400 digits, and two that have no finite sum."""
+    """Rewards as a reward model may send them: 1e400, an integer of 400 digits, and two without a finite sum."""
     add_group(store, tiny_model_dir, "g1", [0.0, 0.3, 0.4, 0.5, 0.6, 1.0])
     numbers = {"0.0": b"1e400", "0.3": b"1" + b"0" * 400, "0.4": b"1.7e308", "0.5": b"-1.7e308", "0.6": b"NaN"}
     with reward_model(told_reward) as model:

@@ -1,4 +1,4 @@
-"""No wait without end: sources of rewards that never answer, or a byte at a time, end as an outage with a name."""
+"""Time limits: sources of rewards that never answer, or send a byte at a time, end as an outage with a name."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def half(answer: Answer) -> float:
 
 @contextmanager
 def dripping() -> Iterator[str]:
-    """A server that answers with a byte now and then and never ends, as long as somebody listens."""
+    """A server that sends a byte now and then and never ends its answer."""
     ended = threading.Event()
 
     class Handler(QuietHandler):
@@ -109,7 +109,7 @@ def test_a_function_that_never_returns_is_an_outage(
     add_group(store, tiny_model_dir, "g1", [0.0, 1.0])
     reward = {"function": f"{__name__}:{function.__name__}"}
     outage = outage_of(store, judge, tiny_model_dir, reward, 0.3)
-    assert "gave nothing within judge_timeout_s = 0.3 s on call call-g1-" in outage
+    assert "returned nothing within judge_timeout_s = 0.3 s on call call-g1-" in outage
     monkeypatch.setattr(sys.modules[__name__], function.__name__, half)  # its author mends it
     running = Trainer(trainer_config(judge, rewards={"odd": reward}), store, model_path=tiny_model_dir)
     report = running.run_round()

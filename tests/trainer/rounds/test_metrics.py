@@ -1,4 +1,4 @@
-"""The figures of a round, against values computed by hand, and where they are found."""
+"""The metrics of a round, against values computed by hand, and the places that hold them."""
 
 from __future__ import annotations
 

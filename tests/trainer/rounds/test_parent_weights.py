@@ -28,7 +28,7 @@ def trainer(tiny_model_dir: Path, store: StoreConfig, judge: Judge) -> Iterator[
 
 
 def damaged(file: Path) -> bytes:
-    """Change 64 bytes in the middle of a file, which keeps its size; what it was."""
+    """Change 64 bytes in the middle of a file; returns its old content."""
     whole = file.read_bytes()
     middle = len(whole) // 2
     file.write_bytes(whole[:middle] + bytes(byte ^ 0x55 for byte in whole[middle : middle + 64]) + whole[middle + 64 :])

@@ -1,4 +1,4 @@
-"""Answers of the next round judged while one trains: stored like any, asked about once, and nothing else changes."""
+"""Prejudging: the next round's answers are judged while one trains, stored, requested once, and change nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Repeating a past round: bit for bit, or the files that differ by name."""
+"""Replays of a past round: bit for bit, or with the names of the files that differ."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weir.trainer.versions.version_folder import list_versions, version_path
 
 @pytest.fixture
 def trainer(tiny_model_dir: Path, store: StoreConfig, judge: Judge) -> Trainer:
-    """Two rounds were run; the third has not begun."""
+    """A trainer after two rounds."""
     running = Trainer(trainer_config(judge, groups_per_round=1), store, model_path=tiny_model_dir)
     for version, group_id in enumerate(("g1", "g2")):
         add_group(store, tiny_model_dir, group_id, [0.0, 0.3, 1.0], version=str(version))

@@ -1,4 +1,4 @@
-"""Going back to an earlier version: a new number, the same weights, and rounds that go on from there."""
+"""Rollback to an earlier version: a new number, the same weights, and rounds that continue from there."""
 
 from __future__ import annotations
 

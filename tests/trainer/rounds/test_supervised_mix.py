@@ -1,4 +1,4 @@
-"""A supervised loss mixed into rounds: its gradient, which rows belong to which step, and that no crash changes it."""
+"""A supervised loss mixed into rounds: its gradient, the rows of each step, and that crashes change nothing."""
 
 from __future__ import annotations
 

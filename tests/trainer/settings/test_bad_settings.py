@@ -1,4 +1,4 @@
-"""Settings that no round could be run with: refused when they are read, or before a round is claimed with them."""
+"""Invalid settings: refused when they are read, or before a round is claimed with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings together: what contradicts is refused by name, what is accepted has an effect."""
+"""Combinations of settings: contradictions are refused by name, accepted settings have an effect."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from weir.trainer.losses.kl import DIVERGENCES
 from weir.trainer.losses.normalization import LOSS_MEANS
 from weir.trainer.losses.objective import SampledTokens, objective
 from weir.trainer.losses.sequences import Sequences
-from weir.trainer.rounds.prepare import overlong_penalty, weigh
+from weir.trainer.rounds.prepare import credit_calls, overlong_penalty
 from weir.trainer.settings.algorithms import ALGORITHMS, AlgorithmConfig
-from weir.trainer.settings.combinations import BELONGINGS
+from weir.trainer.settings.combinations import DEPENDENCIES
 from weir.trainer.settings.config import TrainerConfig
 
 CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
-    ({"correction": "tis"}, "counted twice"),
+    ({"correction": "tis"}, "would count twice"),
     ({"old_logprobs": "interpolated"}, "belongs to correction = decoupled"),
     ({"old_logprobs": "interpolated", "correction": "tis"}, "belongs to correction = decoupled"),
     ({"policy_loss": "reinforce"}, "set a correction"),
@@ -152,7 +152,7 @@ def test_a_setting_that_would_be_ignored_is_refused_by_name(context: dict[str, A
 
 
 def test_every_setting_that_belongs_to_another_is_among_the_cases() -> None:
-    belonging = {name for known in BELONGINGS for name in known.settings} - {"kl_in"}  # it contradicts, and says so
+    belonging = {name for known in DEPENDENCIES for name in known.settings} - {"kl_in"}  # it contradicts, and says so
     assert belonging == {name for _, name in WITHOUT_EFFECT} | {"clip_high", "clip_low"}
 
 
@@ -213,9 +213,11 @@ def outcome(config: TrainerConfig) -> list[np.ndarray]:
     recomputed[3] = recorded[3] - 10  # below the veto
     noise[2] += sequences.spread(torch.tensor(DRIFTS).double() - sequences.mean(noise[2]))
     logprobs = (recorded + noise[2]).requires_grad_()
-    weighed = weigh(HookedGroups(groups=groups(), meta_info={}, items_filtered=0, groups_invalid=0, without={}), config)
+    credited = credit_calls(
+        HookedGroups(groups=groups(), meta_info={}, items_filtered=0, groups_invalid=0, without={}), config
+    )
     credit = token_credit(
-        samples(config, weighed.rewards, weighed.advantages),
+        samples(config, credited.rewards, credited.advantages),
         config,
         values={f"c{i}": random.normal(size=n).astype(np.float32) for i, n in enumerate(LENGTHS)},
         penalties=penalties(config, recorded, reference) if config.kl_in == "reward" else None,
@@ -234,7 +236,7 @@ def outcome(config: TrainerConfig) -> list[np.ndarray]:
     losses = objective(tokens, config).losses.loss * sequences.spread(weights)
     (gradient,) = torch.autograd.grad(losses.sum(), logprobs)
     found = [losses.detach().numpy(), gradient.numpy(), np.array([overlong_penalty(n, config) for n in range(20)])]
-    found += [np.array(list(weighed.reasons)), np.array([rate(config, step) for step in range(60)])]
+    found += [np.array(list(credited.reasons)), np.array([rate(config, step) for step in range(60)])]
     if config.advantage == "gae":
         every = [tokens.returns for tokens in credit.values() if tokens.returns is not None]
         returns = torch.from_numpy(np.concatenate(every))

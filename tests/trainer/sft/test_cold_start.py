@@ -1,4 +1,4 @@
-"""Cold start: which tokens are targets, and that the loss falls."""
+"""The cold start: targets, falling losses, resume."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_rows_that_are_too_long_are_left_out_and_counted(tiny_model_dir: Path, t
 
 
 class Killed(Exception):
-    """What a test ends a run with."""
+    """Raised by a test to end a run."""
 
 
 def test_a_killed_run_goes_on_to_the_same_bits(tiny_model_dir: Path, tmp_path: Path) -> None:
