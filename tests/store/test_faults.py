@@ -73,7 +73,7 @@ class Life:
 
 
 def _repair(config: StoreConfig, disk: FaultyDisk) -> None:
-    verify(config, disk, mend=True)
+    verify(config, disk, fix=True)
 
 
 def assert_holds(config: StoreConfig, promised: list[CallRecord]) -> None:

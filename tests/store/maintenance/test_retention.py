@@ -288,7 +288,7 @@ def test_calls_that_were_taken_out_are_not_taken_in_again(kept: StoreConfig, clo
     looked_after(kept, clock, 11)
     for name, content in copies.items():  # as a machine has them that was away, or a crash leaves them
         (kept.data_dir / f"left-{name}").write_bytes(content)
-    assert verify(kept, mend=True).repair is not None
+    assert verify(kept, fix=True).repair is not None
     assert groups_of(kept) == {"stays"}
     for name, content in copies.items():
         (kept.data_dir / f"left-{name}").write_bytes(content)

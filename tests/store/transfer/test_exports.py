@@ -152,4 +152,7 @@ def test_a_condition_in_sql_chooses_what_is_written(filled: StoreConfig, tmp_pat
 def test_a_place_that_cannot_be_written_is_named(filled: StoreConfig, tmp_path: Path, form: str) -> None:
     path = tmp_path / "missing" / "out"
     status, said = weir("export", "--root", filled.root, "--format", form, "--output", path)
-    assert (status, said) == (1, f"cannot write {path}: No such file or directory; name another place, or free some space")
+    assert (status, said) == (
+        1,
+        f"cannot write {path}: No such file or directory; name another place, or free some space",
+    )
