@@ -1,6 +1,6 @@
 """300 processes killed by SIGKILL while they append, seal, compact, merge, publish, retire, collect garbage and repair.
 
-Nothing is lost, nothing is doubled, in either durability; what retention takes out leaves whole.
+Nothing is lost or duplicated, in either durability; groups that retention removes leave whole.
 """
 
 from __future__ import annotations

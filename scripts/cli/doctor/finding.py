@@ -26,7 +26,7 @@ class Finding:
 
 
 def found(about: str, what: str, seen: str, problem: str | None = None, advice: str = "", *, required: bool) -> Finding:
-    """A finding; ok where `problem` is empty."""
+    """A finding; ok where `problem` is None."""
     if problem is None:
         return Finding(about=about, what=what, verdict=Verdict.OK, seen=seen)
     verdict = Verdict.MISSING if required else Verdict.WARNING

@@ -20,8 +20,8 @@ _OF_LINES = {"says": "", "calls": "cyan", "thinks": "dim italic"}
 
 def call_text(call: dict[str, Any], is_head: bool, whole_text: bool) -> str:
     """The call in rich markup; `is_head` where it does not continue the call above it."""
-    told = new_lines(json.loads(call["request"]) if call["request"] else None)
-    lines = told if whole_text else _shortened(told)
+    new = new_lines(json.loads(call["request"]) if call["request"] else None)
+    lines = new if whole_text else _shortened(new)
     lines += answer_lines(json.loads(call["answer"]) if call["answer"] else None)
     return "\n".join([_head(call, is_head), *(_line(line, whole_text) for line in lines)])
 
@@ -88,7 +88,7 @@ def one_line(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Text with rich markup and control characters escaped."""
+    """Text with rich markup escaped and control characters replaced."""
     from rich.markup import escape
 
     return escape(printable(text))

@@ -22,21 +22,21 @@ def interruptible(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    told, teller = socket.socketpair()
-    teller.setblocking(False)
+    receiver, sender = socket.socketpair()
+    sender.setblocking(False)
 
     def wait() -> None:
-        while number := told.recv(1):
+        while number := receiver.recv(1):
             if number[0] == signal.SIGINT:
                 connection.interrupt()
 
     waiting = threading.Thread(target=wait, name="weir-ctrl-c", daemon=True)
-    before = signal.set_wakeup_fd(teller.fileno())  # written by the C handler, whatever the main thread does
+    before = signal.set_wakeup_fd(sender.fileno())  # written by the C handler, whatever the main thread does
     waiting.start()
     try:
         yield
     finally:
         signal.set_wakeup_fd(before)
-        teller.close()
+        sender.close()
         waiting.join()
-        told.close()
+        receiver.close()

@@ -1,4 +1,4 @@
-"""Upkeep of a store in object storage: what is gone, changed or unknown is named and mended, and copies stay few."""
+"""Upkeep of a store in object storage: missing, changed and unknown objects are repaired; copies stay few."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MakeCall = Callable[..., CallRecord]
 
 @pytest.fixture
 def shared(s3: S3Server, tmp_path: Path) -> Callable[[str], StoreConfig]:
-    """The settings of a machine by its name; none waits before it deletes."""
+    """Settings of a machine by its name, without a grace before deletion."""
     given = {
         "root": s3.new_root(),
         "s3_endpoint": s3.url,
@@ -68,7 +68,7 @@ def catalog(one: StoreConfig) -> Iterator[Catalog]:
 
 @pytest.fixture
 def record(one: StoreConfig, make_call: MakeCall) -> Callable[..., None]:
-    """Records a call of each name in a group of its own, and shares the log; compacted unless told otherwise."""
+    """Records one call per name, each in a group of its own, and shares the log; compacted by default."""
 
     def write(*names: str, compacted: bool = True) -> None:
         catalog = Catalog.open(one)
@@ -237,7 +237,7 @@ def test_copies_are_bounded_and_the_least_recently_used_go_first(
         assert compact(nothing).segments == 0
         assert db.sql("SELECT count(*) FROM calls").fetchall() == [(3,)]
     del db
-    while list(one.data_dir.iterdir()):  # the connection's thread gives them back
+    while list(one.data_dir.iterdir()):  # the connection's thread releases them
         delete_copies(nothing)
     assert [call.prompt_ids.tolist() for call in load_calls(nothing, ["b"])["b"]] == [[1, 2, 3]]
     assert list(one.data_dir.iterdir()) == []

@@ -1,4 +1,4 @@
-"""Damage of every kind is named, what can be rebuilt is rebuilt, and nothing is destroyed."""
+"""Damage of every kind is reported, repaired where possible, and nothing is destroyed."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def overwrite(path: Path, offset: int, data: bytes) -> None:
 
 @pytest.fixture
 def kept(config: StoreConfig) -> StoreConfig:
-    """A store that keeps its compacted segments for a while."""
+    """Settings of a store that keeps compacted segments for a while."""
     return config.model_copy(update={"segment_grace_s": 300.0})
 
 
@@ -67,7 +67,7 @@ def test_a_sound_store_is_called_sound_before_and_after_compaction(
     assert (verify(config).is_sound, verify(config).calls, verify(config).findings) == (True, 4, [])
 
 
-def test_a_corrupt_segment_is_named_and_the_records_behind_the_bad_frame_are_rescued(
+def test_a_corrupt_segment_is_named_and_the_records_behind_the_bad_frame_are_salvaged(
     config: StoreConfig, record: Any, make_call: Any
 ) -> None:
     calls = conversation(make_call, "a", 5)
