@@ -1,8 +1,8 @@
-"""The operations by which the store changes files, so that a test can put a failing disk under the same code.
+"""The operations by which the store changes files, so that a test can run the same code on a failing disk.
 
-Invariant: what must be found again after a power cut (segments, Parquet files, their names) changes only through a
-`Disk`. Every operation raises OSError when the disk refuses. Not here: reading, locks, and the catalog, whose database
-looks after its own files.
+Invariant: files that must survive a power cut (segments, Parquet files, their names) change only through a `Disk`.
+Every operation raises OSError where the disk refuses. Reads and locks do not use it, nor does the catalog, whose
+database syncs its own files.
 """
 
 from __future__ import annotations
@@ -17,51 +17,51 @@ from typing import Any, BinaryIO, Protocol
 
 
 class Disk(Protocol):
-    """What the operating system does, by the names of the store."""
+    """File operations of the operating system, under the store's names."""
 
     def open(self, path: Path, flags: int) -> int:
-        """A descriptor of the file, which child processes do not inherit."""
+        """Open a file; returns a descriptor that child processes do not inherit."""
         ...
 
     def close(self, fd: int) -> None:
-        """Give the descriptor back."""
+        """Close a descriptor."""
         ...
 
     def write(self, fd: int, data: memoryview, offset: int) -> int:
-        """Write from `offset` on, perhaps not all: returns how many bytes."""
+        """Write from `offset` on, possibly not everything; returns the number of bytes."""
         ...
 
     def reserve(self, fd: int, num_bytes: int) -> None:
-        """Make the file so long, with room for every byte."""
+        """Extend the file to `num_bytes`, allocated on the disk."""
         ...
 
     def truncate(self, fd: int, num_bytes: int) -> None:
-        """Cut the file off."""
+        """Cut the file to `num_bytes`."""
         ...
 
     def sync(self, fd: int) -> None:
-        """The file's bytes and length survive a power cut."""
+        """Make the file's bytes and length survive a power cut."""
         ...
 
     def rename(self, old: Path, new: Path) -> None:
-        """Give a file another name, in place of what had it."""
+        """Rename a file, replacing the file of that name."""
         ...
 
     def unlink(self, path: Path) -> None:
-        """Delete a file, which may be gone already."""
+        """Delete a file; no error where it is gone."""
         ...
 
     def make_folder(self, path: Path) -> None:
-        """Make a folder and those above it, where they are missing; a power cut does not undo it."""
+        """Create a folder and its parents, so that they survive a power cut."""
         ...
 
     def sync_folder(self, path: Path) -> None:
-        """The names in a folder survive a power cut."""
+        """Make the names in a folder survive a power cut."""
         ...
 
 
 class SystemDisk:
-    """The operating system's own."""
+    """The operating system's file operations."""
 
     def open(self, path: Path, flags: int) -> int:
         return os.open(path, flags | os.O_CLOEXEC, 0o644)
@@ -105,20 +105,20 @@ SYSTEM_DISK = SystemDisk()
 
 
 def write_all(disk: Disk, fd: int, data: bytes | memoryview, offset: int) -> None:
-    """Write every byte. Raises OSError, and then some of them may be written."""
+    """Write every byte. Raises OSError, possibly after some were written."""
     view = memoryview(data)
     while view:
         written = disk.write(fd, view, offset)
         if written == 0:
-            raise OSError(errno.EIO, "the disk took no bytes")
+            raise OSError(errno.EIO, "the disk wrote no bytes")
         view, offset = view[written:], offset + written
 
 
 @contextlib.contextmanager
 def whole_file(disk: Disk, path: Path) -> Iterator[BinaryIO]:
-    """A file that appears when the block ends, whole and synced, and never changes; after an error there is none.
+    """Open a file that appears at the end of the block, complete, synced and read-only; after an error there is none.
 
-    Whoever writes a path is alone with it: what a crash left aside is written over.
+    Each path has one writer at a time: what a crash left aside is overwritten. Raises OSError.
     """
     aside = path.with_name(f"{path.name}.tmp")
     disk.unlink(aside)
@@ -139,7 +139,7 @@ def whole_file(disk: Disk, path: Path) -> Iterator[BinaryIO]:
 
 
 class _Writing(io.RawIOBase):
-    """A file object over a descriptor of a disk, from the file's start on."""
+    """A file object over a descriptor of a disk, positioned at its start."""
 
     def __init__(self, disk: Disk, fd: int) -> None:
         self._disk, self._fd, self._end = disk, fd, 0

@@ -1,46 +1,46 @@
-"""What can go wrong in the store. Every message says what was tried, what was seen, and what to do next.
+"""Errors of the store. Every message says what was tried, what was seen, and what to do next.
 
 StoreError
-├── StoreUnavailable   the disk refused a write: full, read-only, failing
+├── StoreUnavailable   the disk, the database or object storage refuses
 ├── ObjectConflict     object storage has another object of that name
 ├── LogFull            records arrive faster than the disk takes them
 ├── LogClosed          an append after close
 ├── LogLocked          another process writes under the same writer name
 ├── SchemaTooNew       written by a later version of Weir
 ├── StoreCorrupt       stored bytes do not match their own hashes
-├── CompactionRunning  another process compacts this store
+├── CompactionRunning  another process compacts or changes this store
 ├── SessionUnknown     no session of that name was registered or recorded
-├── CallUnknown        no call, or several, have this id or begin with it
-├── SessionConflict    the session or group is there already, and is different
-├── RewardConflict     the idempotency key holds another reward
-├── KeyConflict        an access key of that name is there already
-├── KeyUnknown         there is no access key of that name
+├── CallUnknown        no call, or several, match the id
+├── SessionConflict    the session or group exists with other values
+├── RewardConflict     the idempotency key has another reward
+├── KeyConflict        an access key of that name exists
+├── KeyUnknown         no access key has that name
 ├── RoundConflict      the groups, or the round, belong to another claim
 ├── LeaseHeld          another process holds the lease
 ├── LeaseLost          another process took the lease meanwhile: nothing is committed under the old one
-├── VersionConflict    the weight version is there already, and is different
-├── VersionUnknown     a weight version that is not there, or that is not an integer
-├── QueryRefused       a query that is wrong, or that is not a question
-├── QueryStopped       a query that ran into its limit of time or memory
-├── ImportRefused      a file to import that is not what it should be
-└── OutputRefused      a file that an answer or an export is to be cannot be written
+├── VersionConflict    the weight version exists with other weights
+├── VersionUnknown     a weight version that does not exist, or is not an integer
+├── QueryRefused       a query that is invalid, or not a single SELECT
+├── QueryStopped       a query that reached its limit of time or memory, or was interrupted
+├── ImportRefused      a file that cannot be imported
+└── OutputRefused      an output file that cannot be written
 """
 
 from __future__ import annotations
 
 
 class StoreError(Exception):
-    """Base of all errors of the store. `exit_code` is what the command line ends with."""
+    """Base of all errors of the store. `exit_code` is the exit status of a command that it ends."""
 
     exit_code = 1
 
 
 class StoreUnavailable(StoreError):
-    """The disk refused: nothing of this record is promised, and the next append tries afresh."""
+    """The disk, the database or object storage refused. An append that failed is not recorded; later ones are tried."""
 
 
 class ObjectConflict(StoreError):
-    """An object never changes, and one of this name is there with another content."""
+    """An object never changes, and one of this name exists with other content."""
 
 
 class LogFull(StoreError):
@@ -62,21 +62,21 @@ class SchemaTooNew(StoreError):
 
 
 class StoreCorrupt(StoreError):
-    """Stored data contradict their own checks."""
+    """Stored data do not match their checksums or hashes."""
 
 
 class CompactionRunning(StoreError):
-    """One process compacts a store at a time."""
+    """One process at a time compacts a store, or changes its files."""
 
 
 class SessionUnknown(StoreError):
-    """There is no such session."""
+    """No session has this id."""
 
     exit_code = 2
 
 
 class CallUnknown(StoreError):
-    """There is no such call, or more than one."""
+    """No call, or more than one, has this id."""
 
     exit_code = 2
 
@@ -100,7 +100,7 @@ class KeyConflict(StoreError):
 
 
 class KeyUnknown(StoreError):
-    """There is no such access key."""
+    """No access key has this name."""
 
     exit_code = 2
 
@@ -122,24 +122,24 @@ class VersionConflict(StoreError):
 
 
 class VersionUnknown(StoreError):
-    """There is no such weight version, or the engine's name for its weights is not an integer."""
+    """No weight version has this number, or the engine's name for its weights is not an integer."""
 
 
 class QueryRefused(StoreError):
-    """The query is not valid, or it is not a question."""
+    """The query is invalid, or not a single SELECT."""
 
     exit_code = 2
 
 
 class QueryStopped(StoreError):
-    """The query ran into a limit, or was interrupted."""
+    """The query reached a limit, or was interrupted."""
 
 
 class ImportRefused(StoreError):
-    """A line of the file cannot be kept, so nothing of it was."""
+    """A line of the file cannot be imported, so nothing of the file was."""
 
     exit_code = 2
 
 
 class OutputRefused(StoreError):
-    """The disk refuses the file that was asked for."""
+    """The file system refuses the output file."""

@@ -1,6 +1,7 @@
-"""How recorded calls are read: whole, for training (`load_calls`), or in SQL (`connect`).
+"""Reads recorded calls: whole, for training and notebooks (`load_calls`), or in SQL (`connect`).
 
-Both see one snapshot, log included; neither needs compaction to have run. Not here: the views themselves (views.py).
+Each reads one snapshot of the store, including calls that are still in the log; compaction need not have run. All times
+are Unix time in microseconds. Errors are subclasses of `weir.store.errors.StoreError`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,29 @@ _BODY_COLUMNS = ("output_logprobs", "spans", "finish", "answer", "request", "sam
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class StoredCall:
-    """A call as training needs it. The three arrays over the output have the same shape (T,)."""
+    """A recorded call with its tokens.
+
+    T is the number of output tokens, P the number of prompt tokens. `output_ids`, `output_logprobs` and `versions`
+    describe the same tokens, in the order in which they were sampled.
+
+    Attributes:
+        call_id: Identifier of the call, e.g. `call_019a…`.
+        session_id: The session (one agent run) of the call.
+        group_id: The group of the session: sessions of the same task.
+        parent_call: The call that this one continues; None for a root.
+        prompt_ids: Token ids of the whole prompt, int32, shape (P,).
+        output_ids: Token ids of the output, int32, shape (T,).
+        output_logprobs: Natural-log probabilities under the sampling distribution, float32, shape (T,).
+        versions: Weight version that sampled each output token, int32, shape (T,).
+        finish: Why the output ended: a value of `FinishReason`, e.g. "stop" or "length".
+        answer_text: The answer's content; empty where it has none, or none that is text.
+        messages: The messages of the request, as the agent sent them; empty where its body has none.
+        sampling: Sampling parameters that were sent to the engine.
+        started_us: When the request was read.
+        finished_us: When the answer was complete.
+        level: How much of the call is recorded; only `CaptureLevel.TOKENS` can be trained on.
+        tokenizer: Digest of the vocabulary of the ids; empty where it is unknown.
+    """
 
     call_id: str
     session_id: str
@@ -41,21 +64,33 @@ class StoredCall:
     prompt_ids: TokenIds
     output_ids: TokenIds
     output_logprobs: Logprobs
-    versions: TokenIds  # the weight version that sampled each output token
+    versions: TokenIds
     finish: str
     answer_text: str
     messages: list[dict[str, Any]]
-    sampling: dict[str, Any]  # what the engine was asked for
+    sampling: dict[str, Any]
     started_us: int
     finished_us: int
     level: CaptureLevel
-    tokenizer: str = ""  # digest of the vocabulary that the ids are of, where it is known
+    tokenizer: str = ""
 
 
 def connect(store: Path | str | StoreConfig, tokenizer: Path | str | None = None) -> duckdb.DuckDBPyConnection:
-    """A DuckDB connection with the views and macros of docs/sql.md, over the store as it is now.
+    """Open a DuckDB connection with the views and macros of docs/sql.md, over the store as it is now.
 
-    `tokenizer` is the folder of a tokenizer.json, for the texts of tokens.
+    The connection is read-only and sees one snapshot, whose files are kept until it is closed.
+
+    Args:
+        store: The store's folder, an s3:// URL, or its settings.
+        tokenizer: Folder of a tokenizer.json, which the macro `token_text` needs.
+
+    Returns:
+        A connection; `connect(store).sql("SELECT …").df()` gives a data frame.
+
+    Raises:
+        SchemaTooNew: A later version of Weir wrote the catalog, a file or a segment.
+        StoreUnavailable: The folder, the catalog or object storage cannot be reached.
+        StoreCorrupt: A shared segment is missing from object storage.
     """
     from weir.store.query.views import open_views
 
@@ -66,11 +101,23 @@ def connect(store: Path | str | StoreConfig, tokenizer: Path | str | None = None
 def load_calls(
     config: StoreConfig, session_ids: Sequence[str], *, catalog: Catalog | None = None
 ) -> dict[str, list[StoredCall]]:
-    """All calls of some sessions, each session's by start; a session without calls has an empty list.
+    """Load all calls of some sessions, with whole prompts.
 
-    The store's catalog is opened unless an open one is given. Parents are looked for in the whole group of a session.
-    Raises StoreCorrupt where stored bytes do not match their hash, and VersionUnknown where an engine named its weights
-    by something else than an integer.
+    Parents are determined among all calls of a session's group.
+
+    Args:
+        config: Settings of the store; `StoreConfig(root="weir-data")` for a folder.
+        session_ids: The sessions to load.
+        catalog: An open catalog of the store to use; by default one is opened and closed.
+
+    Returns:
+        The calls of each given session, sorted by start; an empty list for a session without calls.
+
+    Raises:
+        StoreCorrupt: Stored bytes do not match their hash.
+        VersionUnknown: An engine named its weights by something other than an integer.
+        SchemaTooNew: A later version of Weir wrote the catalog, a file or a segment.
+        StoreUnavailable: The folder, the catalog or object storage cannot be reached.
     """
     snapshot = take_snapshot(config, catalog=catalog)
     try:
@@ -80,7 +127,10 @@ def load_calls(
 
 
 def calls_in(snapshot: Snapshot, session_ids: Sequence[str]) -> dict[str, list[StoredCall]]:
-    """As `load_calls`, of a snapshot that the caller has."""
+    """Load all calls of some sessions from a snapshot that the caller holds; otherwise as `load_calls`.
+
+    Raises StoreCorrupt and VersionUnknown.
+    """
     wanted = set(session_ids)
     groups = groups_of_sessions(snapshot.paths, session_ids)
     groups |= {record.group_id for record in snapshot.hot if record.session_id in wanted}
@@ -103,7 +153,7 @@ def calls_in(snapshot: Snapshot, session_ids: Sequence[str]) -> dict[str, list[S
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _Body:
-    """A call as it was kept, before it is interpreted."""
+    """The fields of a call as they are stored."""
 
     tokens: CallTokens
     group_id: str
@@ -176,27 +226,27 @@ def _stored_call(body: _Body, parent_call: str | None) -> StoredCall:
 
 
 def token_versions(call_id: str, spans: Sequence[VersionSpan]) -> TokenIds:
-    """The weight version of every output token, shape (T,)."""
+    """The weight version of every output token, int32, shape (T,). Raises VersionUnknown."""
     versions = np.zeros(spans[-1].end if spans else 0, np.int32)
     for span in spans:
         if span.version is None:
             raise VersionUnknown(
                 f"call {call_id}: the engine named the weights of tokens {span.start}:{span.end} {span.label!r}, "
-                "which is no integer below 2**31; start it with an integer --weight-version"
+                "which is not an integer below 2**31; start it with an integer --weight-version"
             )
         versions[span.start : span.end] = span.version
     return versions
 
 
 def answer_text(answer: bytes) -> str:
-    """The content of a recorded answer; empty where there is none, or none that is text."""
+    """The content of a recorded answer; empty where it has none, or none that is text."""
     message = msgspec.json.decode(answer) if answer else {}
     content = message.get("content") if isinstance(message, dict) else None
     return content if isinstance(content, str) else ""
 
 
 def _messages(request: bytes) -> list[dict[str, Any]]:
-    """The messages of a recorded request; a body that never was JSON, or is nested without end, has none."""
+    """The messages of a recorded request; empty where the body is not JSON, is nested too deep, or has none."""
     try:
         body = msgspec.json.decode(request)
     except (msgspec.DecodeError, RecursionError):

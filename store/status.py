@@ -1,4 +1,4 @@
-"""What a store consists of, for people who look after it."""
+"""The contents of a store in numbers, for `weir store status`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from weir.store.shared.files import fetch_log
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreStatus:
-    """Counts at one moment. A segment that a living writer is writing may have a torn end; that is no damage."""
+    """Counts at one moment. A torn end of a segment that a live process writes is not damage."""
 
     catalog: str
     stored_calls: int
@@ -35,14 +35,14 @@ class StoreStatus:
     log_bytes: int
     compacted_segments: int
     bytes_dropped: int
-    frames_dropped: int  # frames that were begun, or whole behind a bad one, and that reading leaves aside
-    behind_s: float | None  # for how long the oldest segment has waited for compaction; None: none waits
-    proxies: list[ProxyRow]  # those that are alive
-    damaged: list[tuple[str, str]]  # segment, and why not all of it could be read
+    frames_dropped: int  # unreadable frames, and whole ones behind them that reading skips
+    behind_s: float | None  # how long the oldest sealed segment has waited for compaction; None: none waits
+    proxies: list[ProxyRow]  # live ones
+    damaged: list[tuple[str, str]]  # segment, and why it was not read to its end
     sessions: int
     groups: int
     rounds: int
-    unshared: list[LogWriterRow]  # logs of machines that may hold calls which others cannot read yet
+    unshared: list[LogWriterRow]  # logs with calls that other machines may not be able to read yet
 
     @property
     def calls(self) -> int:
@@ -51,7 +51,7 @@ class StoreStatus:
 
 
 def store_status(config: StoreConfig) -> StoreStatus:
-    """Count everything; every segment of the log is read. Raises SchemaTooNew and StoreUnavailable."""
+    """Count everything; reads every segment of the log. Raises SchemaTooNew and StoreUnavailable."""
     catalog = Catalog.open(config)
     try:
         fetch_log(config, catalog)
@@ -102,6 +102,6 @@ def store_status(config: StoreConfig) -> StoreStatus:
 
 
 def _behind_s(waiting: Sequence[Segment]) -> float | None:
-    """By the clocks of those who began the segments."""
+    """Age of the oldest sealed segment in seconds, by the clock of the machine that began it."""
     begun = [at_us for segment in waiting if segment.sealed and (at_us := created_us(segment)) is not None]
     return max((now_us() - min(begun)) / 1e6, 0.0) if begun else None

@@ -156,7 +156,7 @@ def look_after_until_killed(config: StoreConfig, disk: KillingDisk) -> None:
     for _ in range(UPKEEP_TURNS):
         compact(config, disk=disk)
         collect_garbage(retiring(config), disk)
-        verify(config, disk, mend=True)
+        verify(config, disk, fix=True)
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -1,4 +1,4 @@
-"""The reference of all settings in docs/configuration.md, made from the configuration classes themselves.
+"""Generates docs/configuration.md, the reference of all settings, from the configuration classes.
 
 python -m weir.scripts.cli.config_reference > docs/configuration.md
 """

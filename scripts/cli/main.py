@@ -1,7 +1,7 @@
-"""The `weir` command: one Typer application, one function for each command, in the files beside this one.
+"""The `weir` command: one Typer application, one function per command, in the folder `commands`.
 
-Commands import what is heavy inside themselves, so that `weir --help` answers at once. An error that a part knows ends
-the command with one line on stderr: exit 2 for wrong use, 1 otherwise; anything else is a bug and keeps its traceback.
+Commands import heavy modules inside their functions, so that `weir --help` is fast. A known error ends the command with
+one line on stderr: exit 2 for wrong use, 1 otherwise; any other exception is a bug and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ app = typer.Typer(
     name="weir",
     no_args_is_help=True,
     add_completion=False,
-    rich_markup_mode=None,  # else `[model]` in a help text is markup, and vanishes
+    rich_markup_mode=None,  # else `[model]` in a help text is taken for markup
     pretty_exceptions_enable=False,
 )
 
@@ -107,7 +107,7 @@ app.add_typer(bench_app, name="bench")
 
 
 def main() -> None:
-    """Run the command line; every known error is one line that says what, why and what next."""
+    """Run the command line; a known error is one line: what failed, why, and what to do."""
     try:
         app()
     except Exception as error:

@@ -1,6 +1,6 @@
-"""Values that a command works out from several sections of weir.toml: addresses, keys, the first weights, the renderer.
+"""Values that commands derive from several sections of weir.toml: addresses, keys, the first weights, the renderer.
 
-Here so that commands, demo and benchmarks need not import each other.
+Commands, the demo and benchmarks share them without importing each other.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def chat_renderer(model: Path, settings: Settings) -> ChatRenderer:
-    """The renderer that the proxy would use for this model folder: cold-start text is sampling text."""
+    """The renderer that the proxy uses for this model folder, so that cold-start text equals sampled text."""
     from weir.proxy.rendering.renderer import open_rendering
 
     renderer: ChatRenderer = open_rendering(model, settings.model.name, settings.proxy).renderer
@@ -26,7 +26,7 @@ def chat_renderer(model: Path, settings: Settings) -> ChatRenderer:
 
 
 def trainer_config(settings: Settings) -> TrainerConfig:
-    """`[trainer]` with the addresses and keys of this machine's servers where it names none."""
+    """`[trainer]`, with the addresses and keys of this machine's servers where it sets none."""
     from weir.scripts.launch.fleet import engine_urls
 
     judge, router = settings.kernel_eval, settings.router
@@ -43,7 +43,7 @@ def trainer_config(settings: Settings) -> TrainerConfig:
 
 
 def first_weights(settings: Settings, model: Path | None) -> Path:
-    """The model folder that was given, or that the settings name. Raises `UsageError`."""
+    """The given model folder, or that of the settings. Raises UsageError where there is none."""
     folder = model or settings.model.path
     if folder is None:
         raise UsageError("no model: give --model DIR, or set [model] path in weir.toml, to a Hugging Face folder")
@@ -53,7 +53,7 @@ def first_weights(settings: Settings, model: Path | None) -> Path:
 
 
 def agents_config(settings: Settings, changes: dict[str, object]) -> AgentsConfig:
-    """`[agents]` with what was given on the command line, and with the addresses and keys of the other sections."""
+    """`[agents]` with the given changes, and with addresses and keys of the other sections as defaults."""
     from weir.agents.config import AgentsConfig
 
     proxy, judge = settings.proxy, settings.kernel_eval
@@ -70,7 +70,7 @@ def agents_config(settings: Settings, changes: dict[str, object]) -> AgentsConfi
 
 
 def control_key(settings: Settings) -> str:
-    """The proxy's control key: the configured one, or the one that the proxy left in its key file."""
+    """The proxy's control key: the configured one, or the one in the proxy's key file. Raises UsageError."""
     if settings.proxy.control_key is not None:
         return settings.proxy.control_key
     file = settings.store.folder / "control.key"

@@ -1,7 +1,7 @@
-"""Server processes of one machine: started in order, waited for, stopped in reverse.
+"""Server processes on one machine: started in order, waited for, stopped in reverse.
 
-Invariant: a server started here does not outlive this process, not even when it is killed: the kernel sends the child
-SIGKILL when its parent dies. What a server prints goes to its own log file. What the servers do is not known here.
+Invariant: a server started here never outlives this process, even where that is killed: the kernel sends it SIGKILL
+when its parent dies. Each server's output goes to its own log file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PROXY_VARIABLES = {"http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """How one server is started, and the URL that answers 200 once it is ready; none: it serves nobody."""
+    """How a server is started, and the URL that answers 200 once it is ready; None: there is nothing to wait for."""
 
     name: str
     argv: Sequence[str]
@@ -41,7 +41,7 @@ class Server:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port that nobody listens on right now, and that the kernel gives to no outgoing connection meanwhile."""
+    """A port that nobody listens on now, outside the range that the kernel gives to outgoing connections."""
     while True:
         port = random.randrange(_FIRST_PORT, _first_outgoing_port())
         with contextlib.suppress(OSError), socket.socket() as probe:
@@ -56,7 +56,7 @@ def _first_outgoing_port() -> int:
 
 
 def free_ports_in_row(count: int, *, wanted: int | None = None, host: str = "127.0.0.1") -> int:
-    """The first of `count` neighbouring ports that nobody listens on right now: `wanted`, where that is one."""
+    """The first of `count` consecutive ports that nobody listens on now; `wanted` if that is such a one."""
     first = free_port(host) if wanted is None else wanted
     while True:
         with contextlib.ExitStack() as probes, contextlib.suppress(OSError, OverflowError):
@@ -68,11 +68,10 @@ def free_ports_in_row(count: int, *, wanted: int | None = None, host: str = "127
 
 @contextlib.contextmanager
 def running(servers: Sequence[Server], *, ready_timeout_s: float = 120.0) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Start the servers together, wait until each is ready, stop them in reverse order on the way out.
+    """Start the servers together, wait until each is ready, and stop them in reverse order at the end of the block.
 
-    Ready is what answers 200 itself: another server that has the port already does not count.
-
-    Raises `ServerFailed` when one ends or is not ready in time; those that were started are stopped first.
+    A server is ready when it answers 200 itself: another server on its port does not count. Raises ServerFailed where
+    one ends or is not ready in time; those that were started are stopped first.
     """
     processes: list[subprocess.Popen[bytes]] = []
     try:
@@ -87,7 +86,7 @@ def running(servers: Sequence[Server], *, ready_timeout_s: float = 120.0) -> Ite
 
 
 def stop(process: subprocess.Popen[bytes], *, grace_s: float = 15.0) -> None:
-    """SIGTERM to the process group, SIGKILL after the grace; returns when the process is gone."""
+    """Send SIGTERM to the process group, SIGKILL after the grace; returns when the process has ended."""
     for signal_number, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, None)):
         if process.poll() is not None:
             return
@@ -98,7 +97,7 @@ def stop(process: subprocess.Popen[bytes], *, grace_s: float = 15.0) -> None:
 
 
 def start(server: Server) -> subprocess.Popen[bytes]:
-    """Start a server in a process group of its own, and do not wait for it. It ends with the thread that started it."""
+    """Start a server in a session of its own without waiting. It ends with the thread that started it."""
     environment = {name: value for name, value in os.environ.items() if name not in _PROXY_VARIABLES}
     server.log_path.parent.mkdir(parents=True, exist_ok=True)
     with server.log_path.open("ab") as log:

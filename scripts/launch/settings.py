@@ -1,7 +1,7 @@
-"""One run is one TOML file: `weir.toml`, a section for each part, overridden by `WEIR_SECTION__KEY` in the environment.
+"""The settings of a run: one TOML file, `weir.toml`, a section per part, overridden by `WEIR_SECTION__KEY` variables.
 
-This is the only place that reads configuration files or the configuration environment. An unknown section or key is an
-error that lists the valid ones. Every part gets its own section and never the whole.
+Only this module reads configuration files and configuration variables. An unknown section or key is an error that lists
+the valid ones. Every part gets its own section, never the whole.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from weir.store.config import StoreConfig
 from weir.trainer.settings.config import TrainerConfig
 
 DEFAULT_FILE = Path("weir.toml")
-ConfigOption = Annotated[Path | None, typer.Option(help="The run's weir.toml; ./weir.toml where there is one.")]
+ConfigOption = Annotated[Path | None, typer.Option(help="The run's weir.toml; default: ./weir.toml if it exists.")]
 RootOption = Annotated[
     str | None, typer.Option(help="The store: a folder, or s3://…; default: store.root of weir.toml.")
 ]
@@ -33,19 +33,19 @@ Section = TypeVar("Section", bound=BaseModel)
 
 
 class ModelConfig(BaseModel):
-    """The weights that a run starts from."""
+    """The first weights of a run."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     path: Path | None = Field(
         default=None,
-        description="Hugging Face folder of the first weights; a version under the store's root wins over it.",
+        description="Hugging Face folder of the first weights; a published version in the store takes precedence.",
     )
     name: str = Field(default="weir", description="The model's name in /v1/models and in the agents' requests.")
 
 
 class RouterConfig(BaseModel):
-    """The router between proxy and engines, started as it is."""
+    """The router between proxy and engines."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -79,20 +79,20 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Environment over file; what `load_settings` was given is the file."""
+        """The environment overrides the values of the file."""
         return env_settings, init_settings
 
 
 def load_settings(path: Path | None = None) -> Settings:
-    """The settings of the file at `path`, of `./weir.toml` where there is one, else the defaults.
+    """The settings of the file at `path`, else of `./weir.toml` if it exists, else the defaults.
 
-    Raises `UsageError` for a file that is missing or is not TOML, for unknown keys and for values out of range.
+    Raises UsageError for a file that is missing or not TOML, for unknown keys and for invalid values.
     """
     return _validated(_read(path), path or DEFAULT_FILE)
 
 
 def existing_store(root: str | None, config: Path | None) -> StoreConfig:
-    """The store that a command is about; commands that only read do not make one where there is none."""
+    """The settings of a store that exists; read-only commands do not create one. Raises UsageError."""
     store = load_settings(config).store.at(root)
     is_shared = store.folder != store.root
     if not (is_shared or store.folder.is_dir()) or not (store.catalog_url or _is_store(store.folder)):
@@ -101,14 +101,14 @@ def existing_store(root: str | None, config: Path | None) -> StoreConfig:
 
 
 def _is_store(root: Path) -> bool:
-    """Whether something of a store is in the folder; any other folder stays as it is."""
+    """Whether the folder contains parts of a store."""
     return any((root / name).exists() for name in ("catalog.sqlite", "log", "versions"))
 
 
 def with_flags(section: Section, flags: Mapping[str, Any], command: str) -> Section:
-    """A section with the flags of a command over it; a flag that was not given is None.
+    """A section with a command's flags over it; a flag of None was not given.
 
-    Raises `UsageError` that names the flag whose value cannot be.
+    Raises UsageError that names the flag with an invalid value.
     """
     given = {name: value for name, value in flags.items() if value is not None}
     try:
@@ -130,7 +130,7 @@ def _read(path: Path | None) -> dict[str, Any]:
             f"cannot read the configuration {source}: {error.strerror}; name another file with --config"
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{source} is not valid TOML: {error}; mend that line and try again") from error
+        raise UsageError(f"{source} is not valid TOML: {error}; fix that line and try again") from error
 
 
 def _validated(values: dict[str, Any], source: Path) -> Settings:

@@ -15,7 +15,7 @@ MOST_STEP_S = 25 * 3600.0  # a store that is maintained once a day ages as the c
 _THE_ROW = 1
 
 
-def grow_older(connection: sa.Connection, now_us: int) -> int:
+def advance_age(connection: sa.Connection, now_us: int) -> int:
     """Advance the age by the time since the last update, inside a writer's transaction; returns it in microseconds."""
     found = connection.execute(sa.select(t.store_age)).first()
     if found is None:

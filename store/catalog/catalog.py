@@ -136,7 +136,7 @@ class Catalog:
     def finish_session(self, session_id: str, *, status: str, info: dict[str, Any]) -> None:
         """Set the status of an ended session, "done" or "failed". The first status is final.
 
-        Raises SessionConflict for another status, SessionUnknown, and ValueError for any other word.
+        Raises SessionConflict for another status, SessionUnknown, and ValueError for any other value.
         """
         if status not in ("done", "failed"):
             raise ValueError(f'cannot finish session {session_id} as {status!r}: it is "done" or "failed"')

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from weir.store.catalog import schema as t
-from weir.store.catalog.age import grow_older
+from weir.store.catalog.age import advance_age
 from weir.store.catalog.catalog import SQL_VARIABLES, Catalog
 from weir.store.catalog.engine import database_now_us
 from weir.store.catalog.retention import refuse_needed, remove_groups
@@ -119,7 +119,7 @@ def publish(catalog: Catalog, change: Publication, generation: int) -> None:
                 raise _overtaken(generation, latest)
             if change.retired is not None:
                 refuse_needed(connection, change.retired.config, change.retired.group_ids, now)
-            age_us = grow_older(connection, now)
+            age_us = advance_age(connection, now)
             connection.execute(t.publications.insert().values(generation=generation + 1, published_us=now))
             for some in _portions(change.removed):
                 connection.execute(t.call_ends.delete().where(t.call_ends.c.call_id.in_(some)))
@@ -149,7 +149,7 @@ def _enter(connection: sa.Connection, change: FileChange, age_us: int) -> None:
     if change.file is None:
         return
     connection.execute(t.files.insert().values(asdict(change.file)))
-    came = _came(connection, [file.file_id for file in change.replaced]) if change.replaced else None
+    came = _ages_by_group(connection, [file.file_id for file in change.replaced]) if change.replaced else None
     rows = [
         {
             **asdict(group),
@@ -162,7 +162,7 @@ def _enter(connection: sa.Connection, change: FileChange, age_us: int) -> None:
         connection.execute(t.file_groups.insert(), rows)
 
 
-def _came(connection: sa.Connection, file_ids: Sequence[str]) -> dict[str, int | None]:
+def _ages_by_group(connection: sa.Connection, file_ids: Sequence[str]) -> dict[str, int | None]:
     """The age of the store when the latest calls of each group entered these files."""
     f = t.file_groups.c
     query = sa.select(f.group_id, sa.func.max(f.age_us).label("age_us")).where(f.file_id.in_(file_ids))

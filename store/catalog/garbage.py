@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from weir.store.catalog import schema as t
-from weir.store.catalog.age import grow_older
+from weir.store.catalog.age import advance_age
 from weir.store.catalog.catalog import Catalog
 from weir.store.catalog.engine import database_now_us
 from weir.store.catalog.files import generation_now
@@ -66,7 +66,7 @@ def deletable(catalog: Catalog, grace_s: float) -> Deletable:
     """What was compacted or replaced longer ago than the grace and is in no live snapshot."""
     with catalog.writing().begin() as connection:
         now = database_now_us(connection)
-        grow_older(connection, now)
+        advance_age(connection, now)
         _forget_dead(connection, now)
         _take_back_the_future(connection, now)
         readers = connection.execute(sa.select(t.snapshots)).all()

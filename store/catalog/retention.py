@@ -26,7 +26,7 @@ FREED = 0.1  # of the limit: this much is freed at once, so that files are not r
 IN_OPEN_ROUND = "claimed by the open round"
 IN_LATE_ROUND = "trained on by one of the latest rounds"
 BEING_CHOSEN = "a round chooses its groups now"
-CHANGED = "a session of it began or ended of late"
+CHANGED = "a session of it began or ended recently"
 CLAIMABLE = "a round may still claim it"
 
 

@@ -1,7 +1,7 @@
-"""Whole records behind a bad frame of a segment, where ordinary reading stops.
+"""Salvage: whole records behind a bad frame of a segment, where ordinary reading stops.
 
-Invariant: what is given was framed with its checksum and is a call record; ordinary reading may give it too.
-Not here: ordinary reading (segments.py).
+Invariant: every salvaged record has a valid checksum and decodes as a call record. Records that ordinary reading gives
+may be among them.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from isal.isal_zlib import crc32
 from weir.store.log.segment_format import FRAME, HEADER, Segment, SegmentContents, segment_schema
 from weir.store.records.call_record import CallRecord, decode_record
 
-# A record is a msgpack map whose first key is one of these; a map's own head takes one, three or five bytes.
+# A record is a msgpack map whose first key is one of these; the map's head takes one, three or five bytes.
 _FIRST_KEYS = (b"\xa7call_id", b"\xa6schema")
 _MAP_HEADS = (1, 3, 5)
 
 
-def rescued_records(path: Path) -> list[CallRecord]:
-    """Every whole record of a segment, wherever it lies in it."""
+def salvaged_records(path: Path) -> list[CallRecord]:
+    """Every whole record of a segment, wherever it lies."""
     data = path.read_bytes()
     schema = segment_schema(data[: HEADER.size]) if data[:7] == b"WEIRLOG" else segment_schema(b"")
     found: dict[int, CallRecord] = {}
@@ -35,20 +35,20 @@ def rescued_records(path: Path) -> list[CallRecord]:
     return [record for _, record in sorted(found.items())]
 
 
-def holds_more_than_is_read(segment: Segment) -> bool:
-    """Whether there are whole records behind the frame where reading stops."""
-    return len(rescued_records(segment.path)) > len(segment.read().records)
+def has_records_behind_damage(segment: Segment) -> bool:
+    """Whether whole records lie behind the frame where ordinary reading stops."""
+    return len(salvaged_records(segment.path)) > len(segment.read().records)
 
 
 def frames_dropped(segment: Segment, contents: SegmentContents) -> int:
-    """How many frames of a segment were not read: the bad ones that were met, and the whole ones behind them."""
+    """The number of frames that were not read: bad ones, and whole ones behind them."""
     if contents.reason is None:
         return 0
-    return contents.frames_dropped + len(rescued_records(segment.path)) - len(contents.records)
+    return contents.frames_dropped + len(salvaged_records(segment.path)) - len(contents.records)
 
 
 def _frames(data: bytes, key: bytes) -> Iterator[int]:
-    """Offsets of whole frames whose record begins with a key."""
+    """Offsets of whole frames whose record begins with a known key."""
     at = data.find(key)
     while at >= 0:
         for head in _MAP_HEADS:

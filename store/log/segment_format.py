@@ -1,9 +1,9 @@
-"""The form of a log segment on disk, how it is read, and how segments are found.
+"""The format of log segments: how they are read and listed.
 
 A segment is a 32-byte header and then frames: length (u32), crc32 of length and payload (u32), payload (one msgpack
 record); all little-endian. The region after the last frame is zeros, so a length of zero is the end. Invariant: every
-frame before the first bad one is whole; reading stops at a bad frame and says how many bytes it leaves aside, and why.
-A segment may be read while it is being written. Not here: who writes segments (log.py) and when they go (compact.py).
+frame before the first bad one is whole; reading stops at a bad frame and reports why, and how many bytes it skips. A
+segment may be read while it is being written.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ SEALED_SUFFIX = ".sealed.wal"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentContents:
-    """The records of one segment, and what could not be read of it."""
+    """The records of a segment, and what was not readable."""
 
     records: list[CallRecord]
-    num_bytes: int = 0  # of the header and the whole frames
+    num_bytes: int = 0  # of the header and of whole frames
     bytes_dropped: int = 0
-    frames_dropped: int = 0  # that were met; rescue.py counts whole ones behind a bad one
+    frames_dropped: int = 0  # bad ones that were met; `salvage.frames_dropped` also counts whole ones behind them
     reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Segment:
-    """One segment of one writer; the name does not change when it is sealed, the file's suffix does."""
+    """One segment of one writer. Sealing changes the file's suffix, not the segment's name."""
 
     writer: str
     seq: int
@@ -54,16 +54,16 @@ class Segment:
 
     @property
     def path(self) -> Path:
-        """The file, as it was called when the segment was listed."""
+        """The file, under the name that it had when it was listed."""
         return self.folder / f"{self.seq:08d}{SEALED_SUFFIX if self.sealed else OPEN_SUFFIX}"
 
     @property
     def sealed_path(self) -> Path:
-        """The file once it is sealed."""
+        """The file's name once it is sealed."""
         return self.folder / f"{self.seq:08d}{SEALED_SUFFIX}"
 
     def read(self) -> SegmentContents:
-        """Read the segment, also when it was sealed since it was listed. Raises FileNotFoundError when it is gone."""
+        """Read the segment, also where it was sealed since it was listed. Raises FileNotFoundError where it is gone."""
         try:
             return read_segment(self.path)
         except FileNotFoundError:
@@ -73,7 +73,7 @@ class Segment:
 
 
 def opened_segment(segment: Segment) -> BinaryIO:
-    """The segment's file, also when it was sealed since it was listed. Raises FileNotFoundError when it is gone."""
+    """Open the segment's file, also where it was sealed since. Raises FileNotFoundError where it is gone."""
     try:
         return open(segment.path, "rb", buffering=2**20)
     except FileNotFoundError:
@@ -81,7 +81,7 @@ def opened_segment(segment: Segment) -> BinaryIO:
 
 
 def list_segments(log_dir: Path) -> list[Segment]:
-    """Every segment under a log folder, by writer and sequence number. Each appears once."""
+    """Every segment under a log folder, once, by writer and sequence number."""
     found: dict[tuple[str, int], Segment] = {}
     for folder in sorted(log_dir.iterdir()) if log_dir.is_dir() else []:
         if not folder.is_dir():
@@ -102,18 +102,18 @@ def header_bytes(created_us: int, schema: int = SCHEMA_VERSION) -> bytes:
 
 
 def segment_schema(head: bytes) -> int:
-    """The schema version of a segment, from its header; that of this Weir where there is none yet."""
+    """The schema version in a segment's header; this Weir's where there is no header yet."""
     return int(HEADER.unpack(head)[1]) if len(head) == HEADER.size else SCHEMA_VERSION
 
 
 def frame_head(payload: bytes) -> bytes:
-    """What stands before a payload in its frame."""
+    """The bytes of a frame before its payload."""
     length = struct.pack("<I", len(payload))
     return length + struct.pack("<I", crc32(payload, crc32(length)))
 
 
 def read_segment(path: Path) -> SegmentContents:
-    """Read all whole records of a segment. Raises SchemaTooNew, and FileNotFoundError when there is no such file."""
+    """Read all whole records. Raises SchemaTooNew, and FileNotFoundError where the file does not exist."""
     with open(path, "rb", buffering=2**20) as file:
         size = os.fstat(file.fileno()).st_size
         head = file.read(HEADER.size)
@@ -162,13 +162,13 @@ def _read_frames(path: Path, file: BinaryIO, size: int, schema: int) -> SegmentC
             )
         try:
             record = decode_record(payload)
-        except msgspec.MsgspecError as error:  # whole as it was written, yet no record: the next frame may be one
+        except msgspec.MsgspecError as error:  # an intact frame that is no record: the next one may be
             undecodable += FRAME.size + len(payload)
             frames += 1
             reason = f"the frame at byte {offset} is not a call record: {error}"
         else:
             _refuse_newer(path, record.schema)
-            # A record leaves its schema out where it was that of its time: the segment knows which.
+            # Records leave out the schema version of their segment.
             records.append(record if schema == SCHEMA_VERSION else msgspec.structs.replace(record, schema=schema))
         offset += FRAME.size + len(payload)
 
@@ -186,13 +186,13 @@ def _read_payload(file: BinaryIO, head: bytes, offset: int, size: int) -> tuple[
 
 
 def _nonzero_bytes(file: BinaryIO, offset: int) -> int:
-    """Bytes from `offset` to the last one that is not zero."""
+    """The number of bytes from `offset` to the last one that is not zero."""
     file.seek(offset)
     return len(file.read().rstrip(b"\0"))
 
 
 def created_us(segment: Segment) -> int | None:
-    """When a segment was begun, by its header; None where that cannot be read."""
+    """When a segment was begun (unix microseconds), by its header; None where that is unreadable."""
     try:
         with opened_segment(segment) as file:
             head = file.read(HEADER.size)

@@ -1,9 +1,9 @@
-"""The segment that a log writer is writing: reserved whole, filled by whole frames in whole blocks, sealed by a rename.
+"""Writes the current segment of a log: allocated at full size, filled with whole frames in whole blocks, sealed by a
+rename.
 
-Invariants: after an error none of the frames given is in front of a later one; a number names one segment for ever.
-With `durability = "fsync"` it is written past the page cache (O_DIRECT) where the file system can: looking for a page
-for every block of a new file costs as much as the disk does. docs/store.md has the figures.
-Not here: batches, threads and waiters (log.py), or the form of a segment (segments.py).
+Invariants: after an error, none of the failed frames lies in front of a later one; a number names one segment for ever.
+With `durability = "fsync"` writes bypass the page cache (O_DIRECT) where the file system allows: finding a page for
+every block of a new file costs as much as the disk itself; docs/store.md has the figures.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from weir.store.disk import Disk, write_all
 from weir.store.log.block_buffer import BLOCK, BlockBuffer, whole_blocks
 from weir.store.log.segment_format import HEADER, OPEN_SUFFIX, SEALED_SUFFIX, frame_head, header_bytes, list_segments
 
-LOCK = "lock"  # held by the process that writes here; it holds the last number used
-SEAL_REQUEST = "seal"  # a file of this name in the writer's folder asks it to seal
-WAKE_S = 0.5  # how often an idle writer looks at the age of its segment and for a request to seal
+LOCK = "lock"  # locked by the process that writes here; contains the last number used
+SEAL_REQUEST = "seal"  # a file of this name in the writer's folder requests a seal
+WAKE_S = 0.5  # how often an idle writer checks its segment's age and for a request to seal
 
 
 class SegmentFile:
-    """The segment that is being written. Only the writer's thread touches it."""
+    """The segment that is being written. Only the writer's thread uses it."""
 
     def __init__(self, folder: Path, config: StoreConfig, disk: Disk) -> None:
         self._folder = folder
@@ -44,12 +44,12 @@ class SegmentFile:
         self._look_at = 0.0
 
     def add(self, payload: bytes) -> None:
-        """A record that the next `write` is to write."""
+        """Add a record's payload to the next `write`."""
         self._blocks.add(frame_head(payload))
         self._blocks.add(payload)
 
     def write(self) -> int:
-        """Write what was added, and return its bytes. Raises OSError, and then none of it counts as written."""
+        """Write what was added; returns its bytes. Raises OSError, and then none of it counts as written."""
         try:
             num_bytes = self._blocks.num_added
             if num_bytes:
@@ -74,7 +74,7 @@ class SegmentFile:
         self._end += num_bytes
 
     def probe(self) -> None:
-        """Raise OSError unless the disk has room for a segment."""
+        """Raise OSError where the disk has no room for a segment."""
         if self._fd < 0:
             self._open(0)
             self._discard()
@@ -96,9 +96,9 @@ class SegmentFile:
             self._disk.unlink(self._folder / SEAL_REQUEST)
 
     def _open(self, num_bytes: int) -> None:
-        """Make a segment with room for its whole size, so that a full disk shows here and not halfway.
+        """Create a segment at its full size, so that a full disk shows here and not halfway.
 
-        Its header is written and synced with the first records.
+        The header is written and synced with the first records.
         """
         size = whole_blocks(max(self._config.segment_bytes, HEADER.size + num_bytes))
         path = self._folder / f"{self._next_seq:08d}{OPEN_SUFFIX}"
@@ -125,14 +125,14 @@ class SegmentFile:
         except OSError as error:
             if not self._direct or error.errno != errno.EINVAL:
                 raise
-        self._direct = 0  # this file system takes no direct writes
-        self._disk.unlink(path)  # it may have made the file all the same
+        self._direct = 0  # this file system has no direct writes
+        self._disk.unlink(path)  # the failed open may have created it
         return self._disk.open(path, flags)
 
     def _note_number(self) -> None:
-        """A number is used once, also when the segments before it are deleted: the catalog knows segments by it.
+        """Store the number in the writer's lock file: the catalog knows segments by it, so it is never used twice.
 
-        It is synced in every mode: a number used again after a power cut would hide the calls recorded under it.
+        It is synced in every mode: a number that came back after a power cut would hide the calls recorded under it.
         """
         fd = self._disk.open(self._folder / LOCK, os.O_RDWR)
         try:
@@ -142,9 +142,10 @@ class SegmentFile:
             self._disk.close(fd)
 
     def _seal(self) -> None:
-        """Cut the zeros off and rename. The descriptor is given up even when the disk refuses.
+        """Cut the trailing zeros and rename. The descriptor is closed even where the disk refuses.
 
-        Nothing is synced: what counts was, and a power cut that undoes this leaves an open segment of a dead writer.
+        Nothing is synced: acknowledged records are as durable as promised, and a power cut that undoes this leaves an
+        open segment of a dead writer.
         """
         fd, self._fd = self._fd, -1
         try:
@@ -154,17 +155,17 @@ class SegmentFile:
             self._disk.close(fd)
 
     def _abandon(self, error: OSError) -> None:
-        """After a failed write: cut back to the last whole frame, and never write behind it again."""
+        """After a failed write, cut the segment back to its last whole frame and leave it."""
         if error.errno == errno.EINVAL:
-            self._direct = 0  # blocks of another size, perhaps: the next segment goes through the page cache
+            self._direct = 0  # perhaps another block size: the next segment uses the page cache
         if self._end == HEADER.size:
             self._discard()
             return
-        with contextlib.suppress(OSError):  # the next reader stops at the torn frame all the same
+        with contextlib.suppress(OSError):  # readers stop at the torn frame anyway
             self._seal()
 
     def _discard(self) -> None:
-        """Delete a segment that holds nothing."""
+        """Delete a segment without records."""
         fd, self._fd = self._fd, -1
         self._disk.close(fd)
         with contextlib.suppress(OSError):

@@ -1,8 +1,8 @@
-"""Reading on in the logs of a store: what was appended since the last look, and older segments as far as wanted.
+"""Follows the logs of a store: records appended since the last look, and older segments as far as wanted.
 
-Invariants: a frame is given once; one that is still being written is given later; segments that were sealed before the
-first look are read, from the newest back, only while something is still looked for and only up to a limit of bytes.
-Safe for one thread at a time. Not here: what the calls are looked at for.
+Invariants: a frame is given once; one that is still being written is given later. Segments that were sealed before the
+first look are read from the newest back, only until the wanted call is found and up to a limit of bytes. Safe for one
+thread at a time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from weir.store.records.call_record import CallRecord, FinishReason, decode_reco
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallSketch:
-    """What is read of a record to recognise it. Ids are packed as in the record."""
+    """The fields of a record that identify it. Ids are packed as in the record."""
 
     call_id: str
     session_id: str
@@ -55,19 +55,19 @@ class _Frame(msgspec.Struct):
 
 
 def request_hash(dialect: str, body: bytes | memoryview) -> bytes:
-    """What two requests in one wire form share when they say the same, byte for byte."""
+    """A hash that requests of one wire form share only where they are equal byte for byte."""
     return xxh3_128_digest(dialect.encode() + b"\0" + xxh3_128_digest(body))
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a record lies in the log."""
+    """The position of a record in the log."""
 
     segment: Segment
     offset: int
 
     def read(self) -> CallRecord:
-        """The whole record. Raises FileNotFoundError when its segment was deleted since."""
+        """The whole record. Raises FileNotFoundError where its segment was deleted."""
         with opened_segment(self.segment) as file:
             head = os.pread(file.fileno(), FRAME.size, self.offset)
             length, _ = FRAME.unpack(head)
@@ -79,17 +79,17 @@ _decode = msgspec.msgpack.Decoder(_Frame).decode
 
 
 class LogTail:
-    """The logs of all writers."""
+    """Follows the logs of all writers."""
 
     def __init__(self, log_dir: Path, limit_bytes: int) -> None:
         self._log_dir = log_dir
         self._left_bytes = limit_bytes
-        self._read_to: dict[Segment, int] = {}  # segments that are being followed, and how far they were read
+        self._read_to: dict[Segment, int] = {}  # followed segments, and how far each was read
         self._ended: set[Segment] = set()
-        self._older: list[Segment] | None = None  # from before the first look, the newest last
+        self._older: list[Segment] | None = None  # sealed before the first look, the newest last
 
     def read(self, found: Callable[[CallSketch], bool]) -> list[Found]:
-        """All that was appended since the last look, and older calls until `found` says yes to one."""
+        """Give every record appended since the last look, then older ones until `found` returns true for one."""
         news: list[Found] = []
         for segment in self._newer():
             news.extend(self._read_on(segment))
@@ -98,7 +98,7 @@ class LogTail:
         return [*self._read_older(found), *news]
 
     def _newer(self) -> list[Segment]:
-        """Segments that are not known to have ended. At the first look the sealed ones become the older ones."""
+        """Segments that may have grown. At the first look, the sealed ones become the older ones."""
         listed = list_segments(self._log_dir)
         if self._older is None:
             self._older = sorted((segment for segment in listed if segment.sealed), key=_age)
@@ -119,7 +119,7 @@ class LogTail:
     def _read_on(self, segment: Segment) -> Iterator[Found]:
         try:
             file = opened_segment(segment)
-        except FileNotFoundError:  # deleted since it was listed
+        except FileNotFoundError:  # deleted since
             return
         with file:
             offset = self._read_to.get(segment, HEADER.size)
@@ -136,7 +136,7 @@ class LogTail:
 
 
 def _payloads(file: BinaryIO, offset: int) -> Iterator[bytes]:
-    """Whole frames from `offset` on, up to the first that is not whole, or not yet."""
+    """Whole frames from `offset` on, up to the first that is not whole yet."""
     file.seek(offset)
     while len(head := file.read(FRAME.size)) == FRAME.size:
         length, crc = FRAME.unpack(head)
@@ -149,14 +149,14 @@ def _payloads(file: BinaryIO, offset: int) -> Iterator[bytes]:
 def _sketch(payload: bytes) -> CallSketch | None:
     try:
         frame = _decode(payload)
-    except msgspec.MsgspecError:  # of a later Weir, or torn: readers of the store say so, a look-up passes it by
+    except msgspec.MsgspecError:  # of a later Weir, or torn: readers of the store report it, a look-up skips it
         return None
     fields = {name: getattr(frame, name) for name in _Frame.__struct_fields__ if name != "request"}
     return CallSketch(**fields, request_hash=request_hash(frame.dialect, frame.request))
 
 
 def _age(segment: Segment) -> tuple[float, Segment]:
-    """When a segment was written last, as far as its file says."""
+    """When a segment was last written, by its file's time."""
     try:
         with opened_segment(segment) as file:
             return os.fstat(file.fileno()).st_mtime, segment

@@ -1,10 +1,9 @@
 """The write-ahead log: one writer thread per process appends records to segments of its own.
 
-Invariants: a future that resolved means that kill -9 cannot lose the record (`durability = "os"`), nor a power cut
-(`"fsync"`); a future that failed leaves nothing half-written in front of later records; `append` never blocks.
-After a refusal of the disk the segment is cut back and left, and the next record opens a new one; until one was
-written the disk is tried twice a second, so that `stats.failure` says what is true now.
-Not here: the file that is being written (segment_file.py), reading (segments.py), or knowing what records mean.
+Invariants: once a future has resolved, kill -9 cannot lose the record (`durability = "os"`), nor can a power cut
+(`"fsync"`); a failed future leaves nothing half-written in front of later records; `append` never blocks. After the
+disk refused, the segment is cut back and left, and the next record opens a new one; until a write succeeds the disk is
+probed twice a second, so that `stats.failure` is current.
 """
 
 from __future__ import annotations
@@ -38,18 +37,18 @@ _Entry = tuple[CallRecord, "Future[None]"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogStats:
-    """Counts since the writer was opened, and how it is now."""
+    """Counts since the writer was opened, and its current state."""
 
     records: int
     bytes: int
     failed: int
     queue_depth: int
-    failure: str | None  # why the disk takes no records; None while it does
-    writing_s: float  # how long the write that goes on now has taken
+    failure: str | None  # why the disk refuses records; None while it does not
+    writing_s: float  # how long the current write has taken
 
 
 class _Written(Future[None]):
-    """Whether one record was written. A waiter that goes away does not take the record with it."""
+    """The outcome of one record. A waiter that goes away does not cancel the record."""
 
     def cancel(self) -> bool:
         return False
@@ -66,7 +65,7 @@ class LogWriter:
         self._lock_fd = _lock_folder(self.folder, disk)
         self._segments = SegmentFile(self.folder, config, disk)
         self._queue: queue.SimpleQueue[_Entry | None] = queue.SimpleQueue()
-        self._gate = threading.Lock()  # makes `closed?` and `put` one step
+        self._gate = threading.Lock()  # makes the check of `closed` and the put one step
         self._closed = False
         self._records = self._bytes = self._failed = 0
         self._failure: str | None = None
@@ -75,7 +74,7 @@ class LogWriter:
         self._thread.start()
 
     def append(self, record: CallRecord) -> Future[None]:
-        """Hand a record over. The future fails with LogFull, LogClosed, StoreUnavailable, or ValueError."""
+        """Queue a record. The future fails with LogFull, LogClosed, StoreUnavailable, or ValueError."""
         future = _Written()
         with self._gate:
             if not self._closed and self._queue.qsize() < self._config.queue_records:
@@ -96,7 +95,7 @@ class LogWriter:
 
     @property
     def stats(self) -> LogStats:
-        """Counts of what was recorded, what was refused, and what waits."""
+        """Counts of recorded, refused and waiting records."""
         since = self._writing_since
         return LogStats(
             records=self._records,
@@ -108,11 +107,11 @@ class LogWriter:
         )
 
     def count_segments(self) -> int:
-        """How many segments of this writer are there: being written, waiting for compaction, or in its grace."""
+        """The number of this writer's segments on the disk: open, waiting for compaction, or in their grace."""
         return sum(1 for _ in self.folder.glob(f"*{OPEN_SUFFIX}"))
 
     def close(self) -> None:
-        """Write what waits, seal the segment, give the writer name back. May be called twice."""
+        """Write waiting records, seal the segment, release the writer name. May be called twice."""
         with self._gate:
             if not self._closed:
                 self._closed = True
@@ -147,7 +146,7 @@ class LogWriter:
             self._failure = None
 
     def _next_batch(self) -> tuple[list[_Entry], bool]:
-        """Wait for records. False with it: the writer was closed, and these are the last."""
+        """Wait for records. With False: the writer was closed, and these are the last."""
         batch: list[_Entry] = []
         try:
             entry = self._queue.get(timeout=WAKE_S)
@@ -168,7 +167,7 @@ class LogWriter:
             except (TypeError, ValueError, OverflowError) as error:
                 self._fail([future], ValueError(f"call {record.call_id} cannot be encoded as msgpack: {error}"))
             else:
-                self._segments.add(payload)  # at once, while it lies in the processor's cache
+                self._segments.add(payload)  # at once, while it is in the CPU's cache
                 added.append(future)
         try:
             num_bytes = self._segments.write()
@@ -176,7 +175,7 @@ class LogWriter:
             refusal = _unavailable(self.folder, error)
             self._failure = str(refusal)
             self._fail(added, refusal)
-        except Exception as error:  # the edge of this thread: no waiter may be left without an answer
+        except Exception as error:  # the edge of this thread: every waiter gets an answer
             _logger.exception("the log writer of %s failed", self.folder)
             self._fail(added, StoreUnavailable(f"the log {self.folder} failed: {error!r}; see the server's log"))
         else:
@@ -194,7 +193,7 @@ class LogWriter:
 
 
 def lock_file(path: Path) -> int:
-    """Take a file's lock and return its descriptor, which holds it. Raises BlockingIOError when another has it."""
+    """Lock a file; returns the descriptor that holds the lock. Raises BlockingIOError where another process has it."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -214,14 +213,14 @@ def writer_is_alive(folder: Path) -> bool:
 
 
 def seal_left_open(log_dir: Path, disk: Disk) -> None:
-    """Rename the open segments of writers that are gone; what is torn at their ends stays torn."""
+    """Rename the open segments of dead writers; torn ends stay torn."""
     for segment in list_segments(log_dir):
         if segment.sealed:
             continue
         with contextlib.suppress(BlockingIOError):
             fd = lock_file(segment.folder / LOCK)
             try:
-                with contextlib.suppress(FileNotFoundError):  # sealed since it was listed
+                with contextlib.suppress(FileNotFoundError):  # sealed since
                     disk.rename(segment.path, segment.path.with_suffix(SEALED_SUFFIX))
             finally:
                 os.close(fd)

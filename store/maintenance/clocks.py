@@ -1,7 +1,4 @@
-"""Clocks that jumped, as far as records show it. Nothing depends on them but the order of equal calls in a tree.
-
-Not here: who tells it (survey.py).
-"""
+"""Clocks that jumped, as far as records show it. Only the order of equal calls in a tree depends on clocks."""
 
 from __future__ import annotations
 
@@ -10,19 +7,19 @@ from dataclasses import dataclass
 
 from weir.store.log.segment_format import Segment, created_us
 
-FUTURE_US = 60_000_000  # a clock may be ahead of this machine's by so much
+FUTURE_US = 60_000_000  # tolerance: another machine's clock may be ahead by this much
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockJump:
-    """Times that cannot be true together."""
+    """Times that contradict each other."""
 
     where: str  # a file or a segment
     detail: str
 
 
 def call_jumps(where: str, times: Sequence[tuple[str, int, int]], now_us: int) -> Iterator[ClockJump]:
-    """Calls (id, started, finished) that ended before they began, or that lie in the future."""
+    """Calls (id, started, finished) that ended before they began, or lie in the future."""
     back = [call_id for call_id, started_us, finished_us in times if finished_us < started_us]
     ahead = [call_id for call_id, started_us, _ in times if started_us > now_us + FUTURE_US]
     if back:
@@ -32,7 +29,7 @@ def call_jumps(where: str, times: Sequence[tuple[str, int, int]], now_us: int) -
 
 
 def writer_jumps(segments: Sequence[Segment]) -> Iterator[ClockJump]:
-    """Segments that were begun before the one in front of them."""
+    """Segments that began before the segment in front of them."""
     last: dict[str, tuple[str, int]] = {}
     for segment in segments:
         begun_us = created_us(segment)

@@ -1,11 +1,10 @@
-"""Compaction: sealed log segments become one sorted Parquet file each time it runs, and small files larger ones.
+"""Compaction: sealed log segments become one sorted Parquet file per run, and small files are merged into larger ones.
 
-Invariants: a segment's calls are in the log or in one file, after a crash at any moment too; a file is complete and
-synced before the catalog names it; a segment is deleted only when the catalog names its file, and after a grace for
-readers with an older snapshot. Running it again after a crash does what was left to do: the file's name follows from
-its segments, so that a file that was never named is written over. Parents that arrive late change the places of calls
-stored before them, not their bytes. Not here: how files are merged (merge.py) and deleted (garbage.py), and which
-groups leave the store (retention.py).
+Invariants: a segment's calls are in the log or in one file, also after a crash at any moment; a file is complete and
+synced before the catalog names it; a segment is deleted only when the catalog names its file, after a grace for readers
+with an older snapshot. Running again after a crash completes the work: the file's name is derived from its segments, so
+that a file that was never named is overwritten. Parents that arrive late change the places of calls stored before them,
+not their bytes.
 """
 
 from __future__ import annotations
@@ -47,14 +46,14 @@ from weir.store.shared.files import fetch_files, fetch_log
 from weir.store.shared.local_copies import all_copies
 from weir.store.shared.log import share_left_behind
 
-FILE_BYTES = 256 * 2**20  # of log that go into one file: what compaction holds in memory at once
+FILE_BYTES = 256 * 2**20  # log bytes that go into one file: what compaction holds in memory
 SEAL_WAIT_S = 5.0
 LEASE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactReport:
-    """What a compaction did."""
+    """Counts of one compaction."""
 
     segments: int
     calls: int
@@ -66,10 +65,10 @@ class CompactReport:
 
 
 def compact(config: StoreConfig, seal_open: bool = False, disk: Disk = SYSTEM_DISK) -> CompactReport:
-    """Move all sealed segments into Parquet, those that dead writers left open too.
+    """Move all sealed segments into Parquet, including those that dead writers left open.
 
-    `seal_open` asks living writers to seal what they are writing, and waits for it for up to five seconds.
-    Raises CompactionRunning when another process is at it, SchemaTooNew, StoreCorrupt and StoreUnavailable.
+    `seal_open` asks live writers to seal what they are writing, and waits up to five seconds for it. Raises
+    CompactionRunning where another process compacts, SchemaTooNew, StoreCorrupt and StoreUnavailable.
     """
     report = CompactReport(segments=0, calls=0, bytes_in=0, bytes_out=0)
     catalog = Catalog.open(config)
@@ -78,7 +77,7 @@ def compact(config: StoreConfig, seal_open: bool = False, disk: Disk = SYSTEM_DI
             seal_left_open(config.log_dir, disk)
             share_left_behind(config, catalog)
             if seal_open:
-                _ask_to_seal(config.log_dir)
+                _request_seals(config.log_dir)
             fetch_log(config, catalog)
             for chosen in _batches(_waiting(catalog, config.log_dir)):
                 report = _add(report, _compact_segments(catalog, config, disk, chosen))
@@ -92,9 +91,10 @@ def compact(config: StoreConfig, seal_open: bool = False, disk: Disk = SYSTEM_DI
 
 @contextlib.contextmanager
 def only_compactor(config: StoreConfig, catalog: Catalog) -> Iterator[None]:
-    """The lock of this machine, and the lease among all. It spares work; that no segment is in two files is a key.
+    """Hold this machine's lock and the store-wide lease of compaction.
 
-    Raises CompactionRunning where another process has them.
+    Avoids duplicate work; a primary key ensures that no segment is in two files. Raises CompactionRunning where another
+    process holds them.
     """
     holder = f"{socket.gethostname()}:{config.folder.absolute()}"
     with contextlib.ExitStack() as turn:
@@ -119,8 +119,8 @@ def _add(total: CompactReport, part: CompactReport) -> CompactReport:
     )
 
 
-def _ask_to_seal(log_dir: Path) -> None:
-    """Leave a note in the folder of every writer with an open segment, and wait until they have followed it."""
+def _request_seals(log_dir: Path) -> None:
+    """Request a seal from every writer with an open segment, and wait until they have sealed."""
     asked = [segment for segment in list_segments(log_dir) if not segment.sealed]
     for segment in asked:
         (segment.folder / SEAL_REQUEST).touch()
@@ -179,7 +179,7 @@ def _compact_segments(catalog: Catalog, config: StoreConfig, disk: Disk, segment
 
 @contextlib.contextmanager
 def _uncollected() -> Iterator[None]:
-    """Without the garbage collector, which takes a third of the time: a batch makes many objects and no cycles."""
+    """Pause the garbage collector, which takes a third of the time: a batch makes many objects and no cycles."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -192,7 +192,7 @@ def _uncollected() -> Iterator[None]:
 def _placements(
     records: Sequence[CallRecord], paths: Sequence[Path], known_moves: Mapping[str, Link]
 ) -> Iterator[Placement]:
-    """The records in the order of their groups, placed a few whole groups at a time."""
+    """The records ordered by group, placed a few whole groups at a time."""
     chunk: list[CallRecord] = []
     for _, members in itertools.groupby(sorted(records, key=_group), _group):
         chunk.extend(members)
@@ -221,7 +221,7 @@ def _source(segment: Segment, contents: SegmentContents) -> CompactedSegment:
 def _write_file(
     config: StoreConfig, disk: Disk, sources: Sequence[CompactedSegment], placements: Iterable[Placement]
 ) -> Publication:
-    """The file is there whole, and no reader knows of it yet."""
+    """Write the file of a batch; no reader knows of it until it is published."""
     entering = FileChange(sources=sources)
     change = Publication(changes=[entering])
     file_id = file_id_of([source.segment_id for source in sources])
@@ -232,7 +232,7 @@ def _write_file(
 
 
 def _tables(placements: Iterable[Placement], change: Publication) -> Iterator[pa.Table]:
-    """The fresh calls as tables; what else there is to say of them is noted on the way."""
+    """The new calls as tables; their digests and counts are added to the change on the way."""
     for placed in placements:
         change.moved.update(placed.moved)
         change.changes[0].digests.update({record.call_id: record.digest for record in placed.fresh if record.digest})

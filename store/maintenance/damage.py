@@ -1,9 +1,10 @@
-"""Which groups may lack calls because a segment of the log is damaged in its middle, or gone.
+"""Groups that may lack calls because a segment of the log is damaged in its middle, or missing.
 
-Invariant: a torn end, as every crash leaves one, is no damage: no whole record lies behind it. A group may lack calls
-where whole records of it lie behind a bad frame and are stored nowhere else, and, until the segment is compacted, where
-a bad frame bears its name or one of its sessions has no call. Repair (repair.py) stores what lies behind, and compacts.
-A group may also lack calls where a session of it has none and a segment is gone that may be younger than the group.
+Invariant: a torn end, as every crash leaves one, is not damage: no whole record lies behind it. A group may lack calls
+where whole records of it lie behind a bad frame and are stored nowhere else; and, until the segment is compacted, where
+a bad frame contains its name or one of its sessions has no call. Repair stores the records behind bad frames, and
+compacts. A group may also lack calls where one of its sessions has none and a missing segment may be younger than the
+group.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ import sqlalchemy as sa
 from weir.store.catalog import schema as t
 from weir.store.catalog.catalog import Catalog
 from weir.store.config import StoreConfig
-from weir.store.log.salvage import rescued_records
+from weir.store.log.salvage import salvaged_records
 from weir.store.log.segment_format import Segment, list_segments
-from weir.store.maintenance.missing_segments import gone_segments
+from weir.store.maintenance.missing_segments import missing_segments_of
 from weir.store.records.call_record import CallRecord
 
 DAMAGED = (
@@ -37,9 +38,9 @@ SessionCalls = Mapping[str, Collection[str]]  # session → its calls that can b
 def groups_lacking_calls(
     config: StoreConfig, catalog: Catalog, hot: Sequence[Segment], groups: Mapping[str, SessionCalls]
 ) -> dict[str, str]:
-    """Of some groups those that may lack calls, each with the reason and what to do.
+    """Those of the given groups that may lack calls, each with the reason and what to do.
 
-    `hot` are the segments in no file of which not all could be read.
+    `hot` are the segments in no file that were not read to their end.
     """
     damaged = {group_id: DAMAGED.format(path) for group_id, path in _of_damaged(config, catalog, hot, groups).items()}
     silent = {group_id for group_id, sessions in groups.items() if not all(sessions.values())}
@@ -47,7 +48,7 @@ def groups_lacking_calls(
 
 
 def _of_gone(config: StoreConfig, catalog: Catalog, group_ids: Collection[str]) -> dict[str, Path]:
-    gone = gone_segments(config, catalog) if group_ids else []
+    gone = missing_segments_of(config, catalog) if group_ids else []
     if not gone:
         return {}
     query = sa.select(t.groups.c.group_id, t.groups.c.created_us).where(t.groups.c.group_id.in_(group_ids))
@@ -85,10 +86,10 @@ def _of_damaged(
 
 
 def _behind_a_bad_frame(segment: Segment) -> list[CallRecord]:
-    """All whole records of a segment, where reading stops before the last of them; none elsewhere."""
+    """All whole records of a segment where ordinary reading stops before the last of them; else none."""
     path = segment.path if segment.path.exists() else segment.sealed_path
     try:
-        records = rescued_records(path)
+        records = salvaged_records(path)
         return records if len(records) > len(segment.read().records) else []
     except FileNotFoundError:  # compacted and deleted since it was listed
         return []
@@ -104,13 +105,13 @@ def _lacks(records: Sequence[CallRecord], group_id: str, sessions: SessionCalls)
 
 
 def _is_named(data: bytes, records: Sequence[CallRecord], group_id: str) -> bool:
-    """Whether the group's name is there once more than whole records of it: then a bad frame has it."""
+    """Whether the group's name occurs more often than in whole records of it: then a bad frame contains it."""
     name = msgspec.msgpack.encode("group_id") + msgspec.msgpack.encode(group_id)
     return data.count(name) > sum(record.group_id == group_id for record in records)
 
 
 def _compacted(config: StoreConfig, catalog: Catalog) -> Iterator[Segment]:
-    """Segments in a file without what lies behind their bad frames, as long as they are still in the log."""
+    """Compacted segments whose records behind bad frames are in no file, while they are still in the log."""
     c = t.segments.c
     query = sa.select(c.segment_id).where(c.reason.is_not(None), c.frames_dropped > 1, c.deleted_us.is_(None))
     with catalog.reading().begin() as connection:

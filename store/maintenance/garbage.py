@@ -1,10 +1,9 @@
-"""What no reader needs any more is deleted: compacted segments, replaced files, and what crashes left behind.
+"""Garbage collection: deletes compacted segments, replaced files, and the leftovers of crashes.
 
-Invariants: nothing is deleted that a living snapshot reads, or that was part of the store within the grace; a Parquet
-file that the catalog does not name goes only when each of its calls is stored elsewhere, byte for byte of its tokens,
-or was taken out by retention; a segment with records behind a bad frame is set aside.
-Deleting again after a crash does what was left to do. Not here: retention (retention.py), which takes calls out of the
-store.
+Invariants: nothing is deleted that a live snapshot reads, or that was part of the store within the grace. A Parquet
+file that the catalog does not name is deleted only where each of its calls is stored elsewhere with the same tokens, or
+was removed by retention. A segment with records behind a bad frame is quarantined first. Running again after a crash
+completes the work.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from weir.store.clock import now_us
 from weir.store.config import StoreConfig
 from weir.store.disk import Disk
 from weir.store.errors import StoreCorrupt
-from weir.store.log.salvage import holds_more_than_is_read
+from weir.store.log.salvage import has_records_behind_damage
 from weir.store.log.segment_format import list_segments
-from weir.store.maintenance.quarantine import keep_aside
+from weir.store.maintenance.quarantine import quarantine
 from weir.store.maintenance.retention import without_retired
 from weir.store.parquet.call_file import SUFFIX
 from weir.store.parquet.files import read_calls, read_row_groups
@@ -37,14 +36,14 @@ class Garbage:
 
     segments: int
     files: int
-    leftovers: int = 0  # of crashes: half-written files, and files that were never named
+    leftovers: int = 0  # leftovers of crashes: half-written files, and files that were never named
     bytes: int = 0
     waiting: int = 0
     readers: tuple[str, ...] = ()
 
 
 def delete_unneeded(catalog: Catalog, config: StoreConfig, disk: Disk) -> Garbage:
-    """Delete what the catalog says no reader needs. The caller holds the compactor's lock."""
+    """Delete what the catalog reports as deletable. The caller holds the compactor's lock."""
     delete_old_log(config, catalog, now_us() - int(config.segment_grace_s * 1e6))
     found = deletable(catalog, config.segment_grace_s)
     segments, segment_bytes = _delete_segments(config, disk, found)
@@ -65,16 +64,16 @@ def _delete_segments(config: StoreConfig, disk: Disk, found: Deletable) -> tuple
     deleted, num_bytes, folders = [], 0, set()
     for segment_id in found.segment_ids:
         if not (config.log_dir / segment_id).parent.is_dir():
-            continue  # it lies on the machine of its writer
-        if segment_id in here:  # else it went just before a crash
+            continue  # it is on its writer's machine
+        if segment_id in here:  # else it was deleted just before a crash
             num_bytes += here[segment_id].path.stat().st_size
-            if segment_id in found.damaged and holds_more_than_is_read(here[segment_id]):
-                keep_aside(config, disk, here[segment_id].path)
+            if segment_id in found.damaged and has_records_behind_damage(here[segment_id]):
+                quarantine(config, disk, here[segment_id].path)
             disk.unlink(here[segment_id].path)
             folders.add(here[segment_id].folder)
         deleted.append(segment_id)
     for folder in folders:
-        disk.sync_folder(folder)  # a power cut must not bring back what nobody would delete again
+        disk.sync_folder(folder)  # after a power cut nothing would delete a file that came back
     return deleted, num_bytes
 
 
@@ -95,7 +94,7 @@ def _delete_files(config: StoreConfig, disk: Disk, files: list[ReplacedFile]) ->
 
 
 def found_garbage(catalog: Catalog, config: StoreConfig) -> Garbage:
-    """What would be deleted now. Deletes nothing."""
+    """What `delete_unneeded` and `delete_leftovers` would delete now. Changes nothing."""
     found = deletable(catalog, config.segment_grace_s)
     segments = {one.segment_id: one.path for one in list_segments(config.log_dir)}
     going = [segments[segment_id] for segment_id in found.segment_ids if segment_id in segments]
@@ -112,7 +111,7 @@ def found_garbage(catalog: Catalog, config: StoreConfig) -> Garbage:
 
 
 def delete_leftovers(catalog: Catalog, config: StoreConfig, disk: Disk) -> tuple[int, int]:
-    """Delete what crashes left in the folder of files. Returns how many, and their bytes. The caller holds the lock."""
+    """Delete leftovers of crashes in the folder of files; returns their number and bytes. The caller holds the lock."""
     count = num_bytes = 0
     for path in _leftovers(catalog, config):
         count, num_bytes = count + 1, num_bytes + path.stat().st_size
@@ -128,13 +127,13 @@ def _leftovers(catalog: Catalog, config: StoreConfig) -> Iterator[Path]:
         known = file_set(connection)
     for path in unnamed_files(catalog, config, known):
         is_old = path.stat().st_mtime <= before
-        is_copy = isinstance(config.root, str)  # of an object that is no part of the store any more, or never was
+        is_copy = isinstance(config.root, str)  # the copy of an object that left the store, or was never in it
         if is_old and (is_copy or path.suffix != SUFFIX or is_stored_elsewhere(catalog, config, path, known)):
             yield path
 
 
 def unnamed_files(catalog: Catalog, config: StoreConfig, known: FileSet) -> Iterator[Path]:
-    """What lies in the folder of files and is neither part of the store nor waits for its deletion."""
+    """Files in the folder that are neither part of the store nor waiting for deletion."""
     named = {file.path for file in known.files} | replaced_paths(catalog)
     for path in sorted(config.data_dir.iterdir()) if config.data_dir.is_dir() else []:
         if path.is_file() and str(path.relative_to(config.folder)) not in named:
@@ -142,7 +141,7 @@ def unnamed_files(catalog: Catalog, config: StoreConfig, known: FileSet) -> Iter
 
 
 def is_stored_elsewhere(catalog: Catalog, config: StoreConfig, path: Path, known: FileSet) -> bool:
-    """Whether every call of a file is in a file of the store, with the same tokens, or was taken out by retention.
+    """Whether every call of a file is in a file of the store with the same tokens, or was removed by retention.
 
     False where the file cannot be read.
     """

@@ -1,9 +1,8 @@
-"""Small Parquet files become larger ones, in tiers, so that a store that grows for weeks keeps few files.
+"""Merges small Parquet files into larger ones, in tiers, so that a store that grows for weeks keeps few files.
 
-Invariants: a merge changes no call and no place in the tree; the file is whole before the catalog names it, and what it
-replaces leaves in the same transaction; a damaged page is refused, never copied. Files of a like size are merged eight
-at a time, oldest first, so that a call is written again once for each tier. Not here: when replaced files are deleted
-(garbage.py).
+Invariants: a merge changes no call and no place in the tree; the new file is complete before the catalog names it, and
+the replaced ones leave in the same transaction; a damaged page is refused, never copied. Files of similar size are
+merged eight at a time, oldest first, so that a call is rewritten once per tier.
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ from weir.store.parquet.files import ROW_GROUP_CALLS, read_row_groups
 from weir.store.records.tree import Link
 from weir.store.shared.files import fetch_files
 
-WIDTH = 8  # files that become one
-SMALLEST_BYTES = 2**20  # all files below are of one tier
-FULL_BYTES = 64 * 2**20  # a file of this size is merged no more
-SORTED_BYTES = 2**30  # what is held in memory to be sorted
+WIDTH = 8  # files merged into one
+SMALLEST_BYTES = 2**20  # files below this size are one tier
+FULL_BYTES = 64 * 2**20  # files of this size are not merged
+SORTED_BYTES = 2**30  # sorted in memory
 _ORDER = [(name, "ascending") for name in ("group_id", "session_id", "depth", "started_us", "call_id")]
 
 _Run = tuple[str, pa.Table]  # a group, and some of its calls
 
 
 def merge_files(catalog: Catalog, config: StoreConfig, disk: Disk) -> int:
-    """Merge as long as there is a tier with enough files. Returns how many files went. The caller holds the lock.
+    """Merge while any tier has enough files; returns the number of files replaced. The caller holds the lock.
 
-    Raises CompactionRunning when another machine published meanwhile, StoreCorrupt for a damaged file.
+    Raises CompactionRunning where another machine published meanwhile, StoreCorrupt for a damaged file.
     """
     merged = 0
     while True:
@@ -54,7 +53,7 @@ def merge_files(catalog: Catalog, config: StoreConfig, disk: Disk) -> int:
 
 
 def files_to_merge(files: Sequence[FileRow]) -> list[FileRow]:
-    """The oldest files of the lowest tier that has enough of them; none where no tier has. `files` are oldest first."""
+    """The oldest files of the lowest tier that has enough of them, or none. `files` are oldest first."""
     tiers: dict[int, list[FileRow]] = {}
     for file in files:
         if file.num_bytes < FULL_BYTES:
@@ -82,7 +81,7 @@ def _merge(config: StoreConfig, disk: Disk, chosen: Sequence[FileRow], moves: Ma
 
 
 def _runs(config: StoreConfig, file: FileRow) -> Iterator[_Run]:
-    """A file's calls in its order, cut where the group changes."""
+    """A file's calls in order, split where the group changes."""
     for table in read_row_groups(config.folder / file.path):
         start = 0
         for group_id, members in itertools.groupby(table["group_id"].to_pylist()):
@@ -92,7 +91,7 @@ def _runs(config: StoreConfig, file: FileRow) -> Iterator[_Run]:
 
 
 def _chunks(runs: Iterator[_Run]) -> Iterator[pa.Table]:
-    """Whole groups together until they make a row group."""
+    """Whole groups, joined until they fill a row group."""
     waiting: list[pa.Table] = []
     for _, members in itertools.groupby(runs, operator.itemgetter(0)):
         waiting.extend(table for _, table in members)
@@ -104,12 +103,12 @@ def _chunks(runs: Iterator[_Run]) -> Iterator[pa.Table]:
 
 
 def _sorted(table: pa.Table) -> pa.Table:
-    """In the order of compaction. A huge group stays in that of its files, which costs some compression only."""
+    """Calls in the order of compaction. A huge group keeps the order of its files, which costs compression only."""
     return table if table.nbytes > SORTED_BYTES else table.take(pc.sort_indices(table, _ORDER))
 
 
 def _settled(tables: Iterator[pa.Table], moves: Mapping[str, Link], change: Publication) -> Iterator[pa.Table]:
-    """The tables with the places of late in them, which need to be kept beside them no more."""
+    """The tables with their calls' current places in the tree, so that `relinks` no longer needs them."""
     for table in tables:
         ids = table["call_id"].to_pylist()
         moved = [call_id for call_id in ids if call_id in moves]

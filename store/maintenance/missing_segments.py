@@ -1,8 +1,8 @@
-"""Segments that a writer on this machine began, and that are neither in its folder nor in any file.
+"""Missing segments: those that a writer on this machine began, and that are neither in its folder nor in any file.
 
-Invariant: a writer's lock names the last number that it used, and each number names one segment; the catalog remembers
-those that were compacted and deleted. A number without a segment may be one that the disk refused before it held a
-call, so a gone segment tells nothing of a group by itself. Not here: writers whose whole folder is gone.
+Invariant: a writer's lock file has the last number that it used, and each number names one segment; the catalog
+remembers segments that were compacted and deleted. A number without a segment may be one that the disk refused before
+it held a call, so a missing segment alone says nothing about a group. Writers whose whole folder is gone are not found.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from weir.store.log.writer import writer_is_alive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GoneSegment:
+class MissingSegment:
     """A number of a writer that has no segment."""
 
-    path: Path  # where it would lie
-    before_us: int | None  # it was sealed by then, as a later one was there; None: it is the writer's last
+    path: Path  # where it would be
+    before_us: int | None  # when a later segment existed, so that this one was sealed; None: it is the last
 
 
-def gone_segments(config: StoreConfig, catalog: Catalog) -> list[GoneSegment]:
-    """All of them, of the writers whose folders are on this machine."""
+def missing_segments_of(config: StoreConfig, catalog: Catalog) -> list[MissingSegment]:
+    """The missing segments of all writers whose folders are on this machine."""
     used = dict(_used_numbers(config))
     here = list_segments(config.log_dir)
     times = {(segment.writer, segment.seq): created_us(segment) for segment in here}
@@ -44,19 +44,19 @@ def gone_segments(config: StoreConfig, catalog: Catalog) -> list[GoneSegment]:
 
 def _of_writer(
     config: StoreConfig, writer: str, last: int, times: Mapping[tuple[str, int], int | None]
-) -> Iterator[GoneSegment]:
+) -> Iterator[MissingSegment]:
     before_us: int | None = None
     for seq in range(last, 0, -1):
         if (writer, seq) not in times:
             folder = config.log_dir / writer
-            yield GoneSegment(path=Segment(writer, seq, True, folder).path, before_us=before_us)
+            yield MissingSegment(path=Segment(writer, seq, True, folder).path, before_us=before_us)
         elif (at_us := times[writer, seq]) is not None:
             before_us = at_us if before_us is None else min(before_us, at_us)
 
 
 def _used_numbers(config: StoreConfig) -> Iterator[tuple[str, int]]:
-    """The last number of each writer's that has a segment for certain: a living one may be about to make its last."""
+    """The last number of each writer that certainly had a segment: a live writer may be about to create its last."""
     for lock in sorted(config.log_dir.glob(f"*/{LOCK}")):
-        with contextlib.suppress(ValueError):  # a lock that holds no number; its writer will not start either
+        with contextlib.suppress(ValueError):  # a lock without a number; its writer cannot start either
             last = int(lock.read_bytes() or 0)
             yield lock.parent.name, last - writer_is_alive(lock.parent)

@@ -1,4 +1,4 @@
-"""Where bytes go that leave the store damaged: a folder from which nothing is ever deleted by Weir."""
+"""The quarantine: a folder for damaged segments and files, from which Weir deletes nothing."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from weir.store.disk import Disk
 FOLDER = "set-aside"
 
 
-def keep_aside(config: StoreConfig, disk: Disk, path: Path) -> Path:
-    """Give a file of the store a second name, which stays."""
+def quarantine(config: StoreConfig, disk: Disk, path: Path) -> Path:
+    """Link a file of the store into the quarantine; returns the link, which stays when the file is deleted."""
     kept = config.folder / FOLDER / path.relative_to(config.folder)
     disk.make_folder(kept.parent)
-    with contextlib.suppress(FileExistsError):  # one that was killed came so far
+    with contextlib.suppress(FileExistsError):  # from a run that was killed
         os.link(path, kept)
     disk.sync_folder(kept.parent)
     return kept

@@ -1,9 +1,8 @@
-"""Groups that are old enough leave the store: their calls, and with them what the catalog says of them.
+"""Retention: groups that are old enough leave the store, with their calls and their rows in the catalog.
 
-Invariants: a group leaves whole and in one transaction, so that no call stays without what it builds on; a file of
-which all groups leave is not written anew. What a reader's snapshot has is deleted only once that is closed, as with
-every replaced file. Killed at any point, it is simply run again. Not here: which groups (catalog_retention.py), and
-deleting files (garbage.py).
+Invariants: a group leaves whole and in one transaction, so that no call loses the base of its prompt; a file of which
+all groups leave is not rewritten. Files of a reader's snapshot are deleted only after it is closed, as every replaced
+file. It can be killed at any point and run again.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from weir.store.catalog.age import grow_older
+from weir.store.catalog.age import advance_age
 from weir.store.catalog.catalog import Catalog
 from weir.store.catalog.engine import database_now_us
 from weir.store.catalog.files import FileChange, Publication, Retired, file_set, files_with_groups, publish
@@ -30,19 +29,19 @@ from weir.store.shared.files import fetch_files
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retirement:
-    """What left the store, or would leave it now; `needed` says how many old groups stay, by what needs them."""
+    """What left the store, or would leave it now; `needed` counts the old groups that stay, by reason."""
 
     groups: int = 0
     calls: int = 0
-    files: int = 0  # that left whole
+    files: int = 0  # that left as a whole
     rewritten: int = 0
     needed: dict[str, int] = field(default_factory=dict)
 
 
 def retire_groups(catalog: Catalog, config: StoreConfig, disk: Disk) -> Retirement:
-    """Take out what retention says. The caller holds the compactor's lock.
+    """Remove the groups that retention selects. The caller holds the compactor's lock.
 
-    Raises CompactionRunning when another machine published or a round claimed meanwhile, StoreCorrupt for damage.
+    Raises CompactionRunning where another machine published or a round claimed meanwhile, StoreCorrupt for damage.
     """
     due = _due(catalog, config)
     if not due.groups:
@@ -74,13 +73,13 @@ def planned_retirement(catalog: Catalog, config: StoreConfig) -> Retirement:
 def _due(catalog: Catalog, config: StoreConfig) -> Due:
     with catalog.writing().begin() as connection:
         now_us = database_now_us(connection)
-        age_us = grow_older(connection, now_us)
+        age_us = advance_age(connection, now_us)
     with catalog.reading().begin() as connection:
         return due_groups(connection, config, age_us, now_us)
 
 
 def _take_out(config: StoreConfig, disk: Disk, file: FileRow, going: list[str], change: Publication) -> None:
-    """The file without the calls of some groups; no file where nothing is left. One that has none of them stays."""
+    """Rewrite a file without the calls of some groups, where it has any; no file where nothing is left."""
     path = config.folder / file.path
     removed = read_calls([path], {"group_id": going}, ["call_id"])["call_id"].to_pylist()
     if not removed:
@@ -102,7 +101,7 @@ def _staying(path: Path, going: list[str]) -> Iterator[pa.Table]:
 
 
 def without_retired(catalog: Catalog, table: pa.Table) -> pa.Table:
-    """Calls without those that retention took out of the store. Needs the columns group_id and finished_us."""
+    """Calls without those that retention removed. Needs the columns group_id and finished_us."""
     with catalog.reading().begin() as connection:
         retired = retired_groups(connection, table["group_id"].unique().to_pylist())
     rows = zip(table["group_id"].to_pylist(), table["finished_us"].to_pylist(), strict=True)

@@ -1,9 +1,8 @@
-"""Objects of a store are mended: put again from a copy, taken in where a crash left them, given up where none is left.
+"""Repairs objects of a store: restores them from copies, adopts orphans of crashes, gives up what has no copy left.
 
-Invariants: a whole copy is put in the place of a bad object only; what an orphan holds is stored before its object
-goes. An orphan that is collected as garbage is deleted only after a publication of its own, so that a compactor that
-stood still since it put the object is refused when it wants to name it. The caller holds the compactor's lock. Not
-here: what is wrong (shared_survey.py).
+Invariants: only a bad object is replaced by a whole copy; the calls of an orphan are stored before its object is
+deleted. An orphan that is garbage is deleted only after a publication of its own, so that a compactor that stalled
+since it put the object is refused when it tries to name it. The caller holds the compactor's lock.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from weir.store.shared.object_store import Objects, objects_of
 class SharedRepair:
     """What was done about objects."""
 
-    restored: int = 0  # put again from a copy
+    restored: int = 0  # restored from a copy
     taken_in: int = 0  # orphaned segments of the log
-    given_up: int = 0  # segments of which nothing is left here
-    fetched: dict[str, Path] = field(default_factory=dict)  # orphaned files by key, to be taken in from here
+    given_up: int = 0  # segments without a copy here
+    fetched: dict[str, Path] = field(default_factory=dict)  # orphaned files by key, to be adopted from their copies
 
 
 def repair_objects(catalog: Catalog, config: StoreConfig, found: SharedSurvey) -> SharedRepair:
-    """Mend what was found of objects, but for the content of files."""
+    """Repair damaged and missing objects, except for the content of files."""
     objects = objects_of(config)
     done = SharedRepair()
     if objects is None:
@@ -58,14 +57,14 @@ def repair_objects(catalog: Catalog, config: StoreConfig, found: SharedSurvey) -
 
 
 def delete_objects(config: StoreConfig, keys: Sequence[str]) -> None:
-    """Delete what was taken in."""
+    """Delete the objects of adopted orphans."""
     objects = objects_of(config)
     if objects is not None:
         objects.delete(keys)
 
 
 def delete_orphans(catalog: Catalog, config: StoreConfig) -> tuple[int, int]:
-    """Delete objects that crashes left, and whose calls are all stored elsewhere. Returns how many, and their bytes."""
+    """Delete orphans whose calls are all stored elsewhere; returns their number and bytes."""
     objects = objects_of(config)
     if objects is None:
         return 0, 0

@@ -1,9 +1,8 @@
-"""What object storage holds of a store, against what the catalog says: objects that are gone, changed, or unknown.
+"""Compares object storage with the catalog: objects that are missing, changed, or unknown.
 
-Invariants: nothing in object storage is changed. Afterwards there is a copy on this machine of every object that can be
-read, whole where there is a whole one. A copy is as good as its object: it can be put there again. Unknown objects with
-names of ours are orphans, which crashes leave; others are foreign, and left alone. Not here: the content of files
-(survey.py), and what is done about it (shared_repair.py).
+Invariants: nothing in object storage is changed. Afterwards this machine has a copy of every readable object, a whole
+one where one exists; a whole copy can replace its object. Unknown objects with names of ours are orphans, which crashes
+leave; others are foreign and left alone.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ _SEGMENT = re.compile(r"log/([^/]+/\d{8})\.sealed\.wal")
 
 @dataclass(slots=True, kw_only=True)
 class SharedSurvey:
-    """All that is wrong with the objects of a store: keys, and why."""
+    """Everything wrong with the objects of a store: keys, and why."""
 
-    restorable: dict[str, str] = field(default_factory=dict)  # a whole copy lies on this machine
-    damaged: dict[str, str] = field(default_factory=dict)  # files without one
-    lost: dict[str, str] = field(default_factory=dict)  # segments that are in no file, without one
+    restorable: dict[str, str] = field(default_factory=dict)  # bad, with a whole copy on this machine
+    damaged: dict[str, str] = field(default_factory=dict)  # files without a whole copy
+    lost: dict[str, str] = field(default_factory=dict)  # segments in no file, without a whole copy
     orphans: list[Listed] = field(default_factory=list)
     foreign: list[str] = field(default_factory=list)
 
@@ -42,7 +41,7 @@ class SharedSurvey:
 
 
 def survey_objects(catalog: Catalog, config: StoreConfig, objects: Objects, known: FileSet) -> SharedSurvey:
-    """Read every object that the store consists of, and fetch those that have no copy here."""
+    """Read every object of the store, and fetch those without a copy here."""
     found = SharedSurvey()
     listed = _listed(objects)
     for file in known.files:
@@ -60,7 +59,7 @@ def survey_objects(catalog: Catalog, config: StoreConfig, objects: Objects, know
 
 
 def survey_orphans(catalog: Catalog, objects: Objects, known: FileSet) -> SharedSurvey:
-    """Only which objects are unknown; none is read."""
+    """Find unknown objects only; none is read."""
     found = SharedSurvey()
     _note_unknown(catalog, known, _listed(objects), found)
     return found
@@ -84,7 +83,7 @@ def _note_unknown(catalog: Catalog, known: FileSet, listed: dict[str, Listed], f
 class _Expected:
     key: str
     num_bytes: int
-    digest: str | None  # of the content, where the name says it
+    digest: str | None  # of the content, where the name contains it
 
 
 def _survey_object(
@@ -95,7 +94,7 @@ def _survey_object(
     without_copy: dict[str, str],
     restorable: dict[str, str],
 ) -> None:
-    """Note what is wrong with one object; have a copy of it, whole where there is one."""
+    """Note what is wrong with one object; ensure a copy of it, a whole one where one exists."""
     copy = folder / expected.key
     why = _problem(objects, expected, there)
     has_whole_copy = copy.exists() and _is_whole(copy, expected)
@@ -127,11 +126,11 @@ def _is_whole(path: Path, expected: _Expected) -> bool:
 
 
 def segment_of(key: str) -> str | None:
-    """The segment whose object has this key; none: it is no segment's."""
+    """The segment whose object has this key; None where it is not a segment's."""
     match = _SEGMENT.fullmatch(key)
     return match[1] if match else None
 
 
 def old_orphans(found: SharedSurvey, grace_s: float) -> list[Listed]:
-    """Those that are older than the grace: what is being shared now is not yet named."""
+    """The orphans older than the grace: objects that are being shared now are not named yet."""
     return [one for one in found.orphans if one.changed_us <= now_us() - int(grace_s * 1e6)]

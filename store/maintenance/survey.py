@@ -1,8 +1,8 @@
-"""What a store looks like when every byte of it is read: damage by kind, and where.
+"""Reads every byte of a store and reports damage by kind and place.
 
-Invariant: a survey changes nothing but copies of shared files, which it fetches. It reads all segments and files once,
-a group at a time, so that a store of any size fits. A call is sound when its prompt can be built up and matches its
-hash. Not here: what to do about it (repair.py), objects (shared_survey.py), and how it is told (verify.py).
+Invariant: a survey changes nothing except copies of shared files, which it fetches. It reads all segments and files
+once, a group at a time, so that a store of any size fits in memory. A call is sound where its prompt can be rebuilt and
+matches its hash.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ class FileDamage:
 
 @dataclass(slots=True, kw_only=True)
 class Survey:
-    """All that is wrong with a store; empty when nothing is."""
+    """Everything wrong with a store; empty where it is sound."""
 
-    segments: list[tuple[Segment, str]] = field(default_factory=list)  # and why not all of it could be read
+    segments: list[tuple[Segment, str]] = field(default_factory=list)  # and why it was not read to its end
     files: list[FileDamage] = field(default_factory=list)
-    unnamed: list[Path] = field(default_factory=list)  # Parquet files of which the catalog knows nothing
+    unnamed: list[Path] = field(default_factory=list)  # Parquet files that the catalog does not know
     jumps: list[ClockJump] = field(default_factory=list)
     shared: SharedSurvey = field(default_factory=SharedSurvey)  # of objects; empty where the root is a folder
-    calls: int = 0  # that were read, in files and segments
+    calls: int = 0  # read in files and segments
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing needs a repair. Clocks that jumped and foreign objects damage nothing."""
+        """Whether nothing needs repair. Clocks that jumped and foreign objects are not damage."""
         return not (self.segments or self.files or self.unnamed or self.shared.needs_repair)
 
 
@@ -75,7 +75,7 @@ def survey(catalog: Catalog, config: StoreConfig) -> Survey:
         if (why := found.shared.damaged.get(one.file.path)) is not None:
             one.unreadable.append(why)
     found.files = [one for one in damage.values() if one.is_missing or one.unreadable or one.broken]
-    if objects is None:  # else what counts are the objects: a copy that is not named is no part of the store
+    if objects is None:  # with a shared root the objects count: an unnamed copy is not part of the store
         found.unnamed = [path for path in unnamed_files(catalog, config, known) if path.suffix == SUFFIX]
     return found
 
@@ -85,7 +85,7 @@ def _survey_log(config: StoreConfig, compacted: frozenset[str], found: Survey) -
     for segment in segments:
         try:
             contents = segment.read()
-        except FileNotFoundError:  # deleted since it was listed
+        except FileNotFoundError:  # deleted since
             continue
         if segment.segment_id not in compacted:
             found.calls += len(contents.records)
@@ -114,7 +114,7 @@ def _survey_files(config: StoreConfig, damage: dict[str, FileDamage], found: Sur
 
 
 def _runs(config: StoreConfig, damage: FileDamage) -> Iterator[_Run]:
-    """A file's calls in its order, cut where the group changes; what cannot be read is noted."""
+    """A file's calls in order, split where the group changes; unreadable parts are noted."""
     path = config.folder / damage.file.path
     if not path.exists():
         damage.is_missing = True

@@ -1,6 +1,6 @@
-"""What a store needs from time to time: old groups leave, garbage is collected, and all of it goes on by itself.
+"""Periodic maintenance of a store: compaction, retention, garbage collection.
 
-Invariant: one failure does not end the upkeep; it is said, and the next turn tries again. Not here: the steps.
+Invariant: a failure does not end the loop; it is reported, and the next turn retries.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from weir.store.maintenance.shared_repair import delete_orphans
 
 
 def collect_garbage(config: StoreConfig, disk: Disk = SYSTEM_DISK) -> tuple[Retirement, Garbage]:
-    """Take out what retention says, delete what no reader needs, and what crashes left.
+    """Apply retention, then delete what no reader needs and the leftovers of crashes.
 
     Raises CompactionRunning, StoreCorrupt and StoreUnavailable.
     """
@@ -52,7 +52,7 @@ def keep_up(
     done: Callable[[CompactReport], None],
     failed: Callable[[StoreError], None],
 ) -> None:
-    """Compact every so often until it is asked to stop. Another process at work is no failure: it does the same."""
+    """Compact at intervals until asked to stop. Another compacting process is not a failure: it does the same work."""
     while not stop.is_set():
         try:
             done(compact(config))

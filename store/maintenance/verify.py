@@ -1,7 +1,4 @@
-"""Whether a store is sound, told finding by finding; and its repair.
-
-Not here: how damage is found (survey.py) and mended (repair.py).
-"""
+"""`weir store verify`: whether a store is sound, one line per finding; and its repair."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from weir.store.shared.local_copies import all_copies
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What was found, in words; and what was mended, where that was asked for."""
+    """The findings as lines, and the repair where one was requested."""
 
     is_sound: bool
     calls: int
@@ -27,15 +24,15 @@ class Verdict:
     repair: Repair | None = None
 
 
-def verify(config: StoreConfig, disk: Disk = SYSTEM_DISK, mend: bool = False) -> Verdict:
-    """Read the whole store. `mend`: repair what is found, which only one process at a time may do.
+def verify(config: StoreConfig, disk: Disk = SYSTEM_DISK, fix: bool = False) -> Verdict:
+    """Read the whole store; `fix` also repairs the damage, which one process at a time may do.
 
     Raises CompactionRunning, SchemaTooNew and StoreUnavailable.
     """
     catalog = Catalog.open(config)
     done = None
     try:
-        if mend:
+        if fix:
             with only_compactor(config, catalog):
                 found = survey(catalog, config)
                 done = None if found.is_sound else repair(catalog, config, disk, found)

@@ -1,7 +1,7 @@
-"""One Parquet file of calls comes to be: written aside, synced, renamed, and described for the catalog.
+"""Writes one Parquet file of calls and describes it for the catalog.
 
-Invariant: the file is there whole or not at all, and no reader knows of it until the catalog names it. Its id follows
-from what it is made of, so that one that was never named is written over when the work is done again.
+Invariant: the file appears whole or not at all, and no reader knows it until the catalog names it. Its id is derived
+from its sources, so that a file that was never named is overwritten when the work is repeated.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ SUFFIX = ".parquet"
 
 
 def file_id_of(made_of: Sequence[str]) -> str:
-    """The id of a file that is made of these segments, or files."""
+    """The id of a file with these segments, or files, as its sources."""
     return xxh3_128_hexdigest("\n".join(made_of).encode())
 
 
 def write_call_file(
     config: StoreConfig, disk: Disk, file_id: str, tables: Iterable[pa.Table], created_us: int
 ) -> tuple[FileRow, list[FileGroup]] | None:
-    """Write tables in the order of their groups, of which one may go on in the next. None, and no file: no call."""
+    """Write tables ordered by group, which one group may span; None, and no file, where there is no call."""
     filled = (table for table in tables if table.num_rows)
     first = next(filled, None)
     if first is None:

@@ -1,10 +1,10 @@
 """Calls as Arrow tables: the columns, and how records become rows.
 
-Invariant: a call's prompt is the first `base_len` ids of its base's prompt and output, then its own `prompt_suffix`.
-The base is a call of the same group, in the same file or an earlier one. `end_hash` covers the whole prompt and output.
-The base is how bytes are saved, and never changes; the parent is what the tree says, and may be found later (`relinks`
-in the catalog). Columns hold only what cannot be derived, but for the two token counts, which spare queries the reading
-of the tokens. Not here: files (parquet_files.py), and how prompts are built up again (rebuilding.py).
+Invariant: a call's prompt is the first `base_len` ids of its base's prompt and output, followed by its own
+`prompt_suffix`. The base is a call of the same group, in the same file or an earlier one. `end_hash` covers the whole
+prompt and output. The base only saves bytes and never changes; the parent is the one in the tree, and may become known
+later (`relinks` in the catalog). Columns hold only values that cannot be derived, except the two token counts, which
+save queries from reading tokens.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ SCHEMA = pa.schema(
         ("tokenizer", pa.string()),
     ]
 )
-# What a schema version added: files written before hold none of it, and calls recorded before know nothing of it.
+# Columns that a schema version added: older files lack them, and calls recorded before have NULL.
 ADDED_COLUMNS = {
     2: (
         *("request_id", "choice", "cached_tokens", "digest", "num_messages", "retry_count", "forced"),
@@ -103,7 +103,7 @@ _RECORD_FIELDS = (
 
 
 def call_tokens(record: CallRecord, before: TokenSequence | None = None) -> CallTokens:
-    """What the tree needs of a record. `before` is a sequence that its prompt may begin with."""
+    """A record's fields for the tree. `before` is a sequence that its prompt may begin with."""
     return CallTokens(
         call_id=record.call_id,
         session_id=record.session_id,
@@ -135,13 +135,13 @@ def call_table(records: Sequence[CallRecord], places: Mapping[str, Link], end_ha
     columns["schema_version"] = columns["schema"]
     columns["digest"] = [digest or None for digest in columns["digest"]]
     for schema, names in ADDED_COLUMNS.items():
-        if any(of < schema for of in columns["schema"]):  # what was recorded before knows nothing of these
+        if any(of < schema for of in columns["schema"]):  # records of older schema versions have NULL here
             columns |= {name: _since(schema, columns["schema"], columns[name]) for name in names}
     return pa.table([pa.array(columns[field.name], field.type) for field in SCHEMA], schema=SCHEMA)
 
 
 def _fields(rows: Sequence[object], names: Sequence[str]) -> dict[str, Any]:
-    """The named attributes, a column each."""
+    """One column for each named attribute."""
     columns: Iterable[tuple[Any, ...]] = zip(*map(operator.attrgetter(*names), rows), strict=True)
     return dict(zip(names, columns, strict=True)) if rows else dict.fromkeys(names, ())
 
@@ -151,7 +151,7 @@ def _since(schema: int, schemas: Sequence[int], values: Sequence[Any]) -> list[A
 
 
 def missing_columns(schema_version: int) -> set[str]:
-    """Columns that files of that schema version have not."""
+    """Columns that files of that schema version lack."""
     return {name for schema, names in ADDED_COLUMNS.items() if schema > schema_version for name in names}
 
 

@@ -1,7 +1,6 @@
-"""Parquet files of calls: how they are written and read.
+"""Writes and reads Parquet files of calls.
 
-Invariant: statistics of the sort columns let a reader skip most row groups of groups that it does not want. Not here:
-which files make up the store (catalog_files.py), and the columns (parquet_calls.py).
+Invariant: statistics of the sort columns let a reader skip most row groups of groups that it does not want.
 """
 
 from __future__ import annotations
@@ -40,14 +39,14 @@ _WRITING: dict[str, Any] = {
 
 
 class CallFileWriter:
-    """Writes tables of calls into one Parquet file, in a thread of its own, so that the next table is made meanwhile.
+    """Writes tables of calls into one Parquet file in a thread, so that the next table is built meanwhile.
 
-    Used as a context, inside that of the file; when it is left its thread has ended.
+    Used as a context manager inside that of the file; its thread has ended when the block is left.
     """
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        # Python is called for every so many bytes only: for each call the thread would wait until the other one pauses.
+        # Larger writes call Python less often: each call waits until the other thread releases the GIL.
         self._sink = pa.BufferedOutputStream(pa.PythonFile(file, "w"), SINK_BYTES)
         self._writer = pq.ParquetWriter(self._sink, SCHEMA, **_WRITING)
         self._thread = ThreadPoolExecutor(1, "weir-parquet")
@@ -59,16 +58,16 @@ class CallFileWriter:
     def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
         self._thread.shutdown()
         if failed is not None:
-            with contextlib.suppress(OSError, pa.ArrowException):  # the file is given up: see whole_file
+            with contextlib.suppress(OSError, pa.ArrowException):  # the file is discarded: see whole_file
                 self._writer.close()
 
     def write(self, table: pa.Table) -> None:
-        """Hand a table over; waits for the one before it. Raises OSError when the disk refused that one."""
+        """Queue a table; waits for the one before. Raises OSError where the disk refused that one."""
         self._wait()
         self._last = self._thread.submit(self._writer.write_table, table, ROW_GROUP_CALLS)
 
     def finish(self) -> int:
-        """Write what is left. Returns the file's size in bytes."""
+        """Write the rest; returns the file's size in bytes."""
         self._wait()
         self._writer.close()
         self._sink.flush()
@@ -85,13 +84,13 @@ def read_groups(files: Sequence[Path], group_ids: Sequence[str], columns: Sequen
 
 
 def read_calls(files: Sequence[Path], wanted: Mapping[str, Sequence[str]], columns: Sequence[str]) -> pa.Table:
-    """The stored calls with one of the wanted values in each named column; statistics spare most of the reading."""
+    """The stored calls with one of the wanted values in each named column; statistics skip most of the file."""
     chosen = functools.reduce(operator.and_, (_one_of(column, names) for column, names in wanted.items()))
     return _dataset(files).to_table(columns=list(columns), filter=chosen)
 
 
 def groups_of_sessions(files: Sequence[Path], session_ids: Sequence[str]) -> set[str]:
-    """The groups in which stored calls of these sessions are."""
+    """The groups of the stored calls of these sessions."""
     found = _dataset(files).to_table(columns=["group_id"], filter=_one_of("session_id", session_ids))
     return set(found["group_id"].unique().to_pylist())
 
@@ -107,9 +106,10 @@ def _dataset(files: Sequence[Path]) -> ds.Dataset:
 
 
 def read_row_groups(path: Path) -> Iterator[pa.Table]:
-    """All calls of a file, a row group at a time, with all columns of today's schema; checksums of pages are checked.
+    """All calls of a file, one row group at a time, with all columns of this schema version; page checksums are
+    checked.
 
-    Raises StoreCorrupt where the file cannot be read: gone, cut off, or with a damaged page.
+    Raises StoreCorrupt where the file cannot be read: missing, truncated, or with a damaged page.
     """
     readable = ReadableRowGroups(path)
     for table in readable.tables():
@@ -120,14 +120,14 @@ def read_row_groups(path: Path) -> Iterator[pa.Table]:
 
 
 class ReadableRowGroups:
-    """What can be read of a file, which may be damaged; `problems` says what cannot, once the tables were read."""
+    """The readable part of a file that may be damaged; `problems` lists the rest, once the tables were read."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.problems: list[str] = []
 
     def tables(self) -> Iterator[pa.Table]:
-        """The row groups that are whole, with all columns of today's schema."""
+        """The intact row groups, with all columns of this schema version."""
         try:
             file = pq.ParquetFile(self._path, page_checksum_verification=True)
         except (OSError, pa.ArrowException) as error:

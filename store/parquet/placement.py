@@ -1,7 +1,6 @@
-"""Where records stand in the trees of their groups, stored calls of those groups taken into account.
+"""Places of new records in the trees of their groups, among the stored calls.
 
-Invariant: the places are those that the whole recorded set gives, so a stored call whose parent arrives late moves.
-Not here: the tree's own rules (tree.py).
+Invariant: the places are those of the whole recorded set, so a stored call whose parent arrives late moves.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ from weir.store.records.tree import CallTokens, Link, link
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Where records stand in the trees of their groups."""
+    """New records and their places in the trees of their groups."""
 
-    fresh: list[CallRecord] = field(default_factory=list)  # the given records that were not stored before
-    places: dict[str, Link] = field(default_factory=dict)  # of the fresh records, and so are the hashes of their ends
+    fresh: list[CallRecord] = field(default_factory=list)  # records that are not stored yet
+    places: dict[str, Link] = field(default_factory=dict)  # of the new records, as are the hashes of their ends
     end_hashes: dict[str, bytes] = field(default_factory=dict)
-    moved: dict[str, Link] = field(default_factory=dict)  # of stored calls whose place is another one now
+    moved: dict[str, Link] = field(default_factory=dict)  # new places of stored calls that moved
 
 
 def place(records: Sequence[CallRecord], files: Sequence[Path], known_moves: Mapping[str, Link]) -> Placement:
-    """Link records with the stored calls of their groups. Raises StoreCorrupt when those cannot be rebuilt."""
+    """Link records with the stored calls of their groups. Raises StoreCorrupt where those cannot be rebuilt."""
     ordered = sorted(records, key=_group)
     table = read_groups(files, sorted({record.group_id for record in records}))
     stored_at = {**stored_places(table), **known_moves}
@@ -38,7 +37,7 @@ def place(records: Sequence[CallRecord], files: Sequence[Path], known_moves: Map
     for group_id, call in zip(table["group_id"].to_pylist(), rebuild(table), strict=True):
         stored.setdefault(group_id, []).append(call)
     placed = Placement()
-    for group_id, members in itertools.groupby(ordered, _group):  # so that the tokens of one group are held at a time
+    for group_id, members in itertools.groupby(ordered, _group):  # one group's tokens in memory at a time
         _place_group(list(members), stored.get(group_id, []), stored_at, placed)
     return placed
 
@@ -65,7 +64,7 @@ def _place_group(
 
 
 def _tokens(records: Sequence[CallRecord]) -> list[CallTokens]:
-    """A session's calls mostly begin with the one before: its hashes are taken over."""
+    """A session's calls mostly extend the one before, whose hashes are reused."""
     latest: dict[str, TokenSequence] = {}
     tokens = []
     for record in records:

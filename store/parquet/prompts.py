@@ -1,7 +1,6 @@
-"""Stored calls built up again: whole prompts from suffixes, each checked against its stored hash.
+"""Rebuilds stored calls: whole prompts from suffixes, each checked against its stored hash.
 
-Invariant: a call that is given matches the hash over its whole prompt and output that was computed at its compaction.
-Not here: how a record becomes a row (parquet_calls.py).
+Invariant: every rebuilt call matches the hash over its whole prompt and output that was computed at compaction.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from weir.store.records.tree import CallRole, CallTokens, Link
 
 
 def list_slices(column: pa.ChunkedArray) -> list[Any]:
-    """A list column of numbers as one NumPy view a row."""
+    """A list column of numbers as one NumPy view per row."""
     slices: list[Any] = []
     for chunk in column.chunks:
         values = chunk.values.to_numpy(zero_copy_only=True)
@@ -31,7 +30,7 @@ def list_slices(column: pa.ChunkedArray) -> list[Any]:
 
 
 def rebuild(table: pa.Table) -> list[CallTokens]:
-    """Calls with their whole prompts, in the table's order. Raises StoreCorrupt where a stored hash disagrees."""
+    """Calls with whole prompts, in the table's order. Raises StoreCorrupt where a stored hash disagrees."""
     rows = _rows(table)
     sequences: dict[str, TokenSequence] = {}
     found: dict[str, CallTokens] = {}
@@ -44,9 +43,9 @@ def rebuild(table: pa.Table) -> list[CallTokens]:
 
 
 def broken_calls(table: pa.Table, copies: Sequence[str]) -> dict[int, str]:
-    """The rows of whole groups that cannot be rebuilt, or that are there before, and why.
+    """Rows of whole groups that cannot be rebuilt or are duplicates, each with the reason.
 
-    `copies` says for each row in which file it is: of a call that is in two, the copy in the first is sound.
+    `copies` gives for each row the number of its file: of a call that is in two files, the copy in the first is sound.
     """
     rows = _rows(table)
     sequences: dict[str, TokenSequence] = {}
@@ -66,11 +65,11 @@ def broken_calls(table: pa.Table, copies: Sequence[str]) -> dict[int, str]:
 
 
 def _base_len(row: _Row) -> int:
-    return row.base_len  # a base is shorter than what builds on it, so this order meets bases first
+    return row.base_len  # a base is shorter than the calls that extend it, so this order meets bases first
 
 
 def _add_sequence(row: _Row, sequences: dict[str, TokenSequence]) -> str | None:
-    """Build a call up from its base and add it. What is wrong with it, where it does not match its hash."""
+    """Rebuild a call from its base and add it; returns the reason where it does not match its hash."""
     base = None if row.base_call is None else sequences.get(row.base_call)
     if row.base_call is not None and (base is None or len(base) < row.base_len):
         return f"its base {row.base_call} is missing from the store"
@@ -84,7 +83,7 @@ def _add_sequence(row: _Row, sequences: dict[str, TokenSequence]) -> str | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Row:
-    """A call as it is stored, its columns in the order of `_COLUMNS`."""
+    """A stored call, its columns in the order of `_COLUMNS`."""
 
     call_id: str
     session_id: str

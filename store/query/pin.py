@@ -1,9 +1,9 @@
-"""A reader's word that it reads a generation of the store: what that consists of is not deleted meanwhile.
+"""A reader's pin: while it is held, nothing of its generation of the store is deleted.
 
-Invariants: the word holds until it is released or the process is gone for as long as the lease; a thread renews it, so
-that a notebook may stay open for days. Where a reader is collected as garbage, the thread takes the word back: that may
-happen in the middle of any transaction, and a second one in the same thread would wait for the first for ever.
-Not here: what the snapshot is of (snapshot.py), and deleting (garbage.py).
+Invariants: the pin holds until it is released, or its process was silent for as long as the lease; a thread renews it,
+so that a notebook may stay open for days. Where a reader is garbage-collected, that thread releases the pin: a
+finaliser may run in the middle of any transaction, and a second transaction in the same thread would wait for the first
+for ever.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ logger = logging.getLogger("weir.store.query.pin")
 
 
 class SnapshotPin:
-    """One reader's snapshot; owns the copies that it is given, and the catalog unless that is the caller's own."""
+    """One reader's pin; owns the copies that it is given, and the catalog unless it is the caller's."""
 
     def __init__(self, catalog: Catalog, copies: Copies, *, owns_catalog: bool = True) -> None:
         self.copies = copies
@@ -38,21 +38,21 @@ class SnapshotPin:
         self._thread: threading.Thread | None = None
 
     def pin(self, connection: sa.Connection) -> None:
-        """Inside a writer's transaction: what the store consists of in it is kept."""
+        """Pin the store's contents, inside a writer's transaction."""
         pin_generation(connection, self._id, f"{socket.gethostname()}:{os.getpid()}")
 
     def hold(self) -> None:
-        """Renew it from now on."""
+        """Start to renew the pin."""
         self._thread = threading.Thread(target=self._renew, name="weir-snapshot", daemon=True)
         self._thread.start()
         atexit.register(self.release)
 
-    def let_go(self) -> None:
-        """The reader is gone: its thread releases. For finalisers; nothing is waited for."""
+    def release_soon(self) -> None:
+        """Have the thread release the pin, without waiting; for finalisers."""
         self._ended.set()
 
     def release(self) -> None:
-        """The reader is done. May be called twice."""
+        """Release the pin. May be called twice."""
         self._ended.set()
         if self._thread is None:
             self._take_back()
@@ -63,10 +63,10 @@ class SnapshotPin:
         while not self._ended.wait(SNAPSHOT_LEASE_S / 3):
             try:
                 if not renew_snapshot(self._catalog, self._id) and not self._ended.is_set():
-                    logger.warning("this process stood still for too long: files that its snapshot reads may be gone")
+                    logger.warning("this process was suspended for too long: files that its snapshot reads may be gone")
                     break
             except StoreUnavailable as error:
-                logger.warning("a snapshot could not be renewed, which is tried again: %s", error)
+                logger.warning("a snapshot could not be renewed and will be retried: %s", error)
         self._ended.wait()
         self._take_back()
         atexit.unregister(self.release)

@@ -1,8 +1,8 @@
-"""One question to the views: it may only read, it ends in time, and its answer comes row by row or as Arrow batches.
+"""Runs one query over the views: read-only, limited in time, with its answer row by row or as Arrow batches.
 
-Invariant: nothing but one SELECT (or EXPLAIN of one) is run, in a transaction that only reads, so that nothing a user
-types can change the store, the snapshot of it, or a setting of the connection. Time is limited here; memory when the
-connection is opened (views.py). Not here: how answers look (scripts/query_output.py).
+Invariant: only a single SELECT (or EXPLAIN of one) runs, in a read-only transaction, so that no input can change the
+store, its snapshot, or a setting of the connection. Time is limited here; memory is limited when the connection is
+opened.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ FETCH_ROWS = 2048
 _WITH_ZONE = "TIMESTAMP WITH TIME ZONE"
 _HINT = f"views: {', '.join(VIEWS)}; columns: DESCRIBE calls"
 
-Parameters = Mapping[str, object]  # by the name that stands behind `$` in the query
+Parameters = Mapping[str, object]  # by the name after `$` in the query
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """Names, DuckDB's names of the types, and rows that are fetched as they are read."""
+    """Column names, DuckDB's type names, and rows that are fetched as they are read."""
 
     columns: list[str]
     types: list[str]
@@ -39,9 +39,10 @@ class Answer:
 
 @contextlib.contextmanager
 def asking(connection: duckdb.DuckDBPyConnection, timeout_s: float | None = None) -> Iterator[None]:
-    """Ask, and read the answer, within this: raises QueryStopped and QueryRefused in place of DuckDB's errors.
+    """Run a query and read its answer within this block, which turns DuckDB's errors into ours.
 
-    Without a time there is no limit to it: an export takes as long as it takes.
+    Raises QueryStopped for a limit or an interrupt, QueryRefused for an invalid query. Without a time there is no
+    limit, as for exports.
     """
     is_late = threading.Event()
 
@@ -62,7 +63,7 @@ def asking(connection: duckdb.DuckDBPyConnection, timeout_s: float | None = None
     except RuntimeError as error:
         if type(error) is not RuntimeError:
             raise
-        raise QueryStopped("the query was stopped, as asked") from error  # so DuckDB's module answers to Ctrl-C
+        raise QueryStopped("the query was stopped, as asked") from error  # DuckDB's module raises this on Ctrl-C
     except duckdb.OutOfMemoryException as error:
         raise QueryStopped(
             "the query was stopped: it needs more memory than allowed; raise the limit (--memory-mb), or ask for less"
@@ -71,12 +72,12 @@ def asking(connection: duckdb.DuckDBPyConnection, timeout_s: float | None = None
         raise QueryRefused(f"{_first_sentence(error)} ({_HINT})") from error
     finally:
         timer.cancel()
-        with contextlib.suppress(duckdb.Error):  # the connection was closed, say
+        with contextlib.suppress(duckdb.Error):  # e.g. the connection was closed
             connection.execute("ROLLBACK")
 
 
 def answer_rows(connection: duckdb.DuckDBPyConnection, query: str, parameters: Parameters) -> Answer:
-    """The answer in Python's values; times with a zone are given in UTC without it, as all times of the views are."""
+    """Run a query; rows have Python values, and times with a zone are in UTC without it, as in all views."""
     check_question(connection, query)
     result = connection.execute(query, dict(parameters))
     if any(str(kind) == _WITH_ZONE for _, kind, *_ in result.description):
@@ -90,13 +91,13 @@ def answer_rows(connection: duckdb.DuckDBPyConnection, query: str, parameters: P
 
 
 def answer_batches(connection: duckdb.DuckDBPyConnection, query: str, parameters: Parameters) -> pa.RecordBatchReader:
-    """The answer as Arrow batches, computed as they are read."""
+    """Run a query; its answer as Arrow batches, computed as they are read."""
     check_question(connection, query)
     return connection.sql(query, params=dict(parameters)).to_arrow_reader(FETCH_ROWS)
 
 
 def check_question(connection: duckdb.DuckDBPyConnection, query: str) -> None:
-    """Raise QueryRefused unless this is one SELECT, or EXPLAIN of one."""
+    """Raise QueryRefused unless the text is one SELECT, or EXPLAIN of one."""
     statements = connection.extract_statements(query)
     if len(statements) == 1:
         kind, text = statements[0].type, statements[0].query.strip()
@@ -112,7 +113,7 @@ def check_question(connection: duckdb.DuckDBPyConnection, query: str) -> None:
 
 
 def _explained(text: str) -> str:
-    """What an EXPLAIN or EXPLAIN ANALYZE is about."""
+    """The query inside an EXPLAIN or EXPLAIN ANALYZE."""
     rest = text.split(maxsplit=1)[1]
     first, *after = rest.split(maxsplit=1)
     return "".join(after) if first.lower() == "analyze" else rest
@@ -124,7 +125,7 @@ def _fetched(result: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
 
 
 def _without_zones(description: list[tuple[Any, ...]], query: str) -> str:
-    """The same query with such columns in UTC: DuckDB needs pytz to hand out a zone."""
+    """The query with such columns in UTC: DuckDB needs pytz to return a zone."""
     columns = (
         f"#{i}::TIMESTAMP AS {_quoted(name)}" if str(kind) == _WITH_ZONE else f"#{i}"
         for i, (name, kind, *_) in enumerate(description, 1)
@@ -137,6 +138,6 @@ def _quoted(name: str) -> str:
 
 
 def _first_sentence(error: duckdb.Error) -> str:
-    """DuckDB's message without the picture of the place, or what a function of ours said."""
+    """DuckDB's message without its excerpt of the query, or the message of one of our functions."""
     message = str(error).split(f"{QueryRefused.__name__}: ")[-1]
     return " ".join(message.split("\n\nLINE")[0].split())

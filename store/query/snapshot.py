@@ -1,8 +1,8 @@
-"""A consistent view of the recorded set: the files of one catalog transaction, and the log segments not yet in them.
+"""A consistent view of the recorded set: the files of one catalog transaction, and the log segments not in them.
 
 Invariants: a call is in a snapshot once; every call that was acknowledged before the snapshot began is in it. The log
-is listed before the catalog is read, so that what is compacted in between is found in its file. Folders of Parquet
-files are never listed. Not here: SQL (views.py), or how a file comes to be (compact.py).
+is listed before the catalog is read, so that segments compacted in between are found in their file. Folders of Parquet
+files are never listed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from weir.store.records.call_record import CallRecord
 from weir.store.shared.files import fetch_log
 from weir.store.shared.local_copies import Copies
 
-ATTEMPTS = 3  # a segment may be deleted while a slow snapshot is taken; then it is taken again
+ATTEMPTS = 3  # a segment may be deleted while a slow snapshot is taken; then it is retried
 
 Rows = list[tuple[object, ...]]
 
@@ -35,8 +35,8 @@ class Snapshot:
     root: Path
     fileset: FileSet
     hot: list[CallRecord]  # in the log and in no file
-    unread: list[Segment]  # of those, the segments of which not all could be read
-    tables: Mapping[str, Rows]  # the catalog tables that were asked for, at the same moment
+    unread: list[Segment]  # of those, the segments that were not read to their end
+    tables: Mapping[str, Rows]  # the requested catalog tables, at the same moment
     pin: SnapshotPin  # its files are kept until this is released
 
     @property
@@ -46,7 +46,7 @@ class Snapshot:
 
     @property
     def paths_by_schema(self) -> dict[int, list[Path]]:
-        """The Parquet files by the schema version that they were written with."""
+        """The Parquet files by their schema version."""
         found: dict[int, list[Path]] = {}
         for file in self.fileset.files:
             found.setdefault(file.schema_version, []).append(self.root / file.path)
@@ -54,9 +54,9 @@ class Snapshot:
 
 
 def take_snapshot(config: StoreConfig, tables: Sequence[sa.Table] = (), *, catalog: Catalog | None = None) -> Snapshot:
-    """Read the log and the catalog; the caller releases it. Raises SchemaTooNew and StoreUnavailable.
+    """Read the log and the catalog; the caller releases the snapshot's pin. Raises SchemaTooNew and StoreUnavailable.
 
-    An open `catalog` saves opening one; it has to stay open until the snapshot is released.
+    `catalog`, where given, must stay open until the pin is released; else one is opened.
     """
     own = catalog is None
     catalog = catalog or Catalog.open(config)
@@ -88,7 +88,7 @@ def take_snapshot(config: StoreConfig, tables: Sequence[sa.Table] = (), *, catal
 
 
 def read_records(segments: Iterable[Segment]) -> tuple[list[CallRecord], list[Segment]]:
-    """The calls of some segments, one that was appended twice once; and the segments of which not all could be read."""
+    """The calls of some segments, duplicates removed; and the segments that were not read to their end."""
     records: dict[str, CallRecord] = {}
     unread: list[Segment] = []
     for segment in segments:

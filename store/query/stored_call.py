@@ -1,7 +1,6 @@
-"""One compacted call, found by the history that it ends or by its id, and read back as the record that it was.
+"""Finds one compacted call by the history that it ends or by its id, and reads it back as a record.
 
-Reads the call and the calls that its prompt builds on, and no others of its group. Not here: calls that are still in
-the log (tail.py), or many calls at once (reader.py).
+It reads the call and the bases of its prompt, and no other calls of its group.
 """
 
 from __future__ import annotations
@@ -34,20 +33,20 @@ class StoredCalls:
     def __init__(self, config: StoreConfig, catalog: Catalog) -> None:
         self._config = config
         self._catalog = catalog
-        self._copies = Copies(config)  # of the look-up at hand
+        self._copies = Copies(config)  # of the current look-up
 
     def ending(self, digests: Sequence[bytes]) -> list[CallRecord]:
-        """The calls that end the last of these histories which any call ends."""
+        """The calls that end the last of these histories that any call ends."""
         with self._reading():
             return self._ending(digests)
 
     def read(self, call_id: str) -> CallRecord | None:
-        """One call, whole. Raises StoreCorrupt where its prompt cannot be built up again."""
+        """One whole call. Raises StoreCorrupt where its prompt cannot be rebuilt."""
         with self._reading():
             return self._read(call_id)
 
     def first_tries(self, dialect: str, body: bytes, since_us: int, session_id: str | None) -> list[CallRecord]:
-        """Calls of late that were asked for by the very same body, in one session or (None) in any."""
+        """Recent calls with exactly the same request body, in one session or (None) in any."""
         with self._reading():
             return self._first_tries(dialect, body, since_us, session_id)
 
@@ -95,7 +94,7 @@ class StoredCalls:
         return [record for record in map(self._read, same) if record is not None]
 
     def _files(self, call_id: str | None = None) -> list[Path]:
-        """All files; only the one of a call where the catalog knows it."""
+        """All files; only the call's own file where the catalog knows it."""
         query = sa.select(t.files.c.path)
         of_call = query.join(t.call_ends, t.call_ends.c.file_id == t.files.c.file_id)
         with self._catalog.reading().begin() as connection:
@@ -112,7 +111,7 @@ class StoredCalls:
         return [self._config.folder / path for path in paths]
 
     def _prompt(self, call: pa.Table) -> bytes:
-        """The whole prompt of a call: its own suffix behind the calls that it builds on."""
+        """The whole prompt of a call: its bases' tokens, then its own suffix."""
         call_id, group_id = call["call_id"][0].as_py(), call["group_id"][0].as_py()
         chain = [call_id]
         files = self._files()
@@ -122,9 +121,7 @@ class StoredCalls:
             bases = dict(zip(links["call_id"].to_pylist(), links["base_call"].to_pylist(), strict=True))
             while base is not None:
                 if base not in bases:
-                    raise StoreCorrupt(
-                        f"cannot rebuild call {call_id}: {base}, which it builds on, is not in the store"
-                    )
+                    raise StoreCorrupt(f"cannot rebuild call {call_id}: its base {base} is not in the store")
                 chain.append(base)
                 base = bases[base]
         tokens = rebuild(read_calls(files, {"group_id": [group_id], "call_id": chain}, TOKEN_COLUMNS))

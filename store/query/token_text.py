@@ -1,4 +1,4 @@
-"""The text of token ids, for people who read in SQL: what training sees are the ids, never this text."""
+"""The text of token ids, for reading in SQL; training uses the ids, never this text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def reader_of_text(folder: Path | None) -> Callable[[list[int]], str]:
-    """A function from ids to text by the tokenizer.json of a folder, which is read when it is first asked.
+    """A function from ids to text, by the tokenizer.json of a folder, which is read on the first call.
 
     The function raises QueryRefused where no folder was given, or it has no tokenizer.
     """

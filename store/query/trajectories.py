@@ -1,7 +1,7 @@
-"""Branches as values: the whole token sequence of each, its loss mask, and the calls that it is made of.
+"""Branches as values: the whole token sequence of each, its loss mask, and its calls.
 
-Invariants: all of them are read at one snapshot; every sequence is checked against the hash that its last call was
-stored with; what is left out is counted under a reason. Not here: how they are written for others (export_rows.py).
+Invariants: all are read at one snapshot; every sequence is checked against the hash that its last call was stored with;
+branches that are left out are counted by reason.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from weir.store.query.question import Parameters, check_question
 from weir.store.records.call_record import Logprobs, TokenIds, VersionSpan, pack_ids
 from weir.store.records.token_sequence import TokenSequence
 
-BATCH = 256  # trajectories that are in memory at once
+BATCH = 256  # trajectories in memory at once
 
 
 class Policy(enum.StrEnum):
     """Which branches train on a call that several of them share."""
 
-    FIRST = "first"  # the one that was begun first
+    FIRST = "first"  # the one that began first
     LAST = "last"
     LONGEST = "longest"
-    EVERY = "every"  # each of them: shared tokens count as often as they occur
+    EVERY = "every"  # each of them: shared tokens count several times
 
 
 class LeftOut(enum.StrEnum):
-    """Why a branch that was asked for is not given."""
+    """Why a selected branch is left out."""
 
     NO_TOKENS = "without recorded tokens"
     NO_TARGETS = "without a target"
@@ -45,7 +45,9 @@ class LeftOut(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallPart:
-    """A call on a branch. `start:output_start` are the tokens that it was told, `output_start:end` those it sampled."""
+    """A call on a branch. `start:output_start` are its prompt tokens after the call before, `output_start:end` its
+    output.
+    """
 
     call_id: str
     session_id: str
@@ -57,7 +59,7 @@ class CallPart:
     finish: str
     request: bytes
     answer: bytes
-    details: Mapping[str, Any]  # what else an import needs, by the record's names
+    details: Mapping[str, Any]  # further fields for imports, under the record's names
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -65,20 +67,20 @@ class Trajectory:
     """One branch. The arrays have shape (T,); `facts` is its row of the view."""
 
     facts: Mapping[str, Any]
-    rewards: Sequence[Mapping[str, Any]]  # of its session, as they were given
+    rewards: Sequence[Mapping[str, Any]]  # of its session
     parts: tuple[CallPart, ...]
     ids: TokenIds
-    mask: npt.NDArray[np.uint8]  # 1 at targets
-    logprobs: Logprobs  # NaN where nothing was sampled
+    mask: npt.NDArray[np.uint8]  # 1 at tokens that are trained on
+    logprobs: Logprobs  # NaN where the token was not sampled
 
     @property
     def prompt_len(self) -> int:
-        """Tokens before the first that was sampled."""
+        """The number of tokens before the first sampled one."""
         return self.parts[0].output_start
 
     @property
     def versions(self) -> list[int | None]:
-        """The weight version that sampled each token; None for what was told, or where its name is no integer."""
+        """The weight version of each token; None for tokens that were not sampled, or where it is not an integer."""
         versions: list[int | None] = [None] * len(self.ids)
         for part in self.parts:
             for span in part.spans:
@@ -90,7 +92,7 @@ class Trajectory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """How many trajectories fit, and why others do not."""
+    """The number of selected trajectories, and of those left out, by reason."""
 
     count: int
     left_out: Mapping[LeftOut, int]
@@ -99,7 +101,7 @@ class Choice:
 def choose(
     connection: duckdb.DuckDBPyConnection, where: str, parameters: Parameters, policy: Policy, with_reward: bool
 ) -> Choice:
-    """Fix which branches `read_chosen` gives. `where` is a condition on the view `trajectories`."""
+    """Select the branches that `read_chosen` gives. `where` is a condition on the view `trajectories`."""
     condition = f"SELECT leaf_call FROM trajectories WHERE (\n{where}\n)"
     check_question(connection, condition)
     connection.execute(
@@ -148,7 +150,7 @@ WHERE t.nth >= $start AND t.nth < $stop ORDER BY t.nth, b.place
 
 
 def read_chosen(connection: duckdb.DuckDBPyConnection) -> Iterator[Trajectory]:
-    """The trajectories of the last choice, by group and session. Raises StoreCorrupt."""
+    """The trajectories of the last `choose`, by group and session. Raises StoreCorrupt."""
     rewards = _rewards(connection)
     (count,) = connection.execute("SELECT count(*) FROM chosen").fetchall()[0]
     for start in range(0, count, BATCH):

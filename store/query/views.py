@@ -1,8 +1,7 @@
 """The SQL views over a snapshot: calls, tokens, sessions, branches, groups, rewards, evaluations, rounds, versions.
 
-Invariants: one connection is one snapshot; DuckDB may read the snapshot's Parquet files and nothing else, and its
-settings are locked; what it holds of the catalog and the log is its own copy. docs/sql.md documents the columns, and a
-test holds the two against each other. Not here: which statements a user may send, and for how long (query.py).
+Invariants: one connection is one snapshot. DuckDB may read the snapshot's Parquet files and nothing else, its settings
+are locked, and its data of the catalog and the log are copies. docs/sql.md documents the columns; a test compares them.
 """
 
 from __future__ import annotations
@@ -28,20 +27,23 @@ from weir.store.query.token_text import reader_of_text
 from weir.store.records.tree import Link
 
 CATALOG_TABLES = (t.groups, t.sessions, t.rewards, t.evaluations, t.rounds, t.round_groups, t.versions)
-SECRET_COLUMN = "key_hash"  # of the agents' keys: nothing that a question is about
+SECRET_COLUMN = "key_hash"  # hashes of agents' keys are not for queries
 
 
 def open_views(config: StoreConfig, tokenizer: Path | None = None) -> duckdb.DuckDBPyConnection:
-    """A DuckDB connection with all views, over the store as it is now."""
+    """A DuckDB connection with all views, over the store as it is now; closing it releases the snapshot.
+
+    Raises SchemaTooNew and StoreUnavailable.
+    """
     connection = duckdb.connect()
     snapshot = take_snapshot(config, CATALOG_TABLES)
-    weakref.finalize(connection, snapshot.pin.let_go)
+    weakref.finalize(connection, snapshot.pin.release_soon)
     placed = Placement()
     if snapshot.hot:
         placed = place(snapshot.hot, snapshot.paths, snapshot.fileset.relinks)
-    # Nothing is spilled to a disk: a query that needs more memory is stopped.
+    # Nothing is spilled to disk: a query that needs more memory is stopped.
     connection.execute(f"SET memory_limit = '{config.query_memory_mb}MiB'; SET temp_directory = ''")
-    # A file never changes, so that its footer is read once.
+    # Files never change, so each footer is read once.
     connection.execute("SET parquet_metadata_cache = true; SET TimeZone = 'UTC'; CREATE SCHEMA stored")
     connection.create_function("token_text", reader_of_text(tokenizer), ["INTEGER[]"], "VARCHAR")
     for table in CATALOG_TABLES:

@@ -1,9 +1,9 @@
-"""What is recorded of a call: one frozen record, complete when it is built, encoded as msgpack.
+"""The record of a call: frozen, complete when it is built, encoded as msgpack.
 
 Invariants: `output_ids`, `output_logprobs` and the version spans describe the same tokens, in the order in which the
-engine sampled them; the spans cover them without gap or overlap. Nothing here is derived from anything else: parents,
-branches, masks and texts are computed by readers. Token ids travel as little-endian int32 bytes and logprobs as
-little-endian float32 bytes, because a list of Python ints costs fifty times more to encode.
+engine sampled them; the spans cover them without gap or overlap. Nothing that can be derived is stored: readers compute
+parents, branches, masks and texts. Token ids are little-endian int32 bytes and logprobs little-endian float32 bytes,
+because a list of Python ints takes fifty times longer to encode.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Logprobs = npt.NDArray[np.float32]
 
 
 class CaptureLevel(enum.StrEnum):
-    """How much of a call is known: only `tokens` can be trained on."""
+    """How much of a call is recorded: only `tokens` can be trained on."""
 
     TOKENS = "tokens"
     LOGPROBS = "logprobs"
@@ -30,7 +30,7 @@ class CaptureLevel(enum.StrEnum):
 
 
 class SessionSource(enum.StrEnum):
-    """What decided the session of a call, strongest first."""
+    """What determined the session of a call, strongest first."""
 
     PATH = "path"
     KEY = "key"
@@ -40,18 +40,18 @@ class SessionSource(enum.StrEnum):
 
 
 class Stitch(enum.StrEnum):
-    """How the prompt ids of a call were made from what is known of the calls before it."""
+    """How the prompt ids of a call relate to earlier calls."""
 
     BRIDGED = "bridged"  # exact ids of an earlier call, then the rendering of the new messages only
-    NEW_ROOT = "new_root"  # nothing known continues here: rendered in full
+    NEW_ROOT = "new_root"  # continues no known call: rendered in full
     HISTORY_REWRITTEN = "history_rewritten"  # the messages match an earlier call only in part
-    TEMPLATE_STRIP = "template_strip"  # the renderer cannot keep the earlier ids (it drops old reasoning, say)
+    TEMPLATE_STRIP = "template_strip"  # the renderer cannot keep the earlier ids (e.g. it drops old reasoning)
     RETOKENISED = "retokenised"  # rendered in full, and the ids differ from the earlier call's
-    COMPACTED = "compacted"  # the agent put a shorter history, a summary say, in place of its session's
+    COMPACTED = "compacted"  # the agent replaced its session's history by a shorter one, e.g. a summary
 
 
 class FinishReason(enum.StrEnum):
-    """Why the tokens of a call end where they end."""
+    """Why the output of a call ended."""
 
     STOP = "stop"  # end of turn, or a stop string or id
     LENGTH = "length"  # max_tokens or the context
@@ -69,7 +69,7 @@ class VersionSpan(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def version(self) -> int | None:
-        """The weight version, or None where the engine's name for its weights is no integer, or one above 2**31 - 1."""
+        """The weight version; None where the label is not an integer, or is above 2**31 - 1."""
         number = int(self.label) if self.label.isdecimal() else None
         return number if number is None or number < 2**31 else None
 
@@ -77,7 +77,7 @@ class VersionSpan(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One request to the model and its answer. Times are unix microseconds, durations microseconds.
 
-    Outside the garbage collector's view: a record cannot be part of a cycle, and compaction holds many.
+    Records are not tracked by the garbage collector: they cannot be part of a cycle, and compaction holds many.
     """
 
     schema: int = SCHEMA_VERSION
@@ -85,46 +85,46 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     session_id: str
     session_source: SessionSource
     group_id: str
-    dialect: str  # the wire form the agent spoke: "chat", later "completions", "responses", "messages"
+    dialect: str  # the agent's wire form: "chat", "completions", "responses", "messages"
     level: CaptureLevel
     model: str  # as the agent named it
     stream: bool
     started_us: int  # the request was read
     first_token_us: int | None = None
     finished_us: int
-    held_us: int = 0  # spent waiting at the gate, in sum
+    held_us: int = 0  # total time held at the gate
 
     prompt_ids: bytes = b""  # int32 LE
     output_ids: bytes = b""  # int32 LE
-    output_logprobs: bytes = b""  # float32 LE, of the distribution that was sampled from
+    output_logprobs: bytes = b""  # float32 LE, under the sampling distribution
     spans: tuple[VersionSpan, ...] = ()
     finish: FinishReason
     finish_matched: int | str | None = None  # the stop id or string, where the engine names one
     stitch: Stitch | None = None
-    stitch_call: str | None = None  # the call that the prompt was bridged from or compared with
-    stitch_differs_at: int | None = None  # first differing position in the prompt ids, where they were compared
+    stitch_call: str | None = None  # the call that the prompt continues or was compared with
+    stitch_differs_at: int | None = None  # first differing position in the prompt ids
 
     request: bytes  # the agent's body, as it came
-    answer: bytes = b""  # JSON of the message that was given: role, content, reasoning_content, tool_calls
-    sampling: dict[str, Any] = {}  # what the engine was asked for
-    agent_ids: dict[str, str] = {}  # identifiers that the agent sent and that did not decide
+    answer: bytes = b""  # JSON of the answer's message: role, content, reasoning_content, tool_calls
+    sampling: dict[str, Any] = {}  # sampling parameters sent to the engine
+    agent_ids: dict[str, str] = {}  # the agent's identifiers that did not determine the session
     user_agent: str | None = None
-    engine_rids: tuple[str, ...] = ()  # what the engine knew this call by, one for each time it was sent
+    engine_rids: tuple[str, ...] = ()  # request ids at the engine, one for each send
     error: str | None = None
 
     # Since schema version 2.
-    request_id: str | None = None  # shared by the calls that one request asked for (n > 1, several prompts)
-    choice: int = 0  # which of them this is
-    cached_tokens: int = 0  # prompt tokens that the engine had in its cache
-    digest: bytes = b""  # 16 bytes: names the history that ends with the answer; what a continuing request is found by
+    request_id: str | None = None  # shared by the calls of one request (n > 1, several prompts)
+    choice: int = 0  # index among them
+    cached_tokens: int = 0  # prompt tokens from the engine's cache
+    digest: bytes = b""  # 16 bytes, hash of the history including the answer; a continuing request has the same
     num_messages: int = 0  # in the request's history
-    retry_count: int = 0  # how often the agent's client had tried before, as it says itself
-    counted_prompt: int | None = None  # prompt tokens as the upstream counts them, where it says so
+    retry_count: int = 0  # earlier attempts, as reported by the agent's client
+    counted_prompt: int | None = None  # prompt tokens as reported by the upstream
     counted_output: int | None = None  # output tokens, likewise
-    forced: int = 0  # how many ids at the end of the prompt were put there to force a tool call
+    forced: int = 0  # ids at the end of the prompt that force a tool call
 
     # Since schema version 3.
-    tokenizer: str = ""  # digest of the vocabulary that the ids are of (vocabulary_digest.py), where it is known
+    tokenizer: str = ""  # digest of the ids' vocabulary (`vocabulary_digest`), where it is known
 
     def __post_init__(self) -> None:
         num_tokens, rest = divmod(len(self.output_ids), 4)
@@ -160,7 +160,7 @@ def unpack_ids(packed: bytes) -> TokenIds:
 
 
 def pack_logprobs(logprobs: list[float] | Logprobs) -> bytes:
-    """Logprobs as float32 little-endian bytes: what engines compute, so nothing is lost."""
+    """Logprobs as float32 little-endian bytes: the precision of engines, so nothing is lost."""
     return np.asarray(logprobs, dtype="<f4").tobytes()
 
 
@@ -174,5 +174,5 @@ _decoder = msgspec.msgpack.Decoder(CallRecord)
 
 
 def decode_record(payload: bytes) -> CallRecord:
-    """Decode one payload. Raises `msgspec.ValidationError` on anything that is not a call record of this schema."""
+    """Decode one payload. Raises msgspec.ValidationError where it is not a call record of this schema."""
     return _decoder.decode(payload)

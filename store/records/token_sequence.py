@@ -1,7 +1,7 @@
-"""Token ids with chained hashes over their blocks, so that what one sequence shares with another is hashed once.
+"""Token ids with chained hashes over their blocks, so that a prefix shared by sequences is hashed once.
 
-Invariants: element k of the hashes covers the first 256·k tokens; hashes depend on nothing but the tokens, for ever:
-they are stored. Not here: what a sequence means in a tree (tree.py).
+Invariants: element k of the hashes covers the first 256·k tokens. Hashes are stored, so they depend on the tokens alone
+and never change.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NOTHING = xxh3_128_digest(b"", SEED)
 
 
 class TokenSequence:
-    """Immutable ids, packed as int32 little-endian, and their block hashes."""
+    """Immutable ids, packed as little-endian int32, and their block hashes."""
 
     __slots__ = ("data", "end_hash", "hashes")
     data: bytes
@@ -26,7 +26,7 @@ class TokenSequence:
     end_hash: bytes
 
     def __init__(self, data: bytes, before: TokenSequence | None = None) -> None:
-        """`before` is a sequence that these ids may begin with: where they do, its hashes are taken over."""
+        """`before` is a sequence that these ids may begin with; where they do, its hashes are reused."""
         shared = before.hashes if before is not None and data.startswith(before.data) else [_NOTHING]
         hashes = shared.copy()
         for start in range(_STEP * (len(shared) - 1), len(data) - _STEP + 1, _STEP):
@@ -39,12 +39,12 @@ class TokenSequence:
         return len(self.data) // 4
 
     def hash_of(self, length: int) -> bytes:
-        """The end hash of the first `length` tokens."""
+        """The hash of the first `length` tokens."""
         full = length // BLOCK
         return xxh3_128_digest(self.hashes[full] + self.data[full * _STEP : 4 * length], SEED)
 
     def begins_with(self, other: TokenSequence) -> bool:
-        """Whether the other's tokens are the first of these."""
+        """Whether the other sequence is a prefix of this one."""
         return self.data.startswith(other.data)
 
     def ids(self, start: int, end: int) -> TokenIds:

@@ -1,12 +1,12 @@
 """Parents of calls: a pure function of the recorded set, whatever the order in which it was recorded.
 
 The parent of a call is the call whose prompt and output ids (its *end*) are the longest proper prefix of the call's
-prompt ids. Among calls of the same end: one of the same session, then the latest that finished before the call started;
-where more than one of the best kind is left, the link is marked ambiguous. Calls without ids have no relatives.
+prompt ids. Among calls with the same end, one of the same session is preferred, then the latest that finished before
+the call started; where several are equally good, the link is marked ambiguous. Calls without ids have no relatives.
 
-Ends are found by chained xxh3-128 hashes over blocks of 256 tokens with a fixed seed (token_sequence.py), and confirmed
-by comparing the tokens; the work is proportional to the number of tokens, not to the number of pairs of calls.
-Not here: which calls belong to the set (reader.py links the calls of one group).
+Ends are found by chained xxh3-128 hashes over blocks of 256 tokens with a fixed seed, and confirmed by comparing the
+tokens; the work is proportional to the number of tokens, not to the number of pairs of calls. The caller chooses the
+set: the calls of one group.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from weir.store.records.token_sequence import BLOCK, SEED, TokenSequence
 
 
 class CallRole(enum.StrEnum):
-    """What a call is in the tree of its session."""
+    """The role of a call in the tree of its session."""
 
     ROOT = "root"  # continues no recorded call: a beginning, a sub-agent, or a rewritten history
     TURN = "turn"  # the first of its session to continue its parent
@@ -33,7 +33,7 @@ class CallRole(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class CallTokens:
-    """What the tree needs of a call. Ids have shape (T,)."""
+    """The fields of a call that determine its place in the tree. Ids have shape (T,)."""
 
     call_id: str
     session_id: str
@@ -44,12 +44,12 @@ class CallTokens:
 
     @property
     def prompt_ids(self) -> TokenIds:
-        """The first `prompt_len` ids."""
+        """The first `prompt_len` ids, shape (prompt_len,)."""
         return self.sequence.ids(0, self.prompt_len)
 
     @property
     def output_ids(self) -> TokenIds:
-        """The ids behind the prompt."""
+        """The ids after the prompt, shape (T,)."""
         return self.sequence.ids(self.prompt_len, len(self.sequence))
 
 
@@ -118,7 +118,7 @@ def _parent(call: CallTokens, index: _Index) -> _Parent | None:
     before = [other for other in choice if other.finished_us <= call.started_us]
     if before:
         best = max(before, key=lambda other: (other.finished_us, other.call_id))
-    else:  # clocks differ: the one that finished soonest after
+    else:  # clocks differ: the one that finished next
         best = min(choice, key=lambda other: (other.finished_us, other.call_id))
     return _Parent(best, len(end.sequence), len(choice) > 1)
 

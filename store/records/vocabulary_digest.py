@@ -1,7 +1,7 @@
-"""Which tokenizer token ids are of: a digest of what each id stands for.
+"""A digest of the vocabulary that token ids refer to.
 
-Invariant: it follows from the ids and their tokens alone, so a tokenizer that was written anew in another form, or by
-another version of its library, has the digest that it had; two that read any id otherwise have two.
+Invariant: it depends only on the ids and their tokens, so a tokenizer saved in another format, or by another version of
+its library, keeps its digest; tokenizers that read any id differently have different ones.
 """
 
 from __future__ import annotations
@@ -13,6 +13,6 @@ import msgspec
 
 
 def vocabulary_digest(vocabulary: Mapping[str, int]) -> str:
-    """16 hexadecimal digits of sha256 over the tokens in the order of their ids."""
+    """16 hexadecimal digits of the sha256 over the tokens in the order of their ids."""
     tokens = sorted((number, token) for token, number in vocabulary.items())
     return hashlib.sha256(msgspec.json.encode(tokens)).hexdigest()[:16]

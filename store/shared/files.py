@@ -1,9 +1,7 @@
-"""Files of a store whose root is in object storage: put there before the catalog names them, fetched before a reader.
+"""Files of a store in object storage: put there before the catalog names them, fetched before they are read.
 
-Invariants: the store's folder on a machine holds copies under the names of the objects, so that whatever reads the
-store reads files; a copy that is missing is fetched, and any that nobody reads may be deleted (copies.py). Where the
-root is a folder there is nothing to do, and nothing is done. Not here: how a machine's own log gets there
-(log_sharing.py).
+Invariants: a machine's folder has copies under the names of the objects, so that all readers read files; a missing copy
+is fetched, and a copy that nobody reads may be deleted. Where the root is a folder, nothing is done.
 """
 
 from __future__ import annotations
@@ -30,9 +28,9 @@ AT_ONCE = 8  # objects fetched at the same time
 
 
 def fetch_log(config: StoreConfig, catalog: Catalog) -> None:
-    """Have the segments that other machines shared and that are in no file yet. Raises StoreCorrupt where one is gone.
+    """Fetch the segments that other machines shared and that are in no file yet. Raises StoreCorrupt where one is gone.
 
-    One that came into a file meanwhile, and was deleted, is no longer needed.
+    A segment that entered a file meanwhile, and was deleted, is no longer needed.
     """
     objects = objects_of(config)
     if objects is None:
@@ -52,17 +50,17 @@ def fetch_log(config: StoreConfig, catalog: Catalog) -> None:
 
 
 def fetch_files(config: StoreConfig, paths: Sequence[str]) -> None:
-    """Have these files, which the catalog names, while all copies are held. Raises FileNotFoundError: one is gone."""
+    """Fetch files that the catalog names, while all copies are held. Raises FileNotFoundError where one is gone."""
     objects = objects_of(config)
     if objects is not None:
         fetch_keys(objects, config.folder, paths)
 
 
 def share_file(config: StoreConfig, path: Path) -> Path:
-    """Put a finished Parquet file where all machines find it; the path that the catalog is to name.
+    """Put a finished Parquet file into object storage; returns the path that the catalog is to name.
 
-    Its name gets the hash of its content: two machines that compact the same segments at once may know different
-    parents, and neither may change the file of the other.
+    The name gets the hash of the content: two machines that compact the same segments at once may know different
+    parents, and neither may change the other's file.
     """
     objects = objects_of(config)
     if objects is None:
@@ -75,7 +73,7 @@ def share_file(config: StoreConfig, path: Path) -> Path:
 
 
 def delete_old_log(config: StoreConfig, catalog: Catalog, before_us: int) -> None:
-    """Delete what came into a file before a time: this machine's segments and copies, and the objects."""
+    """Delete segments that entered a file before a time: this machine's own, its copies, and the objects."""
     objects = objects_of(config)
     if objects is None:
         return
@@ -88,12 +86,12 @@ def delete_old_log(config: StoreConfig, catalog: Catalog, before_us: int) -> Non
 
 
 def segment_key(segment_id: str) -> str:
-    """The name of a segment's object, which is its path in the store's folder."""
+    """The key of a segment's object: its path in the store's folder."""
     return f"log/{segment_id}{SEALED_SUFFIX}"
 
 
 def content_digest(chunks: Iterable[bytes]) -> str:
-    """The part of a shared file's name that follows from its content."""
+    """The part of a shared file's name that is the hash of its content."""
     digest = xxh3_128()
     for chunk in chunks:
         digest.update(chunk)
@@ -101,7 +99,7 @@ def content_digest(chunks: Iterable[bytes]) -> str:
 
 
 def fetch_keys(objects: Objects, folder: Path, keys: Sequence[str]) -> int:
-    """Have these objects in a folder. Returns how many were not there. Raises FileNotFoundError where one is gone."""
+    """Fetch missing objects into a folder; returns their number. Raises FileNotFoundError where one is gone."""
     missing = [key for key in keys if not (folder / key).exists()]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         for done in [pool.submit(objects.fetch, key, folder / key) for key in missing]:

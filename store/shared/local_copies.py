@@ -1,10 +1,9 @@
-"""Copies of shared files on this machine: who reads which of them, and which go when they are too many.
+"""Copies of shared files on this machine: which are being read, and which are deleted when there are too many.
 
-Invariants: a copy that anybody here reads is not deleted: readers note what they read before they look whether it is
-there, in a file of `reading/` whose lock ends with their process. Of the others the least recently used go first, until
-all copies together have no more than `local_copies_bytes`; each can be fetched again. Where the root is a folder there
-are no copies, and nothing is done. Not here: which files a reader needs, and how they get into object storage
-(sharing.py).
+Invariants: a copy that any reader here uses is not deleted: readers note its name before they check whether it exists,
+in a file of `reading/` whose lock ends with their process. Of the others the least recently used are deleted until all
+copies together have at most `local_copies_bytes`; each can be fetched again. Where the root is a folder, nothing is
+done.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ ALL = "*"
 
 
 class Copies:
-    """What one reader reads, until it is closed. Closed twice, nothing happens."""
+    """The copies that one reader uses, until it is closed. Closing twice is harmless."""
 
     def __init__(self, config: StoreConfig) -> None:
         self._config = config
@@ -38,7 +37,7 @@ class Copies:
         self._fetched = False
 
     def fetch(self, paths: Sequence[str]) -> None:
-        """Have these files, which the catalog names, until it is closed. Raises FileNotFoundError where one is gone."""
+        """Fetch files that the catalog names, and keep them until `close`. Raises FileNotFoundError."""
         if self._objects is None or not paths:
             return
         self._say(paths)
@@ -48,13 +47,13 @@ class Copies:
             os.utime(self._config.folder / path)
 
     def hold_all(self) -> None:
-        """No copy of this machine is deleted until it is closed."""
+        """Keep every copy of this machine until `close`."""
         if self._objects is not None:
             self._say([ALL])
             self._fetched = True
 
     def close(self) -> None:
-        """The reader is done; the copies that are too many go."""
+        """Release the copies; those that are too many are deleted."""
         fd, self._fd = self._fd, -1
         if fd < 0:
             return
@@ -73,7 +72,7 @@ class Copies:
 
 @contextlib.contextmanager
 def all_copies(config: StoreConfig) -> Iterator[None]:
-    """While whoever writes, merges or surveys files is at work on this machine."""
+    """Keep every copy while the block writes, merges or surveys files."""
     copies = Copies(config)
     copies.hold_all()
     try:
@@ -83,15 +82,15 @@ def all_copies(config: StoreConfig) -> Iterator[None]:
 
 
 def delete_copies(config: StoreConfig) -> int:
-    """Delete the least recently used copies that are too many and that nobody reads. Returns how many."""
+    """Delete the least recently used copies that are too many and unused; returns how many."""
     if not config.data_dir.is_dir():
         return 0
     count = 0
     with _turn(config, fcntl.LOCK_EX):
         read = _being_read(config.folder / FOLDER)
         if ALL in read:
-            return 0  # whoever holds all of them does it afterwards
-        found = [(path, path.stat()) for path in config.data_dir.glob(f"[!.]*{SUFFIX}")]  # and none being fetched
+            return 0  # the process that holds all of them does it afterwards
+        found = [(path, path.stat()) for path in config.data_dir.glob(f"[!.]*{SUFFIX}")]  # without those being fetched
         excess = sum(stat.st_size for _, stat in found) - config.local_copies_bytes
         for path, stat in sorted(found, key=lambda one: one[1].st_mtime_ns):
             if excess > 0 and str(path.relative_to(config.folder)) not in read:
@@ -102,7 +101,7 @@ def delete_copies(config: StoreConfig) -> int:
 
 
 def _being_read(folder: Path) -> set[str]:
-    """What living readers noted; the notes of dead ones go."""
+    """The names noted by live readers; the notes of dead ones are deleted."""
     found: set[str] = set()
     for note in folder.iterdir() if folder.is_dir() else []:
         try:

@@ -1,11 +1,11 @@
-"""A machine's log on its way to the others: sealed segments are put into object storage, and the catalog is told.
+"""Shares a machine's log: sealed segments are put into object storage and entered in the catalog.
 
-Invariants: `LogSharing` belongs to one log writer, whose row says until when its calls are shared: a segment that was
-not there at the last look can only hold calls acknowledged since, so the row follows the last look before the oldest
-segment that is not shared yet. Looks are kept in time that does not jump, and told in that of the catalog as it is now:
-a clock that went back must not make the row run ahead. What dead writers of this machine left is sealed and shared by
-whoever looks first. A failure is logged and tried again at the next look; meanwhile the row stands still, and no round
-takes what others cannot see. Not here: how others read it (sharing.py).
+Invariants: `LogSharing` belongs to one log writer, whose row in the catalog has the time up to which its calls are
+shared. A segment that did not exist at the last scan holds only calls acknowledged since, so the row gets the time of
+the last scan before the oldest unshared segment. Scans are timed by a monotonic clock and reported in the catalog's
+current time: a clock that went back must not let the row run ahead. Segments of dead writers on this machine are sealed
+and shared by whichever process scans first. A failure is logged and retried at the next scan; meanwhile the row does
+not advance, and no round takes groups with calls that other machines cannot see.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ logger = logging.getLogger("weir.store.shared.log")
 
 
 class LogSharing:
-    """The thread that shares the log of one writer. Raises StoreUnavailable when the catalog cannot be told of it."""
+    """The thread that shares the log of one writer. Raises StoreUnavailable where the catalog refuses its row."""
 
     def __init__(self, config: StoreConfig, catalog: Catalog, writer: str) -> None:
         self._config = config
@@ -48,7 +48,7 @@ class LogSharing:
         self._writer = writer
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
-        self._bounds: dict[str, float] = {}  # own segments not yet shared → the last look at which they were not there
+        self._bounds: dict[str, float] = {}  # own unshared segment → last scan before it existed
         objects = objects_of(config)
         if objects is None:
             return
@@ -59,7 +59,7 @@ class LogSharing:
         self._thread.start()
 
     def close(self) -> None:
-        """Share what is left, once the log was closed. May be called twice."""
+        """Share the rest, after the log was closed. May be called twice."""
         if self._thread is None:
             return
         self._closed.set()
@@ -77,10 +77,10 @@ class LogSharing:
             share_left_behind(self._config, self._catalog)
             delete_old_log(self._config, self._catalog, now_us() - int(self._config.segment_grace_s * 1e6))
         except (StoreError, OSError) as error:
-            logger.warning("the log of %s is not shared, which is tried again: %s", self._writer, error)
+            logger.warning("the log of %s is not shared and will be retried: %s", self._writer, error)
 
     def _look(self) -> None:
-        """Share what was sealed, and say how far that reaches."""
+        """Share newly sealed segments, and report how far the log is shared."""
         looks_at = time.monotonic()
         mine = [segment for segment in list_segments(self._config.log_dir) if segment.writer == self._writer]
         for segment in mine:
@@ -89,12 +89,12 @@ class LogSharing:
         self._bounds = {segment_id: bound for segment_id, bound in self._bounds.items() if segment_id in left}
         self._looked_at = looks_at
         shared_at = min(self._bounds.values(), default=looks_at)
-        at_us = catalog_time_us(self._catalog)  # read first: the row must rather lag behind
+        at_us = catalog_time_us(self._catalog)  # read first: the row may lag behind, never run ahead
         set_shared_until(self._catalog, self._writer, at_us - int((time.monotonic() - shared_at) * 1e6) - 1)
 
 
 def share_left_behind(config: StoreConfig, catalog: Catalog) -> None:
-    """Seal and share what dead writers of this machine left; one that left nothing more loses its row."""
+    """Seal and share segments of this machine's dead writers; a writer without further segments loses its row."""
     objects = objects_of(config)
     if objects is None:
         return
@@ -102,14 +102,14 @@ def share_left_behind(config: StoreConfig, catalog: Catalog) -> None:
     segments = list_segments(config.log_dir)
     for row in log_writers(catalog):
         folder = config.log_dir / row.writer
-        if (folder / LOCK).exists() and not writer_is_alive(folder):  # what was fetched of others has no lock
+        if (folder / LOCK).exists() and not writer_is_alive(folder):  # segments fetched from others have no lock
             left = _share(objects, catalog, [segment for segment in segments if segment.writer == row.writer])
             if not left:
                 forget_log_writer(catalog, row.writer)
 
 
 def _share(objects: Objects, catalog: Catalog, segments: Sequence[Segment]) -> set[str]:
-    """Put the sealed ones of these segments into object storage; the ids of those that are not there now."""
+    """Put the sealed segments into object storage; returns the ids of segments that are not there now."""
     left = unshared(catalog, [segment.segment_id for segment in segments])
     for segment in segments:
         if segment.sealed and segment.segment_id in left:

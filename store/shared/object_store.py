@@ -1,11 +1,10 @@
 """Object storage: the bucket and prefix that machines share, for a store whose root is an s3:// URL.
 
-Invariants: an object never changes. It is put under the condition that none of its name is there (If-None-Match), so
-that of two writers one wins and the other is told. Storage takes no condition for what is larger than one request: that
-is put only under a name that follows from its content, so that whoever puts it puts the same, and is refused under any
-other; it is part of the store by what names it, which is put or committed under a condition. What is fetched appears in
-its folder whole, by a rename. A key is the path in the store's folder, there as here. Not here: which files are shared,
-and when (sharing.py, log_sharing.py).
+Invariants: an object never changes. It is put under the condition that its name is free (If-None-Match), so that of two
+writers one succeeds and the other gets an error. Storage takes no condition for objects larger than one request: those
+are put only under a name that contains the hash of their content, so that every writer puts the same bytes. They become
+part of the store through what names them, which is put or committed under a condition. Fetched objects appear in their
+folder whole, by a rename. A key is the path in the store's folder.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from weir.store.config import ONE_REQUEST_BYTES, StoreConfig
 from weir.store.errors import ObjectConflict, StoreUnavailable
 
 CONNECT_TIMEOUT_S = 5
-TIMEOUT_S = 600  # of one request, with its body
+TIMEOUT_S = 600  # of one request, body included
 RETRY_S = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """One object as the storage lists it; `changed_us` is by its own clock."""
+    """An object as storage lists it; `changed_us` is by the clock of the storage."""
 
     key: str
     num_bytes: int
@@ -57,12 +56,12 @@ class Objects:
         )
 
     def put(self, key: str, source: Path | bytes, *, named_by_content: bool = False) -> None:
-        """Make an object. The same bytes again change nothing; raises ObjectConflict where it has others.
+        """Create an object; the same bytes again change nothing. Raises ObjectConflict where it has others.
 
-        Raises StoreUnavailable for what is larger than one request and has no name that follows from its content.
+        Raises StoreUnavailable for an object larger than one request whose name does not contain its hash.
         """
         size = len(source) if isinstance(source, bytes) else source.stat().st_size
-        with self._asked("put", key):
+        with self._request("put", key):
             try:
                 if size <= ONE_REQUEST_BYTES:
                     obstore.put(self._store, key, source, mode="create")
@@ -84,14 +83,14 @@ class Objects:
         """Copy an object into a read-only file, which appears whole. Raises FileNotFoundError where there is none."""
         path.parent.mkdir(parents=True, exist_ok=True)
         with written_aside(path, durable=True) as aside:
-            with self._asked("fetch", key), aside.open("wb") as file:
+            with self._request("fetch", key), aside.open("wb") as file:
                 for chunk in obstore.get(self._store, key).stream():
                     file.write(chunk)
             aside.chmod(0o444)
 
     def read(self, key: str) -> bytes | None:
-        """A small object, if it is there."""
-        with self._asked("read", key), contextlib.suppress(FileNotFoundError):
+        """The bytes of a small object, or None."""
+        with self._request("read", key), contextlib.suppress(FileNotFoundError):
             return bytes(obstore.get(self._store, key).bytes())
         return None
 
@@ -100,8 +99,8 @@ class Objects:
         return [found.key for found in self.listed(folder)]
 
     def listed(self, folder: str) -> list[Listed]:
-        """What is under a folder, by key."""
-        with self._asked("list", folder):
+        """The objects under a folder, by key."""
+        with self._request("list", folder):
             found = [one for page in obstore.list(self._store, folder) for one in page]
         listed = (
             Listed(key=one["path"], num_bytes=one["size"], changed_us=int(one["last_modified"].timestamp() * 1e6))
@@ -110,15 +109,15 @@ class Objects:
         return sorted(listed, key=lambda one: one.key)
 
     def chunks(self, key: str) -> Iterator[bytes]:
-        """An object's bytes. Raises FileNotFoundError where there is none."""
-        with self._asked("read", key):
+        """The bytes of an object, in chunks. Raises FileNotFoundError where it does not exist."""
+        with self._request("read", key):
             for chunk in obstore.get(self._store, key).stream():
                 yield bytes(chunk)
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Delete objects, which may be gone already."""
+        """Delete objects; no error where they are gone."""
         if keys:
-            with self._asked("delete", keys[0]):
+            with self._request("delete", keys[0]):
                 obstore.delete(self._store, list(keys))
 
     def _is_there(self, key: str) -> bool:
@@ -134,7 +133,7 @@ class Objects:
         return digest.digest()
 
     @contextlib.contextmanager
-    def _asked(self, verb: str, key: str) -> Iterator[None]:
+    def _request(self, verb: str, key: str) -> Iterator[None]:
         try:
             yield
         except BaseError as error:
@@ -153,7 +152,7 @@ def _too_large(name: str, num_bytes: int) -> StoreUnavailable:
 
 
 def objects_of(config: StoreConfig) -> Objects | None:
-    """The object storage of a store; none where its root is a folder."""
+    """The object storage of a store; None where its root is a folder."""
     return Objects(config.root, config.s3_endpoint) if isinstance(config.root, str) else None
 
 

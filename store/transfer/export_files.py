@@ -1,4 +1,4 @@
-"""Trajectories as files: JSON Lines and Parquet, each with its provenance in it. A file appears when it is whole."""
+"""Writes trajectories as JSON Lines or Parquet, each file with its provenance. A file appears when it is complete."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from weir.store.query.trajectories import Trajectory
 from weir.store.transfer.export_rows import TRL, VERL, WHOLE, flat_row, trl_row, verl_row, whole_row
 from weir.store.transfer.output_file import output_file
 
-PROVENANCE = "weir_export"  # the key under which files say where they come from
-FORM = 1  # of Weir's own rows; an import refuses later ones
+PROVENANCE = "weir_export"  # the key of a file's provenance
+FORM = 1  # version of Weir's own rows; an import refuses later ones
 BATCH_ROWS = 256
 
 Provenance = dict[str, Any]
@@ -24,7 +24,7 @@ Row = Callable[[Trajectory], dict[str, Any]]
 
 
 def write_jsonl(trajectories: Iterable[Trajectory], path: Path, provenance: Provenance) -> None:
-    """One line of provenance, then one a trajectory."""
+    """Write one line of provenance, then one line per trajectory. Raises OutputRefused."""
     with output_file(path) as aside, open(aside, "wb") as file:
         file.write(msgspec.json.encode({PROVENANCE: provenance}) + b"\n")
         for one in trajectories:
@@ -32,17 +32,17 @@ def write_jsonl(trajectories: Iterable[Trajectory], path: Path, provenance: Prov
 
 
 def write_parquet(trajectories: Iterable[Trajectory], path: Path, provenance: Provenance) -> None:
-    """Weir's own form as a table."""
+    """Write Weir's own form as a table. Raises OutputRefused."""
     _write_table(trajectories, path, provenance, WHOLE, flat_row)
 
 
 def write_trl(trajectories: Iterable[Trajectory], path: Path, provenance: Provenance) -> None:
-    """A table that `datasets` loads, with the columns of TRL."""
+    """Write a table that `datasets` loads, with TRL's columns. Raises OutputRefused."""
     _write_table(trajectories, path, provenance, TRL, trl_row)
 
 
 def write_verl(trajectories: Iterable[Trajectory], path: Path, provenance: Provenance) -> None:
-    """A table with verl's names."""
+    """Write a table with verl's names. Raises OutputRefused."""
     _write_table(trajectories, path, provenance, VERL, verl_row)
 
 

@@ -1,7 +1,7 @@
-"""A trajectory as a row of each export's form. Pure: how rows become files is export_files.py.
+"""A trajectory as a row of each export's form. Pure functions.
 
-`WHOLE` is Weir's own form, in JSON Lines and Parquet alike, and what an import reads. The others carry the columns that
-their trainers expect; tokens that were told have mask 0 and logprob 0 there.
+`WHOLE` is Weir's own form, the same in JSON Lines and Parquet, and what an import reads. The others have the columns
+that their trainers expect; tokens that were not sampled have mask 0 and logprob 0 there.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from weir.store.query.trajectories import CallPart, Trajectory
 
-IMPORTED_FROM = "imported_from"  # in `agent_ids`: the file by which a call came into this store, which is not exported
-# What an import makes of a line's `reward` where it has no `rewards`.
+IMPORTED_FROM = "imported_from"  # in `agent_ids`: the file that a call was imported from; not exported
+# An import turns a line's `reward` into this reward where it has no `rewards`.
 LONE_REWARD: dict[str, Any] = {"call_id": None, "name": "reward", "source": "import", "idempotency_key": "import"}
 _JSON_DETAILS = ("sampling", "agent_ids")
 _FACTS = ("leaf_call", "session_id", "group_id", "task_id", "status", "reward", "group_size")
@@ -106,7 +106,7 @@ def whole_row(one: Trajectory) -> dict[str, Any]:
 
 
 def flat_row(one: Trajectory) -> dict[str, Any]:
-    """The same with JSON as text, for a table of the schema WHOLE."""
+    """The same row with JSON as text, for a table of the schema WHOLE."""
     row = whole_row(one)
     row |= {name: _encoded(row[name]) for name in _JSON_FACTS}
     row["calls"] = [
@@ -130,7 +130,7 @@ def trl_row(one: Trajectory) -> dict[str, Any]:
 
 
 def verl_row(one: Trajectory) -> dict[str, Any]:
-    """A row of verl's names, tensors and others, before padding. The reward stands at the last token."""
+    """A row with verl's names, before padding. The reward is at the last token."""
     at = one.prompt_len
     scores = np.zeros(len(one.ids) - at, np.float32)
     scores[-1] = one.facts["reward"]
@@ -174,12 +174,12 @@ def slime_row(one: Trajectory, index: int, group_index: int) -> dict[str, Any]:
 
 
 def completion_logprobs(one: Trajectory) -> Any:
-    """Of the tokens behind the prompt; 0 where nothing was sampled."""
+    """Logprobs of the tokens after the prompt; 0 where a token was not sampled."""
     return np.nan_to_num(one.logprobs[one.prompt_len :], nan=0.0)
 
 
 def prompt_messages(one: Trajectory) -> list[dict[str, str]]:
-    """The texts of the messages that the branch begins with; empty where its first request has none."""
+    """The messages that the branch begins with; empty where its first request has none."""
     body = _decoded(one.parts[0].request)
     messages = body.get("messages") if isinstance(body, dict) else None
     told = [message for message in messages or () if isinstance(message, dict)]
@@ -193,7 +193,7 @@ def _text(content: Any) -> str:
 
 
 def _rewards(one: Trajectory) -> list[dict[str, Any]]:
-    """The rewards as they were given; a number that was imported alone is the row's `reward` and nothing else."""
+    """The rewards of the session; a reward that was imported as one number is only the row's `reward`."""
     rewards = [dict(reward) for reward in one.rewards]
     is_lone = len(rewards) == 1 and rewards[0].items() >= LONE_REWARD.items()
     return [] if is_lone else rewards
@@ -213,7 +213,7 @@ def _call(part: CallPart) -> dict[str, Any]:
 
 
 def _decoded(data: bytes | str | None) -> Any:
-    """JSON as values; what never was JSON, or is nested without end, stays text."""
+    """JSON as values; text that is not JSON, or is nested too deep, stays text."""
     if not data:
         return None
     try:

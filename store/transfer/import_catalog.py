@@ -1,6 +1,6 @@
-"""How imported groups and sessions enter the catalog: all of a file in one transaction, or none.
+"""Enters imported groups and sessions into the catalog: all of a file in one transaction, or none.
 
-Invariant: what is there already stays as it is; a file that says otherwise is refused. Not here: calls (imports.py).
+Invariant: existing rows stay as they are; a file that contradicts them is refused.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weir.store.transfer.import_plan import ImportPlan, PlannedSession
 
 
 def keep_sessions(catalog: Catalog, plan: ImportPlan, trial: bool = False) -> None:
-    """Register, reward and finish. A trial changes nothing: it raises what would be in the way.
+    """Register, reward and finish the sessions. With `trial` nothing is changed: only conflicts are raised.
 
     Raises SessionConflict and RewardConflict.
     """

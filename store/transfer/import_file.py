@@ -1,9 +1,8 @@
-"""Trajectories of JSON Lines into a store: calls into its log, then sessions and rewards into its catalog.
+"""Imports trajectories from JSON Lines: calls into the log, then sessions and rewards into the catalog.
 
-Invariants: nothing is kept unless every line of the file can be read, agrees with the others and with what the store
-has; sessions enter the catalog in one transaction, behind their calls, so that no round sees half of a file; a killed
-import is run again. The same file again changes nothing, because calls, sessions and rewards have their names from it.
-Not here: what a line may say (import_lines.py).
+Invariants: nothing is stored unless every line of the file can be read, agrees with the others and with the store;
+sessions enter the catalog in one transaction, after their calls, so that no round sees half of a file; a killed import
+can be run again. The same file again changes nothing, because names of calls, sessions and rewards derive from it.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ from weir.store.transfer.import_lines import Line, read_line
 from weir.store.transfer.import_plan import CallMark, ImportPlan
 from weir.store.transfer.import_records import records_of
 
-BATCH = 64  # records that wait for the disk together
-LOOKED_UP = 10_000  # calls that are looked for in the store together
-_PARQUET = b"PAR1"  # how such files begin
+BATCH = 64  # records that wait for the disk at once
+LOOKED_UP = 10_000  # calls per look-up in the store
+_PARQUET = b"PAR1"  # the first bytes of a Parquet file
 _STORED = """
 SELECT call_id, session_id, group_id, end_hash, output_logprobs FROM stored.calls
 WHERE call_id IN (SELECT unnest($1))
@@ -53,20 +52,20 @@ class _Provenance(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportReport:
-    """What a file held."""
+    """Counts of one import."""
 
     trajectories: int
     calls: int
     sessions: int
     groups: int
-    known_calls: int  # of the calls, those that the store had already
+    known_calls: int  # those that the store had already
 
 
 def import_jsonl(config: StoreConfig, path: Path, weight_version: int | None = None) -> ImportReport:
-    """Keep all trajectories of a file. `weight_version` is that of sampled tokens whose line does not say it.
+    """Import all trajectories of a file. `weight_version` is for sampled tokens whose line gives none.
 
-    Raises ImportRefused with the line that cannot be kept, and SessionConflict or RewardConflict where the store has
-    a session already with other values.
+    Raises ImportRefused with the line that cannot be imported, and SessionConflict or RewardConflict where the store
+    has a session with other values.
     """
     plan = ImportPlan()
     for line, records, place in _lines(path, weight_version):
@@ -110,14 +109,14 @@ def _lines(path: Path, weight_version: int | None) -> Iterator[tuple[Line, list[
 
 
 def _is_provenance(text: bytes, path: Path) -> bool:
-    """Whether this is the line that an export begins with. Raises SchemaTooNew for a later form than this one."""
+    """Whether the text is the provenance line of an export. Raises SchemaTooNew for a later form."""
     try:
         fields = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
         if PROVENANCE not in fields:
             return False
         form = msgspec.json.decode(text, type=_Provenance).weir_export.form
     except msgspec.DecodeError:
-        return False  # read as a trajectory it is refused for what it is
+        return False  # refused later, as a trajectory
     if form > FORM:
         raise SchemaTooNew(
             f"{path} has form {form}, this Weir reads up to {FORM}: import it with the Weir that wrote it"
@@ -126,7 +125,7 @@ def _is_provenance(text: bytes, path: Path) -> bool:
 
 
 def _stored_calls(config: StoreConfig, plan: ImportPlan) -> set[str]:
-    """The calls of the file that the store has. Raises ImportRefused where one of them is another one."""
+    """The file's calls that the store has already. Raises ImportRefused where one of them differs."""
     names = list(plan.calls)
     found: set[str] = set()
     with connect(config) as db:
@@ -152,7 +151,7 @@ def _refuse_other(call_id: str, stored: CallMark, planned: Mapping[str, tuple[Ca
 
 
 def _append(config: StoreConfig, catalog: Catalog, path: Path, weight_version: int | None, stored: set[str]) -> None:
-    """Append all calls that the store does not have, each once, and let other machines see them."""
+    """Append the calls that the store lacks, each once, and share them with other machines."""
     writer = f"import-{hashlib.sha256(path.name.encode()).hexdigest()[:8]}-{time.time_ns()}"
     log = LogWriter(config.folder, writer, config)
     sharing = LogSharing(config, catalog, writer)

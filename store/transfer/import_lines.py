@@ -1,8 +1,7 @@
-"""The lines of an import: JSON Lines of the form that `weir export --format jsonl` writes, checked one by one.
+"""Reads and checks the lines of an import: JSON Lines of the form that `weir export --format jsonl` writes.
 
-A line is one trajectory. Of Weir's own every field is there; of others' the ids, the mask and the logprobs are enough:
-each run of ones in the mask is a call. Pure. Not here: what a line's calls are as records (import_records.py), and
-whether the lines of a file agree with each other (import_plan.py).
+A line is one trajectory. Weir's own lines have every field; for others the ids, the mask and the logprobs are enough:
+each run of ones in the mask is a call. Pure functions of one line.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from weir.store.errors import ImportRefused
 from weir.store.records.call_record import FinishReason, SessionSource
 
 Name = Annotated[str, msgspec.Meta(min_length=1, pattern=r"^[^\x00]+\Z")]
-Id = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]  # of a token, or the number of a weight version
+Id = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]  # of token ids and weight versions
 Count = Annotated[int, msgspec.Meta(ge=0)]
-MOST_LOGPROB = 1e-3  # zero, and what rounding adds
+MOST_LOGPROB = 1e-3  # zero, with rounding
 
 
 class LineReward(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -34,7 +33,7 @@ class LineReward(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class LineDetails(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What else a call's record says, by its names."""
+    """Further fields of a call's record, under their names."""
 
     session_source: SessionSource = SessionSource.PATH
     dialect: str = "chat"
@@ -49,11 +48,11 @@ class LineDetails(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit
     agent_ids: dict[str, str] = {}
     user_agent: str | None = None
     forced: Count = 0
-    spans: list[tuple[Count, Count, str]] | None = None  # none: by completion_versions
+    spans: list[tuple[Count, Count, str]] | None = None  # None: by completion_versions
 
 
 class LineCall(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A call of the line: it was told all tokens before `output_start`, and sampled `output_start:end`."""
+    """A call of the line: it sampled `output_start:end`, and all tokens before are its prompt."""
 
     call_id: Name
     session_id: Name
@@ -72,11 +71,11 @@ class Line(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     prompt_ids: list[Id]
     completion_ids: list[Id]
     completion_mask: list[Literal[0, 1]]
-    completion_logprobs: list[float | None]  # none where nothing was sampled
+    completion_logprobs: list[float | None]  # None where the token was not sampled
     completion_versions: list[Id | None] | None = None
-    session_id: Name | None = None  # none: named after the line
-    group_id: Name | None = None  # none: named after the prompt, so that equal prompts are one group
-    group_size: Annotated[int, msgspec.Meta(ge=1)] | None = None  # none: as many sessions as the file has of the group
+    session_id: Name | None = None  # None: named after the line
+    group_id: Name | None = None  # None: named after the prompt, so that equal prompts are one group
+    group_size: Annotated[int, msgspec.Meta(ge=1)] | None = None  # None: the number of the group's sessions in the file
     task: dict[str, Any] | None = None
     task_id: str | None = None
     status: Literal["running", "done", "failed"] | None = None
@@ -94,9 +93,9 @@ _decoder = msgspec.json.Decoder(Line)
 
 
 def read_line(text: bytes, place: str, copy: int = 0) -> Line:
-    """A line with all names and calls filled in. Raises ImportRefused that begins with its place in the file.
+    """Parse a line and fill in its names and calls. Raises ImportRefused, beginning with its place in the file.
 
-    `copy` counts equal lines before it: answers that are equal to the last token are samples of their own.
+    `copy` counts equal lines before it: answers with equal tokens are separate samples.
     """
     try:
         line = _decoder.decode(text)
@@ -133,7 +132,7 @@ def _check_lengths(line: Line, place: str) -> None:
 
 
 def _check_calls(line: Line, place: str) -> None:
-    """Calls follow each other, and every token that is marked as sampled is of one of them."""
+    """Check that calls follow each other, and that every sampled token belongs to one."""
     first, length = len(line.prompt_ids), len(line.prompt_ids) + len(line.completion_ids)
     end, seen = 0, set()
     for call in line.calls:
@@ -148,7 +147,7 @@ def _check_calls(line: Line, place: str) -> None:
                 f"lies within {first}:{length}"
             )
         if line.completion_mask[max(call.start - first, 0) : call.output_start - first].count(1):
-            raise ImportRefused(f"{place}: completion_mask has a 1 at what call {call.call_id} was told")
+            raise ImportRefused(f"{place}: completion_mask has a 1 in the prompt of call {call.call_id}")
         if call.call_id in seen:
             raise ImportRefused(f"{place}: call {call.call_id} is there twice")
         seen.add(call.call_id)
@@ -174,7 +173,7 @@ def _check_logprobs(line: Line, place: str) -> None:
 
 
 def _calls(line: Line, name: str, place: str) -> list[LineCall]:
-    """A call for each run of ones in the mask."""
+    """One call for each run of ones in the mask."""
     runs, at = [], len(line.prompt_ids)
     for is_sampled, run in itertools.groupby(line.completion_mask):
         length = len(list(run))
@@ -183,7 +182,7 @@ def _calls(line: Line, name: str, place: str) -> list[LineCall]:
         at += length
     if not runs:
         raise ImportRefused(f"{place}: nothing was sampled: completion_mask has no 1")
-    told = _told(line, len(runs), place)
+    told = _messages_by_call(line, len(runs), place)
     starts = [0, *(end for _, end in runs)]
     return [
         LineCall(
@@ -201,8 +200,8 @@ def _calls(line: Line, name: str, place: str) -> list[LineCall]:
     ]
 
 
-def _told(line: Line, count: int, place: str) -> list[tuple[list[Any], Any]]:
-    """For each call the messages before its answer, and the answer."""
+def _messages_by_call(line: Line, count: int, place: str) -> list[tuple[list[Any], Any]]:
+    """For each call, the messages before its answer, and the answer."""
     messages = line.messages or []
     answers = [i for i, message in enumerate(messages) if message.get("role") == "assistant"]
     if not messages:

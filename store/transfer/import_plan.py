@@ -1,7 +1,6 @@
-"""What the lines of an import say of groups, sessions and calls: gathered, and refused where they disagree.
+"""Collects the groups, sessions and calls of an import's lines, and refuses lines that contradict each other.
 
-Several lines may be branches of one session, and share calls; what they say of those is the same in each. Pure.
-Not here: one line alone (import_lines.py), and what the store says of it (imports.py).
+Several lines may be branches of one session, and share calls, whose fields must agree. Pure functions.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class PlannedSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallMark:
-    """What two records of one call have in common."""
+    """The fields that two records of one call have in common."""
 
     session_id: str
     group_id: str
@@ -45,7 +44,7 @@ class CallMark:
 
 @dataclass(slots=True)
 class ImportPlan:
-    """All of a file, without its tokens. Every value stands beside the place that said it first."""
+    """All of a file, without its tokens. Every value has the place of the line that gave it first."""
 
     sessions: dict[str, tuple[PlannedSession, str]] = field(default_factory=dict)
     calls: dict[str, tuple[CallMark, str]] = field(default_factory=dict)
@@ -54,7 +53,7 @@ class ImportPlan:
     num_lines: int = 0
 
     def add(self, line: Line, records: Sequence[CallRecord], place: str) -> None:
-        """Take a line in. Raises ImportRefused where an earlier one says something else."""
+        """Add a line. Raises ImportRefused where it contradicts an earlier one."""
         self.num_lines += 1
         session_id, group_id = str(line.session_id), str(line.group_id)
         _agree(self.sessions, session_id, planned_session(line), f"session {session_id}", place)
@@ -67,7 +66,7 @@ class ImportPlan:
             _agree(self.calls, record.call_id, call_mark(record), f"call {record.call_id}", place)
 
     def group_sizes(self) -> dict[str, int]:
-        """The size of every group: as it is said, else as many sessions as the file has of it."""
+        """The size of every group: as given, else the number of its sessions in the file."""
         found: dict[str, int] = {}
         for session, _ in self.sessions.values():
             found[session.group_id] = found.get(session.group_id, 0) + 1
@@ -78,7 +77,7 @@ def _agree(known: dict[str, tuple[Any, str]], name: str, value: Any, what: str, 
     held, first = known.setdefault(name, (value, place))
     if held != value:
         raise ImportRefused(
-            f"{place}: {what} has another {_difference(held, value)} than at {first}; all lines say the same of it"
+            f"{place}: {what} has another {_difference(held, value)} than at {first}; all lines must agree on it"
         )
 
 
@@ -88,7 +87,7 @@ def _difference(one: Any, other: Any) -> str:
 
 
 def planned_session(line: Line) -> PlannedSession:
-    """What a line says of its session."""
+    """The session of a line."""
     status = "failed" if line.status == "failed" else "done"
     return PlannedSession(
         group_id=str(line.group_id),
@@ -100,7 +99,7 @@ def planned_session(line: Line) -> PlannedSession:
 
 
 def _rewards(line: Line) -> list[RewardRow]:
-    """The rewards as they were given; one number alone is a reward of the session."""
+    """The rewards of the line; a single `reward` becomes a reward of the session."""
     session_id = str(line.session_id)
     if not line.rewards and line.reward is not None:
         return [RewardRow(session_id=session_id, value=line.reward, **LONE_REWARD)]
@@ -118,7 +117,7 @@ def _rewards(line: Line) -> list[RewardRow]:
 
 
 def call_mark(record: CallRecord) -> CallMark:
-    """What a record of the same call must have, too."""
+    """The mark of a record."""
     return CallMark(
         session_id=record.session_id,
         group_id=record.group_id,

@@ -1,4 +1,4 @@
-"""The calls of an imported line as records of the log. Pure. Not here: how they get there (imports.py)."""
+"""The calls of an imported line as records of the log. Pure functions."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from weir.store.records.call_record import CallRecord, CaptureLevel, VersionSpan
 from weir.store.transfer.export_rows import IMPORTED_FROM
 from weir.store.transfer.import_lines import Line, LineCall
 
-CALL_US = 1000  # what a call without times is said to have taken
+CALL_US = 1000  # the assumed duration of a call without times
 
 
 def records_of(line: Line, place: str, source: str, weight_version: int | None, now_us: int) -> Iterator[CallRecord]:
-    """The records of a line's calls. `now_us` is when the first was made, where the line does not say it.
+    """The records of a line's calls. `now_us` is when the first was made, where the line gives no times.
 
-    Raises ImportRefused that begins with the line's place in its file.
+    Raises ImportRefused, beginning with the line's place in its file.
     """
     ids = line.prompt_ids + line.completion_ids
     first = len(line.prompt_ids)
@@ -68,7 +68,7 @@ def _spans(line: Line, call: LineCall, place: str, weight_version: int | None) -
 
 
 def _body(value: Any) -> bytes:
-    """A body as bytes; what never was JSON is kept as the text that it was."""
+    """A body as bytes; text that is not JSON is kept as it is."""
     if value is None:
         return b""
     return value.encode() if isinstance(value, str) else msgspec.json.encode(value)

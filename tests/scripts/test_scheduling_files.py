@@ -1,4 +1,4 @@
-"""The files for cron and systemd in docs/scheduling name commands and options that there are."""
+"""The files for cron and systemd in docs/scheduling name existing commands and options."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """300 processes killed by SIGKILL while they append, seal, compact, merge, publish, retire, collect garbage and repair.
 
-Nothing is lost, nothing is doubled, in either durability; what retention takes out leaves whole.
+Nothing is lost or duplicated, in either durability; groups that retention removes leave whole.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def test_300_kills_at_any_point_lose_and_double_nothing(tmp_path: Path) -> None:
         assert_holds(config, promised)
         compact(config)
         assert_holds(config, promised)
-        assert verify(config, mend=True).repair is None or verify(config).is_sound
+        assert verify(config, fix=True).repair is None or verify(config).is_sound
         collect_garbage(retiring(config))
         assert_holds(config, promised)
         assert load_calls(config, ["going"])["going"] == []

@@ -1,6 +1,6 @@
-"""A store on a disk that refuses, tears and forgets, while it is written, compacted, collected and repaired.
+"""A store on a disk that refuses, tears and forgets writes, while it is written, compacted, collected and repaired.
 
-What was acknowledged is read back, once, and the store opens.
+Acknowledged records are read back once, and the store opens.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WAIT_S = 60.0
 
 
 class Life:
-    """One process that appends to a store and looks after it, until the power goes or it has done enough."""
+    """One process that appends to a store and maintains it, until the power cut or its end."""
 
     def __init__(self, config: StoreConfig, disk: FaultyDisk, rng: random.Random, make_call: Any, number: int) -> None:
         self.acknowledged: list[CallRecord] = []
@@ -73,11 +73,11 @@ class Life:
 
 
 def _repair(config: StoreConfig, disk: FaultyDisk) -> None:
-    verify(config, disk, mend=True)
+    verify(config, disk, fix=True)
 
 
 def assert_holds(config: StoreConfig, promised: list[CallRecord]) -> None:
-    """Nothing is missing, nothing is there twice, and what is there is what was promised, token for token."""
+    """Assert that no acknowledged call is missing, doubled or changed in any token."""
     names = stored_names(config)
     assert len(names) == len(set(names))
     assert {call.call_id for call in promised} <= set(names)

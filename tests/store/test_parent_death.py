@@ -1,4 +1,4 @@
-"""A process that ends with the one that started it."""
+"""A process ends with the one that started it."""
 
 from __future__ import annotations
 

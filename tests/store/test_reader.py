@@ -1,4 +1,4 @@
-"""Reading: SQL over an empty store, over a known one with values counted by hand, and what a connection may not do."""
+"""Reading: SQL over an empty store, over a known one with values counted by hand, and what a connection refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tree that a store gives is that of the recorded set: whatever was compacted, merged or recorded late."""
+"""The tree that a store returns is that of the recorded set, whatever was compacted, merged or recorded late."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store that was written at schema version 1 still reads, in SQL and whole, and goes on with newer records.
+"""A store that was written at schema version 1 can be read, in SQL and whole, and takes newer records.
 
 `version_1/` holds two compacted calls of one session and the next two in its log, and a reward.
 """

@@ -1,4 +1,4 @@
-"""A store that was written at schema version 2 still reads whole, and nothing of a later version is guessed at.
+"""A store that was written at schema version 2 can be read whole; fields of later versions are empty.
 
 `version_2/` holds two compacted calls of one session and the next two in its log, a reward and an evaluation.
 """

@@ -1,8 +1,8 @@
 """`weir bench gate`: weight updates under agents with calls in flight, then thousands of calls held at once.
 
 Two scripted engines with ledgers run behind the real sglang-router; the proxy is a process, agents use real sockets,
-and a process of its own publishes as a round does. Afterwards every record is compared with the ledgers: ids,
-logprobs and versions, none missing, none twice. Engines are not measured, nor loading, which takes a fixed time.
+and a process of its own publishes as a round does. Afterwards every record is compared with the ledgers: ids, logprobs
+and versions, none missing, none twice. Engines are not measured, nor loading, which takes a fixed time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Groups for `weir bench round`: what the demo's agents would have recorded, without a model that writes kernels.
+"""Groups for `weir bench round`: what the demo's agents would record, without a model that writes kernels.
 
-Each session is the example agent's: a kernel, the judge's feedback where it was wrong, another kernel. Kernels are
-drawn as in the demo's corpus; ids, rendering and logprobs are the demo's model's own.
+Each session follows the example agent: a kernel, the judge's feedback where it was wrong, another kernel. Kernels are
+drawn from the demo's corpus; ids, rendering and logprobs are the demo model's own.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from weir.trainer.learner.scoring import score
 from weir.trainer.model.token_model import load_model
 from weir.trainer.settings.config import TrainerConfig
 
-SECOND_TURN_FAULTS = 0.6  # of a first answer's
+SECOND_TURN_FAULTS = 0.6  # relative to a first answer's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +66,12 @@ class Group:
 
     group_id: str
     task: KernelTask
-    version: int  # that its calls were sampled by
+    version: int  # that sampled its calls
     sessions: list[list[Turn]]
 
 
 def record_groups(settings: Settings, rounds: int) -> None:
-    """Put finished groups for so many rounds into the store."""
+    """Record the finished groups of `rounds` rounds in the store."""
     groups = asyncio.run(_groups(settings, rounds))
     logprobs = _logprobs(settings, groups)
     catalog = Catalog.open(settings.store)
@@ -83,7 +83,7 @@ def record_groups(settings: Settings, rounds: int) -> None:
 
 
 async def _groups(settings: Settings, rounds: int) -> list[Group]:
-    """The groups in the order in which rounds take them: each is of the weights that its round starts from."""
+    """The groups in the order in which rounds claim them; the version of each is the one that its round starts from."""
     assert settings.model.path is not None
     agents, per_round = agents_config(settings, {}), settings.trainer.groups_per_round
     renderer = chat_renderer(settings.model.path, settings)
@@ -107,7 +107,7 @@ async def _groups(settings: Settings, rounds: int) -> list[Group]:
 
 
 class Answering:
-    """The demo's model as far as ids go: what it would be sent, and what an answer would have been."""
+    """The demo model's token ids: of its prompts, and of given answers."""
 
     def __init__(self, folder: Path, renderer: ChatRenderer) -> None:
         self._renderer = renderer
@@ -118,11 +118,11 @@ class Answering:
         return list(self._renderer.render(messages, add_generation_prompt=True).token_ids)
 
     def answer(self, text: str) -> list[int]:
-        """The ids of an answer, with the end of its turn."""
+        """The ids of an answer, with its end-of-turn token."""
         return [*self._tokenizer.encode(text, add_special_tokens=False).ids, self._renderer.get_stop_token_ids()[0]]
 
     def next_prompt(self, turn: Turn, new: list[Message]) -> list[int]:
-        """The ids of the turn after one."""
+        """The ids of the turn's next prompt."""
         bridged = self._renderer.bridge_to_next_turn(turn.prompt_ids, turn.output_ids, new)
         assert bridged is not None, "the demo's renderer extends exact ids"
         return list(bridged.token_ids)
@@ -136,7 +136,7 @@ async def _session(
     agents: AgentsConfig,
     draw: random.Random,
 ) -> list[Turn]:
-    """As the example agent goes about it; what it is answered is drawn."""
+    """A session of the example agent, with drawn answers."""
     task = member_task(member)
     messages: list[Message] = [{"role": "user", "content": first_message(task)}]
     prompt = model.prompt(messages)
@@ -160,7 +160,7 @@ async def _session(
 
 
 def _logprobs(settings: Settings, groups: list[Group]) -> dict[str, np.ndarray]:
-    """What the first weights say of every output, by call."""
+    """The first weights' logprobs of every output, by call."""
     assert settings.model.path is not None
     torch.set_num_threads(1)
     samples = [_sample(turn) for turn in _turns(groups)]

@@ -1,21 +1,21 @@
-"""`weir bench round`: what a round costs besides judging, training and loading weights.
+"""`weir bench round`: the time of a round outside judging, training and loading weights.
 
-The demo's model, tasks, servers (two engines, router, proxy, kernel evaluation) and settings. What the demo's agents
-would have recorded is put into the store beforehand, so that no agents compete for the processor: kernels drawn as in
-the demo's corpus, judged once for the agent, and again by the round. A first round makes the servers and the trainer
-warm and is not counted. Loading is the trainer's and the engines' reading of weights.
+It uses the demo's model, tasks, servers (two engines, router, proxy, kernel evaluation) and settings. The agents' calls
+are recorded beforehand, so that no agents compete for the CPU: kernels drawn from the demo's corpus, judged once for
+the agent, and again by the round. A first round warms up servers and trainer and does not count. Loading is the reading
+of weights by trainer and engines.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import statistics
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from weir.scripts.bench.figures import print_figures
 from weir.scripts.bench.round.groups import record_groups
 from weir.scripts.demo_loop.run import DemoOptions, prepare, write_config
 from weir.scripts.launch.errors import CommandError
@@ -27,20 +27,20 @@ from weir.trainer.trainer import RoundReport, Trainer
 
 GOAL = 0.05
 WORK = ("judge", "train", "load", "engines_load")
-Steps = dict[str, float]  # seconds by step; "rest" is what the round did in none
+Steps = dict[str, float]  # seconds by step; "rest" is time outside all steps
 
 
 def main(rounds: int) -> None:
-    """Measure, print a line for each step, and one JSON object."""
+    """Run the benchmark; prints a line per step, then one JSON object."""
     with tempfile.TemporaryDirectory(prefix="weir-bench-") as name, _prepared(Path(name), rounds + 1) as trainer:
         _timed_round(trainer)
         measured = [_timed_round(trainer) for _ in range(rounds)]
-    print(json.dumps(figures(measured)))
+    print_figures(figures(measured))
 
 
 @contextlib.contextmanager
 def _prepared(folder: Path, rounds: int) -> Iterator[Trainer]:
-    """A trainer beside the demo's servers, over a store with groups for so many rounds."""
+    """Yield a trainer beside the demo's servers, over a store with groups for `rounds` rounds."""
     options = DemoOptions(folder=folder / "demo")
     prepare(options, print)
     config_path = write_config(options)
@@ -66,19 +66,19 @@ def _timed_round(trainer: Trainer) -> Steps:
 
 
 def steps(report: RoundReport, seconds: float) -> Steps:
-    """A round's steps, with publishing taken apart; they add up to its seconds."""
+    """Seconds of a round by step, with publishing split up; they add up to `seconds`."""
     taken = report.seconds | report.published.times
     taken["publish"] -= sum(report.published.times.values())
     return taken | {"rest": seconds - sum(taken.values())}
 
 
 def overhead_share(taken: Steps) -> float:
-    """The part of a round that is neither judging, training nor loading."""
+    """The share of a round outside judging, training and loading."""
     return 1 - sum(taken.get(name, 0.0) for name in WORK) / sum(taken.values())
 
 
 def figures(measured: list[Steps]) -> dict[str, float | Steps]:
-    """The medians over rounds; said in words, and returned."""
+    """Print the medians over rounds for people; returns them rounded."""
     seconds = {name: statistics.median(taken.get(name, 0.0) for taken in measured) for name in measured[0]}
     whole = statistics.median(sum(taken.values()) for taken in measured)
     share = statistics.median(map(overhead_share, measured))

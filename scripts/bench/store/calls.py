@@ -1,9 +1,9 @@
-"""The calls that `weir bench store` records, as a proxy writes them for agents that run side by side.
+"""The calls of `weir bench store`, in the form that a proxy records for concurrent agents.
 
-Sixty-four sessions at a time take ten turns each, one session's turn after another's. A turn adds 80 tokens of the
-environment and 256 sampled ones to a first prompt of 1,000; request and answer are the texts of the tokens, the whole
-history in every request, as agents send it. Weight versions change as the calls go on. Each session has a task of its
-own, so that no byte is saved by what only the sessions of a group share.
+Sixty-four concurrent sessions take ten turns each, round-robin. A turn adds 80 tokens of the environment and 256
+sampled ones to a first prompt of 1,000; requests and answers contain the texts of the tokens, the whole history in
+every request, as agents send it. Weight versions increase over time. Each session has a task of its own, so that
+nothing is saved by tokens that only the sessions of a group share.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SIDE_BY_SIDE = 64
 SESSIONS_PER_GROUP = 8
 FIRST_PROMPT_TOKENS = 1000
 OUTPUT_TOKENS = 256
-NEW_TOKENS = 80  # that the environment adds each turn
+NEW_TOKENS = 80  # added by the environment each turn
 NUM_VERSIONS = 8
 VOCABULARY = 50_000
 SHORT_PROMPT, SHORT_OUTPUT = 64, 16  # tokens of a short call
@@ -42,7 +42,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def make_calls(num_calls: int, seed: int = 0) -> Iterator[CallRecord]:
-    """Calls in the order in which they end. Fewer than 640 are those of fewer sessions side by side."""
+    """Calls in the order in which they end. Fewer than 640 come from fewer concurrent sessions."""
     rng = np.random.default_rng(seed)
     words = _words(rng)
     at_once = min(SIDE_BY_SIDE, -(-num_calls // TURNS))
@@ -60,7 +60,7 @@ def _side_by_side(rng: np.random.Generator, words: list[str], at_once: int, num_
 
 
 def _words(rng: np.random.Generator) -> list[str]:
-    """A text for each token, mostly of three or four letters, the space before it included."""
+    """A text for each token, mostly of three or four letters, with its leading space."""
     letters = rng.integers(ord("a"), ord("z") + 1, (VOCABULARY, 6), np.uint8)
     lengths = rng.integers(1, 6, VOCABULARY)
     return [" " + row[:length].tobytes().decode() for row, length in zip(letters, lengths, strict=True)]
@@ -89,7 +89,7 @@ class _Session:
         return self._before
 
     def _tokens(self, count: int) -> TokenIds:
-        """Ids as frequent as words are."""
+        """Ids with the frequency distribution of words (Zipf)."""
         return (self._rng.zipf(1.3, count) % VOCABULARY).astype(np.int32)
 
     def _text(self, ids: TokenIds) -> str:
@@ -130,12 +130,12 @@ class _Session:
 
 
 def _id(prefix: str, at_us: int, rng: np.random.Generator) -> str:
-    """An identifier of the form of `weir.store.records.ids`."""
+    """An identifier in the form of `weir.store.records.ids`."""
     return f"{prefix}_{at_us // 1000:012x}{rng.bytes(10).hex()}"
 
 
 def _spans(version: int, spanning: bool) -> tuple[VersionSpan, ...]:
-    """Whether the weights changed in the middle of the call."""
+    """One version span, or two where the weights changed in the middle of the call."""
     if not spanning:
         return (VersionSpan(0, OUTPUT_TOKENS, str(version)),)
     half = OUTPUT_TOKENS // 2
@@ -159,7 +159,7 @@ def long_calls(num_calls: int, seed: int) -> Iterator[CallRecord]:
 
 
 def short_calls(num_calls: int) -> Iterator[CallRecord]:
-    """Conversations of ten short turns, session after session: for stores of many calls."""
+    """Conversations of ten short turns, session after session, for stores of many calls."""
     (like,) = make_calls(1)
     rng = np.random.default_rng(0)
     logprobs = pack_logprobs(np.full(SHORT_OUTPUT, -0.5, np.float32))

@@ -1,10 +1,10 @@
-"""`weir bench store`, first part: what the log takes from its callers, and how near it comes to the disk's own limit.
+"""The log's figures of `weir bench store`: append throughput, and how close it comes to the disk's limit.
 
-Calls of 28 KB (4,096 prompt and 1,024 output tokens) come in groups of 64 that wait for each other, with fsync. The
-limit is the same bytes written and synced by nothing but system calls, through the page cache or past it, whichever is
-faster. Groups take turns, so that a disk that others use too is as fast for the one as for the other. The same once
-more on a slow disk: this one, with every fdatasync held back until two milliseconds have passed (a layer of this
-process over the real file, no device).
+Calls of 28 KB (4,096 prompt and 1,024 output tokens) are appended with fsync in groups of 64, one group after the
+other. The limit is the same bytes written and synced by plain system calls, through the page cache or past it,
+whichever is faster. Both alternate, so that other load on the disk affects them alike. The measurement is repeated on a
+slow disk: the same one, with every fdatasync delayed to at least two milliseconds (in this process, over the real
+file).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SLOW_SYNC_S = 0.002
 
 
 class SlowDisk(SystemDisk):
-    """The real disk; a sync takes as long as on one that does 500 a second, or longer where the real one is slower."""
+    """The real disk; a sync takes at least as long as on a disk with 500 syncs per second."""
 
     def sync(self, fd: int) -> None:
         ends = time.perf_counter() + SLOW_SYNC_S
@@ -40,9 +40,9 @@ class SlowDisk(SystemDisk):
 
 
 def measure_log(root: Path) -> dict[str, float]:
-    """The figures of the log."""
+    """All figures of the log."""
     root.mkdir(parents=True, exist_ok=True)
-    os.sync()  # what others left to be written is no part of it
+    os.sync()  # earlier writes of other processes are not measured
     figures = measure_appends(root / "own", SYSTEM_DISK) | measure_syncs(root / "syncs", SYSTEM_DISK)
     os.sync()
     slow = measure_appends(root / "slow", SlowDisk()) | measure_syncs(root / "slow-syncs", SlowDisk())
@@ -51,7 +51,7 @@ def measure_log(root: Path) -> dict[str, float]:
 
 
 def measure_appends(root: Path, disk: Disk) -> dict[str, float]:
-    """Calls a second in groups of 64 with fsync, and what the disk takes of the same bytes."""
+    """Calls per second in groups of 64 with fsync, and the disk's limit for the same bytes."""
     root.mkdir()
     groups = [list(long_calls(GROUP, seed)) for seed in range(4)]
     data = [b"".join(map(encode_record, group)) for group in groups]
@@ -85,13 +85,13 @@ def measure_appends(root: Path, disk: Disk) -> dict[str, float]:
 
 
 def _bare(disk: Disk, path: Path, direct: int, data: list[bytes]) -> Callable[[int], None]:
-    """Writes and syncs one group of bytes each time it is called, one behind the other in a file with room for all."""
+    """A function that writes and syncs one group of bytes per call, consecutively in a preallocated file."""
     blocks = [mmap.mmap(-1, whole_blocks(len(one))) for one in data]
     for block, one in zip(blocks, data, strict=True):
         block.write(one)
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | direct, 0o644)
-    except OSError:  # no direct writes here: the limit is that of buffered ones
+    except OSError:  # no direct writes here: buffered ones set the limit
         fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     os.posix_fallocate(fd, 0, NUM_GROUPS * max(map(len, blocks)))
     os.fsync(fd)
@@ -108,7 +108,7 @@ def _bare(disk: Disk, path: Path, direct: int, data: list[bytes]) -> Callable[[i
 
 
 def measure_syncs(path: Path, disk: Disk) -> dict[str, float]:
-    """Small writes that the disk syncs in a second: what kind of disk this is."""
+    """Small synced writes per second: what kind of disk this is."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     os.posix_fallocate(fd, 0, NUM_SYNCS * 4096)
     os.fsync(fd)
@@ -122,7 +122,7 @@ def measure_syncs(path: Path, disk: Disk) -> dict[str, float]:
 
 
 def measure_handoff(root: Path) -> dict[str, float]:
-    """Microseconds that `append` takes from its caller, at some 500 calls a second, each made just before."""
+    """Microseconds that `append` blocks its caller, at about 500 calls per second."""
     log = LogWriter(root, "bench", StoreConfig(root=root))
     taken = []
     for call in long_calls(NUM_HANDOFFS, seed=0):

@@ -1,7 +1,7 @@
-"""The questions of `weir bench store`: at rest, while a proxy writes, and as the store grows.
+"""The query figures of `weir bench store`: at rest, while a proxy writes, and as the store grows.
 
-Invariant: what is asked is what users ask, over the views; times are the best of several, with the snapshot open. What
-opening a snapshot costs stands beside them. The store that grows has short calls: its figures are about metadata.
+Invariant: the queries are users' queries over the views; times are the best of several, with the snapshot open. Opening
+a snapshot is a figure of its own. The growing store has short calls: its figures are about metadata.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ GROWTH = {"4k": 4_000, "40k": 40_000, "400k": 400_000}
 WRITES_PER_S = 500
 FILE_CALLS = 20_000  # compacted together
 BUSY_ROUNDS = 7
-MOST_LATE_S = 0.1  # what a writer that could not keep up makes up for
+MOST_LATE_S = 0.1  # backlog that a late writer catches up on
 
 
 def measure_queries(root: Path, calls: Iterable[CallRecord]) -> dict[str, float]:
@@ -59,7 +59,7 @@ def measure_queries(root: Path, calls: Iterable[CallRecord]) -> dict[str, float]
 
 
 def _measure_busy(config: StoreConfig, db: duckdb.DuckDBPyConnection) -> dict[str, float]:
-    """Medians with and without writes, in turns, so that what else the machine does is beside both."""
+    """Medians with and without writes, alternating, so that other load affects both."""
     idle: dict[str, list[float]] = {name: [] for name in QUERIES}
     busy: dict[str, list[float]] = {name: [] for name in QUERIES}
     writing = _Writing(config)
@@ -93,9 +93,9 @@ def measure_growth(root: Path, sizes: dict[str, int] | None = None) -> dict[str,
 
 
 def build(config: StoreConfig, calls: Iterable[CallRecord]) -> int:
-    """Record, compact and reward calls. Returns how many tokens were sampled."""
+    """Record, compact and reward calls; returns the number of sampled tokens."""
     num_tokens, remaining = 0, iter(calls)
-    sessions: dict[str, str] = {}  # and their groups
+    sessions: dict[str, str] = {}  # session → group
     while some := list(itertools.islice(remaining, FILE_CALLS)):
         record(config, f"bench-{len(sessions)}", some)
         compact(config)
@@ -129,7 +129,7 @@ def _reward(config: StoreConfig, groups: dict[str, str]) -> None:
 
 
 class _Writing:
-    """A process that records 500 calls a second in each of the blocks that this is the context of."""
+    """A process that records 500 calls per second while the context is entered."""
 
     def __init__(self, config: StoreConfig) -> None:
         context = multiprocessing.get_context("spawn")
@@ -164,12 +164,12 @@ def _write(config: StoreConfig, on: Event, written: Event) -> None:
 
 
 def best_ms(db: duckdb.DuckDBPyConnection, query: str) -> float:
-    """The least of several runs."""
+    """The fastest of several runs of a query, in milliseconds."""
     return best_of_ms(lambda: db.execute(query).fetchall(), 7)
 
 
 def best_of_ms(work: Callable[[], object], times: int = 5) -> float:
-    """The least of several runs."""
+    """The fastest of several runs, in milliseconds."""
     return min(_ms(work) for _ in range(times))
 
 

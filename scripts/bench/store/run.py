@@ -1,12 +1,7 @@
-"""`weir bench store`: how fast calls are recorded, compacted and asked, and what they take, on this machine.
-
-The calls are those of bench_calls.py. Appends are measured by themselves (bench_log.py), and so are sizes
-(bench_store_sizes.py) and questions (bench_store_queries.py).
-"""
+"""`weir bench store`: speed of recording, compaction and queries, and size on disk, on this machine."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tempfile
@@ -15,6 +10,7 @@ from pathlib import Path
 
 import typer
 
+from weir.scripts.bench.figures import print_figures
 from weir.scripts.bench.store.calls import SESSIONS_PER_GROUP, make_calls
 from weir.scripts.bench.store.log import measure_log
 from weir.scripts.bench.store.queries import best_of_ms, measure_growth, measure_queries, record
@@ -25,11 +21,11 @@ from weir.store.maintenance.compact import compact
 from weir.store.reader import load_calls
 from weir.store.records.call_record import CallRecord
 
-COMPACTIONS = 3  # of which the fastest counts
+COMPACTIONS = 3  # the fastest counts
 
 
 def main(num_calls: int = 8000, num_queried: int = 40_000, grow: bool = False, folder: Path | None = None) -> None:
-    """Measure, print lines for people, and one JSON object on the last line."""
+    """Run the benchmark; prints lines for people, then one JSON object."""
     root = Path(tempfile.mkdtemp(prefix="weir-bench-", dir=folder))
     try:
         figures = measure_growth(root / "growth") if grow else _measure(root, num_calls, num_queried)
@@ -37,7 +33,7 @@ def main(num_calls: int = 8000, num_queried: int = 40_000, grow: bool = False, f
         shutil.rmtree(root)
     for name, value in figures.items():
         typer.echo(f"{name:28} {value:,.4g}")
-    typer.echo(json.dumps(figures))
+    print_figures(figures)
 
 
 def _measure(root: Path, num_calls: int, num_queried: int) -> dict[str, float]:
@@ -47,7 +43,7 @@ def _measure(root: Path, num_calls: int, num_queried: int) -> dict[str, float]:
 
 
 def measure_compaction(root: Path, aside: Path, calls: list[CallRecord]) -> dict[str, float]:
-    """Compaction, sizes, and how long a group takes to be read whole."""
+    """Speed of compaction, sizes, and the time to read a group whole."""
     per_s = 0.0
     for attempt in range(COMPACTIONS):
         config = StoreConfig(root=root / str(attempt), segment_grace_s=0)
@@ -61,7 +57,7 @@ def measure_compaction(root: Path, aside: Path, calls: list[CallRecord]) -> dict
 
 
 def _compact_per_s(config: StoreConfig, calls: list[CallRecord]) -> float:
-    """Of a log that is on the disk, into a store whose catalog is there: it is seconds old when it is compacted."""
+    """Calls per second of compacting a synced log into a store whose catalog exists."""
     Catalog.open(config).close()
     record(config, "bench", calls)
     os.sync()

@@ -1,8 +1,8 @@
-"""`weir bench store`: the bytes that compacted calls take, and those of the same calls stored otherwise.
+"""The size figures of `weir bench store`: bytes of compacted calls, compared with the same calls stored otherwise.
 
-Invariant: everything that is compared holds every field of every call, prompts whole. JSON is one line a call, without
-spaces. SQLite has a row a call: its names, and the record as msgpack. A Delta table has the columns of Weir's files; it
-is written in commits of 64 calls as they came, with the same compression, and compacted: the files it then has count.
+Invariant: every alternative stores every field of every call, with whole prompts. JSON has one line per call, without
+spaces. SQLite has one row per call: its names, and the record as msgpack. A Delta table has the columns of Weir's
+files; it is written in commits of 64 calls in order, with the same compression, and compacted: its final files count.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COMMIT_CALLS = 64
 
 
 def measure_sizes(data_dir: Path, aside: Path, calls: Sequence[CallRecord]) -> dict[str, float]:
-    """Of the files in a store's folder, and how much smaller they are than the same calls elsewhere."""
+    """Bytes per call of a store's files, and how many times smaller they are than the alternatives."""
     aside.mkdir()
     num_bytes = sum(path.stat().st_size for path in data_dir.iterdir())
     others = {
@@ -40,7 +40,7 @@ def measure_sizes(data_dir: Path, aside: Path, calls: Sequence[CallRecord]) -> d
 
 
 def _json_bytes(call: CallRecord) -> int:
-    """A record as a JSON object, with numbers where it has packed bytes, and bodies as they are."""
+    """The size of a record as a JSON object, with numbers for packed bytes, and bodies as they are."""
     fields: dict[str, Any] = msgspec.to_builtins(call, builtin_types=(bytes,))
     for name in ("prompt_ids", "output_ids"):
         fields[name] = unpack_ids(fields[name]).tolist()
@@ -74,7 +74,7 @@ def _delta_bytes(path: Path, calls: Sequence[CallRecord]) -> int:
 
 
 def _whole_tables(calls: Sequence[CallRecord]) -> Iterator[pa.Table]:
-    """The rows of Weir's files, with whole prompts: as roots."""
+    """The rows of Weir's files with whole prompts, every call as a root."""
     schema = SCHEMA.set(SCHEMA.get_field_index("end_hash"), pa.field("end_hash", pa.binary()))
     for start in range(0, len(calls), COMMIT_CALLS):
         some = calls[start : start + COMMIT_CALLS]
@@ -95,7 +95,7 @@ def _root(call: CallRecord) -> Link:
 
 
 def _column_sizes(data_dir: Path) -> dict[str, float]:
-    """Bytes that a prompt id and a logprob take in the files, compressed, the lengths of their lists included."""
+    """Compressed bytes per prompt id and per logprob in the files, including list lengths."""
     size = dict.fromkeys(("prompt_suffix", "output_logprobs"), 0)
     count = dict.fromkeys(size, 0)
     for path in data_dir.iterdir():

@@ -1,4 +1,4 @@
-"""`weir bench …`: each benchmark measures a peer in the same run and prints one JSON object on its last line."""
+"""`weir bench …`: benchmarks. Each measures a peer in the same run and prints one JSON object on its last line."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import typer
 
 
 class Peer(enum.StrEnum):
-    """What the proxy can be measured against."""
+    """Peers of the proxy's benchmark."""
 
     LITELLM = "litellm"
 
 
 def proxy(
     against: Annotated[Peer | None, typer.Option(help="A peer that gets the same load in the same run.")] = None,
-    peer_env: Annotated[
-        Path, typer.Option(help="Folder of the peer's own environment; it is made where there is none.")
-    ] = Path(".litellm"),
+    peer_env: Annotated[Path, typer.Option(help="Folder of the peer's own environment, created if missing.")] = Path(
+        ".litellm"
+    ),
 ) -> None:
-    """CPU a call and added latency, against none in between.
+    """CPU per call and added latency, with and without the proxy.
 
     The same calls go through the proxy and straight to the router.
     """
@@ -32,14 +32,14 @@ def proxy(
 
 def gate(
     agents: Annotated[int, typer.Option(min=1, help="Agents with a call in flight.")] = 256,
-    updates: Annotated[int, typer.Option(min=1, help="Weight updates under them.")] = 30,
+    updates: Annotated[int, typer.Option(min=1, help="Weight updates meanwhile.")] = 30,
     held: Annotated[int, typer.Option(min=1, help="Calls held at once afterwards.")] = 5000,
     hold_s: Annotated[float, typer.Option(min=0, help="How long they are held, in seconds.")] = 60.0,
     workers: Annotated[int, typer.Option(min=1, help="Worker processes of the proxy.")] = 1,
 ) -> None:
-    """Weight updates under agents: errors, tokens, holds, memory.
+    """Weight updates under agents: errors, tokens, hold times, memory.
 
-    Then thousands of calls held at once.
+    Afterwards thousands of calls are held at once.
     """
     from weir.scripts.bench.gate.run import main
 
@@ -47,9 +47,9 @@ def gate(
 
 
 def engine() -> None:
-    """Tokens per second, against a bare decode loop.
+    """Tokens per second, compared with a bare decode loop.
 
-    Over the same model, in turn.
+    Both use the same model and alternate.
     """
     from weir.scripts.bench.engine.run import main
 
@@ -58,14 +58,14 @@ def engine() -> None:
 
 def store(
     num_calls: Annotated[int, typer.Option(min=640, help="Calls to append and compact.")] = 8000,
-    queried: Annotated[int, typer.Option(min=640, help="Calls of the store that is asked in SQL.")] = 40_000,
+    queried: Annotated[int, typer.Option(min=640, help="Calls of the store for SQL queries.")] = 40_000,
     grow: Annotated[
-        bool, typer.Option("--grow", help="Instead: the questions at 4,000, 40,000 and 400,000 short calls.")
+        bool, typer.Option("--grow", help="Instead: the queries at 4,000, 40,000 and 400,000 short calls.")
     ] = False,
 ) -> None:
-    """Appends, compaction, sizes and queries, beside its peers.
+    """Appends, compaction, sizes and queries, compared with peers.
 
-    Also queries while a proxy writes. Needs the extra `bench` for the comparison with Delta.
+    Queries also run while a proxy writes. The comparison with Delta needs the extra `bench`.
     """
     from weir.scripts.bench.store.run import main
 
@@ -73,13 +73,11 @@ def store(
 
 
 def trainer(
-    peer_env: Annotated[
-        Path, typer.Option(help="Folder of TRL's own environment; it is made where there is none.")
-    ] = Path(".trl"),
+    peer_env: Annotated[Path, typer.Option(help="Folder of TRL's own environment, created if missing.")] = Path(".trl"),
 ) -> None:
-    """Tokens per second of a loss and backward pass, against TRL's.
+    """Tokens per second of a loss and backward pass, compared with TRL's.
 
-    And of trees of sequences, against the same sequences one by one.
+    Trees of sequences are also compared with the same sequences one by one.
     """
     from weir.scripts.bench.trainer.run import main
 
@@ -87,7 +85,7 @@ def trainer(
 
 
 def round_(rounds: Annotated[int, typer.Option(min=1, help="Rounds to measure.")] = 12) -> None:
-    """What a round costs besides judging, training and loading.
+    """Time of a round outside judging, training and loading.
 
     Rounds of the demo's size, with its servers, step by step.
     """
@@ -100,11 +98,11 @@ def kernel_eval(
     evaluations: Annotated[int, typer.Option(min=1, help="Evaluations to measure.")] = 200,
     trials: Annotated[int, typer.Option(min=1, help="Correctness trials of each.")] = 3,
     hostile: Annotated[int, typer.Option(min=0, help="Instead: that many candidates, most of them attacks.")] = 0,
-    gpu: Annotated[bool, typer.Option("--gpu", help="Instead: how well kernels are timed on a GPU.")] = False,
+    gpu: Annotated[bool, typer.Option("--gpu", help="Instead: the accuracy of kernel timing on a GPU.")] = False,
 ) -> None:
     """CPU and latency of one evaluation of a small kernel.
 
-    All processes counted together. With --hostile: what attacks do to the server and to their neighbours.
+    All processes are counted together. With --hostile: the effect of attacks on the server and on other candidates.
     """
     if gpu:
         from weir.scripts.bench.kernel_eval.gpu_timing import main as time_gpu

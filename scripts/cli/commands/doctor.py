@@ -1,4 +1,4 @@
-"""`weir doctor`: what this machine can do, and what an upstream gives."""
+"""`weir doctor`: checks this machine, and an upstream by real calls."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def doctor(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array instead of a table.")] = False,
 ) -> None:
-    """Say what this machine and an upstream can do.
+    """Check this machine and an upstream.
 
-    An upstream is certified by real calls of a few tokens; its engines are paused and continued for a moment. Exits 1
-    when something required is missing.
+    The upstream gets real calls of a few tokens; its engines are paused and continued for a moment. Exits with 1 where
+    something required is missing.
     """
     from weir.scripts.cli.doctor.finding import Verdict
     from weir.scripts.cli.doctor.machine import machine_findings

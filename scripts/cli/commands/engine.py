@@ -1,4 +1,4 @@
-"""`weir engine`: the embedded engine, speaking SGLang's HTTP interface."""
+"""`weir engine`: the embedded engine, with SGLang's HTTP interface."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def engine(
     ] = None,
     config: ConfigOption = None,
 ) -> None:
-    """Serve a model on a CPU or GPU, as SGLang does over HTTP."""
+    """Serve a model on a CPU or GPU with SGLang's HTTP interface."""
     given = {
         "port": port,
         "host": host,

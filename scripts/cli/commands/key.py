@@ -1,6 +1,6 @@
-"""`weir key add|list|revoke`: the access keys of agents at proxies that others than this machine can reach.
+"""`weir key add|list|revoke`: access keys for agents, for proxies that other machines can reach.
 
-Invariant: a key is shown once, when it is made; the catalog has its hash only.
+Invariant: a key is shown once, when it is made; the catalog has only its hash.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ NameArgument = Annotated[str, typer.Argument(help="Name of the key, for the list
 
 
 def add(name: NameArgument, root: RootOption = None, config: ConfigOption = None) -> None:
-    """Make a key for agents, and print it: it cannot be shown again."""
+    """Create a key for agents and print it; it cannot be shown again."""
     from weir.proxy.sessions.access_keys import key_hash, new_access_key
     from weir.store.catalog.keys import add_access_key
 
     key = new_access_key()
-    with _catalog(load_settings(config).store.at(root)) as catalog:  # it may come before the first `weir up`
+    with _catalog(load_settings(config).store.at(root)) as catalog:  # may run before the first `weir up`
         add_access_key(catalog, name, key_hash(key))
     print(key)
 
 
 def list_(root: RootOption = None, config: ConfigOption = None) -> None:
-    """Name all keys, and say which were revoked."""
+    """List all keys, including revoked ones."""
     from weir.store.catalog.keys import access_keys
 
     with _catalog(existing_store(root, config)) as catalog:
@@ -43,7 +43,7 @@ def list_(root: RootOption = None, config: ConfigOption = None) -> None:
 
 
 def revoke(name: NameArgument, root: RootOption = None, config: ConfigOption = None) -> None:
-    """Make a key worthless; running proxies refuse it within a second."""
+    """Revoke a key; running proxies refuse it within a second."""
     from weir.store.catalog.keys import revoke_access_key
 
     with _catalog(existing_store(root, config)) as catalog:

@@ -1,4 +1,4 @@
-"""`weir regression`, and its run after `weir sft`: the same tasks answered by first and new weights, and judged."""
+"""`weir regression`, also run after `weir sft`: compares first and new weights on the same tasks."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ SUFFIX = ".regression.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What a regression run needs, checked before anything costs time."""
+    """What a regression run needs, checked before any work starts."""
 
     settings: Settings
     config_path: Path | None
     config: RegressionConfig
     tasks: list[KernelTask]
-    engine_url: str | None  # None: an embedded one is started for it
+    engine_url: str | None  # None: an embedded one is started
 
 
 def regression(
@@ -48,9 +48,9 @@ def regression(
     ] = False,
     config: ConfigOption = None,
 ) -> None:
-    """Hold new weights against their first ones on tasks.
+    """Compare new weights with the first ones on tasks.
 
-    Compiled, correct and faster than the reference, as the kernel-evaluation server finds.
+    Counts compiled, correct and faster than the reference, as judged by the kernel-evaluation server.
     """
     given = {"samples": samples, "bound": bound, "seed": seed}
     settings = load_settings(config)
@@ -62,7 +62,7 @@ def regression(
 def prepare(
     settings: Settings, config_path: Path | None, tasks: Path, engine_url: str | None, given: dict[str, Any]
 ) -> Setup:
-    """Read the tasks and look for judge and engine. Raises `UsageError` where one of them is missing."""
+    """Read the tasks and check judge and engine. Raises UsageError where one of them is missing."""
     from weir.agents.tasks import load_tasks
     from weir.scripts.launch.preflight import require_answer, require_judge
     from weir.trainer.regression.compare import RegressionConfig
@@ -85,7 +85,7 @@ def prepare(
 
 
 def run(setup: Setup, before: Path, after: Path) -> Regression:
-    """Both models' answers, one model after the other on one engine, and their comparison."""
+    """Generate and judge both models' answers, one model after the other on one engine; returns the comparison."""
     from weir.trainer.regression.compare import compare
     from weir.trainer.regression.task_answers import Place, verdicts
 
@@ -98,7 +98,7 @@ def run(setup: Setup, before: Path, after: Path) -> Regression:
 
 
 def ask(setup: Setup, model: Path) -> list[Question]:
-    """The tasks as an agent asks them in its first call, rendered as the proxy renders them."""
+    """The tasks as an agent's first prompts, rendered as the proxy renders them."""
     from weir.agents.kernel_agent import first_message
     from weir.proxy.rendering.renderer import open_rendering
     from weir.trainer.regression.task_answers import Question
@@ -116,7 +116,7 @@ def ask(setup: Setup, model: Path) -> list[Question]:
 
 
 def report(found: Regression, after: Path, *, fail: bool) -> None:
-    """Keep the comparison beside the new weights' folder, show it, and say aloud what has become worse."""
+    """Save the comparison beside the new weights' folder, print it, and report regressions."""
     import msgspec
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
@@ -141,7 +141,7 @@ def report(found: Regression, after: Path, *, fail: bool) -> None:
 
 @contextmanager
 def _engine(setup: Setup, model: Path) -> Iterator[str]:
-    """The URL of the engine that was given, or of one that runs within the block."""
+    """Yield the URL of the given engine, or of one that runs during the block."""
     from weir.scripts.launch.fleet import weir_server
     from weir.scripts.launch.servers import free_port, running
 

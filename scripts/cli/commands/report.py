@@ -15,7 +15,7 @@ def report(
     root: RootOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Write the store's report, one HTML file.
+    """Write an HTML report of the store, one self-contained file.
 
     Reward, correctness and faults by weight version, and the time of each round by phase. It needs no network.
     """

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from weir.kernel_eval.client import KernelTask
 
 PLAIN_LINE_EVERY_S = 10.0
-FAILURE_CHARACTERS = 300  # of what a server said, on one line
+FAILURE_CHARACTERS = 300  # characters of a server's message
 
 
 def run(
@@ -37,7 +37,7 @@ def run(
 ) -> None:
     """Run an agent's sessions over a folder of tasks.
 
-    One group of --samples sessions for each task, through a proxy that is running. Nothing is judged; a round does.
+    Each task gets one group of --samples sessions, through a running proxy. Answers are judged later, by a round.
     """
     from weir.agents.runner import import_agent
     from weir.agents.tasks import load_tasks
@@ -50,7 +50,7 @@ def run(
         raise UsageError(f"no task of the split {split} in {tasks}; choose another --split or folder")
     given = {"samples": samples, "concurrency": concurrency, "turns": turns, "agent": agent}
     settings = load_settings(config)
-    sys.path.append(str(Path.cwd()))  # an agent may lie beside the tasks; last, so that it shadows nothing
+    sys.path.append(str(Path.cwd()))  # the agent's module may be in this folder; last, so that it shadows nothing
     options = agents_config(settings, {name: value for name, value in given.items() if value is not None})
     summary = asyncio.run(_run(chosen, import_agent(options.agent), options, limit or len(chosen), seed))
     typer.echo(_describe(summary))
@@ -79,7 +79,7 @@ async def _run(tasks: list[KernelTask], agent: Agent, config: AgentsConfig, num_
 
 @contextmanager
 def _progress(num_sessions: int) -> Iterator[Callable[[SessionOutcome], None]]:
-    """Shows sessions as they end: a bar on a terminal, a plain line now and then elsewhere."""
+    """Show sessions as they end: a bar on a terminal, occasional plain lines elsewhere."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 

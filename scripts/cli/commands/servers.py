@@ -1,7 +1,4 @@
-"""`weir kernel-eval`: the kernel-evaluation server, until it is stopped.
-
-`weir proxy`: the proxy alone, in front of a router that is already there.
-"""
+"""Single servers, run until stopped: `weir proxy`, in front of a running router, and `weir kernel-eval`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`weir sft`: a cold start, and what the new weights can do beside the first ones."""
+"""`weir sft`: the supervised cold start, with an optional regression run."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def sft(
     ] = False,
     config: ConfigOption = None,
 ) -> None:
-    """Cold start: train on conversations.
+    """Supervised cold start: train on conversations.
 
-    On the assistant's tokens only, rendered as the proxy renders them; of plain texts on all. With --tasks a quick
-    regression run follows.
+    Trains on the assistant's tokens only, rendered as the proxy renders them; on all tokens of plain texts. With
+    --tasks a short regression run follows.
     """
     if tasks is None and (engine is not None or fail_on_regression):
         flag = "--fail-on-regression" if engine is None else "--engine"
-        raise UsageError(f"{flag} goes with --tasks; without it first and new weights are not held against each other")
+        raise UsageError(f"{flag} goes with --tasks; without it first and new weights are not compared")
     settings = load_settings(config)
     first = first_weights(settings, model)
     given = {

@@ -1,6 +1,6 @@
-"""`weir sft-data`: pairs of PyTorch and Triton sources to a file of conversations for `weir sft`, with a report.
+"""`weir sft-data`: turns pairs of PyTorch and Triton sources into conversations for `weir sft`, with a report.
 
-A run that was stopped goes on where it was.
+A run that was stopped resumes where it was.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def sft_data(
 ) -> None:
     """Make conversations for weir sft from pairs of sources.
 
-    Kept is what compiles, is right, and is not slower where a device can tell. Sources run in the
-    kernel-evaluation server's sandbox; it has to be running.
+    Keeps pairs that compile, are correct, and are not slower where a device can time them. Sources run in the
+    kernel-evaluation server's sandbox, which must be running.
     """
     from weir.agents.kernelbook import read_rows
     from weir.agents.sft_data import Wanted

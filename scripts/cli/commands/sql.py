@@ -1,4 +1,4 @@
-"""`weir sql`: one question to the store, or, at a terminal, a shell. Answers go to stdout, remarks to stderr."""
+"""`weir sql`: one query to the store, or a shell at a terminal. Answers go to stdout, remarks to stderr."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ParamOption = Annotated[
 
 
 class Format(enum.StrEnum):
-    """How an answer is given."""
+    """Formats of an answer."""
 
     TABLE = "table"
     JSON = "json"
@@ -52,7 +52,7 @@ def sql(
     root: RootOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Ask the store in SQL.
+    """Query the store in SQL.
 
     DuckDB's SQL over the views of docs/sql.md: calls, labels, tokens, sessions, branches, groups, rewards, evaluations,
     rounds, versions and more.
@@ -82,7 +82,7 @@ def sql(
 
 
 def read_parameters(given: list[str]) -> Parameters:
-    """`name=value` pairs: numbers, true, false, null and quoted strings as in JSON, anything else as text."""
+    """Parse `name=value` pairs: numbers, true, false, null and quoted strings as in JSON, anything else as text."""
     parameters: dict[str, object] = {}
     for pair in given:
         name, equals, value = pair.partition("=")
@@ -109,7 +109,7 @@ def _answer(
 
     if form is Format.PARQUET:
         if output is None:
-            raise UsageError("Parquet is no text: name a file for it, --output answer.parquet")
+            raise UsageError("Parquet cannot be printed: name a file, --output answer.parquet")
         typer.echo(f"{write_parquet(answer_batches(connection, query, parameters), output):,} rows", err=True)
     elif output is None:
         print_answer(answer_rows(connection, query, parameters), form.value, sys.stdout)

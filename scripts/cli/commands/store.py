@@ -1,6 +1,6 @@
-"""`weir sessions`, `weir show`, `weir store status`: looking into the store.
+"""`weir sessions`, `weir show`, `weir store status`, `weir store forget`: inspecting the store.
 
-Each command takes the store of weir.toml, or the folder given by `--root`. Results go to stdout, remarks to stderr.
+The store is that of weir.toml, or the one given by `--root`. Results go to stdout, remarks to stderr.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def sessions(
 ) -> None:
     """List the latest sessions.
 
-    With their calls, turns, tokens, reward, weight versions, and how they ended.
+    With their calls, turns, tokens, reward, weight versions, and status.
     """
     from weir.scripts.cli.terminal.session_tree import print_sessions
     from weir.store.reader import connect
@@ -41,10 +41,10 @@ def show(
     root: RootOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Show a session as a tree of calls, or one call whole.
+    """Show a session as a tree of calls, or one whole call.
 
-    Also all sessions of a group. Turns stand below each other; what branches off (retries, forks) is indented;
-    sub-agents and compactions are trees of their own.
+    A group's name shows all its sessions. Turns stand below each other; branches (retries, forks) are indented;
+    sub-agents and compactions are separate trees.
     """
     from weir.scripts.cli.terminal.call_view import print_call
     from weir.scripts.cli.terminal.session_tree import print_trees
@@ -60,9 +60,9 @@ def show(
 
 
 def store_status(root: RootOption = None, config: ConfigOption = None) -> None:
-    """Say what the store consists of.
+    """Show the contents of the store.
 
-    Log segments, Parquet files, calls, bytes, and what could not be read.
+    Log segments, Parquet files, calls, bytes, and unreadable parts.
     """
     from weir.store.status import store_status as read_status
 
@@ -100,9 +100,9 @@ def store_forget(
     root: RootOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Wait no more for the log of a machine that never comes back.
+    """Give up the log of a machine that never comes back.
 
-    Its calls that no other machine can read are lost, and rounds take the groups that waited for them.
+    Its calls that no other machine can read are lost, and rounds may take the groups that waited for them.
     """
     from weir.store.catalog.catalog import Catalog
     from weir.store.catalog.shared_segments import forget_log_writer, log_writers

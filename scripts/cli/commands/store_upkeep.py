@@ -1,4 +1,4 @@
-"""`weir store compact`, `weir store gc`, `weir store verify`: looking after what is recorded."""
+"""`weir store compact`, `weir store gc`, `weir store verify`: maintenance of the store."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def store_compact(
 ) -> None:
     """Move sealed log segments into Parquet.
 
-    Small files become larger ones, groups leave that are older than the settings of retention say, and what no reader
-    needs is deleted. Interrupted at any point, it can be run again. `weir up` does it by itself.
+    Small files are merged, retention removes old groups, and garbage is deleted. It can be interrupted at any point and
+    run again. `weir up` runs it periodically.
     """
     from weir.store.maintenance.compact import compact
     from weir.store.maintenance.upkeep import keep_up
@@ -74,8 +74,8 @@ def store_gc(
 ) -> None:
     """Delete what no reader needs.
 
-    Groups that are older than the settings of retention say, compacted segments and replaced files whose grace is
-    over, and what crashes left behind. What an open connection reads is kept until it is closed.
+    Groups beyond the retention settings, compacted segments and replaced files after their grace, and leftovers of
+    crashes. Whatever an open connection reads is kept until it is closed.
     """
     from weir.store.maintenance.upkeep import collect_garbage, planned_garbage
 
@@ -96,22 +96,22 @@ def store_gc(
 
 
 def store_verify(
-    mend: Annotated[bool, typer.Option("--repair", help="Rebuild what can be rebuilt; nothing is destroyed.")] = False,
+    fix: Annotated[bool, typer.Option("--repair", help="Rebuild what can be rebuilt; nothing is destroyed.")] = False,
     root: RootOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Read everything and say what is damaged.
+    """Read everything and report damage.
 
-    Every segment, every page, every call against its hash, the catalog against the folder, and clocks that jumped.
-    Ends with status 1 where something is damaged and was not repaired.
+    Checks every segment, every page, every call against its hash, the catalog against the folder, and clocks that
+    jumped. Exits with 1 where something is damaged and was not repaired.
     """
     from weir.store.maintenance.verify import verify
 
-    verdict = verify(existing_store(root, config), mend=mend)
+    verdict = verify(existing_store(root, config), fix=fix)
     for finding in verdict.findings:
         typer.echo(finding)
     if verdict.repair is not None:
-        typer.echo(_mended(verdict.repair))
+        typer.echo(_repair_lines(verdict.repair))
         return
     typer.echo(f"{verdict.calls:,} calls read: " + ("the store is sound" if verdict.is_sound else "see above"))
     if not verdict.is_sound:
@@ -119,13 +119,13 @@ def store_verify(
         raise typer.Exit(1)
 
 
-def _mended(done: Repair) -> str:
+def _repair_lines(done: Repair) -> str:
     lines = [
-        f"repaired: {done.adopted:,} calls taken in from files that the catalog did not name, {done.rescued:,} rescued "
-        f"from behind bad frames, {done.reopened:,} segments compacted again; {done.left_out:,} calls could not be "
-        "read from where they were",
+        f"repaired: {done.adopted:,} calls taken in from files that the catalog did not name, {done.salvaged:,} "
+        f"salvaged from behind bad frames, {done.reopened:,} segments compacted again; {done.left_out:,} calls could "
+        "not be read from where they were",
         *([f"objects put again from copies: {done.restored:,}"] if done.restored else []),
         *([f"segments given up, of which nothing is left: {done.given_up:,}"] if done.given_up else []),
-        *(f"set aside: {name}" for name in done.set_aside),
+        *(f"set aside: {name}" for name in done.quarantined),
     ]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""`weir tasks check|import`: which tasks can be judged, and KernelBench's folders as a file of tasks."""
+"""`weir tasks check|import`: which tasks can be judged; KernelBench's folders as a file of tasks."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def check(
     out: Annotated[Path | None, typer.Option(help="Write the tasks that can be judged here, *.jsonl.")] = None,
     config: ConfigOption = None,
 ) -> None:
-    """Say which tasks cannot be judged, and why.
+    """List tasks that cannot be judged, and why.
 
-    Exits with 1 if there are any. References run in the kernel-evaluation server's sandbox; it has to be running.
+    Exits with 1 if there are any. References run in the kernel-evaluation server's sandbox, which must be running.
     """
     from weir.agents.tasks import write_tasks
     from weir.scripts.launch.preflight import require_folder

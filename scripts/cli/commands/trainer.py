@@ -36,10 +36,11 @@ def round_(
 ) -> None:
     """Run one training round over finished groups.
 
-    Judges, trains, checkpoints, publishes. Made for cron: without groups, or beside another round, it ends with a line.
+    Judges, trains, checkpoints, publishes. For cron: without groups, or beside another round, it prints a line and
+    exits.
     """
     if loop + dry_run + (replay is not None) > 1:
-        raise UsageError("--loop, --dry-run and --replay are three things: give one of them")
+        raise UsageError("--loop, --dry-run and --replay exclude each other: give one of them")
     if max_rounds is not None and not loop:
         raise UsageError("--max-rounds goes with --loop; without it one round is run")
     settings = load_settings(config)
@@ -66,7 +67,7 @@ def publish(
 ) -> None:
     """Bring a weight version to every engine, through the gate.
 
-    Can be repeated.
+    It can be repeated.
     """
     from weir.trainer.versions.version_folder import verify
 
@@ -90,7 +91,7 @@ def rollback(
 ) -> None:
     """Go back to the weights of an earlier version.
 
-    They are published under a new number. The next round goes on from there. What came after stays in the store.
+    They are published under a new number, from which the next round continues. Later versions stay in the store.
     """
     from rich.console import Console
 
@@ -111,7 +112,7 @@ def rollback(
 def versions(root: RootOption = None, config: ConfigOption = None) -> None:
     """List the weight versions of the store.
 
-    Newest last, with the engines that confirmed to serve them.
+    Newest last, with the engines that confirmed them.
     """
     store = existing_store(root, config)
     from rich.box import SIMPLE_HEAD
@@ -153,7 +154,7 @@ def _run_one_round(trainer: Trainer, *, wait: bool) -> None:
 
 
 def _run_rounds(trainer: Trainer, max_rounds: int | None) -> None:
-    """Rounds as the settings' trigger says. A server that is away is waited for: the round stays open meanwhile."""
+    """Run rounds as the settings' trigger decides. Where a server is away, the round stays open and is retried."""
     from weir.trainer.errors import JudgeUnavailable, PublishFailed
 
     config = trainer.config

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Form(enum.StrEnum):
-    """For whom an export is written."""
+    """Formats of an export, by their reader."""
 
     TRL = "trl"
     VERL = "verl"
@@ -33,7 +33,7 @@ class Form(enum.StrEnum):
 
 
 class Targets(enum.StrEnum):
-    """Which branches train on a call that they share; the store's policies, by name."""
+    """Which branches train on a call that several share; the names of the store's policies."""
 
     FIRST = "first"
     LAST = "last"
@@ -46,7 +46,7 @@ NEEDS_REWARD = (Form.TRL, Form.VERL, Form.SLIME)
 
 def export(
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")],
-    format: Annotated[Form, typer.Option("--format", "-f", help="For whom.")] = Form.JSONL,
+    format: Annotated[Form, typer.Option("--format", "-f", help="The format, by its reader.")] = Form.JSONL,
     where: Annotated[str, typer.Option(help="A condition in SQL on the view trajectories.")] = "true",
     param: ParamOption = None,
     policy: Annotated[
@@ -67,8 +67,8 @@ def export(
     parameters = read_parameters(param or [])
     with connect(store) as connection, asking(connection):
         choice = choose(connection, where, parameters, Policy(policy), with_reward=format in NEEDS_REWARD)
-        told = {"format": format.value, "where": where, "parameters": dict(parameters), "policy": policy.value}
-        _writer(format)(read_chosen(connection), output, _provenance(store, told, choice))
+        query = {"format": format.value, "where": where, "parameters": dict(parameters), "policy": policy.value}
+        _writer(format)(read_chosen(connection), output, _provenance(store, query, choice))
     left_out = "".join(f"; left out {count:,} {reason}" for reason, count in choice.left_out.items())
     typer.echo(f"wrote {choice.count:,} trajectories to {output}{left_out}", err=True)
 
@@ -76,12 +76,12 @@ def export(
 def import_(
     file: Annotated[Path, typer.Argument(help="JSON Lines, as `weir export --format jsonl` writes them.")],
     weight_version: Annotated[
-        int | None, typer.Option(min=0, help="Of tokens whose line does not say which weights sampled them.")
+        int | None, typer.Option(min=0, help="Weight version of tokens whose line gives none.")
     ] = None,
     root: RootOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Take trajectories into the store.
+    """Import trajectories into the store.
 
     All of them, or none where a line cannot be read. The same file again changes nothing.
     """
@@ -113,8 +113,8 @@ def _writer(form: Form) -> Writer:
     return writers[form]
 
 
-def _provenance(store: StoreConfig, told: dict[str, Any], choice: Choice) -> Provenance:
-    """Where a file comes from and how to make it again."""
+def _provenance(store: StoreConfig, query: dict[str, Any], choice: Choice) -> Provenance:
+    """Where a file comes from, and the query that made it."""
     from weir.store.records.call_record import SCHEMA_VERSION
     from weir.store.transfer.export_files import FORM
 
@@ -124,7 +124,7 @@ def _provenance(store: StoreConfig, told: dict[str, Any], choice: Choice) -> Pro
         "record_schema": SCHEMA_VERSION,
         "store": str(store.root),
         "exported_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        **told,
+        **query,
         "trajectories": choice.count,
         "left_out": {reason.value: count for reason, count in choice.left_out.items()},
     }

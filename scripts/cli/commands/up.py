@@ -1,4 +1,4 @@
-"""`weir up`: the servers of this machine, until it is interrupted."""
+"""`weir up`: runs the servers of this machine until it is interrupted."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ MOST_ENDS, ENDS_WITHIN_S = 5, 120.0
 def up(
     config: ConfigOption = None,
 ) -> None:
-    """Start the servers that weir.toml names, until Ctrl-C.
+    """Start the servers of weir.toml, until Ctrl-C.
 
     Engines, the router in front of them, the proxy and the kernel-evaluation server. Prints the base_url for agents; a
-    server that ends is started again.
+    server that ends is restarted.
     """
     from weir.scripts.launch.fleet import check_ports, fleet
     from weir.scripts.launch.servers import running
@@ -46,9 +46,9 @@ def up(
 
 
 def look_after(stop: threading.Event, servers: list[Server], processes: list[subprocess.Popen[bytes]]) -> None:
-    """Until asked to stop, start again what ends. Raises `ServerFailed` for a server that keeps ending.
+    """Restart servers that end, until asked to stop. Raises ServerFailed for a server that keeps ending.
 
-    `processes` always holds those that run, in the order of `servers`.
+    `processes` always holds the running ones, in the order of `servers`.
     """
     from weir.scripts.launch.errors import ServerFailed
     from weir.scripts.launch.servers import start

@@ -1,4 +1,4 @@
-"""What `weir doctor` found out: one line for each thing that it looked at."""
+"""The findings of `weir doctor`: one line per check."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 
 class Verdict(enum.StrEnum):
-    """How bad it is."""
+    """The severity of a finding."""
 
     OK = "ok"
-    WARNING = "warning"  # something works less well, or not at all, and is not required
-    MISSING = "missing"  # something required does not work
+    WARNING = "warning"  # something that is not required is limited or missing
+    MISSING = "missing"  # something required is missing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing looked at; `advice` says what to do where it is not ok."""
+    """The result of one check; `advice` says what to do where it is not ok."""
 
     about: str
     what: str
@@ -26,7 +26,7 @@ class Finding:
 
 
 def found(about: str, what: str, seen: str, problem: str | None = None, advice: str = "", *, required: bool) -> Finding:
-    """A finding: ok where there is no problem."""
+    """A finding; ok where `problem` is None."""
     if problem is None:
         return Finding(about=about, what=what, verdict=Verdict.OK, seen=seen)
     verdict = Verdict.MISSING if required else Verdict.WARNING

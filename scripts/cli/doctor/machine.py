@@ -1,6 +1,6 @@
-"""What this machine can do: Python, torch, a GPU, Triton, the sandbox, the disk, the ports, the store.
+"""Checks of this machine: Python, torch, a GPU, Triton, the sandbox, the disk, the ports, the store.
 
-Nothing is started and nothing is left behind. Not here: upstreams (doctor_upstream.py).
+Nothing is started and nothing is left behind.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BLOCK = bytes(4096)
 
 
 def machine_findings(settings: Settings) -> Iterator[Finding]:
-    """Everything that can be said without an upstream."""
+    """Every check that needs no upstream."""
     yield found(ABOUT, "python", f"{platform.python_version()} at {sys.executable}", required=True)
     yield _torch()
     yield _gpu()
@@ -100,7 +100,7 @@ def _disk(settings: Settings) -> Iterator[Finding]:
 
 
 def _sync_ms(folder: Path) -> float:
-    """The median time of an appended block's way to the disk."""
+    """Median time to append and sync one block, in milliseconds."""
     with tempfile.TemporaryFile(dir=folder) as file:
         times = []
         for _ in range(SYNCS):
@@ -145,7 +145,7 @@ def _store(settings: Settings) -> Finding:
     try:
         status = store_status(store)
     except (StoreError, OSError) as error:
-        return found(ABOUT, "store", "", str(error), "mend it, or name another by store.root", required=True)
+        return found(ABOUT, "store", "", str(error), "repair it, or name another by store.root", required=True)
     problem = f"{len(status.damaged)} damaged segments, {status.bytes_dropped} bytes" if status.damaged else None
     seen = f"{status.calls} calls, {status.sessions} sessions in {store.root}"
     return found(ABOUT, "store", seen, problem, "`weir store status` names them", required=False)

@@ -1,8 +1,6 @@
-"""What an upstream gives, certified by real calls of a few tokens: levels, streams, versions, abort, pause and
-continue.
+"""Checks of an upstream by real calls of a few tokens: levels, streams, versions, abort, pause and continue.
 
-Only what the wanted level needs is required; the rest says what else could be had. Not here: how a level is served
-(proxy/).
+Only what the wanted level needs is required; the other findings show which levels would be possible.
 """
 
 from __future__ import annotations
@@ -24,9 +22,9 @@ ORDER = list(Level)
 async def upstream_findings(
     config: ProxyConfig, url: str, model: str, *, leave_engines: bool = False
 ) -> AsyncGenerator[Finding, None]:
-    """Everything that can be said of one upstream; the level of `config` is required of it.
+    """Check one upstream; the level of `config` is required of it.
 
-    `leave_engines`: without abort, pause and continue.
+    With `leave_engines`, abort, pause and continue are not tried.
     """
     upstream = RelayUpstream(url, config)
     probe = Probe(upstream, model, config.upstream_api_key)
@@ -40,7 +38,7 @@ async def upstream_findings(
 
 
 class _Certifying:
-    """One upstream, looked at from level to level."""
+    """The checks of one upstream, level by level."""
 
     def __init__(self, upstream: RelayUpstream, probe: Probe, wanted: str, *, leave_engines: bool) -> None:
         self._upstream = upstream

@@ -1,4 +1,4 @@
-"""The HTML report of a store: one file, no network, every figure asked in SQL.
+"""The HTML report of a store: one file without network access, every figure from a SQL query.
 
 Charts: reward and correctness by weight version, faults by version, time by phase of each round, versions within calls.
 """
@@ -19,7 +19,7 @@ from weir.store.transfer.output_file import output_file
 if TYPE_CHECKING:
     import duckdb
 
-NUM_FAULTS = 7  # named in the chart; the rest is "other"
+NUM_FAULTS = 7  # shown in the chart; the rest is "other"
 NUM_ROUNDS = 50  # in the table
 
 _STYLE = """
@@ -43,9 +43,9 @@ td:first-child, th:first-child { text-align: left; }
 
 
 def write_report(store: StoreConfig, path: Path) -> Path:
-    """Write the report of everything in the store to `path`; returns `path`.
+    """Write the report of the whole store to `path`; returns `path`.
 
-    The file appears whole. Raises `OutputRefused` where it cannot be written.
+    The file appears when it is complete. Raises OutputRefused where it cannot be written.
     """
     from weir.store.reader import connect
 
@@ -123,7 +123,7 @@ def _shares(counts: dict[str, int], named: list[str]) -> dict[str, float]:
 
 
 def _solved(db: duckdb.DuckDBPyConnection) -> str:
-    """pass@k, compile@k, fast_p, and how speedups are spread where they were measured."""
+    """pass@k, compile@k, fast_p, and the distribution of speedups where they were measured."""
     chances = "".join(
         f"<tr><td>{k}</td><td>{passes:.3f}</td><td>{compiles:.3f}</td><td>{groups:,}</td></tr>"
         for k, groups, passes, compiles in _rows(db, "select * from pass_at_k")
@@ -174,7 +174,7 @@ def _rounds(db: duckdb.DuckDBPyConnection) -> list[tuple[int, dict[str, Any]]]:
     rows = _rows(db, "select round_id, metrics::varchar from rounds where metrics is not null order by 1")
     rounds = [(number, json.loads(metrics)) for number, metrics in rows]
     for _, metrics in rounds:
-        if not metrics.get("fresh_tokens"):  # nothing was compared, which is not a difference of 0
+        if not metrics.get("fresh_tokens"):  # nothing was compared
             metrics.pop("fresh_logprob_diff_max", None)
     return rounds
 

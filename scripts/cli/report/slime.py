@@ -1,4 +1,4 @@
-"""Trajectories as slime's debug dump: what `--load-debug-rollout-data` of slime reads back as Samples."""
+"""Writes trajectories as slime's debug dump, which slime's `--load-debug-rollout-data` reads as Samples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weir.store.transfer.output_file import output_file
 
 
 def write_slime(trajectories: Iterable[Trajectory], path: Path, provenance: Provenance) -> None:
-    """One torch file with all samples; groups are numbered in their order."""
+    """Write one torch file with all samples; groups are numbered in order. Raises OutputRefused."""
     import torch
 
     groups: dict[str, int] = {}
@@ -21,7 +21,7 @@ def write_slime(trajectories: Iterable[Trajectory], path: Path, provenance: Prov
         slime_row(one, index, groups.setdefault(one.facts["group_id"], len(groups)))
         for index, one in enumerate(trajectories)
     ]
-    whole = io.BytesIO()  # torch says nothing of a disk that refuses
+    whole = io.BytesIO()  # torch.save does not report a disk that refuses
     torch.save({"rollout_id": 0, "samples": samples, PROVENANCE: provenance}, whole)
     with output_file(path) as aside:
         aside.write_bytes(whole.getbuffer())

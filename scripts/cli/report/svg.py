@@ -1,6 +1,6 @@
-"""Small charts as inline SVG: values in, text out. No script, no font and no file outside the page is needed.
+"""Small charts as inline SVG, as pure functions. They need no script, no font and no file outside the page.
 
-Colours come from the page's CSS variables `--series-0` … `--series-7`, so that a page has one palette, light and dark.
+Colours are the page's CSS variables `--series-0` … `--series-7`, so that a page has one palette, light and dark.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class Axis:
     end_px: float
 
     def px(self, value: float) -> float:
-        """Where `value` lies."""
+        """The pixel position of `value`."""
         span = (self.high - self.low) or 1.0
         return self.start_px + (value - self.low) / span * (self.end_px - self.start_px)
 
     def ticks(self, *, whole: bool = False) -> list[float]:
-        """Up to six round values from end to end; `whole`: no fractions, as for numbers of versions."""
+        """Up to six round values over the axis; `whole`: integers only, as for version numbers."""
         span = (self.high - self.low) or 1.0
         power = 10.0 ** math.floor(math.log10(span / 5))
         step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if span / (power * factor) <= 5.0001)

@@ -1,7 +1,7 @@
-"""What a recorded request told the model, as lines for people, whatever dialect it came in.
+"""The messages of a recorded request as lines for people, in every dialect.
 
-Reads chat completions, Responses, Messages and completions bodies leniently: a body that was refused is shown as far as
-it can be read. Pure. Not here: how lines look (session_tree.py, call_view.py).
+Reads bodies of chat completions, Responses, Messages and completions leniently: of a refused body it shows as much as
+it can read. Pure functions.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One thing that somebody said: `who` is system, user, tool, thinks, says or calls."""
+    """One message or part of one: `who` is system, user, tool, thinks, says or calls."""
 
     who: str
     text: str
 
 
-def told(request: Any) -> list[Line]:
-    """All that a request's body says, in order."""
+def request_lines(request: Any) -> list[Line]:
+    """All lines of a request's body, in order."""
     body = request if isinstance(request, dict) else {}
     lines = [Line("system", _text(body[name])) for name in ("system", "instructions") if body.get(name)]
     for name in ("messages", "input", "prompt"):
@@ -34,26 +34,26 @@ def told(request: Any) -> list[Line]:
 
 
 def new_lines(request: Any) -> list[Line]:
-    """What came after the last answer in a request's history: new questions and results of tools."""
-    lines = told(request)
+    """The lines after the last answer in a request's history: new questions and tool results."""
+    lines = request_lines(request)
     last = max((i for i, line in enumerate(lines) if line.who in ("thinks", "says", "calls")), default=-1)
     return lines[last + 1 :]
 
 
-def answered(answer: Any) -> list[Line]:
-    """What a recorded answer says."""
+def answer_lines(answer: Any) -> list[Line]:
+    """The lines of a recorded answer."""
     return list(_item(answer)) if isinstance(answer, dict) else []
 
 
 def tools_of(request: Any) -> list[Line]:
-    """The tools of a request: name, and what it is said to do."""
+    """The tools of a request: name and description."""
     tools = request.get("tools") if isinstance(request, dict) else None
     given = [tool.get("function", tool) for tool in tools or () if isinstance(tool, dict)]
     return [Line(str(tool.get("name", tool.get("type"))), str(tool.get("description") or "")) for tool in given]
 
 
 def _item(item: dict[str, Any]) -> Iterator[Line]:
-    """A message, or an item of a Responses input."""
+    """The lines of a message, or of an input item of Responses."""
     kind, role = item.get("type"), item.get("role")
     if kind == "function_call":
         yield Line("calls", f"{item.get('name')} {item.get('arguments')}")
@@ -91,7 +91,7 @@ def _block(block: Any, who: str) -> Iterator[Line]:
 
 
 def _text(content: Any) -> str:
-    """The text of a content, which may be a string, a block, or a list of them; what is no text is named."""
+    """The text of a content (string, block, or list of blocks); a block without text is shown by its type."""
     if content is None or isinstance(content, str):
         return content or ""
     if isinstance(content, list):

@@ -1,4 +1,4 @@
-"""A call of a tree as a few lines: what it cost and how it was made, what was new to the model, what it answered."""
+"""A call of a tree in a few lines: its cost, how its prompt was made, new messages, and its answer."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from weir.scripts.cli.terminal.call_messages import Line, answered, new_lines
+from weir.scripts.cli.terminal.call_messages import Line, answer_lines, new_lines
 from weir.scripts.cli.terminal.result_output import FILE_WIDTH, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 LINE_CHARACTERS = 96
-NEW_LINES = 6  # of what was new, in a tree that is not shown in full
+NEW_LINES = 6  # characters of new messages in a tree that is not shown in full
 _COLOURS = {"stop": "green", "length": "yellow", "abort": "red", "disconnect": "red", "error": "red"}
 _OF_LINES = {"says": "", "calls": "cyan", "thinks": "dim italic"}
 
 
 def call_text(call: dict[str, Any], is_head: bool, whole_text: bool) -> str:
-    """The call in the console's markup; `is_head` where it does not go on from the call above it."""
-    told = new_lines(json.loads(call["request"]) if call["request"] else None)
-    lines = told if whole_text else _shortened(told)
-    lines += answered(json.loads(call["answer"]) if call["answer"] else None)
+    """The call in rich markup; `is_head` where it does not continue the call above it."""
+    new = new_lines(json.loads(call["request"]) if call["request"] else None)
+    lines = new if whole_text else _shortened(new)
+    lines += answer_lines(json.loads(call["answer"]) if call["answer"] else None)
     return "\n".join([_head(call, is_head), *(_line(line, whole_text) for line in lines)])
 
 
@@ -55,7 +55,7 @@ def _head(call: dict[str, Any], is_head: bool) -> str:
 
 
 def stitch_text(call: dict[str, Any]) -> str:
-    """How the prompt was made, and where it first differs from the call that it was compared with."""
+    """How the prompt was made, and its first difference from the call that it was compared with."""
     at = "" if call["stitch_differs_at"] is None else f", differs at {call['stitch_differs_at']:,}"
     return f"{call['stitch']}{at}"
 
@@ -82,20 +82,20 @@ def _line(line: Line, whole_text: bool) -> str:
 
 
 def one_line(text: str) -> str:
-    """The beginning of a text on one line, and how long it is where that is not all."""
+    """The beginning of a text on one line, with its length where that is not all."""
     flat = " ".join(text.split())
     return flat if len(flat) <= LINE_CHARACTERS else f"{flat[:LINE_CHARACTERS]}… ({len(text):,} characters)"
 
 
 def plain(text: str) -> str:
-    """Text that a terminal shows as it is."""
+    """Text with rich markup escaped and control characters replaced."""
     from rich.markup import escape
 
     return escape(printable(text))
 
 
 def console_for_text() -> Console:
-    """The terminal; where there is none, lines as long as they need to be."""
+    """A console of the terminal's width; unlimited line length elsewhere."""
     from rich.console import Console
 
     console = Console()
@@ -103,5 +103,5 @@ def console_for_text() -> Console:
 
 
 def joined(lines: Iterable[Line]) -> str:
-    """Whole texts in the console's markup."""
+    """Whole texts as rich markup."""
     return "\n".join(_line(line, whole_text=True) for line in lines)

@@ -1,11 +1,11 @@
-"""The whole of one call in the terminal: names, times, tokens, tools, messages, answer, and its tokens if asked."""
+"""One whole call in the terminal: names, times, tokens, tools, messages, answer, and on request its tokens."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
 
-from weir.scripts.cli.terminal.call_messages import answered, told, tools_of
+from weir.scripts.cli.terminal.call_messages import answer_lines, request_lines, tools_of
 from weir.scripts.cli.terminal.call_text import console_for_text, joined, one_line, plain, spans_text, stitch_text
 from weir.store.errors import CallUnknown
 
@@ -28,7 +28,7 @@ _FACTS = (
 
 
 def print_call(connection: duckdb.DuckDBPyConnection, name: str, with_tokens: bool) -> None:
-    """Everything that is recorded of the call that an id, or its beginning, names. Raises CallUnknown."""
+    """Print everything recorded of the call with this id, or prefix of one. Raises CallUnknown."""
     call = _named(connection, name)
     console = console_for_text()
     console.print(f"[bold]{call['call_id']}[/]", highlight=False)
@@ -42,7 +42,7 @@ def print_call(connection: duckdb.DuckDBPyConnection, name: str, with_tokens: bo
     answer = json.loads(call["answer"]) if call["answer"] else None
     for tool in tools_of(request):
         console.print(f"[dim]{'tool':17}[/] {plain(tool.who)}  {plain(one_line(tool.text))}", highlight=False)
-    for title, lines in (("request", told(request)), ("answer", answered(answer))):
+    for title, lines in (("request", request_lines(request)), ("answer", answer_lines(answer))):
         console.print(f"\n[bold]{title}[/]\n{joined(lines)}", highlight=False)
     if with_tokens:
         console.print("\n[bold]tokens[/]")

@@ -1,6 +1,6 @@
-"""Ctrl-C stops a question: also while DuckDB computes in the main thread, where Python's own handler has to wait.
+"""Ctrl-C stops a query, also while DuckDB computes in the main thread and Python's own handler has to wait.
 
-Invariant: what the process does about signals afterwards is what it did before. Not here: limits (query_limits.py).
+Invariant: afterwards the process's signal handlers are what they were before.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def interruptible(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """Ask within this, in the main thread; KeyboardInterrupt or QueryStopped follows as soon as DuckDB has stopped."""
+    """Run a query in this block, in the main thread; after Ctrl-C it raises KeyboardInterrupt or QueryStopped."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    told, teller = socket.socketpair()
-    teller.setblocking(False)
+    receiver, sender = socket.socketpair()
+    sender.setblocking(False)
 
     def wait() -> None:
-        while number := told.recv(1):
+        while number := receiver.recv(1):
             if number[0] == signal.SIGINT:
                 connection.interrupt()
 
     waiting = threading.Thread(target=wait, name="weir-ctrl-c", daemon=True)
-    before = signal.set_wakeup_fd(teller.fileno())  # written to by the handler in C, whatever the main thread does
+    before = signal.set_wakeup_fd(sender.fileno())  # written by the C handler, whatever the main thread does
     waiting.start()
     try:
         yield
     finally:
         signal.set_wakeup_fd(before)
-        teller.close()
+        sender.close()
         waiting.join()
-        told.close()
+        receiver.close()

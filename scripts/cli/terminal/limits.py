@@ -1,9 +1,8 @@
-"""What a question may take of this process, where DuckDB's own limits end: a single value may be huge, and cannot be
-interrupted while it is made.
+"""Process limits for a query beyond DuckDB's own: one huge value cannot be interrupted while it is computed.
 
-Invariant: the limit of memory is that of the process while it asks, and the one before afterwards. For commands, whose
-process serves one question at a time; a notebook's connection has DuckDB's limits only. Memory is limited on Linux.
-Not here: the limits of DuckDB (store/query.py, store/views.py).
+Invariant: the memory limit holds for the process during the query only; afterwards the old one is restored. For
+commands, whose process runs one query at a time; a notebook's connection has DuckDB's limits only. Memory is limited on
+Linux.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-MARGIN_MB = 256  # for what is read of an answer, beside DuckDB's memory
-GRACE_S = 5.0  # for DuckDB to stop by itself
+MARGIN_MB = 256  # for the answer's rows, beside DuckDB's memory
+GRACE_S = 5.0  # time for DuckDB to stop by itself
 STATM = Path("/proc/self/statm")
 
 
 @contextlib.contextmanager
 def contained(memory_mb: int, timeout_s: float) -> Iterator[None]:
-    """Ask within this. A question that does not stop in time ends the process with status 1."""
+    """Run a query in this block. A query that does not stop in time ends the process with status 1."""
     with _limited_memory(memory_mb):
         timer = threading.Timer(timeout_s + GRACE_S, _end, [timeout_s])
         timer.daemon = True

@@ -1,4 +1,4 @@
-"""The answer to a query as a table for people, or as JSON, CSV or Parquet for programs."""
+"""Prints the answer of a query as a table for people, or as JSON, CSV or Parquet for programs."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from weir.store.query.question import Answer
 
 CELL_CHARACTERS = 80
-FILE_WIDTH = 1000  # of lines that no terminal has to show
+FILE_WIDTH = 1000  # width of tables in files
 FORMS = ("table", "json", "csv")
-LIST_ITEMS = 8  # of a list in a table; programs get all of them
-TABLE_ROWS = 1000  # of a table, which is for people; programs get all of them
+LIST_ITEMS = 8  # items of a list in a table; other formats have all
+TABLE_ROWS = 1000  # rows of a table; other formats have all
 
 
 def print_answer(answer: Answer, form: str, file: TextIO) -> None:
@@ -38,7 +38,7 @@ def print_answer(answer: Answer, form: str, file: TextIO) -> None:
 
 
 def write_parquet(batches: pa.RecordBatchReader, path: Path) -> int:
-    """Write an answer as it is computed; the file appears when it is whole. Returns the number of rows."""
+    """Write an answer as it is computed; returns the number of rows. Raises OutputRefused."""
     import pyarrow.parquet as pq
 
     from weir.store.transfer.output_file import output_file
@@ -98,12 +98,12 @@ def _short(value: Any) -> str:
 
 
 def printable(text: str) -> str:
-    """Text without what a terminal would obey: models write escape sequences too."""
+    """Text without control characters, which a terminal would obey: models write escape sequences too."""
     return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def _finite(value: Any) -> Any:
-    """JSON knows no NaN and no infinity."""
+    """The value with NaN and infinities as None, which JSON lacks."""
     if isinstance(value, list):
         return [_finite(item) for item in value]
     if isinstance(value, dict):
@@ -112,14 +112,14 @@ def _finite(value: Any) -> Any:
 
 
 def _cell(value: Any) -> Any:
-    """A value as one piece of text: lists and structures as JSON, times in ISO form."""
+    """A value as one text: lists and structures as JSON, times in ISO form."""
     if isinstance(value, list | dict):
         return json.dumps(_finite(value), default=_plain, ensure_ascii=False)
     return _plain(value) if isinstance(value, datetime.date | datetime.timedelta | bytes) else value
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no form for."""
+    """A value that JSON has no form for, as text or number."""
     if isinstance(value, datetime.date):
         return value.isoformat()
     if isinstance(value, datetime.timedelta):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import duckdb
     from rich.tree import Tree
 
-MANY = 20  # ids listed where a prefix fits several
+MANY = 20  # ids listed where a prefix matches several
 
 _SESSIONS = """
 SELECT session_id, group_id, status, num_calls, num_turns, num_new_tokens, num_output_tokens, reward,
@@ -38,7 +38,7 @@ WHERE c.session_id IN (SELECT unnest($1)) ORDER BY c.started_us, c.call_id
 
 
 def print_sessions(connection: duckdb.DuckDBPyConnection, group: str | None, limit: int) -> None:
-    """One line a session, the latest first."""
+    """Print one line per session, the latest first."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -62,7 +62,7 @@ def print_sessions(connection: duckdb.DuckDBPyConnection, group: str | None, lim
 
 
 def print_trees(connection: duckdb.DuckDBPyConnection, name: str, whole_text: bool) -> None:
-    """The trees of the sessions that a session's or group's id, or its beginning, names. Raises SessionUnknown."""
+    """Print the trees of the sessions that match a session or group id, or a prefix of one. Raises SessionUnknown."""
     sessions = _named_sessions(connection, name)
     calls: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for call in _rows(connection, _CALLS, [[session["session_id"] for session in sessions]]):

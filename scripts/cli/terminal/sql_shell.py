@@ -1,7 +1,7 @@
-"""`weir sql` at a terminal: questions with history and completion, each over one snapshot of the store.
+"""The interactive shell of `weir sql`: queries with history and completion over one snapshot of the store.
 
-A question ends with a semicolon and may take several lines. Words that begin with a dot are the shell's own. The
-snapshot is that of the start, or of the last `.refresh`. Not here: what a question may be (store/query.py).
+A query ends with a semicolon and may span lines. Words that begin with a dot are the shell's own commands. The snapshot
+is that of the start, or of the last `.refresh`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ WORDS = (
 
 
 class Shell:
-    """One connection, its format, and what its commands do."""
+    """One connection, its output format, and the shell's commands."""
 
     def __init__(self, store: StoreConfig, tokenizer: Path | None) -> None:
         self._store = store
@@ -67,7 +67,7 @@ class Shell:
         return WordCompleter([*VIEWS, *(name for (name,) in columns), *WORDS], ignore_case=True)
 
     def run(self, text: str) -> None:
-        """Do what one entry says; what is wrong with it is printed."""
+        """Execute one entry; errors are printed."""
         try:
             if text.startswith("."):
                 self._command(*text.rstrip(";").split())
@@ -79,7 +79,7 @@ class Shell:
             print("stopped", file=sys.stderr)
 
     def close(self) -> None:
-        """Leave the store."""
+        """Close the connection."""
         self._connection.close()
 
     def _ask(self, query: str) -> None:
@@ -107,7 +107,7 @@ class Shell:
 def run_shell(
     store: StoreConfig, tokenizer: Path | None, keys: Input | None = None, screen: Output | None = None
 ) -> None:
-    """Read and answer until `.quit` or the end of input. `keys` and `screen` stand in for the terminal."""
+    """Read and execute entries until `.quit` or the end of input. `keys` and `screen` replace the terminal in tests."""
     shell = Shell(store, tokenizer)
     session: PromptSession[str] = PromptSession(
         history=FileHistory(str(history_file())),
@@ -130,7 +130,7 @@ def run_shell(
 
 
 def history_file() -> Path:
-    """Where questions are remembered: $XDG_STATE_HOME/weir/sql_history."""
+    """The file of the entry history: $XDG_STATE_HOME/weir/sql_history."""
     folder = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "weir"
     folder.mkdir(parents=True, exist_ok=True)
     return folder / "sql_history"
@@ -147,7 +147,7 @@ def _entries(session: PromptSession[str]) -> Iterator[str]:
 
 
 def _keys() -> KeyBindings:
-    """Enter ends an entry that is whole, and begins a line in one that is not."""
+    """Key bindings: Enter runs a complete entry, and starts a new line in an incomplete one."""
     keys = KeyBindings()
 
     @Condition

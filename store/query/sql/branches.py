@@ -1,8 +1,8 @@
-"""The text of the views `branch_calls` and `branches`: the paths from root to leaf in the trees of calls.
+"""The views `branch_calls` and `branches`: the paths from root to leaf in the trees of calls.
 
-Invariant: a sampled token is a target in one branch exactly, whichever policy (`first`, `last`, `longest`) the reader
-chooses: a call that several branches of its session share is given to one of them. A branch may begin with calls of
-another session; those are targets in their own session's branches only.
+Invariant: a sampled token is a target in exactly one branch under each of the policies `first`, `last` and `longest`: a
+call that several branches of its session share is assigned to one of them. A branch may begin with calls of another
+session; those are targets in their own session's branches only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The text of the views `calls` and `tokens`: what was recorded, with what follows from one record alone."""
+"""The views `calls` and `tokens`: recorded fields, and values derived from one record alone."""
 
 from __future__ import annotations
 

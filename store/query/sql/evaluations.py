@@ -1,4 +1,4 @@
-"""The text of the view `evaluations`, and of those that say how well tasks are solved."""
+"""The view `evaluations`, and the views that measure how well tasks are solved."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""The text of the view `labels`: what a call is for, where that can be told from what was recorded, and by which rule.
+"""The view `labels`: the purpose of a call, where the records show it, and the rule that decided.
 
-A label never changes what a call is in the tree, and nothing is left out because of it. A call that no rule fits has no
+A label never changes a call's place in the tree, and nothing is left out because of it. A call that no rule fits has no
 label. The first rule that fits decides:
 
 retry       same_prompt               the same prompt as an earlier call of its session (role retry or duplicate),
-                                      and no other choice of the same request
+                                      and not another choice of the same request
 compaction  stitched_as_compacted     the proxy saw a shorter history in place of its session's
 compaction  shorter_history           a later root with the instructions and tools of earlier calls, and fewer messages
-title       asks_for_title            no tools, no turn after it, at most 64 tokens; it is told of a "title"
+title       asks_for_title            no tools, no turn after it, at most 64 tokens; the prompt mentions a "title"
 summary     asks_for_summary          no turn after it and no tool call; its last message asks for a summary
 rewrite     stitched_as_rewritten     the proxy saw a history that its session did not have
 sub_agent   other_instructions        a later root of the session with other instructions or tools than the first

@@ -1,8 +1,8 @@
-"""The text of the SQL macros: branches as training sequences with their loss masks, texts of tokens, returns.
+"""The SQL macros: branches as training sequences with their loss masks, texts of tokens, returns.
 
-A policy says which of a session's branches trains on a call that several share: 'first', 'last' or 'longest', each
-sampled token once; or 'every', each as often as it occurs. Scalar macros stand before the views, because nothing they
-use is one; table macros after them.
+A policy selects which of a session's branches trains on a call that several share: 'first', 'last' or 'longest' count
+each sampled token once; 'every' counts it in each branch. Scalar macros are created before the views, because they use
+none; table macros after them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The text of the view `messages`: what requests told the model and what it answered, one row a message.
+"""The view `messages`: the messages of requests and answers, one row each.
 
-Bodies are read as agents sent them: chat completions, Responses, Messages and completions. What was refused as no JSON
-has no messages. Not here: how a terminal shows them (scripts/call_messages.py).
+Bodies have the forms that agents send: chat completions, Responses, Messages and completions. A request that was
+refused because it is not JSON has no messages.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The text of the views `sessions`, `groups` and `rewards`."""
+"""The views `sessions`, `groups` and `rewards`."""
 
 from __future__ import annotations
 

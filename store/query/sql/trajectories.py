@@ -1,4 +1,4 @@
-"""The text of the view `trajectories`, from which exports choose: branches, with their session and group."""
+"""The view `trajectories`, from which exports select: branches, with their session and group."""
 
 from __future__ import annotations
 

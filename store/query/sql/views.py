@@ -1,4 +1,4 @@
-"""All SQL views, in the order in which they build on each other. `stored.*` holds what they are made of."""
+"""All SQL views, in the order of their dependencies. The schema `stored` holds their sources."""
 
 from __future__ import annotations
 

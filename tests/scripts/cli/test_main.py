@@ -1,4 +1,4 @@
-"""The `weir` command as a stranger meets it: help that says all, one line for each mistake, nothing made by looking."""
+"""The `weir` command for a first-time user: complete help, one line per mistake, nothing created by looking."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which servers a run's settings mean."""
+"""The servers that a run's settings describe."""
 
 from __future__ import annotations
 

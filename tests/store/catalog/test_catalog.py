@@ -1,4 +1,4 @@
-"""The catalog: idempotent words, exclusive claims, and a schema that the migrations really make."""
+"""The catalog: idempotent writes, exclusive claims, and a schema that equals what the migrations create."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def ready(catalog: Catalog, **policy: float) -> list[GroupRow]:
 
 
 def age_sessions(catalog: Catalog, seconds: float) -> None:
-    """Move all that was registered and finished into the past."""
+    """Move every registration and end into the past."""
     back = int(seconds * 1e6)
     with catalog.writing().begin() as connection:
         moved = {t.sessions.c.created_us: t.sessions.c.created_us - back}
@@ -205,7 +205,7 @@ def test_a_group_that_waited_long_enough_is_ready_with_the_sessions_that_finishe
         ("seen", ["seen-0"]),
     ]
     assert [g.group_id for g in ready(catalog, timeout_s=60, min_size_ratio=0.25)] == ["half", "quarter", "seen"]
-    register(catalog, "half-4", "half")  # a session that starts now: the group is alive
+    register(catalog, "half-4", "half")  # a session that starts now keeps the group waiting
     assert [g.group_id for g in ready(catalog, timeout_s=60, min_size_ratio=0.25)] == ["quarter", "seen"]
 
 

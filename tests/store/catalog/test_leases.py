@@ -1,4 +1,4 @@
-"""Leases: one holder at a time, tokens that grow, and commits that are refused to those who lost theirs."""
+"""Leases: one holder at a time, growing tokens, and refused commits of holders that lost theirs."""
 
 from __future__ import annotations
 

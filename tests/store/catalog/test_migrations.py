@@ -1,4 +1,4 @@
-"""The catalog's revisions under Alembic's runner: both databases, several at once, and all or nothing."""
+"""The catalog's migrations: in both databases, from several threads at once, all or nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The write-ahead log: what was acknowledged is read back, whatever happens to the writer or the disk."""
+"""The write-ahead log: acknowledged records are read back, whatever happens to the writer or the disk."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WAIT_S = 20.0
 
 
 def names(config: StoreConfig) -> list[str]:
-    """Every call that can be read, in the order of the log."""
+    """The ids of all readable calls, in the order of the log."""
     return [record.call_id for segment in list_segments(config.log_dir) for record in segment.read().records]
 
 
@@ -109,7 +109,7 @@ def test_segments_are_sealed_by_age_without_new_records(config: StoreConfig, mak
 
 
 class Watched(WatchedDisk):
-    """Tells a function what is asked of it."""
+    """A disk that reports each operation to a function."""
 
     def __init__(self, on: Callable[[str], None]) -> None:
         self._on = on
@@ -254,7 +254,7 @@ def test_a_newer_schema_is_refused_in_header_and_record(tmp_path: Path, make_cal
 
 
 class Refusing(WatchedDisk):
-    """A disk that refuses one kind of operation while `number` is set; of a write, two blocks arrive before."""
+    """A disk that refuses one kind of operation while `number` is set; of a write, two blocks arrive first."""
 
     def __init__(self, operation: str) -> None:
         self.operation = operation

@@ -1,4 +1,4 @@
-"""Clocks that jump by hours and years, ahead and back: nothing is lost, and nothing that is needed is deleted early."""
+"""Clocks that jump by hours and years, in both directions: nothing is lost, and nothing needed is deleted early."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_an_open_connection_reads_on_across_a_jump(
         collect_garbage(config)
         assert db.sql("SELECT count(*) FROM calls").fetchall() == [(8,)]
     del db
-    while len(list(config.data_dir.iterdir())) > 1:  # the connection's thread takes its word back
+    while len(list(config.data_dir.iterdir())) > 1:  # the connection's thread releases its pin
         collect_garbage(config)
     assert len(load_calls(config, ["s"])["s"]) == 8
 

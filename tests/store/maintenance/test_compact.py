@@ -28,7 +28,7 @@ from weir.store.records.tree import link
 
 
 def conversation(make_call: Any, session: str, turns: int, rng: random.Random, group: str = "g") -> list[CallRecord]:
-    """Turns that continue each other, with a retry now and then and a fork at the end."""
+    """Turns that continue each other, with an occasional retry and a fork at the end."""
     calls: list[CallRecord] = []
     prompt = [rng.randrange(50) for _ in range(rng.randrange(1, 600))]
     for turn in range(turns):
@@ -44,7 +44,7 @@ def conversation(make_call: Any, session: str, turns: int, rng: random.Random, g
 
 
 def seen(config: StoreConfig) -> list[tuple[Any, ...]]:
-    """What readers see of every call: in SQL, sorted."""
+    """Every call as readers see it in SQL, sorted."""
     with connect(config) as db:
         return db.sql(
             "SELECT call_id, session_id, group_id, parent_call, prefix_len, depth, root_call, role, twin_of, ambiguous,"
@@ -61,7 +61,7 @@ def expected_places(records: list[CallRecord]) -> dict[str, tuple[Any, ...]]:
 
 
 def assert_holds(config: StoreConfig, records: list[CallRecord]) -> None:
-    """SQL and load_calls give every record once, whole, and in its place."""
+    """Assert that SQL and load_calls give every record once, whole, and in its place."""
     rows = seen(config)
     assert [row[0] for row in rows] == sorted(record.call_id for record in records)
     assert {row[0]: row[3:10] for row in rows} == expected_places(records)

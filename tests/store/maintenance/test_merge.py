@@ -1,4 +1,4 @@
-"""Merging: the same calls and places before and after, whatever is killed in between, and readers that go on."""
+"""Merging: the same calls and places before and after, whatever is killed in between, also under open readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retention: what is old enough leaves whole, what anything needs stays, and clocks that jump make nothing old."""
+"""Retention: old groups leave whole, needed ones stay, and clocks that jump make nothing old."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def kept(config: StoreConfig, request: pytest.FixtureRequest) -> StoreConfig:
-    """A store whose groups leave after ten days, those that no round took after twenty, but for the latest round's."""
+    """Settings: groups leave after ten days, unclaimed ones after twenty, except those of the latest round."""
     on_postgresql = getattr(request, "param", "sqlite") == "postgresql"
     url = request.getfixturevalue("postgres_url") if on_postgresql else None
     settings = {"retention_days": 10.0, "retention_unclaimed_days": 20.0, "retention_rounds": 1}
@@ -49,7 +49,7 @@ def kept(config: StoreConfig, request: pytest.FixtureRequest) -> StoreConfig:
 
 @pytest.fixture
 def group(kept: StoreConfig, record: Any, make_call: Any) -> Callable[..., None]:
-    """Records a group of one session with two turns, compacted; and registers it unless told otherwise."""
+    """Records a group of one session with two turns, compacted; registers it unless `registered` is False."""
 
     def build(name: str, registered: bool = True) -> None:
         names = {"session_id": f"session of {name}", "group_id": name}
@@ -72,7 +72,7 @@ def group(kept: StoreConfig, record: Any, make_call: Any) -> Callable[..., None]
 
 @pytest.fixture
 def take_rounds(kept: StoreConfig) -> Callable[..., None]:
-    """Rounds of the given groups, one after the other; the last stays open where told."""
+    """Claim and commit rounds of the given groups in order; the last may stay open."""
 
     def take(*groups: list[str], leave_open: bool = False) -> None:
         catalog = Catalog.open(kept)
@@ -87,7 +87,7 @@ def take_rounds(kept: StoreConfig) -> Callable[..., None]:
 
 
 def looked_after(config: StoreConfig, clock: Clock, days: float) -> None:
-    """So many days, looked at once a day."""
+    """Let `days` days pass, with one maintenance run a day."""
     while days > 0:
         clock.move(min(days, 1) * DAY_S)
         compact(config)
@@ -138,7 +138,7 @@ def test_groups_leave_whole_once_rounds_have_consumed_them_and_they_are_old(
     assert (verdict.is_sound, verdict.findings) == (True, [])
     looked_after(kept, clock, 10)
     assert groups_of(kept) == {"late"}, "the latest round can be repeated"
-    assert [call.prompt_ids.tolist() for call in load_calls(kept, ["session of late"])["session of late"]] == [
+    assert [call.prompt_ids.tolist() for call in load_calls(kept, ["recent session"])["recent session"]] == [
         [1, 2, 3],
         [1, 2, 3, 4, 5],
     ]
@@ -288,7 +288,7 @@ def test_calls_that_were_taken_out_are_not_taken_in_again(kept: StoreConfig, clo
     looked_after(kept, clock, 11)
     for name, content in copies.items():  # as a machine has them that was away, or a crash leaves them
         (kept.data_dir / f"left-{name}").write_bytes(content)
-    assert verify(kept, mend=True).repair is not None
+    assert verify(kept, fix=True).repair is not None
     assert groups_of(kept) == {"stays"}
     for name, content in copies.items():
         (kept.data_dir / f"left-{name}").write_bytes(content)

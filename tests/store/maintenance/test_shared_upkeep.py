@@ -1,4 +1,4 @@
-"""Upkeep of a store in object storage: what is gone, changed or unknown is named and mended, and copies stay few."""
+"""Upkeep of a store in object storage: missing, changed and unknown objects are repaired; copies stay few."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MakeCall = Callable[..., CallRecord]
 
 @pytest.fixture
 def shared(s3: S3Server, tmp_path: Path) -> Callable[[str], StoreConfig]:
-    """The settings of a machine by its name; none waits before it deletes."""
+    """Settings of a machine by its name, without a grace before deletion."""
     given = {
         "root": s3.new_root(),
         "s3_endpoint": s3.url,
@@ -68,7 +68,7 @@ def catalog(one: StoreConfig) -> Iterator[Catalog]:
 
 @pytest.fixture
 def record(one: StoreConfig, make_call: MakeCall) -> Callable[..., None]:
-    """Records a call of each name in a group of its own, and shares the log; compacted unless told otherwise."""
+    """Records one call per name, each in a group of its own, and shares the log; compacted by default."""
 
     def write(*names: str, compacted: bool = True) -> None:
         catalog = Catalog.open(one)
@@ -115,8 +115,8 @@ def test_an_object_that_is_gone_cut_off_or_changed_is_named_and_put_again_from_a
     assert not verdict.is_sound and len(verdict.findings) == 3
     for key, why in zip(keys, ("is gone", "bytes instead of", "another content"), strict=True):
         assert [why in finding for finding in verdict.findings if key in finding] == [True]
-    mended = verify(one, mend=True).repair
-    assert mended is not None and (mended.restored, mended.left_out) == (3, 0)
+    done = verify(one, fix=True).repair
+    assert done is not None and (done.restored, done.left_out) == (3, 0)
     assert {key: content(objects, key) for key in objects.names("data")} == before
     assert verify(one).findings == []
 
@@ -134,9 +134,9 @@ def test_without_a_copy_what_can_be_read_is_kept_and_the_rest_is_named(
     assert not verdict.is_sound
     assert any(gone in finding and "gone, with 1 calls" in finding for finding in verdict.findings)
     assert any(cut in finding and "bytes instead of" in finding for finding in verdict.findings)
-    mended = verify(other, mend=True).repair
-    assert mended is not None and mended.left_out == 2
-    assert [Path(name).exists() for name in mended.set_aside] == [True]
+    done = verify(other, fix=True).repair
+    assert done is not None and done.left_out == 2
+    assert [Path(name).exists() for name in done.quarantined] == [True]
     assert names(shared("three")) == []
     assert verify(other).is_sound
     assert of_cut in ("a", "b")
@@ -160,13 +160,13 @@ def test_a_segment_that_is_gone_is_put_again_by_its_machine_and_given_up_by_anot
     assert names(one) == ["a"]
     verdict = verify(one)
     assert verdict.findings == [f"object {key}: its object is gone, and a whole copy is on this machine"]
-    mended = verify(one, mend=True).repair
-    assert mended is not None and mended.restored == 1
+    done = verify(one, fix=True).repair
+    assert done is not None and done.restored == 1
     assert names(shared("two")) == ["a"]
     record("b", compacted=False)
     objects.delete(objects.names("log"))
-    mended = verify(shared("three"), mend=True).repair
-    assert mended is not None and mended.given_up == 1
+    done = verify(shared("three"), fix=True).repair
+    assert done is not None and done.given_up == 1
     assert names(shared("three")) == ["a"]
 
 
@@ -181,7 +181,7 @@ def test_a_segment_that_nobody_told_the_catalog_of_is_taken_in(
     assert names(other) == []
     [finding] = verify(other).findings
     assert "log/writer-a" in finding and "the catalog does not name it" in finding
-    assert verify(other, mend=True).repair is not None
+    assert verify(other, fix=True).repair is not None
     assert names(other) == ["a"]
     assert verify(other).is_sound
 
@@ -210,8 +210,8 @@ def test_files_that_nobody_named_are_taken_in_or_deleted_where_all_is_stored_and
             connection.execute(table.delete())
     collect_garbage(one)
     assert key in objects.names("data"), "its calls are stored nowhere else"
-    mended = verify(one, mend=True).repair
-    assert mended is not None and mended.adopted == 1
+    done = verify(one, fix=True).repair
+    assert done is not None and done.adopted == 1
     assert names(shared("two")) == ["a"]
     assert verify(one).is_sound
     assert key not in objects.names("data")
@@ -237,7 +237,7 @@ def test_copies_are_bounded_and_the_least_recently_used_go_first(
         assert compact(nothing).segments == 0
         assert db.sql("SELECT count(*) FROM calls").fetchall() == [(3,)]
     del db
-    while list(one.data_dir.iterdir()):  # the connection's thread gives them back
+    while list(one.data_dir.iterdir()):  # the connection's thread releases them
         delete_copies(nothing)
     assert [call.prompt_ids.tolist() for call in load_calls(nothing, ["b"])["b"]] == [[1, 2, 3]]
     assert list(one.data_dir.iterdir()) == []
@@ -270,7 +270,7 @@ def test_a_copy_of_what_retention_took_out_elsewhere_is_garbage(
         clock.move(DAY_S)
         compact(kept)
     assert names(other) == names(one) == []
-    assert verify(other, mend=True).is_sound
+    assert verify(other, fix=True).is_sound
     assert len(list(other.data_dir.iterdir())) == 1
     assert collect_garbage(other)[1].leftovers == 1
     assert list(other.data_dir.iterdir()) == []

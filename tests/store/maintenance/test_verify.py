@@ -1,4 +1,4 @@
-"""Damage of every kind is named, what can be rebuilt is rebuilt, and nothing is destroyed."""
+"""Damage of every kind is reported, repaired where possible, and nothing is destroyed."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def overwrite(path: Path, offset: int, data: bytes) -> None:
 
 @pytest.fixture
 def kept(config: StoreConfig) -> StoreConfig:
-    """A store that keeps its compacted segments for a while."""
+    """Settings of a store that keeps compacted segments for a while."""
     return config.model_copy(update={"segment_grace_s": 300.0})
 
 
@@ -67,7 +67,7 @@ def test_a_sound_store_is_called_sound_before_and_after_compaction(
     assert (verify(config).is_sound, verify(config).calls, verify(config).findings) == (True, 4, [])
 
 
-def test_a_corrupt_segment_is_named_and_the_records_behind_the_bad_frame_are_rescued(
+def test_a_corrupt_segment_is_named_and_the_records_behind_the_bad_frame_are_salvaged(
     config: StoreConfig, record: Any, make_call: Any
 ) -> None:
     calls = conversation(make_call, "a", 5)
@@ -79,10 +79,10 @@ def test_a_corrupt_segment_is_named_and_the_records_behind_the_bad_frame_are_res
     verdict = verify(config)
     assert not verdict.is_sound
     assert [segment.segment_id in finding and "checksum" in finding for finding in verdict.findings] == [True]
-    mended = verify(config, mend=True).repair
-    assert mended is not None and mended.rescued == 3
+    done = verify(config, fix=True).repair
+    assert done is not None and done.salvaged == 3
     assert stored(config, "a") == prompts([calls[0], *calls[2:]])
-    assert Path(mended.set_aside[0]).read_bytes() == before
+    assert Path(done.quarantined[0]).read_bytes() == before
     assert verify(config).is_sound
 
 
@@ -108,8 +108,8 @@ def test_a_file_that_is_gone_is_named_and_rebuilt_from_the_log(kept: StoreConfig
     verdict = verify(kept)
     assert (verdict.is_sound, len(verdict.findings)) == (False, 1)
     assert path.name in verdict.findings[0] and "gone, with 4 calls" in verdict.findings[0]
-    mended = verify(kept, mend=True).repair
-    assert mended is not None and mended.reopened == 1
+    done = verify(kept, fix=True).repair
+    assert done is not None and done.reopened == 1
     assert stored(kept, "a") == prompts(calls)
     assert verify(kept).is_sound
 
@@ -132,9 +132,9 @@ def test_a_damaged_file_is_named_set_aside_and_rebuilt_from_the_log(
     before = path.read_bytes()
     verdict = verify(kept)
     assert not verdict.is_sound and all(path.name in finding for finding in verdict.findings)
-    mended = verify(kept, mend=True).repair
-    assert mended is not None and mended.reopened == 1
-    assert [Path(name).read_bytes() for name in mended.set_aside] == [before]
+    done = verify(kept, fix=True).repair
+    assert done is not None and done.reopened == 1
+    assert [Path(name).read_bytes() for name in done.quarantined] == [before]
     assert stored(kept, "ab") == prompts(first, second)
     assert verify(kept).is_sound
 
@@ -150,8 +150,8 @@ def test_calls_that_no_log_holds_any_more_are_left_out_with_those_that_build_on_
     data_files(config)[0].unlink()
     verdict = verify(config)
     assert sum("is missing from the store" in finding for finding in verdict.findings) == 2
-    mended = verify(config, mend=True).repair
-    assert mended is not None and (mended.left_out, len(mended.set_aside)) == (4, 1)
+    done = verify(config, fix=True).repair
+    assert done is not None and (done.left_out, len(done.quarantined)) == (4, 1)
     assert stored(config, "ab") == prompts(conversation(make_call, "b"))
     assert verify(config).is_sound
 
@@ -169,8 +169,8 @@ def test_files_that_the_catalog_misses_are_taken_in_once(config: StoreConfig, re
             connection.execute(table.delete())
     catalog.close()
     assert len(verify(config).findings) == 2
-    mended = verify(config, mend=True).repair
-    assert mended is not None and (mended.adopted, mended.left_out) == (8, 0)
+    done = verify(config, fix=True).repair
+    assert done is not None and (done.adopted, done.left_out) == (8, 0)
     assert stored(config, "ab") == prompts(first, second)
     verdict = verify(config)
     assert (verdict.is_sound, verdict.calls) == (True, 8)

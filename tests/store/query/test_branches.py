@@ -1,4 +1,4 @@
-"""Branches as training sequences: whole paths, and masks by which each sampled token is a target exactly once."""
+"""Branches as training sequences: whole paths, and masks in which each sampled token is a target exactly once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from weir.store.records.call_record import CaptureLevel
 
 @pytest.fixture
 def forked(config: StoreConfig, record: Any, make_call: Any) -> StoreConfig:
-    """Session s: root a, its turn b, a fork c of a that ends later and longer; session t goes on from b."""
+    """Session s: root a, its turn b, a later and longer fork c of a; session t continues from b."""
     record(
         [
             make_call("a", [1, 2], [3], session_id="s", at=10_000, versions=[(1, "4")]),

@@ -1,4 +1,4 @@
-"""What calls are for, told from what was recorded, in one session of a coding agent."""
+"""Labels of calls, by what was recorded, in one session of a coding agent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SYSTEM = {"role": "system", "content": "You write code."}
 
 
 def chat(*messages: str, system: str | None = None, tools: Any = TOOLS) -> dict[str, Any]:
-    """The fields of a call with these messages, of a user and an assistant by turns."""
+    """The request fields of a call with these messages, of user and assistant alternately."""
     roles = ("user", "assistant")
     said = [{"role": roles[i % 2], "content": text} for i, text in enumerate(messages)]
     history = [SYSTEM if system is None else {"role": "system", "content": system}, *said]

@@ -1,4 +1,4 @@
-"""docs/sql.md lists the columns that there are; every query of docs/cookbook.md runs and answers."""
+"""docs/sql.md lists the columns of the views; every query of docs/cookbook.md runs and has an answer."""
 
 from __future__ import annotations
 

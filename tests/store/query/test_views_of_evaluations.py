@@ -1,4 +1,4 @@
-"""pass@k, compile@k, fast_p and speedups from evaluations in a catalog, against figures by hand."""
+"""pass@k, compile@k, fast_p and speedups from evaluations in a catalog, compared with figures computed by hand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weir.store.catalog.rows import EvaluationRow
 from weir.store.config import StoreConfig
 from weir.store.reader import connect
 
-# A verdict as it was kept before verdicts had a speedup of their own.
+# A verdict in the form before verdicts had a field for the speedup.
 EARLIER = Path(__file__).parent / "earlier_verdict.json"
 
 

@@ -29,7 +29,7 @@ def call(name: str, prompt: TokenIds, output: TokenIds, session: str = "s", at: 
 
 
 def oracle_parent(child: CallTokens, calls: list[CallTokens]) -> tuple[str | None, int, bool]:
-    """All pairs, as the definition has it."""
+    """The parent by comparing all pairs, as the definition has it."""
     prompt = child.prompt_ids.tolist()
     ends = [(c, c.prompt_ids.tolist() + c.output_ids.tolist()) for c in calls]
     fits = [(c, e) for c, e in ends if 0 < len(e) < len(prompt) and prompt[: len(e)] == e]

@@ -1,4 +1,4 @@
-"""Machines that share a store in object storage: what one records the others read, and rounds wait until they can."""
+"""Machines that share a store in object storage: each reads the others' calls, and rounds wait until they can."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Object storage against a real S3 server: objects never change, and what cannot be done is said."""
+"""Object storage on a real S3 server: objects never change, and refusals are errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`weir export`: what is in the files, and what is left out."""
+"""`weir export`: the contents of the files, and what is left out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from weir.store.records.call_record import CaptureLevel, FinishReason
 
 
 def weir(*words: str | Path) -> tuple[int, str]:
-    """Exit status, and what was said: the error's text where there was one."""
+    """Exit status and output of a command, or the text of its error."""
     done = CliRunner().invoke(app, [str(word) for word in words])
     if done.exit_code and done.exception is not None and not isinstance(done.exception, SystemExit):
         return getattr(done.exception, "exit_code", -1), str(done.exception)
@@ -29,7 +29,7 @@ def weir(*words: str | Path) -> tuple[int, str]:
 
 @pytest.fixture
 def filled(config: StoreConfig, record: Any, make_call: Any) -> StoreConfig:
-    """Session s with a fork, rewarded; t unrewarded and seen only; u with texts and no tokens."""
+    """Session s with a fork and rewards; t neither registered nor rewarded; u with texts and no tokens."""
     catalog = Catalog.open(config)
     catalog.register_session("s", "g", task={"task_id": "add"}, group_size=2, metadata={"k": 1}, key_hash=None)
     catalog.add_rewards(
@@ -57,7 +57,7 @@ def filled(config: StoreConfig, record: Any, make_call: Any) -> StoreConfig:
 
 
 def exported(store: StoreConfig, path: Path, form: str, *more: str) -> str:
-    """Export to a file; what the command said."""
+    """Export to a file; returns the command's output."""
     status, said = weir("export", "--root", store.root, "--format", form, "--output", path, *more)
     assert status == 0, said
     return said
@@ -152,5 +152,7 @@ def test_a_condition_in_sql_chooses_what_is_written(filled: StoreConfig, tmp_pat
 def test_a_place_that_cannot_be_written_is_named(filled: StoreConfig, tmp_path: Path, form: str) -> None:
     path = tmp_path / "missing" / "out"
     status, said = weir("export", "--root", filled.root, "--format", form, "--output", path)
-    remedy = "name another place, or free some space"
-    assert (status, said) == (1, f"cannot write {path}: No such file or directory; {remedy}")
+    assert (status, said) == (
+        1,
+        f"cannot write {path}: No such file or directory; name another place, or free some space",
+    )

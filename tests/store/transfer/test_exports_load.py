@@ -51,7 +51,7 @@ def folder(config: StoreConfig, record: Any, make_call: Any) -> Path:
 
 
 def run(code: str, folder: Path) -> Any:
-    """What the code prints last, as JSON, run by the environment's Python in the folder of the exports."""
+    """Run code in the exports' folder with the environment's Python; returns its last line of output as JSON."""
     python = Path(str(ENVIRONMENT)) / "bin" / "python"
     done = subprocess.run([python, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""`weir import`: the way back of an export, the trajectories of others, and what is refused before anything is kept."""
+"""`weir import`: exports of Weir and of others, and refusals before anything is stored."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ GOOD: dict[str, Any] = {
 
 
 def weir(*words: str | Path) -> tuple[int, str]:
-    """Exit status, and what was said: the error's text where there was one."""
+    """Exit status and output of a command, or the text of its error."""
     done = CliRunner().invoke(app, [str(word) for word in words])
     if done.exit_code and done.exception is not None and not isinstance(done.exception, SystemExit):
         return getattr(done.exception, "exit_code", -1), str(done.exception)
@@ -41,7 +41,7 @@ def weir(*words: str | Path) -> tuple[int, str]:
 
 
 def exported(store: StoreConfig, path: Path, *more: str) -> list[str]:
-    """The lines of an export, without that of its provenance."""
+    """The lines of an export, without its provenance."""
     status, said = weir("export", "--root", store.root, "--output", path, *more)
     assert status == 0, said
     return path.read_text().splitlines()[1:]
@@ -53,13 +53,13 @@ def written(path: Path, *lines: dict[str, Any]) -> Path:
 
 
 def own_line(**changes: Any) -> dict[str, Any]:
-    """A line as an export writes it, of one call; `changes` are the call's."""
+    """A line of one call in the form of an export; `changes` are for the call."""
     call = {"call_id": "c", "session_id": "s", "start": 0, "output_start": 1, "end": 3, "finish": "stop"}
     return GOOD | {"session_id": "s", "group_id": "g", "calls": [call | changes]}
 
 
 def kept(store: StoreConfig) -> tuple[int, int, int]:
-    """How many calls, registered sessions and rewards a store has."""
+    """The numbers of calls, registered sessions and rewards in a store."""
     with connect(store) as db:
         query = """SELECT (SELECT count(*) FROM calls), (SELECT count(*) FROM stored.sessions),
             (SELECT count(*) FROM rewards)"""
@@ -68,7 +68,9 @@ def kept(store: StoreConfig) -> tuple[int, int, int]:
 
 @pytest.fixture
 def filled(config: StoreConfig, record: Any, make_call: Any) -> StoreConfig:
-    """Group g of two ended sessions: s with a fork and an answer without tokens, and t, judged and told bare texts."""
+    """Group g of two ended sessions: s with a fork and an answer without tokens, and t, evaluated, with plain-text
+    bodies.
+    """
     catalog = Catalog.open(config)
     for session, status in (("s", "done"), ("t", "failed")):
         given: dict[str, Any] = {

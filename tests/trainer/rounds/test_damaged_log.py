@@ -64,7 +64,7 @@ def test_a_group_whose_calls_lie_behind_a_bad_frame_waits_for_the_repair(
     assert trainer.run_round() is None
     said = trainer.console.export_text()
     assert said.count("group g1 waits") == 1 and str(log) in said
-    assert verify(store, mend=True).is_sound is False
+    assert verify(store, fix=True).is_sound is False
     after = trainer.run_round()
     assert after is not None
     assert (after.metrics["groups"], after.metrics["samples"]) == (1, 2), "one of three is in no readable byte"
@@ -79,7 +79,7 @@ def test_a_segment_of_which_nothing_is_read_consumes_nothing(
     assert trainer.plan() is None
     assert trainer.run_round() is None
     assert (trainer.catalog.rounds(), judge.candidates) == ([], [])
-    verify(store, mend=True)
+    verify(store, fix=True)
     report = trainer.run_round()
     assert report is not None
     assert report.metrics["samples"] == (3 if at == "header" else 2)

@@ -1,4 +1,4 @@
-"""`weir bench gate` in small: its last line is JSON, and nothing goes wrong that it counts."""
+"""`weir bench gate` with small numbers: its last line is JSON, and its error counts are zero."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""The questions of `weir bench store`, over a small store of its own."""
+"""The queries of `weir bench store`, over a small store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`weir bench trainer`: what it compares is the same work, or there is no figure."""
+"""`weir bench trainer`: both sides compute the same, or there is no figure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`weir sql`, run as a user runs it: answers in four forms, parameters, limits, and what it refuses."""
+"""`weir sql`, run as a user runs it: answers in four formats, parameters, limits, and refusals."""
 
 from __future__ import annotations
 

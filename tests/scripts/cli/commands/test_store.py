@@ -1,4 +1,4 @@
-"""The commands that ask the store, run as a user runs them."""
+"""The commands that inspect the store, run as a user runs them."""
 
 from __future__ import annotations
 

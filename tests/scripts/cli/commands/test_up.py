@@ -1,4 +1,4 @@
-"""`weir up` looks after its servers: one that ends is started again, one that keeps ending ends all."""
+"""`weir up` supervises its servers: one that ends is restarted, one that keeps ending stops all."""
 
 import subprocess
 import threading

@@ -1,4 +1,4 @@
-"""`weir doctor`: what it says of this machine and of an upstream, and when it exits 1."""
+"""`weir doctor`: its findings about this machine and an upstream, and when it exits with 1."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ from weir.scripts.cli.main import app
 
 
 def doctor(tmp_path: Path, *arguments: str) -> tuple[int, dict[str, dict[str, Any]]]:
-    """Exit status, and the findings by what they are about."""
+    """Exit status, and the findings by subject."""
     config = tmp_path / "weir.toml"
     config.write_text(f'[store]\nroot = "{tmp_path / "store"}"\n')
     result = CliRunner().invoke(app, ["doctor", "--config", str(config), "--json", *arguments])

@@ -1,4 +1,4 @@
-"""The report of a store: its figures are the store's, and the page needs nothing but itself."""
+"""The report of a store: its figures are the store's, and the page needs no other file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The limits of `weir sql` hold where DuckDB's own do not: a value that is made in one piece."""
+"""The limits of `weir sql` hold where DuckDB's own do not: a value that is computed in one piece."""
 
 from __future__ import annotations
 

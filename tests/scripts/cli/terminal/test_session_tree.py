@@ -1,4 +1,4 @@
-"""`weir show` of a coding agent's session: a list of turns, with what was new, thought, called and answered."""
+"""`weir show` of a coding agent's session: a list of turns, with new messages, reasoning, tool calls and answers."""
 
 from __future__ import annotations
 

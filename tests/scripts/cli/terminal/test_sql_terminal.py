@@ -18,7 +18,7 @@ PROMPT = "weir>"
 
 
 class Terminal:
-    """A shell at a terminal of its own, and all that it has written."""
+    """A shell at a pseudo-terminal, and its output so far."""
 
     def __init__(self, config: StoreConfig, folder: Path) -> None:
         self._fd, theirs = pty.openpty()
@@ -36,7 +36,7 @@ class Terminal:
         self.wait_for(PROMPT)
 
     def wait_for(self, text: str) -> None:
-        """Read until it was written, behind what was waited for before."""
+        """Read until `text` was written, after the last text that was waited for."""
         read = ""
         while text not in read:
             read += os.read(self._fd, 4096).decode(errors="replace")
@@ -46,7 +46,7 @@ class Terminal:
         os.write(self._fd, keys.encode())
 
     def end(self) -> int:
-        """Ctrl-D, and the exit status."""
+        """Send Ctrl-D; returns the exit status."""
         self.type("\x04")
         return self._process.wait()
 
