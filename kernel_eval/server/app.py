@@ -106,7 +106,7 @@ class EvalServer:
         """GET /health: 200 when evaluations are taken, 503 while processes start."""
         state = {
             **self._machines.health(),
-            "rules": {name: rule.says for name, rule in rules.RULES.items()},
+            "rules": {name: rule.description for name, rule in rules.RULES.items()},
             "uptime_s": round(time.monotonic() - self._started, 3),
         }
         return _json(state, 200 if state["ready"] else 503)

@@ -15,12 +15,12 @@ from triton.runtime.autotuner import Autotuner
 _run = Autotuner.run
 
 
-def run_first_that_works(tuner: Any, num_passed_over: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def run_first_that_works(tuner: Any, num_skipped: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Raises what the last configuration raised, where none works."""
     configs = tuner.configs
     tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
     pruned = tuner.prune_configs(kwargs) if len(configs) > 1 else configs
-    pruned = pruned[min(num_passed_over, len(pruned) - 1) :]
+    pruned = pruned[min(num_skipped, len(pruned) - 1) :]
     try:
         for config in pruned[:-1]:
             tuner.configs = [config]
@@ -34,9 +34,9 @@ def run_first_that_works(tuner: Any, num_passed_over: int, args: tuple[Any, ...]
         tuner.configs = configs
 
 
-def install(passed_over: Mapping[str, int] | None = None) -> None:
+def install(skipped_configs: Mapping[str, int] | None = None) -> None:
     """In place of `Autotuner.run`, from now on. Of kernels that are named, so many configurations are left out."""
-    numbers = passed_over or {}
+    numbers = skipped_configs or {}
 
     def run(tuner: Any, *args: Any, **kwargs: Any) -> Any:
         return run_first_that_works(tuner, numbers.get(tuner.base_fn.__name__, 0), args, kwargs)

@@ -132,7 +132,7 @@ class Worker:
 
     def _load(self, load: Load) -> Done | Failed:
         if not self._on_gpu:
-            autotune.install(load.passed_over)
+            autotune.install(load.skipped_configs)
         with self._allocations:
             self._entry = entry_point(load_candidate(load.source, self._folder))
         if self._entry is None:
