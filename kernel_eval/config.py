@@ -10,19 +10,19 @@ from pydantic import BaseModel, ConfigDict, Field
 from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.sandbox.levels import SandboxLevel
 
-_OF_CANDIDATES = 2 / 3  # of an evaluation's time; the rest is its task's and ours
+_CANDIDATE_SHARE = 2 / 3  # of an evaluation's time; the rest is for the reference and the judge
 
 
 class KernelEvalConfig(BaseModel):
-    """One server. Every limit holds for each evaluation."""
+    """Settings of one server. Limits apply to each evaluation separately."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     host: str = Field(default="127.0.0.1", description="Address to listen on; beyond loopback an api_key is required.")
     port: int = Field(default=8300, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
-    url: str | None = Field(default=None, description="Where clients find the server; default: http://host:port.")
+    url: str | None = Field(default=None, description="URL of the server for clients; default: http://host:port.")
     api_key: str | None = Field(
-        default=None, description="Bearer key that /eval asks for; none on loopback by default."
+        default=None, description="Bearer key that requests must send; none on loopback by default."
     )
     min_sandbox: SandboxLevel = Field(
         default=SandboxLevel.RLIMITS, description="Refuse to start below this level: rlimits, landlock or bubblewrap."
@@ -33,40 +33,42 @@ class KernelEvalConfig(BaseModel):
     concurrency: int | None = Field(
         default=None,
         ge=1,
-        description="Evaluations at a time, on each machine; default: cores + 1, or all that Ray gives.",
+        description="Evaluations at a time on each machine; default: cores + 1, or all processors that Ray offers.",
     )
     ray: str | None = Field(
         default=None,
-        description="A Ray cluster whose machines judge: its address, or auto for the one that runs here.",
+        description="Ray cluster whose machines judge: its address, or auto for the one running on this machine.",
     )
     max_queue: int = Field(default=1024, ge=1, description="Evaluations waiting before the server answers 503.")
-    max_trials: int = Field(default=32, ge=1, description="The largest num_correct_trials that is accepted.")
+    max_trials: int = Field(default=32, ge=1, description="Largest num_correct_trials of a request.")
     reward: str = Field(
         default="default",
-        description="What a verdict earns: default, by_stage, speedup, or module:function of a Python module.",
+        description="Reward function: default, by_stage, speedup, or module:function of a Python module.",
     )
     perf_trials: int = Field(
-        default=5, ge=0, description="Calls added for measure_performance in the interpreter, at most."
+        default=5, ge=0, description="Most calls that measure_performance adds in the interpreter."
     )
     gpus: list[int] | None = Field(
-        default=None, description="GPUs to judge on, by number; default: all that torch can use. []: interpret."
+        default=None,
+        description="Numbers of the GPUs to judge on; default: all that torch can use; []: the interpreter.",
     )
     baselines: str | None = Field(
-        default=None, description="File that keeps how long references take on a GPU; default: while the server runs."
+        default=None,
+        description="File that keeps the references' times on GPUs; default: they are kept while the server runs.",
     )
     max_body_bytes: int = Field(default=8 << 20, ge=1024, description="Largest request body.")
     max_batch: int = Field(default=1024, ge=1, description="Items of one POST /eval/batch.")
     max_batch_bytes: int = Field(default=64 << 20, ge=1024, description="Largest body of POST /eval/batch.")
     cache_entries: int = Field(default=4096, ge=0, description="Results kept for requests with use_cache.")
     memory_bytes: int = Field(
-        default=1 << 30, ge=1 << 26, description="Address space a candidate may add to the worker's own."
+        default=1 << 30, ge=1 << 26, description="Address space that a candidate may add to the worker's."
     )
     task_memory_bytes: int = Field(
-        default=8 << 30, ge=1 << 28, description="Address space a task's own code may add to its judge's own."
+        default=8 << 30, ge=1 << 28, description="Address space that a task's own code may add to the judge's."
     )
     cpu_s: int = Field(default=60, ge=1, description="Processor seconds of one worker.")
     output_bytes: int = Field(
-        default=1 << 20, ge=4096, description="What a candidate may print, and the size of any file."
+        default=1 << 20, ge=4096, description="Largest output of a candidate, and size of each file that it writes."
     )
     load_timeout_s: float = Field(default=10.0, gt=0, description="Wall time for importing the candidate.")
     init_timeout_s: float = Field(default=10.0, gt=0, description="Wall time for constructing ModelNew.")
@@ -78,20 +80,22 @@ class KernelEvalConfig(BaseModel):
     evaluation_timeout_s: float = Field(
         default=300.0,
         gt=0,
-        description="Wall time of one evaluation; then its judge is ended. Two thirds of it are the candidate's.",
+        description="Wall time of one evaluation, then its judge is killed. Two thirds are the candidate's.",
     )
     target: Literal["sm_80", "sm_86", "sm_89", "sm_90", "sm_100"] = Field(
-        default="sm_90", description="Architecture that kernels are compiled for where there is no GPU."
+        default="sm_90", description="Architecture that kernels are compiled for without a GPU."
     )
     compile_timeout_s: float = Field(
         default=60.0, gt=0, description="Wall time for compiling all kernels of a candidate."
     )
     native_timeout_s: float = Field(
-        default=240.0, gt=0, description="Wall time for compiling CUDA C++; torch's headers take much of it."
+        default=240.0,
+        gt=0,
+        description="Wall time for compiling the CUDA C++ of a candidate; torch's headers take most of it.",
     )
     reward_compiled: bool = Field(
         default=False,
-        description="Without a GPU, what compiles and cannot be run earns 0.1 at most; default: it is left out.",
+        description="Without a GPU, CUDA C++ that compiles earns 0.1 at most; default: it is left out of rewards.",
     )
     guard_bytes: int = Field(
         default=65536, ge=64, multiple_of=64, description="Guard zone on each side of every tensor."
@@ -99,17 +103,17 @@ class KernelEvalConfig(BaseModel):
 
     @property
     def base_url(self) -> str:
-        """Where clients find the server."""
+        """The URL of the server for clients."""
         return self.url or f"http://{self.host}:{self.port}"
 
     @property
     def num_slots(self) -> int:
-        """How many evaluations run at a time: one more than cores, as each waits now and then for processes to end."""
+        """Evaluations at a time: one more than cores by default, since each sometimes waits for processes to end."""
         return self.concurrency or (os.cpu_count() or 1) + 1
 
     @property
     def limits(self) -> Limits:
-        """What a judge is told for one evaluation."""
+        """The limits of one evaluation, for its judge."""
         return Limits(
             memory_bytes=self.memory_bytes,
             task_memory_bytes=self.task_memory_bytes,
@@ -119,7 +123,7 @@ class KernelEvalConfig(BaseModel):
             init_timeout_s=self.init_timeout_s,
             call_timeout_s=self.call_timeout_s,
             reference_timeout_s=self.reference_timeout_s,
-            candidate_timeout_s=self.evaluation_timeout_s * _OF_CANDIDATES,
+            candidate_timeout_s=self.evaluation_timeout_s * _CANDIDATE_SHARE,
             guard_bytes=self.guard_bytes,
             compile_timeout_s=self.compile_timeout_s,
             native_timeout_s=self.native_timeout_s,

@@ -2,14 +2,14 @@
 
 KernelEvalError
 ├── SandboxUnavailable      the machine cannot contain a candidate as `min_sandbox` asks; the server does not start
-├── UnknownReward           kernel_eval.reward names nothing that can be found; the server does not start
-├── InsecureBinding         an address that others can reach, without a key; the server does not start
-├── AddressUnavailable      its address cannot be listened on, or another has the port; the server does not start
-├── TooFewFiles             this process may not open as many files as its slots take; the server does not start
+├── UnknownReward           kernel_eval.reward names no known reward function; the server does not start
+├── InsecureBinding         an address reachable from other machines, without a key; the server does not start
+├── AddressUnavailable      the server cannot listen on its address, or the port is taken; it does not start
+├── TooFewFiles             this process may not open as many files as its slots need; the server does not start
 ├── RayUnavailable          no Ray, or no cluster at the address; the server does not start
 ├── NoSuchGpu               no GPU of that number here
-├── KernelEvalRejected      the server refused the request itself (HTTP 4xx): the caller is wrong, no retry helps
-└── KernelEvalUnavailable   no verdict was reached, and that is not the candidate's doing; never a reward
+├── KernelEvalRejected      the server refused the request itself (HTTP 4xx): the caller is at fault, no retry helps
+└── KernelEvalUnavailable   no verdict was reached, for a reason other than the candidate; never a reward
     └── KernelUnsupported   this server cannot judge such a kernel or task at all; no retry helps, leave the sample out
 """
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 
 class KernelEvalError(Exception):
-    """Base of everything that this part raises on purpose; `exit_code` is the status that a command ends with."""
+    """Base of the errors that this part raises on purpose; `exit_code` is the exit status of a command."""
 
     exit_code = 1
 
@@ -41,7 +41,7 @@ class InsecureBinding(KernelEvalError):
 
 
 class AddressUnavailable(KernelEvalError):
-    """The server cannot listen where it is to."""
+    """The server cannot listen on its address."""
 
     exit_code = 2
 
@@ -69,7 +69,7 @@ class KernelEvalRejected(KernelEvalError):
 
 
 class KernelEvalUnavailable(KernelEvalError):
-    """The server could not be reached, or failed; the evaluation may be asked for again later."""
+    """The server could not be reached, or failed; the evaluation may be repeated later."""
 
 
 class KernelUnsupported(KernelEvalUnavailable):

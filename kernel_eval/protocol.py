@@ -1,8 +1,7 @@
-"""What travels between a client and the server: the task, the request, the result, and the names of all faults.
+"""The messages between a client and the server: tasks, requests, results, and the names of all faults.
 
-Invariant: a result that carries a reward is about the candidate. Where a fault is ours, `raw_reward` is null on the
-wire and the client raises instead of returning, so that an outage is never learned from. Not here: how faults are
-found (`verdict.py`, `judge.py`) and what the judge and the worker say to each other (`worker_messages.py`).
+Invariant: a result with a reward is a verdict on the candidate. If a fault is the server's, `raw_reward` is null on the
+wire and the client raises instead of returning, so that no outage is trained on.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class Fault(enum.StrEnum):
     NON_FINITE = "non_finite"
     OUTPUT_MISMATCH = "output_mismatch"
     NONDETERMINISTIC = "nondeterministic"
-    # the candidate, as the device or the kernel of the operating system saw it
+    # the candidate, as reported by the device or the operating system
     ILLEGAL_ACCESS = "illegal_access"
     MEMORY_FAULT = "memory_fault"  # a guard zone was written to
     SEGFAULT = "segfault"
@@ -49,7 +48,7 @@ class Fault(enum.StrEnum):
     # policy
     REWARD_HACK = "reward_hack"  # `details.rule` names the rule
     SANDBOX_VIOLATION = "sandbox_violation"
-    # it compiles, and nothing here can run it: correctness is unknown
+    # it compiles, and no device here can run it: correctness is unknown
     NOT_RUN = "not_run"
     # ours
     INVALID_REFERENCE = "invalid_reference"
@@ -59,7 +58,7 @@ class Fault(enum.StrEnum):
 
     @property
     def ours(self) -> bool:
-        """Not the candidate's doing: never rewarded, never booked as reward 0."""
+        """The server or the task is at fault, not the candidate: there is no reward, not even 0."""
         return self in _OURS
 
     @property
@@ -74,7 +73,7 @@ class Fault(enum.StrEnum):
 
     @property
     def retryable(self) -> bool:
-        """The same request may well succeed when it is sent again."""
+        """The same request may succeed when it is sent again."""
         return self in _RETRYABLE
 
 
@@ -96,16 +95,18 @@ class Problem(enum.StrEnum):
     ALL_ZERO = "all_zero"
     TINY_OUTPUT = "tiny_output"
     CONSTANT_OUTPUT = "constant_output"
-    UNKNOWN_RULE = "unknown_rule"  # relax_rules names one that there is not
+    UNKNOWN_RULE = "unknown_rule"  # relax_rules names a rule that does not exist
 
 
 class KernelTask(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent is asked for, with what is needed to judge it. The reference has KernelBench's form."""
+    """A task for an agent, with the reference to judge it by, in KernelBench's form."""
 
     task_id: str
-    prompt: str  # what the agent is asked
+    prompt: str  # the request to the agent
     reference_src: str  # Model, get_inputs() and get_init_inputs()
-    candidate_template: str | None = None  # text with "{kernel}" where the answer's code goes; None: the code is all
+    candidate_template: str | None = (
+        None  # text in which "{kernel}" is replaced by the answer's code; None: the code alone
+    )
     backend: Literal["triton", "cuda", "hip"] = "triton"
     split: Literal["train", "heldout"] = "train"
     family: str = ""
@@ -113,7 +114,7 @@ class KernelTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EvalRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Body of POST /eval: the fields that evaluation servers share, then ours. Fields that nobody knows are ignored."""
+    """Body of POST /eval: the fields common to evaluation servers, then Weir's own. Unknown fields are ignored."""
 
     original_model_src: str
     custom_model_src: str
@@ -124,10 +125,10 @@ class EvalRequest(msgspec.Struct, frozen=True, kw_only=True):
     measure_performance: bool = False
     preferred_device: int | str | None = None
     backend: Literal["triton", "cuda", "hip"] = "triton"
-    relax_rules: tuple[str, ...] = ()  # names of rules (`rules.py`, GET /health) that this candidate may break
+    relax_rules: tuple[str, ...] = ()  # names of rules (GET /health) that this candidate may break
     encoding: Literal["utf-8", "base64"] = "utf-8"  # of the two sources
-    job_id: str | None = None  # evaluated once: the same id again joins the evaluation, or is answered as it was
-    use_cache: bool = False  # answer from an earlier evaluation with the same content, if there is one
+    job_id: str | None = None  # evaluated once: a repeated id joins the evaluation, or gets the same answer
+    use_cache: bool = False  # reuse the answer of an earlier evaluation of the same content
 
 
 class TaskCheckRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,7 +136,7 @@ class TaskCheckRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     reference_src: str
     seed_num: int = 42
-    relax_rules: tuple[str, ...] = ()  # of the task; one that nobody knows is a problem of it
+    relax_rules: tuple[str, ...] = ()  # of the task; an unknown rule is a problem of the task
 
 
 class TaskCheck(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,7 +145,7 @@ class TaskCheck(msgspec.Struct, frozen=True, kw_only=True):
     judgeable: bool
     problem: Problem | None = None
     message: str = ""
-    call_s: float | None = None  # of one call of Model; None where none ended
+    call_s: float | None = None  # of one call of Model; None if none ended
     outputs: list[list[str | int]] = []  # dtype and shape of each
 
 
@@ -173,11 +174,11 @@ class EvalResult(msgspec.Struct, frozen=True, kw_only=True):
     compiled: bool  # it imports and has its entry point
     correct: bool  # right on every trial, and no rule was broken
     fault: str | None  # a `Fault`
-    fault_message: str | None  # None where there is no fault
+    fault_message: str | None  # None if there is no fault
     raw_reward: float
     sandbox: str
     mode: Literal["interpreter", "gpu"]
-    trials: int  # that were answered and compared
-    seconds: float  # from the start of the evaluation to its verdict, queueing left out
-    speedup: float | None = None  # against the reference; None where no device measured it
+    trials: int  # answered and compared
+    seconds: float  # from the start of the evaluation to its verdict, without queueing
+    speedup: float | None = None  # against the reference; None if it was not measured on a device
     details: dict[str, Any] = {}

@@ -1,8 +1,8 @@
-"""From how far a candidate came, and how fast it is, to a number. Pure.
+"""Reward functions: from the stage that a candidate reached, and its speedup, to a number. Pure.
 
-A reward is a function of an `Outcome`. It can be chosen by name (`REWARDS`) or by import path, `module:function`
-(`find_reward`); whichever is chosen, a fault that is ours has none and a broken rule earns 0. A speedup that is not
-measured on a device, or not confirmed (`speed.py`), is None, and earns nothing.
+A reward is a function of an `Outcome`, chosen by name (`REWARDS`) or by import path, `module:function`. In any case, a
+fault of the server gives no reward and a broken rule gives 0. A speedup that was not measured on a device, or was not
+confirmed, is None, and earns nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from weir.kernel_eval.protocol import Fault
 
 
 class Stage(enum.IntEnum):
-    """How far a candidate came. Each stage includes those before it."""
+    """The stage that a candidate reached. Each includes those before it."""
 
     NOTHING = 0  # it does not import, or has no entry point
     LOADED = 1  # it imports and has its entry point
@@ -26,9 +26,10 @@ class Stage(enum.IntEnum):
 
 
 class Outcome(NamedTuple):
-    """What a reward is made of. `speedup`: the reference's time over the candidate's; None where it is not known.
+    """The input of a reward function.
 
-    `timed`: it was measured on a device; what was measured and does not count is no better than no speedup.
+    speedup: the reference's time divided by the candidate's; None if unknown. timed: it was measured on a device; a
+    measurement that does not count is worth no more than a speedup of 1.
     """
 
     stage: Stage
@@ -39,24 +40,24 @@ class Outcome(NamedTuple):
 Reward = Callable[[Outcome], float]
 
 MAX_BONUS = 2.0
-MAX_UNKNOWN = 0.1  # whatever the reward: of a candidate that compiles and was not run
+MAX_UNKNOWN = 0.1  # for a candidate that compiles and was not run, with any reward function
 _BY_STAGE = {Stage.NOTHING: 0.0, Stage.LOADED: 0.1, Stage.ANSWERED: 0.3, Stage.CORRECT: 1.0}
 
 
 def by_stage(outcome: Outcome) -> float:
-    """0 · 0.1 has its entry point · 0.3 answers wrongly · 1 correct; speed earns nothing."""
+    """0 · 0.1: it has its entry point · 0.3: its answers are wrong · 1: correct. Speed earns nothing."""
     return _BY_STAGE[outcome.stage]
 
 
 def speedup(outcome: Outcome) -> float:
-    """0 · 0.1 has its entry point · 0.3 correct, and min(max(speedup - 1, 0), 2) on top."""
+    """0 · 0.1: it has its entry point · 0.3 + min(max(speedup - 1, 0), 2): correct."""
     if outcome.stage is not Stage.CORRECT:
         return 0.1 if outcome.stage >= Stage.LOADED else 0.0
     return 0.3 + min(max((outcome.speedup or 0.0) - 1.0, 0.0), MAX_BONUS)
 
 
 def default(outcome: Outcome) -> float:
-    """`speedup` where a speed was measured, `by_stage` elsewhere."""
+    """`speedup` if a speed was measured, else `by_stage`."""
     return speedup(outcome) if outcome.timed or outcome.speedup is not None else by_stage(outcome)
 
 
@@ -80,7 +81,7 @@ def find_reward(name: str) -> Reward:
 
 
 def raw_reward(outcome: Outcome, fault: Fault | None, reward: Reward = default) -> float | None:
-    """The reward of an evaluation: None where the fault is ours, 0 where a rule was broken, else as `reward` says."""
+    """The reward of an evaluation: None for a fault of the server, 0 for a broken rule, else the result of `reward`."""
     if fault is not None and fault.ours:
         return None
     if fault is not None and fault.policy:

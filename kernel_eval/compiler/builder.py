@@ -1,9 +1,9 @@
-"""The builder: compiles the launches of a trace for a target, in a process that has seen nothing of the candidate.
+"""The builder: compiles the launches of a trace for a target, in a process that runs no code of the candidate.
 
-The kernels are those that `kernel_source.py` took out of the source, and the launches those that the proof runs: what
-is compiled here is what gave the answer, with its types, alignments, meta-parameters and options. A candidate has no
-process here in which it could say otherwise. Memory is not needed for it and not touched. Contained like every worker,
-because a compiler that reads what a candidate wrote may have faults of its own.
+The kernels are those that were extracted from the checked source, and the launches those that the proof replays, with
+their types, alignments, meta-parameters and options. So the kernels that gave the answer are compiled, and the
+candidate cannot influence that. The launches' memory is reserved, but never written. Contained like every worker,
+because a compiler that reads a candidate's text may have bugs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from weir.kernel_eval.worker.replay_values import end_bytes, import_kernels, val
 
 
 def run(channel: socket.socket, folder: str) -> None:
-    """What a contained, freshly forked process does: one question, one answer."""
+    """Serve one request, in a contained and freshly forked process."""
     os.chdir(folder)
     os.environ["TMPDIR"] = os.environ["HOME"] = folder
     os.environ["TRITON_CACHE_DIR"] = f"{folder}/triton"
@@ -39,7 +39,7 @@ def run(channel: socket.socket, folder: str) -> None:
 
 
 def build(message: Build, folder: str) -> Compiled:
-    """Compile each launch; the first that is refused ends it."""
+    """Compile each launch, up to the first that is refused."""
     kernels = import_kernels(message.kernels, folder)
     name = ""
     builds = Builds(stub_driver.install(TARGETS[message.target]), lambda kernel: name)
@@ -49,7 +49,7 @@ def build(message: Build, folder: str) -> Compiled:
         name = launch.name
         try:
             _compile(kernels, launch)
-        except Exception as error:  # kept in `builds.refused`, where it is about the kernel
+        except Exception as error:  # also in `builds.refused`, if the kernel is at fault
             stopped = f"{type(error).__name__}: {error}"
             break
     return Compiled(tuple(builds.built), tuple(builds.refused.values()), stopped)
@@ -64,7 +64,7 @@ def _compile(kernels: Any, launch: Launch) -> None:
 
 
 def _unwritten_storages(launch: Launch) -> dict[int, torch.Tensor]:
-    """Memory for every tensor of a launch, which is reserved and never written; by position in the trace."""
+    """Reserved, unwritten memory for every tensor of a launch, by position in the trace."""
     ends: dict[int, int] = {}
     for place in places(list(launch.arguments.values())):
         ends[place.storage] = max(ends.get(place.storage, 0), end_bytes(place))

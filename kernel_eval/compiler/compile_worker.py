@@ -1,13 +1,12 @@
 """The compile worker: runs a candidate's model with every kernel launch replaced by a compilation for a target.
 
-That way the compiler sees the very arguments, types, alignments, meta-parameters and closures of the candidate's own
-launches, kernels that are made inside functions included; a record of launches from the interpreter would have to
-name them. No kernel runs, so what `forward` computes is meaningless, and it may stop early where its control flow
-depends on a result: the judge sees which kernels were reached.
+So the compiler sees the arguments, types, alignments, meta-parameters and closures of the candidate's own launches,
+including kernels that are defined inside functions. No kernel runs, so that the results of `forward` are meaningless,
+and it may stop early if its control flow depends on them: the judge sees which kernels were reached.
 
-As untrusted as a worker, and as contained: it starts no program (PTX is made in process, and assembled elsewhere). It
-is asked only why a candidate failed that has failed already, or where a task's rules do without the proof: no answer
-counts because of what it says. What counts is compiled by `builder.py`, which runs nothing of the candidate.
+As untrusted and as contained as a worker: it starts no program (it makes PTX, which another process assembles). It is
+used only to explain why a candidate failed, or for tasks that relax the proof; no answer counts because of its
+messages. Candidates that need the proof are compiled by `builder.py`, which runs none of their code.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ _NEWEST = "sm_100"
 
 
 class LaunchRefused(Exception):
-    """Raised to the candidate where a launch would have failed on the device."""
+    """Raised in the candidate for a launch that would fail on the device."""
 
 
 class Builds:
-    """What was launched so far, compiled. Takes the place of `JITFunction.run`."""
+    """The compiled kernels of all launches so far. Replaces `JITFunction.run`."""
 
     def __init__(self, stub: stub_driver.StubDriver, name_of: Callable[[Any], str]) -> None:
         self._stub = stub
@@ -56,7 +55,7 @@ class Builds:
         self.refused: dict[str, RefusedKernel] = {}
 
     def install(self) -> None:
-        """From now on a launch compiles, in this process."""
+        """Replace every launch in this process by a compilation."""
         run = JITFunction.run
 
         def build(kernel: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
@@ -68,7 +67,7 @@ class Builds:
                 self._refuse(name, "launch", error)
             except OutOfResources as error:
                 self._refuse(name, "shared_memory", error)
-            except Exception as error:  # whatever the compiler raises, it says about this kernel
+            except Exception as error:  # any error of the compiler is about this kernel
                 newer = self._compiles_elsewhere(lambda: run(kernel, *args, grid=None, warmup=True, **kwargs))
                 self._refuse(name, "arch" if newer else "compile", error)
             self._keep(name, compiled)
@@ -93,7 +92,7 @@ class Builds:
         raise error
 
     def _keep(self, kernel: str, compiled: Any) -> None:
-        self.refused.pop(kernel, None)  # a configuration before this one did not work
+        self.refused.pop(kernel, None)  # an earlier configuration of it was refused
         if id(compiled) in self._seen:
             return
         self._seen.add(id(compiled))
@@ -102,7 +101,7 @@ class Builds:
         self.built.append(BuiltKernel(kernel, text, metadata.shared, metadata.num_warps, metadata.num_stages))
 
     def _compiles_elsewhere(self, attempt: Callable[[], Any]) -> bool:
-        """Whether the newest architecture takes what this one refuses: then the architecture is at fault."""
+        """Whether the newest architecture accepts a kernel that the target refuses."""
         target = self._stub.target
         self._stub.target = TARGETS[_NEWEST]
         try:
@@ -115,22 +114,22 @@ class Builds:
 
 
 def prepare() -> None:
-    """For the zygote, once: what is compiled ends as PTX, and the compiler has been used."""
+    """Prepare the zygote: compilations end with PTX, and the compiler's lazy queries are done."""
     add_stages = CUDABackend.add_stages
 
     def stop_at_ptx(backend: Any, stages: dict[str, Any], *rest: Any) -> None:
         add_stages(backend, stages, *rest)
-        stages["cubin"] = lambda text, metadata: text.encode()  # ptxas would be a program, started in here
+        stages["cubin"] = lambda text, metadata: text.encode()  # instead of starting ptxas
 
     CUDABackend.add_stages = stop_at_ptx
     for target in TARGETS.values():
-        get_ptxas_version(target.arch)  # asks the program, once; a compile worker may start none
+        get_ptxas_version(target.arch)  # starts ptxas once and caches the version; a compile worker cannot
     triton.knobs.compilation.store_binary_only = True
-    triton.knobs.compilation.disable_line_info = True  # nobody debugs what is thrown away; the code is the same
+    triton.knobs.compilation.disable_line_info = True  # the code is the same without it
 
 
 def run(channel: socket.socket, folder: str) -> None:
-    """What a contained, freshly forked process does: one question, one answer."""
+    """Serve one request, in a contained and freshly forked process."""
     os.chdir(folder)
     os.environ["TMPDIR"] = os.environ["HOME"] = folder
     os.environ["TRITON_CACHE_DIR"] = f"{folder}/triton"
@@ -145,7 +144,7 @@ def run(channel: socket.socket, folder: str) -> None:
 
 
 def _run_model(message: Compile, fds: list[int], folder: str) -> str | None:
-    """One call of the model; what it raised, if it did."""
+    """Call the model once. Returns the error that it raised, as text; None if it returned."""
     try:
         init = tensor_arena.read_value(tensor_arena.attach(message.init, fds[0]), message.init.arguments)
         inputs = tensor_arena.read_value(tensor_arena.attach(message.call, fds[1]), message.call.arguments)
@@ -159,7 +158,7 @@ def _run_model(message: Compile, fds: list[int], folder: str) -> str | None:
 
 
 def _grid_size(grid: Any, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...]:
-    """A launch's grid; callables get the arguments by name, as Triton gives them."""
+    """The grid of a launch; a callable gets the arguments by name, as from Triton."""
     if callable(grid):
         named = {name: value.default for name, value in kernel.signature.parameters.items()}
         grid = grid({**named, **dict(zip(kernel.arg_names, args, strict=False)), **kwargs})
@@ -168,7 +167,7 @@ def _grid_size(grid: Any, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, 
 
 
 def warm_up(target: Target, folder: str) -> None:
-    """Compile once, so that no compile worker pays for the compiler's first use."""
+    """Compile some kernels once, so that no compile worker pays for the compiler's first use."""
     from weir.kernel_eval.worker.warm_up import compile_all
 
     os.environ["TRITON_CACHE_DIR"] = f"{folder}/triton"

@@ -1,7 +1,7 @@
-"""One context of MLIR with its dialects, made before children are forked: loading them takes as long as a small kernel.
+"""One MLIR context with loaded dialects, created before children are forked: loading takes as long as a small kernel.
 
-Triton makes a context for each compilation. A child compiles the kernels of one candidate, and has a copy of the
-context that nothing but warming up was compiled in.
+Triton creates a context for each compilation. A child compiles the kernels of one candidate, in its own copy of this
+context, in which only the warm-up was compiled.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from triton.compiler import compiler
 
 
 class _OneContext:
-    """In place of Triton's module `ir`, for `compile`."""
+    """Replaces Triton's module `ir` in its compiler."""
 
     def __init__(self, ir: Any, context: Any) -> None:
         self._ir = ir
@@ -23,15 +23,15 @@ class _OneContext:
         return getattr(self._ir, name)
 
     def context(self) -> Any:
-        """The one there is."""
+        """The shared context."""
         return self._context
 
     def load_dialects(self, context: Any) -> None:
-        """They are loaded."""
+        """Nothing to do: they are loaded."""
 
 
 def install(backend: CUDABackend) -> None:
-    """From now on, in this process and those forked from it."""
+    """Use one context in this process and those forked from it."""
     ir = compiler.ir
     context = ir.context()
     ir.load_dialects(context)

@@ -1,7 +1,7 @@
-"""A contained process that runs a compiler of CUDA C++ or HIP, on texts that a candidate's process handed over.
+"""A contained process that runs a compiler of CUDA C++ or HIP on texts from a candidate's process.
 
-Such a compiler starts programs of its own: the system-call filter lets it. No code of the candidate runs here; what was
-made is handed to the judge, which gives it to processes that are as contained as the candidate's.
+Such a compiler starts programs of its own, which its system call filter allows. No code of the candidate runs here. The
+results go to the judge, which passes them to processes that are as contained as the candidate's.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from weir.kernel_eval.ipc.messages import CompileNative, Written
 
 
 def run(channel: socket.socket, folder: str) -> None:
-    """Receive the texts, run the compiler, hand over what it made. Leaves the process where it failed."""
+    """Receive the texts, run the compiler, send the files that it made. Exits with its code if it failed."""
     message, _ = receive(channel, CompileNative)
     os.chdir(folder)
     for name, text in message.files.items():
         Path(folder, name).write_text(text, encoding="utf-8")
     path = f"{Path(message.command[0]).parent}:/usr/local/bin:/usr/bin:/bin"
     environment = {"PATH": path, "TMPDIR": folder, "HOME": folder, "LANG": "C.UTF-8"}
-    ended = subprocess.run(message.command, env=environment, stdin=subprocess.DEVNULL)
+    done = subprocess.run(message.command, env=environment, stdin=subprocess.DEVNULL)
     made = {name: Path(folder, name).read_bytes() for name in message.results if Path(folder, name).is_file()}
     send(channel, Written(made))
-    if ended.returncode != 0:
-        sys.exit(ended.returncode)
+    if done.returncode != 0:
+        sys.exit(done.returncode)

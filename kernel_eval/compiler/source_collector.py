@@ -1,8 +1,8 @@
-"""The collector: runs a candidate's model with torch's extension compilers replaced, and hands over what it gave them.
+"""The collector: runs a candidate's model with torch's extension compilers replaced, and sends the sources they get.
 
-`load_inline`, `load` and `torch.cuda._compile_kernel` note the sources and return a stand-in, whose functions end the
-call: there is nothing that could run them. As untrusted and as contained as a worker; it starts no program, and what it
-says is text that a compiler in another process reads.
+`load_inline`, `load` and `torch.cuda._compile_kernel` record the sources and return a stand-in, whose functions end the
+call, since there is no device to run them. As untrusted and as contained as a worker; it starts no program, and its
+result is text that a compiler in another process reads.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _MESSAGE_CHARS = 2000
 
 
 class NotRun(BaseException):
-    """A function of an extension was called: all that can be known without a device is known. No candidate catches it
-    by catching what goes wrong."""
+    """A function of an extension was called, which cannot run without a device. A BaseException, so that a candidate
+    that catches errors does not catch it."""
 
 
 class _Extension:
-    """In place of a compiled module, and of a compiled kernel."""
+    """Stands for a compiled module or kernel."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -48,19 +48,19 @@ class _Extension:
 
 
 class Collector:
-    """What was given to the compilers so far."""
+    """Collects the sources that are given to compilers."""
 
     def __init__(self) -> None:
         self.sources: list[NativeSource] = []
 
     def collect(self, module: NativeModule) -> _Extension:
-        """Instead of building it."""
+        """Record a module's sources, instead of building it."""
         self.sources += module.pieces
         return _Extension()
 
 
 def run(channel: socket.socket, folder: str) -> None:
-    """What a contained, freshly forked process does: one question, one answer."""
+    """Serve one request, in a contained and freshly forked process."""
     os.chdir(folder)
     os.environ["TMPDIR"] = os.environ["HOME"] = folder
     gc.enable()
@@ -75,19 +75,19 @@ def run(channel: socket.socket, folder: str) -> None:
 
 
 def _run_model(message: Collect, fds: list[int], folder: str, collector: Collector) -> Collected | Failed:
-    """Import, construct, call, until a function of an extension is reached."""
+    """Import, construct and call the model, until a function of an extension is reached."""
     phase: Phase = "load"
     try:
         init = tensor_arena.read_value(tensor_arena.attach(message.init, fds[0]), message.init.arguments)
         inputs = tensor_arena.read_value(tensor_arena.attach(message.call, fds[1]), message.call.arguments)
         with torch.no_grad(), CpuForCuda():
-            found: Any = entry_point(load_candidate(message.source, folder))
+            model_class: Any = entry_point(load_candidate(message.source, folder))
             phase = "entry_point"
-            if found is None:
+            if model_class is None:
                 raise AttributeError("the candidate defines no class ModelNew")
             phase = "init"
             seed_everything(message.weight_seed)
-            model = found(*init)
+            model = model_class(*init)
             phase = "call"
             model(*inputs)
     except NotRun:

@@ -1,4 +1,4 @@
-"""CUDA's driver, called by name. Structures and numbers are those of cuda.h."""
+"""Calls of CUDA's driver API by name. Structures and numbers are those of cuda.h."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class CudaDriverError(RuntimeError):
-    """The driver refused; `error_code` is its number, as in cuda.h."""
+    """A driver function failed; `error_code` is its CUresult."""
 
     def __init__(self, function: str, error_code: int) -> None:
         super().__init__(f"{function} returned {error_code}, expected 0; see CUresult in cuda.h")
@@ -16,7 +16,7 @@ class CudaDriverError(RuntimeError):
 
 
 def call(function: str, *arguments: Any) -> None:
-    """Raises `CudaDriverError`."""
+    """Call a driver function. Raises `CudaDriverError` if it fails."""
     status = getattr(_driver(), function)(*arguments)
     if status != 0:
         raise CudaDriverError(function, status)

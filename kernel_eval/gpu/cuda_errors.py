@@ -35,5 +35,5 @@ SUSPICIOUS = frozenset({3, 4, 46, 100, 101, 214, 220, 226, 802, 803, 804, 805, 8
 
 
 def fault_of(code: int) -> Fault | None:
-    """The candidate's fault; None for a code that says nothing of a kernel."""
+    """The candidate's fault for a CUDA error code; None for a code that no kernel causes."""
     return Fault.LAUNCH_FAILURE if code in SUSPICIOUS else FAULTS.get(code)

@@ -1,12 +1,12 @@
-"""Which GPU an evaluation gets, and what becomes of one that a kernel may have broken.
+"""Assigns GPUs to evaluations, and takes a GPU that a kernel may have broken out of use until it works again.
 
     free ──take──▶ busy ──give back──▶ free
                      └─ suspicious ──▶ examined ──well──▶ free
                                           └─ unwell ──reset, examined again──▶ free, or left out for a while
 
-Invariants: a GPU has one evaluation at a time; after anything that speaks of the device, nothing runs on it until it
-has been examined by a process of its own; while one is left out, evaluations wait for the others, and where all are,
-they are told so. Not here: how a GPU is examined (`gpu_probe.py`) and reset (`gpu_reset.py`).
+Invariants: a GPU has one evaluation at a time; after a fault that the device may have caused, nothing runs on it until
+a separate process has examined it; while a GPU is left out, evaluations wait for the others, and if all are left out,
+`take` raises.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import msgspec
 from weir.kernel_eval.protocol import Fault
 
 _log = logging.getLogger(__name__)
-LEFT_OUT_S = 60.0  # until it is looked at again
-# faults after which the next evaluation's kernels could be hurt
+LEFT_OUT_S = 60.0  # until it is examined again
+# faults after which the GPU may fail in the next evaluation
 SUSPICIOUS = frozenset(
     {
         *(Fault.ILLEGAL_ACCESS, Fault.MISALIGNED, Fault.DEVICE_ASSERT, Fault.LAUNCH_FAILURE, Fault.SEGFAULT),
@@ -34,7 +34,7 @@ SUSPICIOUS = frozenset(
 
 
 class State(enum.StrEnum):
-    """Of one GPU."""
+    """The state of one GPU."""
 
     FREE = "free"
     BUSY = "busy"
@@ -43,7 +43,7 @@ class State(enum.StrEnum):
 
 
 class Gpu(msgspec.Struct, frozen=True):
-    """One GPU of this machine, as nvidia-smi names it, and the architecture that it is compiled for."""
+    """One GPU of this machine, as the driver names it, and the architecture to compile for."""
 
     index: int
     uuid: str
@@ -53,14 +53,14 @@ class Gpu(msgspec.Struct, frozen=True):
 
 
 class NoGpuLeft(Exception):
-    """All GPUs are left out."""
+    """Every GPU is left out."""
 
 
 Step = Callable[[Gpu], Awaitable[bool]]
 
 
 class GpuFleet:
-    """The GPUs of one server. `examine` and `reset` say whether the GPU is well afterwards; neither raises."""
+    """The GPUs of one server. `examine` and `reset` return whether the GPU is well; neither raises."""
 
     def __init__(self, gpus: list[Gpu], examine: Step, reset: Step, left_out_s: float = LEFT_OUT_S) -> None:
         self.gpus = gpus
@@ -72,7 +72,7 @@ class GpuFleet:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def take(self, preferred: int | None = None) -> Gpu:
-        """Wait for a GPU; the preferred one (by index) where it is free. Raises `NoGpuLeft` where there is none."""
+        """Wait for a free GPU, the preferred one (by index) if it is free. Raises `NoGpuLeft` if all are left out."""
         async with self._changed:
             while True:
                 free = [gpu for gpu in self.gpus if self.states[gpu] is State.FREE]
@@ -81,11 +81,11 @@ class GpuFleet:
                     self.states[gpu] = State.BUSY
                     return gpu
                 if all(state is State.LEFT_OUT for state in self.states.values()):
-                    raise NoGpuLeft("every GPU is left out: none computes what it should; see GET /gpu_status")
+                    raise NoGpuLeft("every GPU is left out: none passes its health check; see GET /gpu_status")
                 await self._changed.wait()
 
     async def withdraw(self, gpu: Gpu) -> bool:
-        """Take this one, for something else than an evaluation, if it is free; whether it was. It is given back too."""
+        """Take this GPU out of use if it is free; returns whether it was. It must be given back."""
         async with self._changed:
             if self.states[gpu] is not State.FREE:
                 return False
@@ -93,7 +93,7 @@ class GpuFleet:
             return True
 
     async def give_back(self, gpu: Gpu, fault: Fault | None) -> bool:
-        """The evaluation on it ended with this fault. Whether the GPU is well: else the fault may not be a kernel's."""
+        """Return a GPU, with the fault of its evaluation. Returns whether it is well."""
         if fault not in SUSPICIOUS:
             await self._become(gpu, State.FREE)
             return True
@@ -102,23 +102,23 @@ class GpuFleet:
         if well:
             await self._become(gpu, State.FREE)
         else:
-            self._start(self._mend(gpu))
+            self._start(self._repair(gpu))
         return well
 
     async def close(self) -> None:
-        """Stop looking after GPUs."""
+        """Stop repairing GPUs."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _mend(self, gpu: Gpu) -> None:
-        """Until it is well: reset it, examine it, leave it out for a while."""
+    async def _repair(self, gpu: Gpu) -> None:
+        """Reset and examine a GPU, and leave it out for a while, until it is well."""
         while not (await self._reset(gpu) and await self._examine(gpu)) and not await self._is_well_later(gpu):
             pass
         await self._become(gpu, State.FREE)
 
     async def _is_well_later(self, gpu: Gpu) -> bool:
-        _log.error("GPU %d (%s) is left out: it does not compute what it should", gpu.index, gpu.uuid)
+        _log.error("GPU %d (%s) is left out: it fails its health check", gpu.index, gpu.uuid)
         await self._become(gpu, State.LEFT_OUT)
         await asyncio.sleep(self._left_out_s)
         return await self._examine(gpu)

@@ -1,9 +1,9 @@
-"""Memory of a GPU that two processes share, by a descriptor that travels between them like that of a file.
+"""GPU memory that two processes share through a file descriptor.
 
-The driver's virtual memory management (cuMemCreate and its kin) and not cudaIpcGetMemHandle: those handles need a
-common PID and network namespace, which a sandbox takes away, and open the whole block of an allocator, in which other
-tensors lie. Here a piece of memory is an allocation of its own, holds what was put into it, and nothing else.
-Structures and numbers are those of cuda.h. Sizes are bytes. Not here: what lies in the memory (`arena.py`).
+Uses the driver's virtual memory management (cuMemCreate and related functions), not cudaIpcGetMemHandle: those handles
+need a common PID and network namespace, which a sandbox removes, and expose the allocator's whole block with other
+tensors in it. Here each piece of memory is a separate allocation. Structures and numbers are those of cuda.h. Sizes are
+bytes.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class AccessDesc(ctypes.Structure):
 
 
 class GpuMemory:
-    """A piece of memory of the device 0 that this process sees, mapped. `fd` is a new descriptor of it, or None."""
+    """Mapped memory of this process's device 0. `fd` is a new descriptor of it, or None if it was attached."""
 
     device = torch.device("cuda", 0)
 
@@ -73,12 +73,12 @@ class GpuMemory:
             cuda_driver.call("cuMemRelease", handle)  # the mapping keeps the memory
 
     def flat(self, dtype: torch.dtype, count: int, offset: int) -> torch.Tensor:
-        """The elements from an offset on, as a storage of their own; shape (count,)."""
+        """`count` elements from an offset in bytes, as a storage of their own; shape (count,)."""
         span = _Span(self._address.value + offset, count * dtype.itemsize)
         return torch.as_tensor(span, device=self.device).view(dtype)
 
     def close(self) -> None:
-        """Unmap it; the memory is free when every process that has it has done so. Tensors on it must not be used."""
+        """Unmap the memory, which is freed when all processes have. Its tensors must not be used afterwards."""
         if self._address.value:
             torch.cuda.synchronize()
             cuda_driver.call("cuMemUnmap", self._address, _size(self.size_bytes))
@@ -87,7 +87,7 @@ class GpuMemory:
 
 
 class _Span:
-    """A piece of memory as torch takes it without a copy."""
+    """A span of memory in the form from which torch makes a tensor without a copy."""
 
     def __init__(self, address: int, num_bytes: int) -> None:
         self.__cuda_array_interface__ = {
@@ -100,7 +100,7 @@ class _Span:
 
 
 def allocate(num_bytes: int) -> GpuMemory:
-    """At least so much, rounded up to what the device gives out. Raises `CudaDriverError`."""
+    """Allocate at least `num_bytes`, rounded up to the device's granularity. Raises `CudaDriverError`."""
     torch.cuda.synchronize()  # makes the context
     prop = AllocationProp(type=PINNED, requestedHandleTypes=POSIX_FD, location=Location(ON_DEVICE, 0))
     granularity, handle, fd = ctypes.c_size_t(), ctypes.c_ulonglong(), ctypes.c_int(-1)
@@ -112,7 +112,7 @@ def allocate(num_bytes: int) -> GpuMemory:
 
 
 def attach(fd: int, size_bytes: int) -> GpuMemory:
-    """Map what another process allocated, and close the descriptor. Raises `CudaDriverError`."""
+    """Map memory that another process allocated, and close the descriptor. Raises `CudaDriverError`."""
     torch.cuda.synchronize()
     handle = ctypes.c_ulonglong()
     try:
@@ -125,7 +125,7 @@ def attach(fd: int, size_bytes: int) -> GpuMemory:
 
 
 def rounded_up(num_bytes: int, granularity: int) -> int:
-    """The next multiple, at least one."""
+    """The next multiple of the granularity, at least one."""
     return max(1, -(-num_bytes // granularity)) * granularity
 
 

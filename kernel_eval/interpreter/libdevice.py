@@ -1,9 +1,9 @@
-"""NVIDIA's device library in Triton's interpreter: functions that numpy or torch has, to float32 accuracy.
+"""Adds NVIDIA's device library to Triton's interpreter, through functions of numpy or torch, with float32 accuracy.
 
-`create_extern_elementwise` is where the interpreter refuses; the symbol that it is asked for (`__nv_tanhf`) names the
-function, and Triton itself has checked the types by then. A function that is not in the tables raises
-`NotImplementedError`, which is judged unsupported. The `fast_` ones, which are less exact on a device, are computed
-exactly; the compiler still compiles the real ones.
+The interpreter does not implement `create_extern_elementwise`. Its symbol (`__nv_tanhf`) names the function, after
+Triton has checked the types. A function that is not in the table raises `NotImplementedError`, which is judged
+unsupported. `fast_` functions, which are less exact on a device, are computed exactly here; the compiler compiles the
+real ones.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def install() -> None:
-    """For a process that interprets kernels, once."""
+    """Patch the interpreter of this process. Call it once."""
     interpreter.InterpreterBuilder.create_extern_elementwise = create_extern_elementwise
     for name, function in inspect.getmembers(libdevice, inspect.isfunction):
         if not interpreter.tl.core.is_builtin(function):
@@ -91,7 +91,7 @@ def install() -> None:
 def create_extern_elementwise(
     self: Any, library: str, path: str, symbol: str, arguments: list[Any], result_type: Any, is_pure: bool
 ) -> Any:
-    """Call the function that a symbol stands for."""
+    """Call the function of a symbol. Raises NotImplementedError for an unknown one."""
     function = find(symbol)
     if function is None:
         raise NotImplementedError(f"libdevice's {symbol}")
@@ -102,7 +102,7 @@ def create_extern_elementwise(
 
 
 def find(symbol: str) -> Callable[..., Any] | None:
-    """By its symbol, which ends in an f for float32."""
+    """The function of a symbol, which ends in f for float32; None for an unknown one."""
     name = symbol.removeprefix("__nv_")
     return _FUNCTIONS.get(name) or _FUNCTIONS.get(name.removesuffix("f"))
 

@@ -1,12 +1,10 @@
-"""bfloat16 and 8-bit floats in Triton's interpreter, which by itself computes with their bits as if with integers.
+"""Adds bfloat16 and 8-bit floats to Triton's interpreter, which by itself computes with their bits as integers.
 
-Here such values are float32 arrays in which every element is a value of the narrow type: decoded at loads, rounded
+With this patch such values are float32 arrays whose elements are values of the narrow type: decoded at loads, rounded
 (to nearest, ties to even) whenever a value is made, encoded at stores. So an operation computes in float32 and rounds
 once, as the hardware does; only a sum along an axis rounds once at its end instead of at each step. Conversions to
-8-bit floats saturate, as Triton's do. What is not covered raises `NotImplementedError`, which is judged unsupported:
-atomics on these types, and the formats that NVIDIA's devices do not have.
-
-Not here: when a kernel may use them at all; that the compiler says.
+8-bit floats saturate, as Triton's do. Atomics on these types, and formats that NVIDIA's devices do not have, raise
+`NotImplementedError`, which is judged unsupported.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ _TABLES = {
 
 
 def encode(values: Any, kind: Any) -> Any:
-    """float32 values as the bits of a narrow type, rounded to nearest even."""
+    """The bits of float32 values in a narrow type, rounded to nearest even; of the same shape."""
     values = np.ascontiguousarray(values, dtype=np.float32)
     if kind == tl.bfloat16:
         bits = values.view(np.uint32)
@@ -39,19 +37,19 @@ def encode(values: Any, kind: Any) -> Any:
 
 
 def decode(bits: Any, kind: Any) -> Any:
-    """The bits of a narrow type as float32 values."""
+    """The float32 values of bits of a narrow type; of the same shape."""
     if kind == tl.bfloat16:
         return (bits.astype(np.uint32) << 16).view(np.float32)
     return _TABLES[kind][bits]
 
 
 def is_narrow(dtype: Any) -> bool:
-    """Whether values of this type are kept as float32. Pointers to them are not."""
+    """Whether values of this type are kept as float32. False for pointers to them."""
     return not isinstance(dtype.scalar, tl.pointer_type) and dtype.scalar in _BITS
 
 
 def install() -> None:
-    """For a process that interprets kernels, once."""
+    """Patch the interpreter of this process. Call it once."""
     interpreter._get_np_dtype = _numpy_dtype
     interpreter._validate_np_data_size = _fits
     interpreter.TensorHandle.__post_init__ = _check_and_round
@@ -94,7 +92,7 @@ def _constant(kind: Any) -> Any:
 
 
 def create_masked_load(self: Any, ptrs: Any, mask: Any, other: Any, *hints: Any, **named_hints: Any) -> Any:
-    """As the interpreter's, for narrow types through their bits."""
+    """The interpreter's own, extended to narrow types through their bits."""
     kind = ptrs.get_element_ty()
     if not is_narrow(kind):
         return _load(self, ptrs, mask, other, *hints, **named_hints)
@@ -106,7 +104,7 @@ def create_masked_load(self: Any, ptrs: Any, mask: Any, other: Any, *hints: Any,
 
 
 def create_masked_store(self: Any, ptrs: Any, value: Any, mask: Any, *hints: Any) -> Any:
-    """As the interpreter's, for narrow types through their bits."""
+    """The interpreter's own, extended to narrow types through their bits."""
     kind = ptrs.get_element_ty()
     if not is_narrow(kind):
         return _store(self, ptrs, value, mask, *hints)
@@ -114,14 +112,14 @@ def create_masked_store(self: Any, ptrs: Any, value: Any, mask: Any, *hints: Any
 
 
 def cast_impl(self: Any, src: Any, dst_type: Any) -> Any:
-    """Between narrow types and others: through float32."""
+    """Casts between narrow types and others, through float32."""
     if is_narrow(src.dtype) or is_narrow(dst_type):
         return _Handle(src.data.astype(_numpy_dtype(dst_type)), dst_type.scalar)
     return _cast(self, src, dst_type)
 
 
 def create_fp_to_fp(self: Any, src: Any, dst_type: Any, rounding_mode: Any) -> Any:
-    """Conversions that name a rounding mode. Only round to nearest even is known for narrow types."""
+    """Conversions with a rounding mode. Narrow types support only round to nearest even."""
     if not (is_narrow(src.dtype) or is_narrow(dst_type)):
         return _fp_to_fp(self, src, dst_type, rounding_mode)
     if rounding_mode == interpreter._ir.ROUNDING_MODE.RTZ:
@@ -130,7 +128,7 @@ def create_fp_to_fp(self: Any, src: Any, dst_type: Any, rounding_mode: Any) -> A
 
 
 def create_bitcast(self: Any, src: Any, dst_type: Any) -> Any:
-    """The bits themselves, which narrow values have only when asked."""
+    """Bitcasts; narrow values are encoded and decoded for them."""
     data = encode(src.data, src.dtype.scalar) if is_narrow(src.dtype) else src.data
     if is_narrow(dst_type):
         return _Handle(decode(data.view(_BITS[dst_type.scalar]), dst_type.scalar), dst_type.scalar)
@@ -138,12 +136,12 @@ def create_bitcast(self: Any, src: Any, dst_type: Any) -> Any:
 
 
 def create_fabs(self: Any, arg: Any) -> Any:
-    """Without the bit mask that the interpreter uses."""
+    """Absolute values of narrow types, without the bit mask that the interpreter uses."""
     return _Handle(np.abs(arg.data), arg.dtype.scalar) if is_narrow(arg.dtype) else _fabs(self, arg)
 
 
 def create_dot(self: Any, a: Any, b: Any, d: Any, input_precision: Any, max_num_imprecise_acc: Any) -> Any:
-    """Narrow operands multiply exactly in float32."""
+    """Matrix products; narrow operands multiply exactly in float32."""
     if not (is_narrow(a.dtype) or is_narrow(b.dtype)):
         return _dot(self, a, b, d, input_precision, max_num_imprecise_acc)
     product = np.matmul(a.data.astype(np.float32), b.data.astype(np.float32))
@@ -151,14 +149,14 @@ def create_dot(self: Any, a: Any, b: Any, d: Any, input_precision: Any, max_num_
 
 
 def create_atomic_rmw(self: Any, rmw_op: Any, ptr: Any, val: Any, *rest: Any) -> Any:
-    """Refused for narrow types: the interpreter's own would add their bits."""
+    """Raises NotImplementedError for narrow types: the interpreter's own would add their bits."""
     if is_narrow(val.dtype):
         raise NotImplementedError(f"atomics on {val.dtype.scalar}")
     return _atomic_rmw(self, rmw_op, ptr, val, *rest)
 
 
 def create_atomic_cas(self: Any, ptr: Any, cmp: Any, val: Any, *rest: Any) -> Any:
-    """Refused for narrow types."""
+    """Raises NotImplementedError for narrow types."""
     if is_narrow(val.dtype):
         raise NotImplementedError(f"atomics on {val.dtype.scalar}")
     return _atomic_cas(self, ptr, cmp, val, *rest)

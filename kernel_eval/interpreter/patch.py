@@ -1,8 +1,8 @@
-"""Triton's language as the interpreter runs it, put in place once instead of at each launch.
+"""Patches Triton's language for the interpreter once, instead of at each launch.
 
-The interpreter replaces some hundred functions of `triton.language` before a launch, and puts them back after it,
-which costs more than a small kernel, and has Python forget what it knows of the classes concerned. Here they stay: for
-a process that interprets every kernel, and compiles none.
+The interpreter replaces some hundred functions of `triton.language` before a launch and restores them after it, which
+costs more than a small kernel, and invalidates Python's caches of the classes concerned. In a process that interprets
+every kernel and compiles none, the patch can stay.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _BINARY = "add sub mul truediv floordiv mod lt le gt ge eq ne and or xor lshift 
 
 
 def install() -> None:
-    """From now on, in this process and those forked from it."""
+    """Patch this process and those forked from it."""
     for name in _BINARY.split():
         _leave_to_tensors(f"__{name}__")
     visible: Any = types.SimpleNamespace(__globals__={"language": tl, "core": tl.core})
@@ -28,7 +28,7 @@ def install() -> None:
 
 
 def _leave_to_tensors(name: str) -> None:
-    """A constant of the module on the left of a tensor: the compiler takes it, the interpreter makes it a constant."""
+    """Let the tensor handle an operator with a constexpr on its left, as the compiler does."""
     alone: Callable[[Any, Any], Any] = getattr(tl.constexpr, name)
 
     def apply(self: tl.constexpr, other: Any) -> Any:

@@ -1,11 +1,10 @@
-"""A process that has imported what is slow to import, and forks children from itself when asked.
+"""The forkserver: a process that forks children from itself on request, and the messages of its protocol.
 
-All kinds use it: the zygotes of what is untrusted (each child contained) and that of the judges. It never runs a
-candidate itself. Whoever wants a child sends one end of a socket, the lease, and then a `Spawn` on the other end;
-when the child ends, an `Exited` comes back. Invariant: a child lives no longer than its lease is open, so a judge or
-a server that dies takes its children with it. One thread, no signals: children are watched through pidfds.
-
-The right to have processes forked for one evaluation: sockets that travel beside a `Job`, in this order.
+Every zygote runs one. A client first passes one end of a socket pair, the lease, to the forkserver's control socket,
+and then sends a `Spawn` on the other end; when the child ends, it receives an `Exited`. `Leases` are those of one
+evaluation. Invariant: a child lives no longer than its lease is open, so that a judge or a server that dies takes its
+children with it. The loop has one thread and uses no signals: children are watched through pidfds. It never runs a
+candidate itself.
 """
 
 from __future__ import annotations
@@ -30,48 +29,48 @@ from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.sandbox import containment, syscalls
 from weir.kernel_eval.sandbox.levels import SandboxLevel
 
-ASSEMBLER, BUILDER, COLLECTOR, COMPILER = "assembler", "builder", "collector", "compiler"  # of a zygote's children
-_GRACE_S = 0.5  # between a worker's closing its channel and its being killed
+ASSEMBLER, BUILDER, COLLECTOR, COMPILER = "assembler", "builder", "collector", "compiler"  # roles of children
+_GRACE_S = 0.5  # at most, between an `End` and the kill
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True):
-    """Forkserver to server, once: imports are done. `pid` is as this process sees itself."""
+    """Forkserver to server, once: imports are done. `pid` is the forkserver's, in its own PID namespace."""
 
     pid: int
     seccomp: bool
-    own_network: bool = True  # its workers reach none but their own
-    num_huge_pages: int = 0  # that its memory lies in; few make forks slow
+    own_network: bool = True  # whether its workers have a network namespace of their own
+    num_huge_pages: int = 0  # of its memory; with few of them, forks are slow
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """Server to forkserver: here, as a descriptor, is the socket that a `Spawn` will come through."""
+    """Server to forkserver, with the descriptor of the socket through which a `Spawn` will come."""
 
 
 class Spawn(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Lease holder to forkserver: fork a child. Descriptors: its channel, and what its stdout and stderr go to."""
+    """Lease holder to forkserver: fork a child. Descriptors: its channel, and the file for its stdout and stderr."""
 
     limits: Limits
-    role: str = ""  # where a forkserver has children of several kinds
+    role: str = ""  # for forkservers with several kinds of children
 
 
 class End(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Lease holder to forkserver: the child is wanted no longer. It may still end by itself for `grace_s`."""
+    """Lease holder to forkserver: end the child; it has `grace_s` to end by itself."""
 
     grace_s: float = 0.0
 
 
 class Exited(msgspec.Struct, frozen=True, kw_only=True):
-    """Forkserver to lease holder: the child and all that it started are gone."""
+    """Forkserver to lease holder: the child and all of its descendants are gone."""
 
     exit_code: int | None  # None where a signal ended it
     signal: int | None
     killed_by_us: bool
     cpu_s: float
     max_rss_bytes: int
-    num_threads: int = 1  # that it had when its end was asked for
-    files_left: int = 0  # outside its own folder
-    own_rss_bytes: int = 0  # of `max_rss_bytes`, what it had not when it was forked, at least
-    own_pids: bool = False  # no process that it could reach could signal it, and it could not itself
+    num_threads: int = 1  # when its `End` arrived
+    files_left: int = 0  # files that it left outside its own folder
+    own_rss_bytes: int = 0  # lower bound of the RSS gained since the fork
+    own_pids: bool = False  # it had its own PID namespace, in which no process could signal it, not even itself
 
 
 class _Child:
@@ -88,7 +87,7 @@ class _Child:
 
 
 class Forkserver:
-    """The loop. `run_child(spawn, channel, tmp)` is what a child does; it need not return."""
+    """The loop of a zygote. `run_child(spawn, channel, tmp)` runs in each child, and need not return."""
 
     def __init__(
         self, control: socket.socket, level: SandboxLevel, run_child: Callable[[Spawn, socket.socket, str], None]
@@ -103,7 +102,7 @@ class Forkserver:
         self._rss_bytes = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
     def serve(self) -> None:
-        """Until the server's end of the control socket closes."""
+        """Fork and watch children until the server closes its end of the control socket."""
         syscalls.become_subreaper()
         while True:
             for key, _ in self._selector.select(self._next_timeout_s()):
@@ -113,9 +112,9 @@ class Forkserver:
                     except ChannelClosed:
                         return
                 elif key.fd == key.data.pidfd:
-                    self._bury(key.data)
+                    self._reap(key.data)
                 elif key.data in self._children:
-                    self._listen(key.data)
+                    self._handle_message(key.data)
             self._kill_overdue()
 
     def _next_timeout_s(self) -> float | None:
@@ -136,7 +135,7 @@ class Forkserver:
         self._children.add(child)
         self._selector.register(child.lease, selectors.EVENT_READ, child)
 
-    def _listen(self, child: _Child) -> None:
+    def _handle_message(self, child: _Child) -> None:
         try:
             message: Spawn | End
             message, fds = receive(child.lease, Spawn | End)  # type: ignore[arg-type]
@@ -155,7 +154,7 @@ class Forkserver:
     def _fork(self, child: _Child, spawn: Spawn, fds: list[int]) -> None:
         if self._level is not SandboxLevel.BUBBLEWRAP and not self._make_folder(child):
             self._selector.unregister(child.lease)
-            self._forget(child)  # whoever holds the lease hears that there is no child
+            self._forget(child)  # closes the lease, which tells its holder that there is no child
             for fd in fds:
                 os.close(fd)
             return
@@ -170,7 +169,7 @@ class Forkserver:
             os.close(fd)
 
     def _make_folder(self, child: _Child) -> bool:
-        """False where the disk has no room for it."""
+        """Make the child's temporary folder. Returns False if the disk has no space for it."""
         try:
             child.tmp = tempfile.mkdtemp(prefix="weir-kernel-eval-")
         except OSError:
@@ -193,7 +192,7 @@ class Forkserver:
         finally:
             os._exit(status)
 
-    def _bury(self, child: _Child) -> None:
+    def _reap(self, child: _Child) -> None:
         assert child.pid is not None
         _kill_group(child.pid)
         _, status, usage = os.wait4(child.pid, 0)
@@ -216,14 +215,14 @@ class Forkserver:
         self._selector.unregister(child.pidfd)
         os.close(child.pidfd)
         child.pid, child.pidfd = None, -1
-        with contextlib.suppress(ChannelClosed, OSError):  # whoever held the lease may be gone: nobody else asks
+        with contextlib.suppress(ChannelClosed, OSError):  # the lease holder may be gone
             send(child.lease, exited)
         if child.lease not in self._selector.get_map():
-            self._forget(child)  # else it stays until its holder closes it: an `End` may be on its way
+            self._forget(child)  # else it is kept until its holder closes the lease: an `End` may be under way
 
-    def _end_orphans(self, buried: int) -> None:
-        """What a worker left behind has become our child: end it, and what that leaves behind."""
-        ours = {child.pid for child in self._children} - {buried}
+    def _end_orphans(self, reaped: int) -> None:
+        """End the descendants that a worker left behind: they have become children of this process."""
+        ours = {child.pid for child in self._children} - {reaped}
         listing = Path(f"/proc/self/task/{os.getpid()}/children")
         while strangers := [pid for pid in map(int, listing.read_text().split()) if pid not in ours]:
             for pid in strangers:
@@ -249,13 +248,13 @@ def _kill_group(pid: int) -> None:
 
 
 class Leases(NamedTuple):
-    """Whoever holds these may ask the forkservers at their other ends for a child each."""
+    """The leases of one evaluation; they travel with its `Job`, in this order. Each allows one child at a time."""
 
     worker: socket.socket
     compiler: socket.socket
     program: socket.socket
 
     def close(self) -> None:
-        """End what was forked under them."""
+        """Close the leases, which ends the children that were forked under them."""
         for lease in self:
             lease.close()

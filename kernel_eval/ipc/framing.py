@@ -1,8 +1,8 @@
-"""Messages between our processes: a length, then msgpack of one msgspec struct, over a Unix stream socket.
+"""Frames between processes of the evaluation: a length, then msgpack of one msgspec struct, over a Unix stream socket.
 
-File descriptors travel beside the length. Invariant: a reader allocates at most `MAX_FRAME_BYTES`, returns within its
-deadline and runs nothing that the sender chose (no pickle), so that a judge may read from a worker. Blocking; the
-server's event loop has `read_frame` and `write_frame`.
+File descriptors travel with the length. Invariant: a reader allocates at most `MAX_FRAME_BYTES`, returns within its
+deadline and runs nothing that the sender chose (no pickle), so that a judge can safely read from a worker. `send` and
+`receive` block; `write_frame` and `read_frame` are for an event loop.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class ChannelClosed(Exception):
-    """The other side is gone."""
+    """The other end of the socket is closed."""
 
 
 class FrameError(Exception):
-    """The other side sent what is not a message of the expected kind."""
+    """The other side sent something that is not a message of the expected type."""
 
 
 def send(sock: socket.socket, message: msgspec.Struct, fds: tuple[int, ...] = ()) -> None:
@@ -46,7 +46,7 @@ def send(sock: socket.socket, message: msgspec.Struct, fds: tuple[int, ...] = ()
 def receive(
     sock: socket.socket, kind: type[Message], timeout_s: float | None = None, max_bytes: int = MAX_FRAME_BYTES
 ) -> tuple[Message, list[int]]:
-    """Read one message and the descriptors beside it. Raises `ChannelClosed`, `FrameError`, `TimeoutError`."""
+    """Read one message and its descriptors. Raises `ChannelClosed`, `FrameError`, `TimeoutError`."""
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     fds: list[int] = []
     header = _read(sock, _LENGTH.size, deadline, fds)
@@ -62,17 +62,17 @@ def receive(
 
 
 def decode(payload: bytes, kind: type[Message]) -> Message:
-    """One message from its bytes. Raises `FrameError`."""
+    """Decode one message. Raises `FrameError` if it is malformed or of another type."""
     try:
         known: Any = kind
         message: Message = _decoder(known).decode(payload)
         return message
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise FrameError(f"not a message that was expected here: {error}") from error
+        raise FrameError(f"not a message of the expected type: {error}") from error
 
 
 def learn(*kinds: Any) -> None:
-    """Make ready what reading messages of these kinds takes, so that no child that is forked later has to."""
+    """Build the decoders of these message types now, so that children forked later need not."""
     for kind in kinds:
         _decoder(kind)
 
@@ -107,7 +107,7 @@ def _read(sock: socket.socket, size: int, deadline: float | None, fds: list[int]
 
 
 async def write_frame(sock: socket.socket, message: msgspec.Struct, fds: tuple[int, ...] = ()) -> None:
-    """`send` for a non-blocking socket in an event loop. The length goes out at once: the buffer is empty then."""
+    """`send` for a non-blocking socket in an event loop. Sending the length never blocks: the buffer is empty."""
     payload = _encode(message)
     try:
         socket.send_fds(sock, [_LENGTH.pack(len(payload))], list(fds))

@@ -1,7 +1,7 @@
-"""What a judge and a worker say to each other. Tensors go through shared memory (`arena.py`), never through these.
+"""The messages between a judge and its workers. Tensors go through shared memory (`tensor_arena.py`) instead.
 
-Invariant: no expected value, seed of an input, or verdict appears here. What comes from a worker may be anything at
-all: it is decoded into these types or is a protocol error.
+Invariant: no expected value, seed of an input, or verdict appears here. A worker may send arbitrary bytes: they are
+decoded into these types, or are a protocol error.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Value = TensorSpec | Scalar | Items
 
 
 class ArenaSpec(msgspec.Struct, frozen=True):
-    """A piece of shared memory, whose descriptor travels with the message: arguments, and where answers go."""
+    """A piece of shared memory, whose descriptor travels with the message: arguments, and space for outputs."""
 
     size_bytes: int
     arguments: Items
@@ -52,35 +52,35 @@ class ArenaSpec(msgspec.Struct, frozen=True):
 
 
 class Prepare(msgspec.Struct, frozen=True, tag=True):
-    """Judge, before anything else on a GPU: reach it, so that what fails here is not the fault of a candidate."""
+    """Judge, first message on a GPU: initialise it. A failure here is not the fault of a candidate."""
 
 
 class Load(msgspec.Struct, frozen=True, tag=True):
-    """Judge: import this. Of autotuned kernels, as many configurations are passed over as no device would run."""
+    """Judge: import this. `skipped_configs`: for autotuned kernels, how many configurations the target refused."""
 
     source: str
-    passed_over: dict[str, int] = {}
+    skipped_configs: dict[str, int] = {}
 
 
 class Init(msgspec.Struct, frozen=True, tag=True):
-    """Judge: construct ModelNew with these arguments, under this seed (of weights only; inputs have others)."""
+    """Judge: construct ModelNew with these arguments and this seed, which is for weights only."""
 
     arena: ArenaSpec
     weight_seed: int
 
 
 class Call(msgspec.Struct, frozen=True, tag=True):
-    """Judge: call the model with these arguments, and write the answer to the arena."""
+    """Judge: call the model with these arguments, and write its outputs to the arena."""
 
     arena: ArenaSpec
 
 
 class WriteAgain(msgspec.Struct, frozen=True, tag=True):
-    """Judge: write the answers of all calls so far once more, each to its own arena."""
+    """Judge: write the outputs of all calls so far again, each to the arena of its call."""
 
 
 class SendState(msgspec.Struct, frozen=True, tag=True):
-    """Judge: write the contents of the state, as it was after construction, to this arena's outputs."""
+    """Judge: write the state of the constructed model to this arena's outputs."""
 
     arena: ArenaSpec
 
@@ -98,7 +98,7 @@ class Replay(msgspec.Struct, frozen=True, tag=True):
 
 
 class TimeReplay(msgspec.Struct, frozen=True, tag=True):
-    """Judge, after a `Replay`: run the trace again on this arena's inputs, timed; or so many times, not timed."""
+    """Judge, after a `Replay`: run the trace on this arena's inputs, once and timed, or `repeats` times untimed."""
 
     arena: ArenaSpec
     repeats: int = 0
@@ -111,19 +111,19 @@ class Timed(msgspec.Struct, frozen=True, tag=True):
 
 
 class Constructed(msgspec.Struct, frozen=True, tag=True):
-    """Worker: ModelNew is there, and these are the sizes of all memory that tensors hold now."""
+    """Worker: ModelNew was constructed; the sizes of all storages that tensors hold now."""
 
     state_bytes: tuple[int, ...]
 
 
 class Replayed(msgspec.Struct, frozen=True, tag=True):
-    """Worker: the trace was run; for each output, the share of its elements that follow from what kernels stored."""
+    """Worker: the trace was run. For each output, the share of its elements that depend on what kernels stored."""
 
     coverage: tuple[float, ...]
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):
-    """Worker: loaded, or written (again)."""
+    """Worker: the request was carried out, and has no result."""
 
 
 class Output(msgspec.Struct, frozen=True):
@@ -154,13 +154,13 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     os_errno: int | None = None
     out_of_memory: bool = False
     cuda_error: int | None = None  # a code of CUDA's runtime, where torch raised one
-    refused_by: Literal["compiler", "shared_memory", "threads"] | None = None  # Triton, on a GPU, before a launch
-    trace: Trace | None = None  # where the interpreter lacks something: the call, up to the launch that failed
+    refused_by: Literal["compiler", "shared_memory", "threads"] | None = None  # by Triton, on a GPU, before a launch
+    trace: Trace | None = None  # if the interpreter lacks a feature: the call, up to the launch that failed
 
 
 class InterpreterLacks(Exception):
-    """Raised where a trace is run again without the candidate, which could raise this itself: a kernel needs something
-    that Triton's interpreter has not. `Failed` has its name."""
+    """A replayed kernel needs a feature that Triton's interpreter lacks. Its name in `Failed` counts only in a replay:
+    a candidate could raise it itself."""
 
 
 class Compile(msgspec.Struct, frozen=True, tag=True):
@@ -177,7 +177,7 @@ class Compile(msgspec.Struct, frozen=True, tag=True):
 
 
 class BuiltKernel(msgspec.Struct, frozen=True):
-    """Compile worker: a kernel as assembly text (PTX), which the judge has assembled elsewhere."""
+    """Compile worker: a kernel as assembly text (PTX), which another process assembles."""
 
     kernel: str
     assembly: str
@@ -187,7 +187,7 @@ class BuiltKernel(msgspec.Struct, frozen=True):
 
 
 class RefusedKernel(msgspec.Struct, frozen=True):
-    """Compile worker: a kernel that cannot be built or launched for the target, and what the compiler says of it."""
+    """Compile worker: a kernel that cannot be built or launched for the target, with the compiler's message."""
 
     kernel: str
     reason: Literal["compile", "arch", "shared_memory", "launch"]
@@ -195,7 +195,7 @@ class RefusedKernel(msgspec.Struct, frozen=True):
 
 
 class Build(msgspec.Struct, frozen=True, tag=True):
-    """Judge to a builder, which has seen no candidate: compile these launches of these kernels."""
+    """Judge to a builder, which has run no code of a candidate: compile these launches of these kernels."""
 
     kernels: str
     launches: tuple[Launch, ...]
@@ -203,7 +203,7 @@ class Build(msgspec.Struct, frozen=True, tag=True):
 
 
 class Compiled(msgspec.Struct, frozen=True, tag=True):
-    """Compile worker, builder: all that was launched. `stopped` names what ended the call early, if anything."""
+    """Compile worker, builder: the kernels that were launched. `stopped`: the error that ended the call early."""
 
     built: tuple[BuiltKernel, ...]
     refused: tuple[RefusedKernel, ...]
@@ -211,7 +211,7 @@ class Compiled(msgspec.Struct, frozen=True, tag=True):
 
 
 class Collect(msgspec.Struct, frozen=True, tag=True):
-    """Judge to a collector: as `Compile`, for a candidate that gives sources to compilers of its own accord."""
+    """Judge to a collector: as `Compile`, for a candidate that calls compilers of CUDA C++ or HIP itself."""
 
     source: str
     target: str
@@ -221,13 +221,13 @@ class Collect(msgspec.Struct, frozen=True, tag=True):
 
 
 class Collected(msgspec.Struct, frozen=True, tag=True):
-    """Collector: what the candidate wanted compiled."""
+    """Collector: the sources that the candidate gave to compilers."""
 
     sources: tuple[NativeSource, ...]
 
 
 class CompileNative(msgspec.Struct, frozen=True, tag=True):
-    """Judge to a compiler of CUDA C++ or HIP: these files, this command line, and the names of what is wanted of it."""
+    """Judge to a compiler of CUDA C++ or HIP: files, command line, and the names of the files to return."""
 
     files: dict[str, str]
     command: tuple[str, ...]
@@ -235,21 +235,21 @@ class CompileNative(msgspec.Struct, frozen=True, tag=True):
 
 
 class Written(msgspec.Struct, frozen=True, tag=True):
-    """Compiler to judge, when it has ended: what it made, by name."""
+    """Compiler to judge, when it has ended: the files that it made, by name."""
 
     files: dict[str, bytes]
 
 
 class BuildNative(msgspec.Struct, frozen=True, tag=True):
-    """Worker on a GPU to its judge: have this built elsewhere, as a worker starts no program."""
+    """Worker on a GPU to its judge: compile this, since a worker cannot start programs."""
 
     module: NativeModule
 
 
 class BuiltNative(msgspec.Struct, frozen=True, tag=True):
-    """Judge to a worker: a module of Python (None: there is none), and for each piece its machine code and layouts.
+    """Judge to a worker: a Python extension (None if there is none), and the machine code and layouts of each piece.
 
-    first: how the judge numbers the first piece.
+    `first` is the judge's number of the first piece.
     """
 
     extension: bytes | None
@@ -259,22 +259,22 @@ class BuiltNative(msgspec.Struct, frozen=True, tag=True):
 
 
 class Assemble(msgspec.Struct, frozen=True, tag=True):
-    """Judge to an assembler: this text, for this architecture; what ptxas prints is the answer.
+    """Judge to an assembler: assemble this text for this architecture; the output of ptxas is the reply.
 
-    Worker on a GPU to its judge: the same, as a worker starts no program.
+    Also a GPU worker to its judge, since a worker cannot start programs.
     """
 
     assembly: str
     target: str
-    fuses: bool = True  # multiplications with additions
+    fuses: bool = True  # fuse multiplications with additions
 
 
 class Opened(msgspec.Struct, frozen=True, tag=True):
-    """Assembler to judge: what I am about to become writes to the file whose descriptor is with this."""
+    """Assembler to judge, before exec, with the descriptor of the file that ptxas will write."""
 
 
 class Assembled(msgspec.Struct, frozen=True, tag=True):
-    """Judge to a worker: the machine code; None where the assembler refused the text, with what it printed."""
+    """Judge to a worker: the machine code (None if the assembler refused the text), and the assembler's output."""
 
     code: bytes | None
     printed: str

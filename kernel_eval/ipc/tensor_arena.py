@@ -1,10 +1,9 @@
 """Tensors in memory that a judge shares with a worker: each between guard zones, all owned by the judge.
 
-Layout: guard, argument, guard, argument, …, guard, output, guard, … Everything that is not an argument is filled with
-0xFF, which reads as NaN in every floating-point type and as -1 in integers: what a kernel reads beyond its input
-spoils its answer, what it writes there is seen. Invariant: only the judge's own copy decides what changed. The memory
-cannot be shrunk, so a worker cannot make the judge fault. It is the host's, or a GPU's (`gpu_memory.py`). Sizes are
-bytes.
+Layout: guard, argument, guard, argument, …, guard, output, guard, … Everything but the arguments is filled with 0xFF,
+which reads as NaN in every floating-point type and as -1 in integers: a kernel that reads beyond its input gets a wrong
+answer, and one that writes there is detected. Invariant: only the judge's own copy decides what changed. The memory
+cannot be shrunk, so that a worker cannot make the judge fault. It is the host's memory or a GPU's. Sizes are bytes.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ DTYPES = {
 
 
 class Memory(Protocol):
-    """Memory that is mapped here."""
+    """Shared memory, mapped into this process."""
 
     device: torch.device
 
     def flat(self, dtype: torch.dtype, count: int, offset: int) -> torch.Tensor:
-        """The elements from an offset on, as a storage of their own; shape (count,)."""
+        """`count` elements from an offset in bytes, as a storage of their own; shape (count,)."""
 
     def close(self) -> None:
-        """Give it back as soon as no tensor lies in it."""
+        """Release the memory as soon as no tensor uses it."""
 
 
 class HostMemory:
@@ -55,15 +54,15 @@ class HostMemory:
         return torch.frombuffer(self._mapping, dtype=dtype, count=count, offset=offset)
 
     def close(self) -> None:
-        """The mapping goes with the last tensor."""
+        """Nothing to do: the mapping is released with its last tensor."""
 
 
 class UnsupportedValue(Exception):
-    """An argument of a kind that cannot be put into an arena."""
+    """An argument has a type that cannot be placed in an arena."""
 
 
 class Arena:
-    """The judge's side: made for one call, filled with its arguments."""
+    """The judge's side of the memory of one call, filled with its arguments. Raises `UnsupportedValue`."""
 
     def __init__(
         self, arguments: list[Any], outputs: list[torch.Tensor], guard_bytes: int, *, on_gpu: bool = False
@@ -110,7 +109,7 @@ class Arena:
         return spec
 
     def damage(self) -> tuple[bool, bool]:
-        """(a guard zone before or after an input was written to, an input was changed)."""
+        """Returns (whether a guard zone of an input was overwritten, whether an input was changed)."""
         if torch.equal(self._watched, self._pristine):
             return False, False
         changed, outside = False, self._watched != self._pristine
@@ -121,7 +120,7 @@ class Arena:
         return bool(outside.any()), changed
 
     def take_outputs(self) -> list[torch.Tensor]:
-        """Copies of what the worker wrote; the memory is poisoned again."""
+        """Copies of the outputs; their memory is filled with `FILL` again."""
         taken = []
         for spec in self.spec.outputs:
             region = flat_view(self._memory, spec)
@@ -132,18 +131,18 @@ class Arena:
         return taken
 
     def _settle(self) -> None:
-        """Wait for what was written: another process reads it next."""
+        """Wait until writes on a GPU have finished, since another process reads the memory next."""
         if self.spec.on_gpu:
             torch.cuda.synchronize()
 
     def close(self) -> None:
-        """Give back the descriptor and, on a GPU, the memory: no tensor of it may be used afterwards."""
+        """Close the descriptor and release a GPU's memory, whose tensors must not be used afterwards."""
         os.close(self.fd)
         self._memory.close()
 
 
 def attach(spec: ArenaSpec, fd: int) -> Memory:
-    """The worker's side: map the memory and close the descriptor."""
+    """The worker's side: map the memory of an arena, and close the descriptor."""
     if spec.on_gpu:
         from weir.kernel_eval.gpu import shared_memory
 
@@ -170,7 +169,7 @@ def _on_gpu(size_bytes: int) -> tuple[Memory, int, int]:
 
 
 def read_value(memory: Memory, value: Value) -> Any:
-    """An argument as the candidate gets it: tensors are views of the arena, each a storage of its own."""
+    """An argument for the candidate; tensors lie in the arena, each in a storage of its own."""
     if isinstance(value, TensorSpec):
         flat = flat_view(memory, value)
         return flat.as_strided(value.shape, value.stride)

@@ -1,9 +1,9 @@
-"""What one call of a candidate did, as a worker recorded it: launches of kernels, and torch operators between them.
+"""The trace of one call of a candidate: launches of kernels, and torch operators between them.
 
-A trace is a small program over storages. It is a claim of the candidate's process, believed in nothing: a judge reads
-from it what was done in a call (`evidence.py`), and has it run on inputs that the candidate has never seen, in a
-process that holds none of the candidate's code but its kernels (`replayer.py`). It therefore carries no contents of
-tensors. Offsets, shapes and strides count elements, sizes bytes; in launches of machine code everything counts bytes.
+A trace is a small program over storages, recorded in the candidate's process and therefore untrusted: a judge checks
+its steps (`provenance.py`), and has it replayed on inputs that the candidate has never seen, in a process that holds
+none of the candidate's code but its kernels (`replayer.py`). It contains no contents of tensors. Offsets, shapes and
+strides count elements, sizes bytes; in launches of machine code everything counts bytes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ StorageKind = Literal["input", "state", "earlier", "fresh", "unknown"]
 class Storage(msgspec.Struct, frozen=True, array_like=True):
     """A piece of memory. `index` counts the inputs of the call, or the pieces of state after construction.
 
-    fresh: made by an operator of this call · earlier: made in an earlier call · unknown: made where nobody looked.
+    fresh: made by an operator of this call · earlier: made in an earlier call · unknown: made outside of the record.
     """
 
     kind: StorageKind
@@ -49,8 +49,8 @@ class Named(msgspec.Struct, frozen=True, tag="n", array_like=True):
     name: str
 
 
-EXTENSION = "extension"  # in place of an operator's name: something that a candidate's extension did, and what
-DEVICE = Named("torch", "device")  # whichever the evaluation is on
+EXTENSION = "extension"  # in place of an operator's name: an action of a candidate's extension, named by its argument
+DEVICE = Named("torch", "device")  # the device of the evaluation
 
 
 class Many(msgspec.Struct, frozen=True, tag="m", array_like=True):
@@ -71,7 +71,7 @@ class Descriptor(msgspec.Struct, frozen=True, tag="d", array_like=True):
 
 
 class Opaque(msgspec.Struct, frozen=True, tag="o", array_like=True):
-    """An argument of a kind that cannot be passed on, by the name of its type."""
+    """An argument of a type that cannot be replayed, by its name."""
 
     kind: str
 
@@ -99,17 +99,17 @@ class Launch(msgspec.Struct, frozen=True, tag="launch", array_like=True):
 
     @property
     def name(self) -> str:
-        """As results name it: the kernel and the line where it starts."""
+        """Its name in results: the kernel and the line where it starts."""
         return f"{self.kernel}:{self.line}"
 
     @property
     def storages(self) -> set[int]:
-        """What it may touch, by position in the trace."""
+        """The storages that it may touch, by position in the trace."""
         return {place.storage for place in places([*self.arguments.values(), *self.options.values()])}
 
 
 class Pointer(msgspec.Struct, frozen=True, array_like=True):
-    """Eight bytes among the parameters of a launch that are an address: `offset` bytes into a storage."""
+    """Eight bytes at `at` in the parameters of a launch that are an address, `offset` bytes into a storage."""
 
     at: int
     storage: int
@@ -117,10 +117,10 @@ class Pointer(msgspec.Struct, frozen=True, array_like=True):
 
 
 class NativeLaunch(msgspec.Struct, frozen=True, tag="native", array_like=True):
-    """A kernel of CUDA C++, by its name in machine code, and its parameters as the device would see them.
+    """A launch of a CUDA C++ kernel, by its name in machine code, with its parameters as the device gets them.
 
-    module: which of the pieces that were built for the candidate · offsets: where each parameter starts · opaque: why
-    it cannot be launched elsewhere, if it cannot.
+    module: the number of the piece that was built for the candidate · offsets: where each parameter starts · opaque:
+    the reason why it cannot be replayed, if there is one.
     """
 
     module: int
@@ -136,12 +136,12 @@ class NativeLaunch(msgspec.Struct, frozen=True, tag="native", array_like=True):
 
     @property
     def name(self) -> str:
-        """As results name it."""
+        """Its name in results."""
         return self.kernel
 
     @property
     def storages(self) -> set[int]:
-        """What it may touch, by position in the trace."""
+        """The storages that it may touch, by position in the trace."""
         return {pointer.storage for pointer in self.pointers}
 
 
@@ -149,7 +149,7 @@ Step = Operator | Launch | NativeLaunch
 
 
 class Trace(msgspec.Struct, frozen=True, array_like=True):
-    """One call."""
+    """The record of one call."""
 
     storages: tuple[Storage, ...]
     steps: tuple[Step, ...]

@@ -1,8 +1,7 @@
-"""Whether a task can be judged at all: its reference is run, and its answers are looked at. No candidate is involved.
+"""Checks whether a task can be judged at all, by running its reference and examining the answers.
 
-Invariant: a problem has one name (`Problem`), the first that is found; a task without one gives answers that depend on
-its inputs, that are the same when it is asked again, and that are large enough to be told from zeros. Only a judge
-runs this.
+Invariant: the result names the first `Problem`. The answers of a task without one depend on its inputs, are the same
+when a call is repeated, and are large enough to be distinguished from zeros. Runs only in a judge, without a candidate.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from weir.kernel_eval.reward import Stage
 from weir.kernel_eval.tasks.reference import InvalidReference, Reference, UnsupportedReference
 from weir.kernel_eval.tasks.seeds import derive_seed
 
-TINY = 1e-4  # KernelBench's absolute tolerance: below it, its own checker takes zeros for an answer
+TINY = 1e-4  # KernelBench's absolute tolerance: its own checker accepts zeros for smaller answers
 _NUM_INPUTS = 3
 
 
 class Unjudgeable(Exception):
-    """A task that cannot be judged, and why."""
+    """A task cannot be judged, for this reason."""
 
     def __init__(self, problem: Problem, message: str) -> None:
         super().__init__(message)
@@ -33,13 +32,13 @@ class Unjudgeable(Exception):
 
 
 def check_task(job: Job) -> Judgement:
-    """A judgement on the reference alone: its fault, or none, and in `details` the problem and the time of a call."""
+    """A judgement on the reference alone, with the problem and the time of a call in `details`. Raises only bugs."""
     started, details = time.monotonic(), dict[str, Any]()
     problem, message = None, ""
     try:
         _check(job, details)
-    except Unjudgeable as found:
-        problem, message = found.problem, found.message
+    except Unjudgeable as error:
+        problem, message = error.problem, error.message
     except InvalidReference as error:
         problem, message = Problem.DOES_NOT_RUN, str(error)
     except UnsupportedReference as error:
@@ -87,12 +86,12 @@ def _check_repeats(first: list[torch.Tensor], again: list[torch.Tensor]) -> None
     if not same:
         raise Unjudgeable(
             Problem.NONDETERMINISTIC,
-            "Model answers differently when it is asked the same again: take dropout and random numbers out",
+            "Model answers differently when a call is repeated: remove dropout and random numbers",
         )
 
 
 def _check_output(number: int, answers: list[torch.Tensor]) -> None:
-    """One output over several inputs."""
+    """Check one output, given its values for several inputs. Raises `Unjudgeable`."""
     finite = [_magnitudes(answer) for answer in answers]
     num_elements, num_finite = sum(answer.numel() for answer in answers), sum(part.numel() for part in finite)
     if num_elements == 0:
@@ -113,6 +112,6 @@ def _check_output(number: int, answers: list[torch.Tensor]) -> None:
 
 
 def _magnitudes(answer: torch.Tensor) -> torch.Tensor:
-    """Of the finite elements."""
+    """The magnitudes of the finite elements; shape (num_finite,)."""
     numbers = answer.to(torch.uint8) if answer.dtype is torch.bool else answer
     return numbers[torch.isfinite(numbers)].abs()

@@ -1,6 +1,6 @@
-"""What a judge does first, done once before judges are forked: torch and Python make much ready at the first use.
+"""Warms up the zygote of judges: runs every step of a judgement once, since torch and Python initialise much lazily.
 
-Every task has a judge of its own, so that what is not ready in their parent is made ready for each. No task's code.
+Every task has a judge of its own, and would repeat whatever is not initialised in the zygote. No task's code runs here.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ModelNew(torch.nn.Module):
 
 
 def warm_up(guard_bytes: int = 4096) -> None:
-    """Judge an answer that a task gives itself."""
+    """Judge a dummy answer to a small task."""
     reference = Reference(_TASK, timeout_s=60.0)
     arguments = reference.init_arguments(1)
     model = reference.build(arguments, 2)

@@ -1,6 +1,7 @@
-"""Folders that killed servers left behind. What belongs to a process that lives is never touched.
+"""The temporary folders of servers, and the removal of those that killed servers left behind.
 
-Everything else of an evaluation goes with its processes: anonymous memory, the sandbox's tmpfs, its namespaces.
+Folders of living processes are never touched. Everything else of an evaluation ends with its processes: anonymous
+memory, the sandbox's tmpfs, its namespaces.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ _OURS = re.compile(rf"{PREFIX}(\d+)-")
 
 
 def make_folder() -> tempfile.TemporaryDirectory[str]:
-    """Where workers' own folders go, named by this process; workers that are users of their own pass through it."""
+    """A folder for workers' own folders, named by this process's pid; other users may pass through it, not list it."""
     folder = tempfile.TemporaryDirectory(prefix=f"{PREFIX}{os.getpid()}-", ignore_cleanup_errors=True)
     Path(folder.name).chmod(0o711)
     return folder
 
 
 def remove_leftovers(place: Path | None = None) -> list[str]:
-    """Remove what servers of this user left that are gone; returns the names. Blocks."""
+    """Remove the folders of this user's servers that have ended. Returns their names. Blocks."""
     removed = []
     for folder in sorted((place or Path(tempfile.gettempdir())).glob(f"{PREFIX}*")):
-        named = _OURS.match(folder.name)
-        if named is None or folder.is_symlink() or folder.stat().st_uid != os.getuid() or _is_alive(int(named[1])):
+        match = _OURS.match(folder.name)
+        if match is None or folder.is_symlink() or folder.stat().st_uid != os.getuid() or _is_alive(int(match[1])):
             continue
         shutil.rmtree(folder, ignore_errors=True)
         removed.append(folder.name)

@@ -1,9 +1,9 @@
-"""The processes behind the server: forkservers of workers, compilers, programs and judges, and a judge per slot.
+"""The processes behind a server: forkservers of workers, compilers, programs and judges, and the judges themselves.
 
-Runs in the server's event loop and never blocks it. Invariant: at any time there are `num_slots` judges, or they are
-being made again; a job ends with a judgement, however its processes died (`server_error` after one more attempt). What
-the system killed is judged again too: others may have used up the memory, and a kernel that does so does it again.
-When the server dies, however it dies, everything here dies with it.
+Runs in the server's event loop and never blocks it. Invariants: at most `num_slots` jobs run at a time; every job ends
+with a judgement, however its processes died (`server_error` after one retry). An evaluation that the operating system
+killed is retried too: others may have used up the memory, and a kernel that does so will do it again. When the server
+dies, in any way, all of its processes die with it.
 """
 
 from __future__ import annotations
@@ -35,12 +35,14 @@ from weir.kernel_eval.sandbox.levels import SandboxLevel
 _log = logging.getLogger(__name__)
 _RESTART_PAUSE_S = 0.5
 _ATTEMPTS = 2
-_EXIT_S = 5.0  # between a judge's closing its channel and its end
-_CRASHES = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL})  # SIGBUS: memory that is full
+_EXIT_S = 5.0  # for the report of a judge's end, after its channel was closed
+_CRASHES = frozenset(
+    {signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL}
+)  # not SIGBUS, which full memory causes
 
 
 class ForkserverProcess:
-    """One forkserver, started again whenever it dies."""
+    """One forkserver, restarted whenever it dies."""
 
     def __init__(self, module: str, level: SandboxLevel, *arguments: str, on_gpu: bool = False) -> None:
         self._on_gpu = on_gpu
@@ -49,7 +51,7 @@ class ForkserverProcess:
         self._level = level
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
-        self._folder: tempfile.TemporaryDirectory[str] | None = None  # what workers write to, without bubblewrap
+        self._folder: tempfile.TemporaryDirectory[str] | None = None  # of the workers' own folders, without bubblewrap
         self._sending = asyncio.Lock()
         self._up = asyncio.Event()
         self.ready: Ready | None = None
@@ -61,13 +63,13 @@ class ForkserverProcess:
             while True:
                 started = time.monotonic()
                 await self._run_once()
-                _log.warning("%s ended after %.1f s and is started again", self._module, time.monotonic() - started)
+                _log.warning("%s ended after %.1f s and is restarted", self._module, time.monotonic() - started)
                 await asyncio.sleep(_RESTART_PAUSE_S)
         finally:
             self._end()
 
     async def lease(self) -> socket.socket:
-        """Our end of a new lease, a blocking socket. Waits for a forkserver that is starting."""
+        """This end of a new lease, a blocking socket. Waits for a forkserver that is starting."""
         while True:
             await self._up.wait()
             ours, theirs = socket.socketpair()
@@ -83,16 +85,16 @@ class ForkserverProcess:
 
     @property
     def pid(self) -> int | None:
-        """Of the process that was started: bubblewrap's, where that is used."""
+        """The pid of the started process, which is bubblewrap's if that is used; None between starts."""
         return None if self._process is None else self._process.pid
 
     @property
     def is_up(self) -> bool:
-        """Whether leases are taken at once."""
+        """Whether it accepts leases now."""
         return self._up.is_set()
 
     def describe(self) -> dict[str, Any]:
-        """For `/health`."""
+        """Its entry in GET /health."""
         num_huge_pages = self.ready.num_huge_pages if self.ready else 0
         return {"pid": self.pid, "up": self.is_up, "starts": self.num_starts, "huge_pages": num_huge_pages}
 
@@ -104,7 +106,7 @@ class ForkserverProcess:
             if self._level is not SandboxLevel.BUBBLEWRAP:
                 self._folder = make_folder()
                 own["TMPDIR"] = self._folder.name
-            # blocking for the milliseconds of an exec, and only at starts: the child must not be one of another thread
+            # blocks for the milliseconds of an exec, only at starts: a child dies with the thread that started it
             self._process = subprocess.Popen(  # noqa: ASYNC220
                 containment.command(self._level, arguments, on_gpu=self._on_gpu),
                 env={**containment.environment(), **own},
@@ -119,7 +121,7 @@ class ForkserverProcess:
         try:
             self.ready = await read_frame(control, Ready)
             self._up.set()
-            await read_frame(control, Ready)  # nothing more comes: this returns when the other end is gone
+            await read_frame(control, Ready)  # no second message comes: this raises when the other end closes
         except (ChannelClosed, FrameError):
             pass
         finally:
@@ -140,7 +142,7 @@ class ForkserverProcess:
 
 
 class JudgeSlot:
-    """One judge process, the task that it was made for (its only one), and the means to end it."""
+    """One judge process, and the one task that it judges."""
 
     def __init__(self, channel: socket.socket, lease: socket.socket, reference_src: str) -> None:
         self.channel = channel
@@ -148,7 +150,7 @@ class JudgeSlot:
         self._lease = lease
 
     async def ended_by_task(self) -> str | None:
-        """How the judge ended, where only code of its task can have ended it so. For a judge that is gone."""
+        """How a judge that is gone ended, if only its task's code can have caused that; else None."""
         try:
             async with asyncio.timeout(_EXIT_S):
                 exited = await read_frame(self._lease, Exited)
@@ -165,7 +167,7 @@ class JudgeSlot:
 
 
 class Pool:
-    """Evaluates jobs, `num_slots` at a time, in order of arrival."""
+    """Judges jobs, `num_slots` at a time, in order of arrival."""
 
     def __init__(self, config: KernelEvalConfig, level: SandboxLevel, gpu_target: str | None = None) -> None:
         self._config = config
@@ -177,7 +179,7 @@ class Pool:
         self.programs = ForkserverProcess("weir.kernel_eval.zygotes.program", level)
         self.judges = ForkserverProcess("weir.kernel_eval.zygotes.judge", level, on_gpu=on_gpu)
         self._slots = asyncio.Semaphore(config.num_slots)
-        self._idle: list[tuple[str | None, JudgeSlot]] = []  # with the GPU that each judge holds
+        self._idle: list[tuple[str | None, JudgeSlot]] = []  # GPU (None without one) and judge
         self._tasks: list[asyncio.Task[None]] = []
         self.waiting = 0
         self.running = 0
@@ -188,7 +190,7 @@ class Pool:
 
     @property
     def forkservers(self) -> tuple[ForkserverProcess, ...]:
-        """Of workers, compile workers, programs and judges."""
+        """The forkservers of workers, compile workers, programs and judges."""
         return self.zygote, self.compilers, self.programs, self.judges
 
     async def close(self) -> None:
@@ -199,7 +201,7 @@ class Pool:
         self.end_idle_judges()
 
     async def evaluate(self, job: Job) -> Judgement:
-        """Wait for a slot, then judge. A process that is lost, or killed by the system, costs one more attempt."""
+        """Wait for a slot, then judge. Retries once if a process was lost, or killed by the operating system."""
         self.waiting += 1
         try:
             await self._slots.acquire()
@@ -209,7 +211,7 @@ class Pool:
         try:
             for _ in range(_ATTEMPTS):
                 judgement = await self._attempt(job)
-                if not _is_judged_again(judgement):
+                if not _must_be_retried(judgement):
                     break
             return judgement
         finally:
@@ -235,10 +237,10 @@ class Pool:
             if end is not None:
                 message = f"the process in which the task's own code runs {end}"
                 return Judgement(stage=Stage.NOTHING, fault=Fault.INVALID_REFERENCE, message=message)
-            self.end_idle_judges()  # what took this one may have taken the others
+            self.end_idle_judges()  # they may have been lost in the same way
             return _lost(f"the judge is gone ({type(error).__name__})")
         except BaseException:
-            slot.close()  # cancelled in the middle of a job: its judge cannot be used again
+            slot.close()  # cancelled during a job: its judge cannot be reused
             raise
         if judgement.fault is Fault.GPU_UNHEALTHY:
             slot.close()
@@ -251,22 +253,22 @@ class Pool:
         return Leases(worker, await self.compilers.lease(), await self.programs.lease())
 
     def end_idle_judges(self) -> int:
-        """End the judges that have nothing to do, which frees their memory; returns how many."""
+        """End all idle judges, which frees their memory. Returns their number."""
         ended = len(self._idle)
         while self._idle:
             self._idle.pop()[1].close()
         return ended
 
     def end_judges_of(self, gpu: str) -> None:
-        """End the idle judges that hold a GPU, which nobody could reset otherwise."""
-        for held in [held for held in self._idle if held[0] == gpu]:
-            self._idle.remove(held)
-            held[1].close()
+        """End the idle judges on a GPU, which could not be reset otherwise."""
+        for idle in [idle for idle in self._idle if idle[0] == gpu]:
+            self._idle.remove(idle)
+            idle[1].close()
 
     async def _take_slot(self, gpu: str | None, reference_src: str) -> JudgeSlot:
-        """A judge of this task, on this GPU; one of another task is ended: its code may have changed the process."""
-        of_gpu = [held for held in self._idle if held[0] == gpu]
-        same = next((held for held in of_gpu if held[1].reference_src == reference_src), None)
+        """A judge of this task on this GPU. Judges are not reused for other tasks, whose code may have changed them."""
+        of_gpu = [idle for idle in self._idle if idle[0] == gpu]
+        same = next((idle for idle in of_gpu if idle[1].reference_src == reference_src), None)
         if same is not None:
             self._idle.remove(same)
             return same[1]
@@ -283,7 +285,7 @@ class Pool:
         return JudgeSlot(channel, lease, reference_src)
 
 
-def _is_judged_again(judgement: Judgement) -> bool:
+def _must_be_retried(judgement: Judgement) -> bool:
     return judgement.fault is Fault.SERVER_ERROR or judgement.details.get("signal") == signal.Signals.SIGKILL.name
 
 

@@ -1,10 +1,10 @@
-"""The machines of a Ray cluster, as one: an actor for each device, found as machines come and go.
+"""The machines of a Ray cluster: an actor for each device, created and removed as machines join and leave.
 
-Invariants: a job has one id in all its attempts, and an actor judges an id once; a device that is lost costs its jobs
-an attempt elsewhere, never a verdict; the actors end with the server; all verdicts are of one mode. A server whose own
-node is gone joins the cluster again; where the cluster's head is gone, Ray ends the server after a minute. In a cluster
-with GPUs each GPU is a device, and machines without any are not used; in one without, each machine is a device with its
-processors as slots. Not here: what a device does (ray_actor.py).
+Invariants: a job keeps its id in all attempts, and an actor judges an id once; the jobs of a lost device are retried on
+another, and its loss is never a verdict; the actors end with the server; all verdicts are of one mode. A server whose
+own node is gone rejoins the cluster; if the cluster's head is gone, Ray ends the server after a minute. In a cluster
+with GPUs each GPU is a device, and machines without a GPU are not used; in one without, each machine is a device whose
+slots are its processors.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _WATCH_S = 1.0
 _ATTEMPTS = 4
 _CONNECT_S = 10.0
 _encode = msgspec.msgpack.Encoder().encode
-_OF_RAY = (OSError, ValueError, RuntimeError, RayError)  # what its calls raise where a cluster fails
-_Key = tuple[str, int, bool]  # the node, the device's number there, whether it is a GPU
+_RAY_ERRORS = (OSError, ValueError, RuntimeError, RayError)  # raised by Ray's calls if a cluster fails
+_Key = tuple[str, int, bool]  # node id, number of the device on the node, whether it is a GPU
 
 
 class RayMachines:
-    """Every machine of the cluster that has processors to give."""
+    """All machines of a cluster with free resources."""
 
     def __init__(self, config: KernelEvalConfig, address: str) -> None:
         """Join the cluster; blocks. Raises `RayUnavailable`."""
@@ -60,16 +60,16 @@ class RayMachines:
 
     @property
     def num_slots(self) -> int:
-        """Of the devices that are ready; 1 at least, so that what is divided by it is defined."""
+        """Slots of the devices that are ready; at least 1, since callers divide by it."""
         return max(1, sum(device.num_slots for device in self._ready()))
 
     @property
     def num_starts(self) -> int:
-        """Of all devices' forkservers."""
+        """Starts of all devices' forkservers."""
         return sum(device.health.get("starts", 0) for device in self._devices.values())
 
     async def start(self) -> None:
-        """Look for machines from now on."""
+        """Start to watch the cluster for machines."""
         self._watching = asyncio.create_task(self._watch())
 
     async def close(self) -> None:
@@ -84,7 +84,7 @@ class RayMachines:
         await asyncio.to_thread(ray.shutdown)
 
     async def evaluate(self, job: Job) -> Judged:
-        """On the device with the most free slots. Waits while there is none."""
+        """Judge on the device with the most free slots. Waits while there is none."""
         job_id, payload, lost = uuid.uuid4().hex, _encode(job), ""
         for _ in range(_ATTEMPTS):
             device = await self._take()
@@ -92,14 +92,14 @@ class RayMachines:
                 return framing.decode(await device.evaluate(job_id, payload), Judged)
             except RayError as error:
                 lost = f"{device.name} was lost ({type(error).__name__})"
-                _log.warning("%s; its job is judged again", lost)
+                _log.warning("%s; its job is retried", lost)
             finally:
                 await self._give_back(device)
         judgement = Judgement(stage=Stage.NOTHING, fault=Fault.SERVER_ERROR, message=lost)
         return Judged(judgement, SandboxLevel.RLIMITS)
 
     def health(self) -> dict[str, Any]:
-        """The cluster's; `sandbox` is the weakest of its devices, `machines` has each."""
+        """The health of the cluster; `sandbox` is the weakest level of its devices, `machines` lists them."""
         ready = self._ready()
         known = [device.health for device in ready if device.health]
         return {
@@ -116,27 +116,27 @@ class RayMachines:
         }
 
     async def gpus(self) -> dict[str, Any]:
-        """Of every machine, by name."""
-        told = await self._ask_each_machine("gpus")
-        gpus = [{"machine": name, **gpu} for name, one in told for gpu in one["gpus"]]
+        """The GPUs of every machine, with its name."""
+        reports = await self._ask_each_machine("gpus")
+        gpus = [{"machine": name, **gpu} for name, one in reports for gpu in one["gpus"]]
         return {"gpus": gpus, "mode": self._mode}
 
     async def reset_gpu(self, index: int) -> None:
-        """Refused: a number names a GPU on each machine."""
+        """Raises `NoSuchGpu`: the number exists on every machine."""
         raise NoSuchGpu(
             f"which machine's GPU {index}? On a Ray cluster use POST /reset_devices, which resets idle ones"
         )
 
     async def reset_devices(self) -> dict[str, Any]:
-        """On every machine, by name."""
+        """Reset the unused GPUs of every machine; the reports by the machines' names."""
         return {"machines": dict(await self._ask_each_machine("reset_devices"))}
 
     async def cleanup(self) -> dict[str, Any]:
-        """Over all machines."""
-        told = await asyncio.gather(*(device.ask("cleanup") for device in self._ready()))
+        """Clean up every machine; the sum of their reports."""
+        reports = await asyncio.gather(*(device.ask("cleanup") for device in self._ready()))
         return {
-            "judges_ended": sum(one["judges_ended"] for one in told),
-            "folders_removed": [name for one in told for name in one["folders_removed"]],
+            "judges_ended": sum(one["judges_ended"] for one in reports),
+            "folders_removed": [name for one in reports for name in one["folders_removed"]],
         }
 
     @property
@@ -167,15 +167,15 @@ class RayMachines:
             self._changed.notify_all()
 
     async def _watch(self) -> None:
-        """Look which machines there are, and how they are, until cancelled."""
+        """Refresh the list of machines and their health, until cancelled."""
         while True:
             try:
-                await self._look()
-            except (*_OF_RAY, RayUnavailable) as error:
+                await self._refresh()
+            except (*_RAY_ERRORS, RayUnavailable) as error:
                 _log.warning("the Ray cluster does not answer: %s", error)
             await asyncio.sleep(_WATCH_S)
 
-    async def _look(self) -> None:
+    async def _refresh(self) -> None:
         if not ray.is_initialized():
             await asyncio.to_thread(_join, self._address)
         nodes = [node for node in await asyncio.to_thread(ray.nodes) if node["Alive"]]
@@ -189,16 +189,16 @@ class RayMachines:
             _log.warning("%s has left the Ray cluster, or is not used beside GPUs", gone.name)
             await gone.close()
         self._devices.update({key: found[key] for key in found.keys() - self._devices.keys()})
-        await asyncio.gather(*(device.look() for device in self._devices.values()))
+        await asyncio.gather(*(device.refresh() for device in self._devices.values()))
         async with self._changed:
             self._changed.notify_all()
 
     async def _leave(self) -> None:
-        """The node that this process joined by is gone, and all its actors with it: join by another, the next time."""
+        """Leave the cluster, since the node of this process is gone with all its actors; the next refresh rejoins."""
         for device in self._devices.values():
             device.ready = False
-        if self.running == 0:  # Ray tells each job that its device is lost, but not after a shutdown
-            _log.warning("this server's node of the Ray cluster is gone; it joins again")
+        if self.running == 0:  # Ray reports the lost device to each job, but not after a shutdown
+            _log.warning("this server's node of the Ray cluster is gone; it rejoins")
             self._devices.clear()
             await asyncio.to_thread(ray.shutdown)
 
@@ -211,23 +211,23 @@ class RayMachines:
             yield key, RayDevice(self._config, name, node["NodeID"], slots, uses_gpu=self._on_gpus)
 
     async def _ask_each_machine(self, what: str) -> list[tuple[str, dict[str, Any]]]:
-        """By one device of each machine that is ready."""
+        """Call a method of one ready device on each machine. Returns pairs of the machine's name and the result."""
         one_each = {device.node_id: device for device in self._ready()}
         asked: list[Awaitable[dict[str, Any]]] = [device.ask(what) for device in one_each.values()]
         return list(zip((device.machine for device in one_each.values()), await asyncio.gather(*asked), strict=True))
 
 
 def _join(address: str) -> None:
-    """Blocks. Raises `RayUnavailable`."""
+    """Join the cluster. Blocks. Raises `RayUnavailable`."""
     _check_reachable(address)
     try:
         ray.init(address=address, log_to_driver=False, configure_logging=False)
-    except _OF_RAY as error:
+    except _RAY_ERRORS as error:
         raise RayUnavailable(f"no Ray cluster at {address!r}: {error}; start one with ray start --head") from error
 
 
 def _check_reachable(address: str) -> None:
-    """Ray itself would try for minutes. Raises `RayUnavailable`."""
+    """Try to connect, since Ray itself would retry for minutes. Raises `RayUnavailable`."""
     host, _, port = address.rpartition("://")[2].rpartition(":")
     if not port.isdigit():  # auto and local have no address
         return

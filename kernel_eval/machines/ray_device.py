@@ -1,6 +1,6 @@
-"""One device of a Ray cluster, seen from the server: its actor, made again when it is lost, and what is known of it.
+"""One device of a Ray cluster, as the server sees it: its actor, recreated when it is lost, and its health.
 
-`look` is called again and again; between two calls nothing changes but by jobs that find their device lost.
+The state changes in `refresh`, which is called periodically, and when a job finds its device lost.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _RETRY_S = 5.0  # between attempts to make an actor
 
 
 class RayDevice:
-    """A GPU, or the processors of a machine that has none."""
+    """A GPU, or the processors of a machine without GPUs."""
 
     def __init__(self, config: KernelEvalConfig, name: str, node_id: str, num_slots: int, *, uses_gpu: bool) -> None:
         self.name = name
         self.node_id = node_id
-        self.machine = ""  # as it calls itself; known when its actor has started
+        self.machine = ""  # its own name; known when its actor has started
         self.num_slots = num_slots
         self.num_running = 0
         self.ready = False
@@ -45,18 +45,18 @@ class RayDevice:
 
     @property
     def num_free(self) -> int:
-        """Slots that nothing runs in."""
+        """Free slots."""
         return self.num_slots - self.num_running
 
-    async def look(self) -> None:
-        """Make the actor if there is none, else ask how it is. Does not wait for a start."""
+    async def refresh(self) -> None:
+        """Create the actor if there is none, else query its health. Does not wait for a start."""
         if self._actor is not None:
             await self._ask_health()
         elif self._starting is None and time.monotonic() >= self._retry_at:
             self._starting = asyncio.create_task(self._start())
 
     async def evaluate(self, job_id: str, job: bytes) -> bytes:
-        """Msgpack of a `Job` to that of a `Judged`. Raises `RayError`; a device that is lost is not ready then."""
+        """Judge a `Job`; both it and the returned `Judged` are msgpack. Raises `RayError`, also for a lost device."""
         actor = self._actor
         try:
             answer: bytes = await actor.evaluate.remote(job_id, job)
@@ -68,17 +68,17 @@ class RayDevice:
             self._lose(error)
             raise
 
-    async def ask(self, what: str) -> dict[str, Any]:
-        """One of the actor's other methods."""
-        told: dict[str, Any] = await getattr(self._actor, what).remote()
-        return told
+    async def ask(self, method: str) -> dict[str, Any]:
+        """Call one of the actor's other methods. Raises `RayError`."""
+        result: dict[str, Any] = await getattr(self._actor, method).remote()
+        return result
 
     def describe(self) -> dict[str, Any]:
-        """For GET /health."""
-        told = {"device": self.name, "ready": self.ready, "slots": self.num_slots, "running": self.num_running}
+        """Its entry in GET /health."""
+        report = {"device": self.name, "ready": self.ready, "slots": self.num_slots, "running": self.num_running}
         if not self.ready:
-            return {**told, "trouble": self._trouble}
-        return {**self.health, **told, "machine": self.machine}
+            return {**report, "trouble": self._trouble}
+        return {**self.health, **report, "machine": self.machine}
 
     async def close(self) -> None:
         """End the actor, and with it its processes."""
@@ -121,10 +121,10 @@ class RayDevice:
         except TimeoutError:
             self._fail(f"has not answered for {_ANSWER_S:g} s")
         else:
-            self._take_in_use()
+            self._check_mode()
 
-    def _take_in_use(self) -> None:
-        """Verdicts of interpreters and of GPUs earn by different rules: one is not taken for the other."""
+    def _check_mode(self) -> None:
+        """Accept a device only in the expected mode: verdicts of interpreters and of GPUs are rewarded differently."""
         if self._uses_gpu and self.health["mode"] != "gpu":
             self._fail("Ray counts a GPU there that evaluations cannot use: see nvidia-smi and torch on that machine")
         else:
@@ -132,7 +132,7 @@ class RayDevice:
             self._trouble = "its processes start"
 
     def _lose(self, error: RayError) -> None:
-        if not isinstance(error, ActorUnavailableError):  # which may answer again, and judges on
+        if not isinstance(error, ActorUnavailableError):  # an unavailable actor may answer again
             self._actor = None
         self._fail(str(error).strip().splitlines()[-1])
 

@@ -1,24 +1,24 @@
-"""How a worker is contained, by level: which command a zygote is started by, and what a fresh worker does to itself.
+"""Containment of workers, by level: the command that starts a zygote, and the steps of a freshly forked worker.
 
-bubblewrap  the zygote has its own network, mounts, IPC and user namespace and sees only Python, its packages and the
-            system's libraries, read-only. Each worker gets, on top of that, its own PID namespace (when it ends, all
-            that it started ends), no /proc (on a GPU: its own, and its own network), no /dev/shm and a fresh tmpfs as
-            /tmp (as /scratch where the installation itself lies below /tmp); it holds no capability.
-landlock    the kernel refuses files outside the same folders and one temporary folder of the worker's own, TCP, and
-            signals to others; network and IPC are namespaces of the zygote's own where the machine allows it
+bubblewrap  the zygote has its own network, mount, IPC and user namespace, and sees only Python, its packages and the
+            system's libraries, read-only. In addition, each worker gets its own PID namespace (at its end, all its
+            descendants end), no /proc (on a GPU: its own, and its own network), no /dev/shm, and a fresh tmpfs as /tmp
+            (as /scratch if the installation itself lies below /tmp). It holds no capability.
+landlock    the kernel refuses TCP, signals to other processes, and files outside of the same folders and of one
+            temporary folder per worker. The zygote has its own network and IPC namespace if the machine allows it
             (`own_network` in /health). Orphans become children of the zygote, which ends them.
-rlimits     limits on memory, processor time and sizes of files; no core dumps; not inspectable by its own user.
-At every level the seccomp filter of `seccomp.py` applies where libseccomp is installed, and a worker holds no
-capability. Where the server is root, below `bubblewrap`, each worker is a user of its own without a name, which owns
-its temporary folder and nothing else; where such a user could not read Python's folders it keeps the one capability to
-read files. What it leaves in folders that everybody may write to is found at its end, at `rlimits`, and removed.
+rlimits     limits on memory, processor time and file sizes; no core dumps; processes of its own user cannot inspect it.
+At every level, the filter of `seccomp.py` applies if libseccomp is installed, and a worker holds no capability. Below
+`bubblewrap`, if the server is root, each worker becomes an unnamed user of its own, which owns its temporary folder and
+nothing else; it keeps the capability to read files if such a user could not read Python's folders. At `rlimits`, the
+files that it leaves in world-writable folders are removed at its end.
 
-Not contained: at `rlimits`, reading files (all of them, where the capability is kept), writing them as the worker's
-user where that is not one of its own, and without seccomp the network. At `landlock`, filling the disk under the
-temporary folder (each file is bounded, their number is not), and metadata of files. At all levels: side channels, bugs
-of the operating system's kernel, memory bandwidth, and what other evaluations suffer from those. Where it has no user
-of its own the worker runs as the server's user (inside a user namespace at `bubblewrap`), so do not run the server as
-a user whose readable files under the bound folders are secret.
+Not contained: at `rlimits`, reading files (all files, if the capability is kept), writing files as the server's user if
+the worker has no user of its own, and the network if seccomp is missing. At `landlock`, filling the disk of the
+temporary folder (the size of a file is limited, their number is not), and file metadata. At all levels: side channels,
+bugs in the operating system's kernel, memory bandwidth, and their effect on other evaluations. Without a user of its
+own, a worker runs as the server's user (inside a user namespace at `bubblewrap`): do not run the server as a user with
+secret readable files in the bound folders.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ _SYSTEM_FOLDERS = (
     "/nix/store",
     "/etc/ld.so.cache",
     "/etc/ld.so.conf.d",
-    "/sys/kernel/mm/transparent_hugepage",  # where a C library learns whether it may have huge pages
+    "/sys/kernel/mm/transparent_hugepage",  # read by the C library to decide on huge pages
 )
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
-_TMP_BYTES = 32 << 20  # of what probes a level
+_TMP_BYTES = 32 << 20  # of the process that probes a level
 _OPEN_FILES, _OPEN_FILES_ON_GPU = 64, 1024
-_FILE_BYTES = 64 << 20  # of machine code, and of what a GPU's driver makes
-_DRIVER_BYTES = 8 << 30  # of the host's memory, that a GPU's driver and runtime write to
+_FILE_BYTES = 64 << 20  # file size limit on a GPU: machine code, and files of the driver
+_DRIVER_BYTES = 8 << 30  # host memory that a GPU's driver and runtime write to
 _GPU_DEVICES = ("nvidia[0-9]*", "nvidiactl", "nvidia-uvm*", "nvidia-modeset")
 _SHARED_FOLDERS = ("/dev/shm", "/tmp", "/var/tmp")
 _FIRST_UID, _NUM_UIDS = 200_000, 60_000
@@ -68,7 +68,7 @@ _BUBBLEWRAP = (
 
 @functools.cache
 def readable_folders() -> tuple[str, ...]:
-    """What an interpreter with torch and Triton needs to read, and this package. Asked once: forks know it, too."""
+    """The folders that Python, torch, Triton and this package need to read. Cached, also for forked children."""
     own = Path(__file__).resolve().parents[1]  # kernel_eval/
     interpreter = Path(sys.executable).resolve().parent
     packages = [*site.getsitepackages(), *(path for path in sys.path if path.endswith("-packages"))]  # .pth files too
@@ -79,12 +79,12 @@ def readable_folders() -> tuple[str, ...]:
 
 @functools.cache
 def worker_tmp() -> str:
-    """Where a worker's own tmpfs lies: /tmp, unless what it has to read lies below that and would be hidden."""
+    """The mount point of a worker's tmpfs: /tmp, unless that would hide folders which it has to read."""
     return "/scratch" if any(Path(folder).is_relative_to("/tmp") for folder in readable_folders()) else "/tmp"
 
 
 def environment() -> dict[str, str]:
-    """All that our processes see of the server's environment: nothing but where libraries and toolkits lie."""
+    """The environment of zygotes: of the server's, only the locations of libraries and toolkits."""
     inherited = {
         name: os.environ[name]
         for name in ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "ROCM_HOME", "ROCM_PATH")
@@ -103,26 +103,26 @@ def environment() -> dict[str, str]:
 
 
 def gpu_devices() -> tuple[str, ...]:
-    """The files through which a GPU's driver is spoken to; none where there is no GPU."""
+    """The device files of GPUs; none without a GPU."""
     return tuple(sorted(str(path) for pattern in _GPU_DEVICES for path in Path("/dev").glob(pattern)))
 
 
 def command(level: SandboxLevel, arguments: tuple[str, ...], *, on_gpu: bool = False) -> list[str]:
-    """The command line that starts Python with `arguments` so that workers of `level` can be forked from it."""
+    """The command line of a Python process from which workers of `level` can be forked."""
     python = [sys.executable, "-B", "-P", *arguments]
     if level is not SandboxLevel.BUBBLEWRAP:
         return python
     binds = [word for folder in readable_folders() for word in ("--ro-bind", folder, folder)]
     if on_gpu:
         binds += [word for device in gpu_devices() for word in ("--dev-bind", device, device)]
-        binds += ["--ro-bind", "/sys", "/sys"]  # how memory and processors are laid out, which the driver asks
+        binds += ["--ro-bind", "/sys", "/sys"]  # the driver reads the layout of memory and processors
     tmp = worker_tmp()
     own_tmp = ["--remount-ro", "/tmp", "--tmpfs", tmp] if tmp != "/tmp" else []
     return ["bwrap", *_BUBBLEWRAP, *binds, *own_tmp, "--chdir", tmp, "--remount-ro", "/", "--", *python]
 
 
 def choose_level(wanted: SandboxLevel | None, minimum: SandboxLevel) -> SandboxLevel:
-    """The level to run at: the wanted or else the strongest that works. Raises `SandboxUnavailable`."""
+    """The level to run at: the wanted one, or the strongest that works. Raises `SandboxUnavailable`."""
     candidates = [wanted] if wanted else sorted(SandboxLevel, key=lambda level: -level.rank)
     working = next((level for level in candidates if works(level)), None)
     if working is None:
@@ -137,7 +137,7 @@ def choose_level(wanted: SandboxLevel | None, minimum: SandboxLevel) -> SandboxL
 
 @functools.cache
 def works(level: SandboxLevel) -> bool:
-    """Try the level once, as it is used."""
+    """Whether a level works on this machine. Tried once, in the way it is used."""
     if level is SandboxLevel.RLIMITS:
         return True
     if level is SandboxLevel.LANDLOCK:
@@ -154,7 +154,7 @@ def works(level: SandboxLevel) -> bool:
 
 
 def probe_namespaces() -> None:
-    """Inside bubblewrap: do once what is done for each worker. Raises OSError."""
+    """Inside bubblewrap: create a worker's namespaces once. Raises OSError if that fails."""
     with pid_namespace_for_children(SandboxLevel.BUBBLEWRAP):
         pid = os.fork()
         if pid == 0:
@@ -169,7 +169,7 @@ def probe_namespaces() -> None:
 
 @contextlib.contextmanager
 def pid_namespace_for_children(level: SandboxLevel) -> Iterator[None]:
-    """At `bubblewrap`, a child that is forked here is the first process of a PID namespace of its own."""
+    """At `bubblewrap`, make a child that is forked in this block the first process of a new PID namespace."""
     if level is not SandboxLevel.BUBBLEWRAP:
         yield
         return
@@ -185,7 +185,7 @@ def pid_namespace_for_children(level: SandboxLevel) -> Iterator[None]:
 
 
 def isolate_zygote(level: SandboxLevel) -> bool:
-    """What a zygote does to itself before it imports anything; whether its workers have no network but their own."""
+    """Isolate a zygote, before it imports anything. Returns whether its workers have a network of their own."""
     if level is SandboxLevel.LANDLOCK:
         try:
             syscalls.leave_network()
@@ -195,14 +195,14 @@ def isolate_zygote(level: SandboxLevel) -> bool:
 
 
 def own_uid(pid: int) -> int:
-    """The user that a worker becomes where the server is root; by its pid outside of any namespace."""
+    """The user id of a worker if the server is root, by the worker's pid in the server's namespace."""
     return _FIRST_UID + pid % _NUM_UIDS
 
 
 def become_own_user(tmp: str) -> int:
-    """Root becomes a user that nobody else is, who owns `tmp`; returns the capabilities that it keeps.
+    """If root, become an unnamed user that owns `tmp`. Returns the mask of capabilities that it keeps.
 
-    That is none, or the one to read files, where Python lies in a folder that such a user could not enter.
+    It keeps none, or the one to read files if such a user could not enter Python's folders.
     """
     if os.geteuid() != 0:
         return 0
@@ -216,17 +216,17 @@ def become_own_user(tmp: str) -> int:
 
 
 def remove_files_of(pid: int) -> int:
-    """What a worker that has ended left where everybody may write; how many. Only root can tell whose a file is."""
+    """Remove the files that an ended worker left in world-writable folders. Returns their number; 0 unless root."""
     if os.geteuid() != 0:
         return 0
-    left = [entry for place in _SHARED_FOLDERS if Path(place).is_dir() for entry in os.scandir(place)]
-    theirs = [entry for entry in left if _owner(entry) == own_uid(pid)]
-    for entry in theirs:
+    entries = [entry for place in _SHARED_FOLDERS if Path(place).is_dir() for entry in os.scandir(place)]
+    leftovers = [entry for entry in entries if _owner(entry) == own_uid(pid)]
+    for entry in leftovers:
         if entry.is_dir(follow_symlinks=False):
             shutil.rmtree(entry.path, ignore_errors=True)
         else:
             Path(entry.path).unlink(missing_ok=True)
-    return len(theirs)
+    return len(leftovers)
 
 
 def _owner(entry: os.DirEntry[str]) -> int | None:
@@ -237,7 +237,7 @@ def _owner(entry: os.DirEntry[str]) -> int | None:
 
 
 def contain(level: SandboxLevel, limits: Limits, tmp: str, seccomp_load: Callable[[], None] | None) -> None:
-    """What a fresh worker does to itself before it reads anything of a candidate. Raises OSError: then it ends."""
+    """Contain a fresh worker, before it reads anything of a candidate. Raises OSError, which ends the worker."""
     _limit_memory(limits.memory_bytes, on_gpu=limits.gpu is not None)
     _limit(resource.RLIMIT_CPU, limits.cpu_s)
     _limit(resource.RLIMIT_FSIZE, limits.output_bytes if limits.gpu is None else max(limits.output_bytes, _FILE_BYTES))
@@ -246,7 +246,7 @@ def contain(level: SandboxLevel, limits: Limits, tmp: str, seccomp_load: Callabl
 
 
 def contain_judge(level: SandboxLevel, limits: Limits, tmp: str, seccomp_load: Callable[[], None] | None) -> None:
-    """The same for a judge, which holds more files and memory and lives longer. Raises OSError: then it ends."""
+    """Contain a judge, which may use more files, memory and time. Raises OSError, which ends the judge."""
     _limit_memory(limits.task_memory_bytes, on_gpu=limits.gpu is not None)
     _enclose(level, limits, tmp, seccomp_load)
 
@@ -269,14 +269,14 @@ def _enclose(level: SandboxLevel, limits: Limits, tmp: str, seccomp_load: Callab
 
 def _limit_memory(more_bytes: int, *, on_gpu: bool) -> None:
     base_bytes = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    if on_gpu:  # a GPU's driver reserves addresses beyond any limit; what is written to counts as data
+    if on_gpu:  # a GPU's driver reserves addresses beyond any limit; only written memory counts as data
         _limit(resource.RLIMIT_DATA, base_bytes + more_bytes + _DRIVER_BYTES)
     else:
         _limit(resource.RLIMIT_AS, base_bytes + more_bytes)
 
 
 def _enter_namespaces(tmp_bytes: int, *, on_gpu: bool = False) -> None:
-    """A GPU's driver reads /proc, and speaks to itself through sockets: on one, both are the worker's own."""
+    """Enter a worker's namespaces. On a GPU it gets its own /proc and network, which the driver needs."""
     syscalls.unshare(syscalls.CLONE_NEWNS | syscalls.CLONE_NEWIPC | (syscalls.CLONE_NEWNET if on_gpu else 0))
     tmp = worker_tmp()
     syscalls.mount_tmpfs(tmp, tmp_bytes)

@@ -1,9 +1,9 @@
-"""Huge pages for what a zygote holds, so that forking from it, and ending what was forked, costs little.
+"""Moves a zygote's memory into huge pages, which makes forking from it and ending its children cheap.
 
-A fork copies one entry of the page table for each page that the parent has written, and an end gives each back. The
-heap of a process with torch and Triton is tens of thousands of pages of 4 KiB, and some seventy of 2 MiB. A child that
-writes still copies 4 KiB at a time. Only speed depends on this: what the operating system refuses (before Linux 6.1,
-all of it) stays as it was, and how many pages there are is in `/health`.
+A fork copies one page table entry for each page that the parent has written, and the child's end releases each. The
+heap of a process with torch and Triton is tens of thousands of pages of 4 KiB, or some seventy of 2 MiB. A child that
+writes still copies 4 KiB at a time. Only speed depends on this: memory that the operating system does not move (before
+Linux 6.1, all of it) stays in small pages. The number of huge pages is in `/health`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _HUGE_BYTES = 2 << 20
 
 
 def gather() -> int:
-    """Move the private memory of this process into huge pages; how many it became. Once, before the first fork."""
+    """Move this process's private memory into huge pages, once, before the first fork. Returns their number."""
     return sum(_collapse(start) for start in whole_pages(Path("/proc/self/maps").read_text().splitlines()))
 
 
 def whole_pages(maps: Iterable[str]) -> Iterator[int]:
-    """Where in a process's heap and anonymous memory a huge page fits. From lines of /proc/PID/maps."""
+    """Addresses where a huge page fits into heap or anonymous memory, from the lines of /proc/PID/maps."""
     for line in maps:
         span, rights, _, _, _, *name = line.split(maxsplit=5)
         if rights.startswith("rw-p") and (not name or name == ["[heap]"]):
@@ -34,6 +34,6 @@ def whole_pages(maps: Iterable[str]) -> Iterator[int]:
 def _collapse(start: int) -> bool:
     try:
         syscalls.collapse(start, _HUGE_BYTES)
-    except OSError:  # nothing lies there, or no huge page is free: it stays as it was
+    except OSError:  # unmapped, or no huge page is free
         return False
     return True

@@ -1,8 +1,7 @@
-"""Landlock: the process takes from itself, for good, the file system outside given folders, TCP, and signals
-outwards.
+"""Landlock: a process permanently gives up files outside of given folders, TCP, and signals to other processes.
 
-What the running kernel knows of it is used (ABI 1: files; 4: TCP; 6: signals and abstract sockets). Not covered:
-reading metadata with stat, UDP, and what is already open. Source: the kernel's userspace-api/landlock document.
+Uses as much as the running kernel supports (ABI 1: files; 4: TCP; 6: signals and abstract sockets). Not covered:
+metadata through stat, UDP, and descriptors that are already open. Source: the kernel's userspace-api/landlock document.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class _PathBeneath(ctypes.Structure):
 
 
 def abi() -> int:
-    """The version of Landlock that the running kernel offers; 0 where there is none."""
+    """The version of Landlock that the running kernel supports; 0 without Landlock."""
     try:
         return syscalls.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION_FLAG))
     except OSError:

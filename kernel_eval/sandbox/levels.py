@@ -1,4 +1,4 @@
-"""The names of the sandbox levels, weakest first. How each contains a candidate is in `sandbox.py`."""
+"""The names of the sandbox levels, weakest first. `containment.py` describes each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 
 
 class SandboxLevel(enum.StrEnum):
-    """How a worker is contained; every level includes the limits of those before it."""
+    """A level of containment; each includes the limits of the levels before it."""
 
     RLIMITS = "rlimits"
     LANDLOCK = "landlock"
@@ -14,5 +14,5 @@ class SandboxLevel(enum.StrEnum):
 
     @property
     def rank(self) -> int:
-        """0 is the weakest."""
+        """The strength of the level; 0 is the weakest."""
         return list(SandboxLevel).index(self)

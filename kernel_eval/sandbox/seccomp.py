@@ -1,8 +1,8 @@
-"""The system calls that a worker has no use for, refused by the kernel with EPERM.
+"""The seccomp filter of workers: system calls that they do not need fail with EPERM.
 
-A worker makes no processes at all (threads are allowed), starts no programs, opens no sockets, signals nobody and
-mounts nothing; so nothing of it can outlive it. Needs libseccomp; where that is missing `build` returns None and the
-limits of `sandbox.py` stand alone.
+A worker cannot create processes (threads are allowed), start programs, open sockets, send signals or mount file
+systems, so that nothing of it can outlive it. Needs libseccomp; without it `build` returns None, and only the other
+means of `containment.py` apply.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _REFUSED = (
 
 _FORKING = ("fork", "vfork", "execve")
 _SOCKETS = ("socketpair", "connect", "bind", "listen", "accept", "accept4")
-_FOR_GPU = (*_SOCKETS, "socket", "memfd_create", "prlimit64")  # of these, what a GPU's driver does with them
+_FOR_GPU = (*_SOCKETS, "socket", "memfd_create", "prlimit64")  # needed by a GPU's driver, and partly refused below
 
 
 def build(allowed: tuple[str, ...] = (), *, may_fork: bool = False, on_gpu: bool = False) -> Callable[[], None] | None:
-    """What a freshly forked worker calls to load the filter; None where libseccomp is missing.
+    """A function that loads the filter into a freshly forked worker; None without libseccomp.
 
-    `may_fork` is for compilers, which start their own passes, and run no code of a candidate. `on_gpu`: a GPU's driver
-    runs in the process, which makes sockets of the Unix kind, anonymous files, and asks for its limits.
+    `may_fork` is for compilers, which start their own passes and run no code of a candidate. `on_gpu`: the process
+    contains a GPU's driver, which creates Unix sockets and anonymous files, and reads its resource limits.
     """
     try:
         import pyseccomp as libseccomp
@@ -68,6 +68,8 @@ def build(allowed: tuple[str, ...] = (), *, may_fork: bool = False, on_gpu: bool
         sets_a_limit = libseccomp.Arg(2, libseccomp.NE, 0)
         rules.add_rule(libseccomp.ERRNO(errno.EPERM), "socket", not_unix)
         rules.add_rule(libseccomp.ERRNO(errno.EPERM), "prlimit64", sets_a_limit)
-    rules.add_rule(libseccomp.ERRNO(errno.ENOSYS), "clone3")  # libc then falls back to clone, whose flags can be seen
+    rules.add_rule(
+        libseccomp.ERRNO(errno.ENOSYS), "clone3"
+    )  # libc then falls back to clone, whose flags a filter can check
     load: Callable[[], None] = rules.load
     return load

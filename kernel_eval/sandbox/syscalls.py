@@ -1,4 +1,4 @@
-"""The system calls that Python 3.11 does not offer, through ctypes. Each raises OSError; nothing else happens here."""
+"""System calls that Python 3.11 does not offer, through ctypes. Each raises OSError if it fails."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc_under_lock = ctypes.PyDLL(None, use_errno=True)  # calls that keep the interpreter's lock
 
 
-def check(result: int, what: str) -> int:
-    """Raise OSError for a result of -1."""
+def check(result: int, call: str) -> int:
+    """Returns the result. Raises OSError if it is -1."""
     if result == -1:
         number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
+        raise OSError(number, f"{call}: {os.strerror(number)}")
     return result
 
 
@@ -39,16 +39,16 @@ def syscall(number: int, *arguments: object) -> int:
 
 
 def fork() -> int:
-    """fork(2) and nothing of what Python does around it, for a process that has one thread, and had no other.
+    """fork(2) without Python's own work around it, for a process that never had a second thread.
 
-    `os.fork` makes locks anew that other threads might hold, seeds `random` and runs the hooks of every module: most
-    of what a fork costs, and 300 pages written. Whoever draws from `random` in a child has to seed it.
+    `os.fork` recreates locks that other threads might hold, seeds `random` and runs the hooks of every module, which is
+    most of the cost of a fork, and writes 300 pages. A child that uses `random` has to seed it.
     """
     return check(_libc_under_lock.fork(), "fork")
 
 
 def collapse(start: int, size: int) -> None:
-    """Put memory of this process into huge pages, now; of addresses that are multiples of theirs."""
+    """Move memory of this process into huge pages; `start` and `size` are multiples of the huge page size, in bytes."""
     advice = ctypes.c_void_p(start), ctypes.c_size_t(size), ctypes.c_int(_MADV_COLLAPSE)
     check(_libc.madvise(*advice), "madvise(MADV_COLLAPSE)")
 
@@ -59,7 +59,7 @@ def unshare(flags: int) -> None:
 
 
 def leave_network() -> None:
-    """A network namespace and an IPC namespace of this process's own, in a user namespace where that takes one."""
+    """Enter new network and IPC namespaces; without root privileges, in a new user namespace."""
     kinds = CLONE_NEWNET | CLONE_NEWIPC
     uid, gid = os.geteuid(), os.getegid()
     if uid == 0:
@@ -72,7 +72,7 @@ def leave_network() -> None:
 
 
 def become_user(uid: int, capabilities: int = 0) -> None:
-    """From root to a user without a name, for good. Whoever asked to die with its parent has to ask again."""
+    """Change from root to an unnamed user, permanently. This resets `die_with_parent`, which must be called again."""
     check(_libc.prctl(_PR_SET_KEEPCAPS, int(capabilities != 0), 0, 0, 0), "prctl(PR_SET_KEEPCAPS)")
     os.setgroups([])
     os.setresgid(uid, uid, uid)
@@ -91,13 +91,13 @@ def mount_tmpfs(path: str, size_bytes: int) -> None:
 
 
 def mount_proc() -> None:
-    """The processes of this PID namespace, in place of those that /proc showed."""
+    """Mount a /proc that shows the processes of this PID namespace."""
     flags = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
     check(_libc.mount(b"proc", b"/proc", b"proc", flags, None), "mount proc on /proc")
 
 
 def hide(path: str) -> None:
-    """Put an empty folder that nobody may enter over a folder."""
+    """Mount an empty folder without permissions over a folder."""
     _mount_tmpfs(path, _MS_NOSUID | _MS_NODEV | _MS_NOEXEC | _MS_RDONLY, "size=4096,mode=000")
 
 
@@ -106,27 +106,27 @@ def _mount_tmpfs(path: str, flags: int, options: str) -> None:
 
 
 def die_with_parent() -> None:
-    """SIGKILL to this process when the thread that started it ends."""
+    """Have the kernel send SIGKILL to this process when the thread that started it ends."""
     check(_libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0), "prctl(PR_SET_PDEATHSIG)")
 
 
 def forbid_inspection() -> None:
-    """Nobody of the same user may read or trace this process, and it leaves no core dump."""
+    """Forbid processes of the same user to read or trace this one, and core dumps."""
     check(_libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0), "prctl(PR_SET_DUMPABLE)")
 
 
 def become_subreaper() -> None:
-    """Orphaned descendants become children of this process."""
+    """Make orphaned descendants children of this process."""
     check(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
 def forbid_new_privileges() -> None:
-    """No program that is started can give more rights than there are now."""
+    """Forbid programs started later to gain privileges (no_new_privs)."""
     check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl(PR_SET_NO_NEW_PRIVS)")
 
 
 def keep_capabilities(kept: int) -> None:
-    """Give up every capability but these, for good; a program that is started has them too. Of the first 32 only."""
+    """Permanently drop all capabilities but the given mask of the first 32, which programs started later keep too."""
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     effective_permitted_inheritable = (ctypes.c_uint32 * 6)(kept, kept, kept)
     syscall(_SYS_CAPSET[os.uname().machine], ctypes.byref(header), ctypes.byref(effective_permitted_inheritable))

@@ -1,8 +1,8 @@
-"""The HTTP side: evaluations, one or many at a time, and what operators ask of the server.
+"""The HTTP routes of the server: evaluations, single or in batches, and operators' requests.
 
 Invariants: this process imports neither torch nor a candidate; a well-formed request is answered with HTTP 200 and a
-structured result whatever the candidate does; /health answers while evaluations run. 4xx is for the caller's
-mistakes, 503 for a full queue, both with the body {"error": {"message", "type"}}. What waits is in evaluations.py.
+structured result whatever the candidate does; /health answers while evaluations run. Errors of the caller get 4xx, and
+a full queue gets 503, both with the body {"error": {"message", "type"}}.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from weir.kernel_eval.judge.source import rules
 from weir.kernel_eval.machines.gpu_local import machine_for
 from weir.kernel_eval.machines.local import Machines
 from weir.kernel_eval.sandbox import containment
-from weir.kernel_eval.server.batches import answers, kind_of, read_batch
+from weir.kernel_eval.server.batches import answers, error_type, read_batch
 from weir.kernel_eval.server.evaluations import Evaluations, Refused
 from weir.kernel_eval.server.metrics import Counts
 
@@ -37,7 +37,7 @@ _GPU_NUMBER = re.compile(r"[0-9]{1,6}")
 
 
 class EvalServer:
-    """The routes of one server."""
+    """The route handlers of one server."""
 
     def __init__(self, config: KernelEvalConfig, machines: Machines) -> None:
         self._config = config
@@ -51,7 +51,7 @@ class EvalServer:
 
     @contextlib.asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        """Processes live as long as the server answers."""
+        """Start the machines, and close them at the end."""
         await self._machines.start()
         try:
             yield
@@ -65,7 +65,7 @@ class EvalServer:
         return _json(await self._evaluations.evaluate(wanted))
 
     async def batch(self, request: Request) -> Response:
-        """POST /eval/batch: JSON Lines, an answer each."""
+        """POST /eval/batch: JSON Lines, one for each item."""
         self._authorize(request)
         body = await self._body(request, self._config.max_batch_bytes)
         items = read_batch(body, self._config.max_batch)
@@ -79,12 +79,12 @@ class EvalServer:
         return _json(await self._evaluations.check_task(body))
 
     async def gpus(self, request: Request) -> Response:
-        """GET /gpu_status: the GPUs, and whether evaluations use them."""
+        """GET /gpu_status: the GPUs of this machine, and whether evaluations use them."""
         self._authorize(request)
         return _json(await self._machines.gpus())
 
     async def reset_gpu(self, request: Request) -> Response:
-        """POST /reset_gpu/{id}: 404 for a GPU that is not there, 409 for one that anybody uses."""
+        """POST /reset_gpu/{id}: 404 for an unknown GPU, 409 for one that is in use."""
         self._authorize(request)
         number = request.path_params["id"]
         if not _GPU_NUMBER.fullmatch(number):
@@ -93,20 +93,20 @@ class EvalServer:
         return _json({"reset": int(number)})
 
     async def reset_devices(self, request: Request) -> Response:
-        """POST /reset_devices: every GPU that nobody uses; those in use are named and left alone."""
+        """POST /reset_devices: resets every unused GPU, and reports those in use."""
         self._authorize(request)
         return _json(await self._machines.reset_devices())
 
     async def cleanup(self, request: Request) -> Response:
-        """POST /cleanup: ends judges that have nothing to do, removes folders of servers that are gone."""
+        """POST /cleanup: ends idle judges, and removes the folders of servers that are gone."""
         self._authorize(request)
         return _json(await self._machines.cleanup())
 
     async def health(self, request: Request) -> Response:
-        """GET /health: 200 when evaluations are taken, 503 while processes start."""
+        """GET /health: 200 while evaluations are accepted, 503 while processes start."""
         state = {
             **self._machines.health(),
-            "rules": {name: rule.says for name, rule in rules.RULES.items()},
+            "rules": {name: rule.description for name, rule in rules.RULES.items()},
             "uptime_s": round(time.monotonic() - self._started, 3),
         }
         return _json(state, 200 if state["ready"] else 503)
@@ -121,24 +121,24 @@ class EvalServer:
         if key is not None and not secrets.compare_digest(given.encode(), key.encode()):
             raise HTTPException(401, "a key is required: send Authorization: Bearer KEY")
 
-    async def _body(self, request: Request, most: int) -> bytes:
+    async def _body(self, request: Request, max_bytes: int) -> bytes:
         body = bytearray()
-        if int(request.headers.get("content-length", 0)) > most:  # said before it is sent
-            raise HTTPException(413, f"the body is larger than {most} bytes")
+        if int(request.headers.get("content-length", 0)) > max_bytes:  # refused before the body is read
+            raise HTTPException(413, f"the body is larger than {max_bytes} bytes")
         async for chunk in request.stream():
             body += chunk
-            if len(body) > most:
-                raise HTTPException(413, f"the body is larger than {most} bytes")
+            if len(body) > max_bytes:
+                raise HTTPException(413, f"the body is larger than {max_bytes} bytes")
         return bytes(body)
 
 
 def create_app(config: KernelEvalConfig) -> Starlette:
-    """The application. Raises `SandboxUnavailable`, `InsecureBinding`, `RayUnavailable`: then nothing is started."""
+    """The application. Starts nothing. Raises `SandboxUnavailable`, `InsecureBinding` or `RayUnavailable`."""
     if config.api_key is None and not _is_loopback(config.host):
         raise InsecureBinding(
             f"kernel_eval.host is {config.host}, which others can reach; set kernel_eval.api_key too, or use 127.0.0.1"
         )
-    machines, judges_in = _machines(config)
+    machines, description = _machines(config)
     server = EvalServer(config, machines)
     app = Starlette(
         routes=[
@@ -153,17 +153,17 @@ def create_app(config: KernelEvalConfig) -> Starlette:
             Route("/cleanup", server.cleanup, methods=["POST"]),
         ],
         exception_handlers={
-            HTTPException: _error,
-            ClientDisconnect: _left,
+            HTTPException: _http_error,
+            ClientDisconnect: _client_gone,
             Refused: _refusal,
-            GpuBusy: _busy,
-            GpuStatusError: _no_status,
-            NoSuchGpu: _no_gpu,
+            GpuBusy: _gpu_busy,
+            GpuStatusError: _no_gpu_status,
+            NoSuchGpu: _no_such_gpu,
             Exception: _internal_error,
         },
         lifespan=server.lifespan,
     )
-    app.state.judges_in = judges_in
+    app.state.description = description
     return app
 
 
@@ -176,13 +176,13 @@ def _machines(config: KernelEvalConfig) -> tuple[Machines, str]:
     return machine_for(config, level), f"sandbox={level}"
 
 
-async def _error(request: Request, error: Exception) -> Response:
+async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     return _failure(error.status_code, error.detail)
 
 
-async def _left(request: Request, error: Exception) -> Response:
-    return _failure(400, "the body ended before all of it was sent")  # nobody reads this
+async def _client_gone(request: Request, error: Exception) -> Response:
+    return _failure(400, "the body ended before all of it was sent")  # the client is gone
 
 
 async def _refusal(request: Request, error: Exception) -> Response:
@@ -193,15 +193,15 @@ async def _refusal(request: Request, error: Exception) -> Response:
     return answer
 
 
-async def _busy(request: Request, error: Exception) -> Response:
+async def _gpu_busy(request: Request, error: Exception) -> Response:
     return _failure(409, str(error))
 
 
-async def _no_gpu(request: Request, error: Exception) -> Response:
+async def _no_such_gpu(request: Request, error: Exception) -> Response:
     return _failure(404, str(error))
 
 
-async def _no_status(request: Request, error: Exception) -> Response:
+async def _no_gpu_status(request: Request, error: Exception) -> Response:
     return _failure(503, str(error))
 
 
@@ -210,7 +210,7 @@ async def _internal_error(request: Request, error: Exception) -> Response:
 
 
 def _failure(status: int, message: str) -> Response:
-    return _json({"error": {"message": message, "type": kind_of(status)}}, status)
+    return _json({"error": {"message": message, "type": error_type(status)}}, status)
 
 
 def _json(content: object, status: int = 200) -> Response:

@@ -1,8 +1,8 @@
-"""POST /eval/batch: many evaluations in one request, each answered as soon as it is known.
+"""POST /eval/batch: many evaluations in one request, each answered as soon as it has ended.
 
 The answer is JSON Lines in the order of completion: `{"index", "status", "reply"}` or `{"index", "status", "error"}`.
-Invariants: an item's mistake is its own answer, never the batch's; a batch has no more evaluations under way than twice
-the slots, so it fills no queue; a client that leaves ends what has not been answered.
+Invariants: an invalid item fails alone, not the batch; a batch runs at most twice as many evaluations as there are
+slots, so that it does not fill the queue; when the client disconnects, its evaluations are cancelled.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ class Batch(msgspec.Struct, frozen=True):
     items: list[msgspec.Raw]
 
 
-def read_batch(body: bytes, most: int) -> list[msgspec.Raw]:
-    """The items of a batch, unread. Raises `Refused`."""
+def read_batch(body: bytes, max_items: int) -> list[msgspec.Raw]:
+    """The items of a batch, not yet decoded. Raises `Refused` (400) for a malformed batch."""
     try:
         batch = msgspec.json.decode(body, type=Batch)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Refused(400, f'not a batch: {error}; expected {{"items": [request, …]}}') from error
-    if not 1 <= len(batch.items) <= most:
-        raise Refused(400, f"the batch has {len(batch.items)} items, expected 1 to {most}; split it")
+    if not 1 <= len(batch.items) <= max_items:
+        raise Refused(400, f"the batch has {len(batch.items)} items, expected 1 to {max_items}; split it")
     return batch.items
 
 
 async def answers(items: Sequence[msgspec.Raw], evaluations: Evaluations, at_once: int) -> AsyncIterator[bytes]:
-    """A line for each item. Closing it ends the evaluations that are under way."""
+    """A JSON line for each item. Closing the iterator cancels the running evaluations."""
     todo = iter(enumerate(items))
     done: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
 
@@ -58,14 +58,14 @@ async def _answer(item: msgspec.Raw, evaluations: Evaluations) -> dict[str, Any]
     try:
         return {"status": 200, "reply": await evaluations.evaluate(evaluations.read(item))}
     except Refused as refusal:
-        return {"status": refusal.status, "error": {"message": refusal.message, "type": kind_of(refusal.status)}}
-    except Exception as error:  # of one item; the others go on
+        return {"status": refusal.status, "error": {"message": refusal.message, "type": error_type(refusal.status)}}
+    except Exception as error:  # fails this item only
         message = f"{type(error).__name__}: {error}"
-        return {"status": 500, "error": {"message": message, "type": kind_of(500)}}
+        return {"status": 500, "error": {"message": message, "type": error_type(500)}}
 
 
-def kind_of(status: int) -> str:
-    """The type of an error, by HTTP's status."""
+def error_type(status: int) -> str:
+    """The `type` of an error body, by HTTP status."""
     if status == 503:
         return "unavailable"
     return "server_error" if status >= 500 else "invalid_request"

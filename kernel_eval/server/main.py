@@ -1,4 +1,4 @@
-"""`python -m weir.kernel_eval.server.app.main JSON`: binds the port, prints the address, serves until a signal."""
+"""`python -m weir.kernel_eval.server.main JSON`: listens on the port, prints the address, serves until a signal."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from weir.kernel_eval.config import KernelEvalConfig
 from weir.kernel_eval.errors import AddressUnavailable, TooFewFiles
 from weir.kernel_eval.server.app import create_app
 
-_FILES = 128  # a worker's own limit, and connections
-_FILES_OF_A_SLOT = 8
+_BASE_FILES = 128  # for connections, and for a worker's own limit
+_FILES_PER_SLOT = 8
 
 
 def serve(config: KernelEvalConfig) -> None:
-    """Blocks. The first line of stdout names the address and what judges, once connections are accepted.
+    """Serve until a signal. Once connections are accepted, the first line of stdout has the address and the sandbox.
 
-    Raises `KernelEvalError` where it cannot start.
+    Raises `KernelEvalError` if the server cannot start.
     """
     _open_standard_streams()
-    _raise_file_limit(_FILES + _FILES_OF_A_SLOT * config.num_slots)
+    _raise_file_limit(_BASE_FILES + _FILES_PER_SLOT * config.num_slots)
     app = create_app(config)
     with _listener(config.host, config.port) as listener:
         port = listener.getsockname()[1]
-        print(f"weir kernel-eval: http://{config.host}:{port} {app.state.judges_in}", flush=True)
+        print(f"weir kernel-eval: http://{config.host}:{port} {app.state.description}", flush=True)
         settings = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=5)
         uvicorn.Server(settings).run(sockets=[listener])
 
@@ -39,23 +39,23 @@ def _listener(host: str, port: int) -> socket.socket:
     except OSError as error:
         raise AddressUnavailable(
             f"cannot listen: {error.strerror}; set kernel_eval.host and kernel_eval.port, "
-            "or stop what has the port, which may be the server of a `weir up`"
+            "or stop the process that has the port, which may be the server of a `weir up`"
         ) from error
 
 
 def _open_standard_streams() -> None:
-    """Where a service manager starts us without: else our sockets get their numbers, and are lost to our children."""
+    """Open fds 0–2 if closed, so that sockets cannot take those numbers and get lost in child processes."""
     for fd in range(3):
         try:
             os.fstat(fd)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free: this one
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # takes the lowest free number, which is `fd`
     sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
     sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
 
 
 def _raise_file_limit(needed: int) -> None:
-    """To what the system allows. Raises `TooFewFiles`: with fewer, zygotes die while they import torch."""
+    """Raise the limit on open files to the hard limit. Raises `TooFewFiles` if that is too low for the slots."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

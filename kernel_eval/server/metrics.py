@@ -1,4 +1,4 @@
-"""What a kernel-evaluation server counts, for Prometheus. No candidate's text is in a label."""
+"""The Prometheus metrics of a server. No label contains text of a candidate."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SECONDS = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300)
 
 
 class Counts:
-    """The figures of one server."""
+    """The metrics of one server."""
 
     def __init__(self) -> None:
         self._sum_s, self._num = 0.0, 0
@@ -33,9 +33,9 @@ class Counts:
             "weir_kernel_eval_refused", "Requests refused because too many waited.", registry=registry
         )
 
-    def watch(self, name: str, says: str, now: Callable[[], float]) -> None:
-        """A figure that is asked for when it is read."""
-        Gauge(f"weir_kernel_eval_{name}", says, registry=self._registry).set_function(now)
+    def watch(self, name: str, description: str, read: Callable[[], float]) -> None:
+        """Add a gauge whose value is read when the metrics are."""
+        Gauge(f"weir_kernel_eval_{name}", description, registry=self._registry).set_function(read)
 
     def ended(self, reply: EvalReply) -> None:
         """Count a verdict."""
@@ -46,9 +46,9 @@ class Counts:
         self._sum_s, self._num = self._sum_s + reply.seconds, self._num + 1
 
     def mean_seconds(self) -> float:
-        """Of an evaluation so far; 1 before there was one."""
+        """Mean seconds of the evaluations so far; 1 before the first."""
         return self._sum_s / self._num if self._num else 1.0
 
     def text(self) -> bytes:
-        """In Prometheus' text form."""
+        """All metrics in Prometheus' text format."""
         return generate_latest(self._registry)

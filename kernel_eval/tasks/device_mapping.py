@@ -1,8 +1,7 @@
-"""Sources that say "cuda" run on the CPU: a torch function mode that maps the device wherever torch is asked for it.
+"""Runs sources that name the device "cuda" on the CPU: a torch function mode that replaces the device in every call.
 
-Used for candidates and for the task's own code, because both are usually written for a GPU. `x.is_cuda` is true under
-it and `x.device` is a CUDA device, since candidates assert that. What `torch.cuda` answers in a worker is in
-`stub_driver.py`.
+Used for candidates and for the task's own code, because both are usually written for a GPU. Under it, `x.is_cuda` is
+true and `x.device` is a CUDA device, since candidates assert that. `stub_driver.py` replaces `torch.cuda` in a worker.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ def _is_gpu(value: Any) -> bool:
 
 
 class CpuForCuda(TorchFunctionMode):
-    """While it is entered, "cuda" means "cpu"."""
+    """While the mode is active, "cuda" means "cpu"."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func == _is_cuda:  # a slot wrapper is made anew each time it is looked up
+        if func == _is_cuda:  # == and not `is`: every lookup makes a new slot wrapper
             return True
         if func == _device:
             return _CUDA
@@ -44,5 +43,5 @@ class CpuForCuda(TorchFunctionMode):
         return self.call(func, args, kwargs)
 
     def call(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The call itself, on the CPU."""
+        """Make the call, with its devices replaced."""
         return func(*args, **kwargs)

@@ -1,7 +1,7 @@
 """The task's own code, in KernelBench's form: `Model`, `get_inputs()`, `get_init_inputs()`.
 
-It is trusted not to attack, but not to work: whatever it raises, and a step that takes too long, is an
-`InvalidReference`, which is never the candidate's fault. Only a judge runs it.
+It is trusted not to attack, but not trusted to work: any error, and a step that takes too long, becomes an
+`InvalidReference`, which is never the candidate's fault. Runs only in a judge.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from weir.kernel_eval.tasks.seeds import seed_everything
 
 _UNJUDGEABLE = (torch.float8_e4m3fn, torch.float8_e5m2)
 _MESSAGE_CHARS = 4000
-_MOST_BYTES = 4 << 30  # of one tensor, as it is compared: one that is expanded takes none until then
+_MAX_TENSOR_BYTES = 4 << 30  # as compared: an expanded tensor takes no memory before
 
 
 class InvalidReference(Exception):
-    """The task's code does not do what it must."""
+    """The task's code fails, takes too long, or lacks a required part."""
 
 
 class UnsupportedReference(Exception):
-    """The task's code works, but the interpreter cannot run candidates for it."""
+    """The task's code works, but candidates for it cannot be judged."""
 
 
 class Expected(NamedTuple):
-    """What `Model` answers to one set of inputs, and what it does to them."""
+    """The outputs of `Model` for one set of inputs, and its side effects on them."""
 
     outputs: list[torch.Tensor]
     changes_inputs: bool
@@ -42,7 +42,7 @@ class Expected(NamedTuple):
 
 
 class Reference:
-    """The compiled module of one task. Holds no state between evaluations."""
+    """The module of one task. Holds no state between evaluations. All methods raise its two errors."""
 
     def __init__(self, source: str, timeout_s: float, *, on_gpu: bool = False) -> None:
         self._timeout_s = timeout_s
@@ -56,7 +56,7 @@ class Reference:
         self._size = free_size(source, vars(module))
 
     def init_arguments(self, seed: int) -> list[Any]:
-        """The arguments of both Model and ModelNew."""
+        """The constructor arguments of both Model and ModelNew."""
         with self._step("get_init_inputs"):
             seed_everything(seed, on_gpu=self._on_gpu)
             arguments = list(self._get_init_inputs())
@@ -64,7 +64,7 @@ class Reference:
         return arguments
 
     def build(self, arguments: list[Any], weight_seed: int) -> Any:
-        """A Model, whose weights follow from the seed."""
+        """A Model with weights from the seed."""
         with self._step("Model()"):
             seed_everything(weight_seed, on_gpu=self._on_gpu)
             model = self._model(*copy.deepcopy(arguments))
@@ -75,7 +75,7 @@ class Reference:
         return model
 
     def inputs(self, seed: int) -> list[Any]:
-        """The arguments of one call."""
+        """The arguments of one call, from the seed."""
         with self._step("get_inputs"):
             seed_everything(seed, on_gpu=self._on_gpu)
             inputs = [self._placed(value) for value in self._get_inputs()]
@@ -83,7 +83,7 @@ class Reference:
         return inputs
 
     def question(self, model: Any, seed: int, variant: Variant) -> tuple[list[Any], Expected]:
-        """Inputs and what is expected of them; inputs as they are where the model does not take the varied ones."""
+        """Inputs and their expected outputs; unchanged inputs if the model does not accept the variant."""
         if variant != PLAIN:
             try:
                 inputs = self._varied(seed, variant)
@@ -96,7 +96,7 @@ class Reference:
         return inputs, self.expected(model, inputs)
 
     def _placed(self, value: Any) -> Any:
-        """Where the evaluation takes place; tasks make their inputs on the host."""
+        """A value on the evaluation's device; tasks make their inputs on the host."""
         if isinstance(value, torch.Tensor):
             return value.cuda() if self._on_gpu else value
         if isinstance(value, list | tuple):
@@ -133,7 +133,7 @@ class Reference:
         )
 
     def expected_float64(self, model: Any, inputs: list[Any]) -> list[torch.Tensor] | None:
-        """The same in float64; None where the model cannot be run that way."""
+        """The outputs in float64; None if the model cannot run in float64."""
         try:
             precise = copy.deepcopy(model).double() if isinstance(model, torch.nn.Module) else model
             return self.expected(precise, [_to_float64(value) for value in inputs]).outputs
@@ -142,7 +142,7 @@ class Reference:
 
     @contextlib.contextmanager
     def _step(self, name: str) -> Iterator[None]:
-        """One step of the task's code: on the CPU, without gradients, within its time."""
+        """Run a step of the task's code on the evaluation's device, without gradients, within the time limit."""
         try:
             place = contextlib.nullcontext() if self._on_gpu else CpuForCuda()
             with _time_limit(self._timeout_s), torch.no_grad(), place:
@@ -150,13 +150,13 @@ class Reference:
                 if self._on_gpu:
                     torch.cuda.synchronize()
         except torch.AcceleratorError:
-            raise  # the device is at fault, or whoever used it before
-        except BaseException as error:  # SystemExit too: the judge lives on
+            raise  # a fault of the device, not of the task
+        except BaseException as error:  # SystemExit too
             raise InvalidReference(f"{name} of the task raised {_described(error)}") from error
 
 
 def free_size(source: str, names: dict[str, Any]) -> str | None:
-    """The largest even size of the module's that only `get_inputs` reads, so that it can be another; None if none."""
+    """The largest even size in the module that only `get_inputs` reads, so that it can be changed; None if none."""
     used: dict[bool, set[str]] = {True: set(), False: set()}
     for node in ast.parse(source).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -183,10 +183,10 @@ def _callable(module: types.ModuleType, name: str) -> Callable[..., Any]:
 
 
 def _described(error: BaseException) -> str:
-    """The error as text that can be sent."""
+    """An error as text that can be encoded."""
     try:
         text = f"{type(error).__name__}: {error}"
-    except Exception:  # an error of the task's own, whose text is its own code
+    except Exception:  # the task's own error class may raise in __str__
         text = type(error).__name__
     return text[:_MESSAGE_CHARS].encode(errors="replace").decode()
 
@@ -206,7 +206,7 @@ def _check_tensor(tensor: torch.Tensor) -> None:
         )
     if tensor.layout is not torch.strided or tensor.is_meta:
         raise InvalidReference(f"the task takes or gives a {tensor.layout} tensor on {tensor.device}, not a dense one")
-    if tensor.numel() * tensor.element_size() > _MOST_BYTES:
+    if tensor.numel() * tensor.element_size() > _MAX_TENSOR_BYTES:
         raise InvalidReference(f"the task takes or gives a tensor of {list(tensor.shape)}: make its sizes smaller")
 
 

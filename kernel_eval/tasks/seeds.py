@@ -1,7 +1,7 @@
-"""Seeds that a client cannot foresee: a secret of the server mixed with the seed of the request.
+"""Seeds that a client cannot predict: derived from a secret of the server and the seed of the request.
 
-The same request gives the same inputs for as long as a server lives; seeds of different purposes say nothing of each
-other, so that a worker, which must know the seed of the weights, cannot compute that of the inputs.
+The same request gives the same inputs during a server's lifetime. Seeds of different purposes are independent, so that
+a worker, which gets the seed of the weights, cannot compute that of the inputs.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import random
 
 
 def derive_seed(secret: bytes, *purpose: str | int) -> int:
-    """A seed of 63 bits for a purpose."""
+    """The seed of a purpose; 63 bits."""
     text = "\x00".join(str(part) for part in purpose).encode()
     return int.from_bytes(hashlib.blake2b(text, key=secret, digest_size=8).digest(), "little") >> 1
 
 
 def seed_everything(seed: int, *, on_gpu: bool = False) -> None:
-    """Seed all generators that a task or a candidate may draw from; torch's for GPUs only where one is used."""
+    """Seed all generators that a task or a candidate may use; those of GPUs only with `on_gpu`."""
     import numpy as np
     import torch
 

@@ -1,13 +1,12 @@
-"""One call on a CUDA device, timed by the device's own events.
+"""Times one call on a CUDA device by the device's own events.
 
-Before each call the cache is emptied: lines that a kernel made persist are given up, and a buffer of at least twice the
-L2 is written. The flush also keeps the device busy while the host issues the call, so that no launch latency is
-measured, and no host synchronisation lies between the events. What a call leaves running on other streams is seen after
-the end event: where the device is not idle then, the time until it is counts as well.
+Before each call the cache is emptied: persisting lines are reset, and a buffer of at least twice the L2's size is
+written. That also keeps the device busy while the host issues the call, so that no launch latency is measured; the host
+does not synchronise between the events. If a call leaves work on other streams, the device is not idle after the end
+event, and the time until it is counts as well.
 
-Not here: whose process this is. In a process that runs a candidate, the candidate could replace everything that this
-file uses; so only trusted code may be timed with it (a task's reference, the benchmark's own kernels, replayed
-launches).
+A candidate could replace everything that this module uses in its own process. Therefore it may time only trusted code:
+a task's reference, a benchmark's kernels, replayed launches.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ import torch
 from weir.kernel_eval.timing import roofline
 
 MIN_FLUSH_BYTES = 256 << 20
-_IDLE_US = 50.0  # a synchronisation of an idle device, with room to spare
+_IDLE_US = 50.0  # more than a synchronisation of an idle device takes
 
 
 def flush_bytes(l2_bytes: int) -> int:
-    """How much is written to be sure that nothing of an earlier call is left in the cache."""
+    """The number of bytes to write so that no data of an earlier call is left in the cache."""
     return max(MIN_FLUSH_BYTES, 2 * l2_bytes)
 
 
 class GpuClock:
-    """One device, by its index. Makes CUDA's context in this process."""
+    """Times calls on one device, by its index. Creates a CUDA context in this process."""
 
     def __init__(self, device: int) -> None:
         self._device = torch.device("cuda", device)
@@ -42,7 +41,7 @@ class GpuClock:
         self._driver = ctypes.CDLL("libcuda.so.1")
 
     def time_us(self, call: Callable[[], object]) -> float:
-        """Microseconds of one call, whose inputs are on the device already."""
+        """Microseconds of one call, whose inputs must be on the device already. Raises RuntimeError if CUDA fails."""
         start, end = self._event(), self._event()
         torch.cuda.synchronize(self._device)
         status = self._driver.cuCtxResetPersistingL2Cache()
@@ -63,7 +62,7 @@ class GpuClock:
 
 
 def least_us(inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> float:
-    """The roofline floor of a call on this device: every input is read once, and of the outputs what no cache holds."""
+    """The roofline floor of a call in microseconds: inputs are read once, outputs beyond the L2's size are written."""
     properties: Any = torch.cuda.get_device_properties(0)
     read = sum(tensor.numel() * tensor.itemsize for tensor in inputs)
     written = sum(tensor.numel() * tensor.itemsize for tensor in outputs)
@@ -76,11 +75,11 @@ def least_us(inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> float:
 def fresh_calls(
     clock: GpuClock, function: Callable[..., object], make_inputs: Callable[[], list[Any]]
 ) -> Callable[[], float]:
-    """Timed calls of a function, each with new contents at an address that the call before did not have."""
+    """A timed call of a function, each time with new contents at other addresses than in the previous call."""
     held: list[Any] = []
 
     def call() -> float:
-        inputs = make_inputs()  # made while those of the call before still hold their memory
+        inputs = make_inputs()  # made while the previous inputs still hold their memory
         held[:] = inputs
         return clock.time_us(lambda: function(*inputs))
 

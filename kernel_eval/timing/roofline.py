@@ -1,8 +1,8 @@
-"""Is a measured speed believable? Pure figures; measuring itself is not done here.
+"""Decides whether a measured speed is plausible. Pure.
 
-No kernel can be faster than its device can move the bytes of inputs and outputs, or than a launch takes: the roofline
-(Williams, Waterman and Patterson, 2009), taken from below. A speedup above a cap is measured again, and counts only if
-the second measurement agrees; what does not is flagged.
+No kernel can be faster than its device moves the bytes of its inputs and outputs, or than a launch takes: the lower
+bound of the roofline model (Williams, Waterman and Patterson, 2009). A speedup above a cap is measured again, and only
+counts if the second measurement agrees; otherwise it is flagged.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ _MORE, _HOST_US = 1.5, 150.0
 
 
 class Device(NamedTuple):
-    """What a device can do at most: its memory's bandwidth, and arithmetic without tensor cores where unknown."""
+    """The peak rates of a device: memory bandwidth, and arithmetic (infinite if unknown)."""
 
     bytes_per_s: float
     flops_per_s: float
 
 
 def floor_us(num_bytes: int, num_flops: int, device: Device) -> float:
-    """The least time that a call can take which has to read and write `num_bytes` and to compute `num_flops`."""
+    """The least microseconds of a call that moves `num_bytes` and computes `num_flops`."""
     return max(MIN_LAUNCH_US, 1e6 * num_bytes / device.bytes_per_s, 1e6 * num_flops / device.flops_per_s)
 
 
 def must_measure_again(candidate_us: float, reference_us: float, least_us: float) -> bool:
-    """Too good to be taken from one measurement."""
+    """Whether a result is too good to rely on one measurement."""
     return candidate_us < least_us or reference_us / candidate_us > MAX_PLAIN_SPEEDUP
 
 
 def confirmed_speedup(first: float, second: float, candidate_us: float, least_us: float) -> float | None:
-    """The smaller of two measured speedups; None, to be flagged, where they disagree or no device is that fast."""
+    """The smaller of two measured speedups; None if they disagree, or if the time is below the floor."""
     low, high = sorted((first, second))
     return low if candidate_us >= least_us and high - low <= _AGREEMENT * low else None
 
 
 class Speed(NamedTuple):
-    """What was found of a candidate's speed. `speedup` is None where it does not count, and `flagged` says why."""
+    """The measured speed of a candidate. `speedup` is None if it does not count, and `flagged` is the reason."""
 
     speedup: float | None
     candidate: Timing
@@ -52,7 +52,7 @@ class Speed(NamedTuple):
     flagged: str | None = None
 
     def report(self) -> dict[str, object]:
-        """As results report it."""
+        """The `timing` entry of a result."""
         return {
             "timing_kind": "cuda_events",
             **self.candidate.in_ms(),
@@ -64,7 +64,7 @@ class Speed(NamedTuple):
 
 
 def decide(measure: Callable[[], tuple[Timing, Timing]], least_us: float, baseline_us: float | None) -> Speed:
-    """Measure (the reference and the candidate), and once more what is too good to be true."""
+    """Measure the reference and the candidate, and again if the result is too good; then decide on the speedup."""
     reference, candidate = measure()
     first = believable_us(reference.median_us, baseline_us) / candidate.median_us
     if not must_measure_again(candidate.median_us, first * candidate.median_us, least_us):
@@ -78,9 +78,9 @@ def decide(measure: Callable[[], tuple[Timing, Timing]], least_us: float, baseli
 
 
 def contradicts_clock(claimed_us: float, wall_us: float, num_steps: int) -> bool:
-    """Whether many runs in a row take far longer, by a clock outside, than one was said to take.
+    """Whether a run takes far longer by an outside clock, averaged over many in a row, than the claimed time.
 
-    Runs in a row find their data in the cache, and so take less than a timed one, except for what the host takes to
-    issue each step.
+    Runs in a row find their data in the cache, and so take less than a timed run, except for the host's time to issue
+    each step.
     """
     return wall_us > _MORE * claimed_us + _HOST_US * num_steps

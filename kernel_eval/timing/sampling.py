@@ -1,8 +1,8 @@
-"""How long a call takes: when to stop measuring, in which order, and what to report. Pure, but for what it is given.
+"""Samples the time of calls: warm-up, order, when to stop, and statistics. The clock is the caller's.
 
-What is timed are callables that make one call on fresh inputs and return its microseconds by a clock of their own
-(`gpu_clock.py` on a device). Those that are compared are measured in turn, in an order that nobody can foresee, so that
-a device which heats up or is throttled slows both.
+A timed call is a callable that makes one call on fresh inputs and returns its microseconds (`cuda_clock.py` on a
+device). Calls that are compared are sampled alternately, in an unpredictable order, so that a device that heats up or
+is throttled slows all of them.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ MIN_WARM_UP_CALLS = 10
 MIN_WARM_UP_S = 0.025
 MAX_SAMPLES = 100
 MIN_SAMPLES = 20
-_ENOUGH = 0.002  # standard error over mean, at which further samples change nothing
+_ENOUGH = 0.002  # standard error over mean at which sampling stops
 
 TimedCall = Callable[[], float]
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """Some calls of one function."""
+    """Statistics of several calls of one function."""
 
     median_us: float
     p20_us: float
@@ -40,13 +40,13 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
         return self.std_us / self.mean_us if self.mean_us else 0.0
 
     def in_ms(self) -> dict[str, float]:
-        """As results report it, in milliseconds."""
+        """The statistics in milliseconds, as results report them."""
         names = ("median", "p20", "p80", "mean", "std")
         return {f"{name}_ms": getattr(self, f"{name}_us") / 1e3 for name in names} | {"num_calls": self.num_calls}
 
 
 def summarize(samples_us: Sequence[float]) -> Timing:
-    """At least one sample. Percentiles are interpolated between the samples next to them."""
+    """The statistics of at least one sample. Percentiles are interpolated linearly."""
     ordered = sorted(samples_us)
     return Timing(
         median_us=statistics.median(ordered),
@@ -59,7 +59,7 @@ def summarize(samples_us: Sequence[float]) -> Timing:
 
 
 def is_precise(samples_us: Sequence[float]) -> bool:
-    """Whether the mean is known well enough to stop."""
+    """Whether the mean is precise enough to stop sampling."""
     if len(samples_us) < MIN_SAMPLES:
         return False
     timing = summarize(samples_us)
@@ -67,7 +67,7 @@ def is_precise(samples_us: Sequence[float]) -> bool:
 
 
 def warm_up(call: TimedCall) -> None:
-    """Until both ten calls and 25 ms have passed: clocks of a device rise only under load."""
+    """Call until both ten calls and 25 ms have passed: a device raises its clock only under load."""
     started, num_calls = time.perf_counter(), 0
     while num_calls < MIN_WARM_UP_CALLS or time.perf_counter() - started < MIN_WARM_UP_S:
         call()
@@ -75,7 +75,7 @@ def warm_up(call: TimedCall) -> None:
 
 
 def measure(calls: Sequence[TimedCall], seed: int, max_samples: int = MAX_SAMPLES) -> list[Timing]:
-    """Time what is compared, in turn: one sample of each in every turn, until all are precise or there are enough."""
+    """Sample calls alternately, one of each per turn, until all are precise or `max_samples` is reached."""
     order = random.Random(seed)
     for call in calls:
         warm_up(call)

@@ -1,18 +1,18 @@
-"""What is linked into an extension that a candidate wants built, so that its launches are told to the recorder.
+"""The code that is linked into a candidate's extension to report its launches to the recorder.
 
-The linker sends the extension's calls of CUDA's runtime through functions that tell first and then do what was asked.
-They run in the candidate's process and are trusted no further: code that goes around them launches kernels that nobody
-heard of, and so has no proof. Not told: what libraries launch that are not part of the extension (cuBLAS and torch
-itself), because an answer that needs those does not come from the candidate's kernels.
+The linker redirects the extension's calls of CUDA's runtime to wrappers, which report an event and then make the call.
+They run in the candidate's process and are as untrusted: code that bypasses them launches kernels that are not in the
+trace, and so has no proof. Launches of libraries outside of the extension (cuBLAS and torch itself) are not reported,
+because an answer that needs those does not come from the candidate's kernels.
 
 An event is a kind, a name, numbers and addresses:
 launch: the kernel; grid, block, shared bytes, whether cooperative; the address of each parameter
-set, copy: destination, value or source, bytes · unknown: what cannot be repeated elsewhere
+set, copy: destination, value or source, bytes · unknown: an action that cannot be replayed
 """
 
 from __future__ import annotations
 
-TELL = "weir_tell"  # of the extension: takes the function that is told
+SET_LISTENER = "weir_set_listener"  # exported by the extension: sets the function that gets the events
 WRAPPED = (
     *("cudaLaunchKernel", "__cudaLaunchKernel", "__cudaGetKernel", "__cudaRegisterFunction"),
     *("cudaLaunchKernelExC", "cudaLaunchCooperativeKernel", "cudaMemset", "cudaMemsetAsync"),
@@ -29,22 +29,22 @@ SOURCE = r"""
 #include <cuda_runtime.h>
 
 typedef void (*weir_event)(const char* kind, const char* name, const uint64_t* numbers, void** parameters);
-static weir_event told = nullptr;
+static weir_event listener = nullptr;
 
 static std::unordered_map<const void*, std::string>& names() {
   static std::unordered_map<const void*, std::string> found;
   return found;
 }
 
-static void tell(const char* kind, const char* name, uint64_t a = 0, uint64_t b = 0, uint64_t c = 0) {
+static void report(const char* kind, const char* name, uint64_t a = 0, uint64_t b = 0, uint64_t c = 0) {
   const uint64_t numbers[] = {a, b, c};
-  if (told) told(kind, name, numbers, nullptr);
+  if (listener) listener(kind, name, numbers, nullptr);
 }
 
-static void tell_launch(const void* function, dim3 g, dim3 b, void** parameters, size_t shared, bool cooperative) {
+static void report_launch(const void* function, dim3 g, dim3 b, void** parameters, size_t shared, bool cooperative) {
   const uint64_t numbers[] = {g.x, g.y, g.z, b.x, b.y, b.z, shared, cooperative};
   auto found = names().find(function);
-  if (told && found != names().end()) told("launch", found->second.c_str(), numbers, parameters);
+  if (listener && found != names().end()) listener("launch", found->second.c_str(), numbers, parameters);
 }
 
 #define WRAP(name, parameters, arguments, event)                                  \
@@ -53,7 +53,7 @@ static void tell_launch(const void* function, dim3 g, dim3 b, void** parameters,
 #define NUMBER(x) reinterpret_cast<uint64_t>(x)
 
 extern "C" {
-__attribute__((visibility("default"))) void weir_tell(weir_event function) { told = function; }
+__attribute__((visibility("default"))) void weir_set_listener(weir_event function) { listener = function; }
 
 void __real___cudaRegisterFunction(void**, const char*, char*, const char*, int, void*, void*, void*, void*, int*);
 void __wrap___cudaRegisterFunction(void** handle, const char* host, char* device, const char* name, int limit, void* t,
@@ -63,10 +63,10 @@ void __wrap___cudaRegisterFunction(void** handle, const char* host, char* device
 }
 
 WRAP(cudaLaunchKernel, (const void* f, dim3 g, dim3 b, void** p, size_t shared, cudaStream_t s),
-     (f, g, b, p, shared, s), tell_launch(f, g, b, p, shared, false))
+     (f, g, b, p, shared, s), report_launch(f, g, b, p, shared, false))
 WRAP(cudaLaunchCooperativeKernel, (const void* f, dim3 g, dim3 b, void** p, size_t shared, cudaStream_t s),
-     (f, g, b, p, shared, s), tell_launch(f, g, b, p, shared, true))
-// since CUDA 13 <<<>>> asks for a handle first: the function's own address is one that cudaLaunchKernel takes
+     (f, g, b, p, shared, s), report_launch(f, g, b, p, shared, true))
+// since CUDA 13 <<<>>> requests a handle first; cudaLaunchKernel accepts the function's own address as one
 cudaError_t __wrap___cudaGetKernel(void** handle, const void* function) {
   *handle = const_cast<void*>(function);
   return cudaSuccess;
@@ -76,28 +76,28 @@ cudaError_t __wrap___cudaLaunchKernel(const void* f, dim3 g, dim3 b, void** p, s
 }
 cudaError_t __real_cudaLaunchKernelExC(const cudaLaunchConfig_t*, const void*, void**);
 cudaError_t __wrap_cudaLaunchKernelExC(const cudaLaunchConfig_t* c, const void* f, void** p) {
-  if (c->numAttrs) tell("unknown", "launches with attributes (cudaLaunchKernelEx)");
-  tell_launch(f, c->gridDim, c->blockDim, p, c->dynamicSmemBytes, false);
+  if (c->numAttrs) report("unknown", "launches with attributes (cudaLaunchKernelEx)");
+  report_launch(f, c->gridDim, c->blockDim, p, c->dynamicSmemBytes, false);
   return __real_cudaLaunchKernelExC(c, f, p);
 }
 
-WRAP(cudaMemset, (void* to, int value, size_t n), (to, value, n), tell("set", "cudaMemset", NUMBER(to), value, n))
+WRAP(cudaMemset, (void* to, int value, size_t n), (to, value, n), report("set", "cudaMemset", NUMBER(to), value, n))
 WRAP(cudaMemsetAsync, (void* to, int value, size_t n, cudaStream_t s), (to, value, n, s),
-     tell("set", "cudaMemsetAsync", NUMBER(to), value, n))
+     report("set", "cudaMemsetAsync", NUMBER(to), value, n))
 WRAP(cudaMemcpy, (void* to, const void* from, size_t n, cudaMemcpyKind k), (to, from, n, k),
-     tell("copy", "cudaMemcpy", NUMBER(to), NUMBER(from), n))
+     report("copy", "cudaMemcpy", NUMBER(to), NUMBER(from), n))
 WRAP(cudaMemcpyAsync, (void* to, const void* from, size_t n, cudaMemcpyKind k, cudaStream_t s), (to, from, n, k, s),
-     tell("copy", "cudaMemcpyAsync", NUMBER(to), NUMBER(from), n))
+     report("copy", "cudaMemcpyAsync", NUMBER(to), NUMBER(from), n))
 WRAP(cudaMemcpyToSymbol, (const void* to, const void* from, size_t n, size_t at, cudaMemcpyKind k),
-     (to, from, n, at, k), tell("unknown", "fills a variable of the device (cudaMemcpyToSymbol)"))
+     (to, from, n, at, k), report("unknown", "fills a variable of the device (cudaMemcpyToSymbol)"))
 WRAP(cudaMemcpyToSymbolAsync, (const void* to, const void* from, size_t n, size_t at, cudaMemcpyKind k,
-     cudaStream_t s), (to, from, n, at, k, s), tell("unknown", "fills a variable of the device (cudaMemcpyToSymbol)"))
-WRAP(cudaMalloc, (void** to, size_t n), (to, n), tell("unknown", "takes memory with cudaMalloc: use torch::empty"))
+     cudaStream_t s), (to, from, n, at, k, s), report("unknown", "fills a variable of the device (cudaMemcpyToSymbol)"))
+WRAP(cudaMalloc, (void** to, size_t n), (to, n), report("unknown", "allocates with cudaMalloc: use torch::empty"))
 WRAP(cudaMallocAsync, (void** to, size_t n, cudaStream_t s), (to, n, s),
-     tell("unknown", "takes memory with cudaMallocAsync: use torch::empty"))
+     report("unknown", "allocates with cudaMallocAsync: use torch::empty"))
 WRAP(cudaMallocManaged, (void** to, size_t n, unsigned flags), (to, n, flags),
-     tell("unknown", "takes memory with cudaMallocManaged: use torch::empty"))
+     report("unknown", "allocates with cudaMallocManaged: use torch::empty"))
 WRAP(cudaGraphLaunch, (cudaGraphExec_t graph, cudaStream_t s), (graph, s),
-     tell("unknown", "launches a graph (cudaGraphLaunch)"))
+     report("unknown", "launches a graph (cudaGraphLaunch)"))
 }
 """

@@ -1,7 +1,6 @@
-"""The compilers of CUDA C++ and HIP, where they are installed, and the command line that checks a source with one.
+"""Finds the compilers of CUDA C++ and HIP, and builds their command lines.
 
-Nothing is started here, and torch is not imported: a server asks what there is, a judge what to have started. What is
-missing is named, and is never a candidate's fault.
+Nothing is started here, and torch is not imported. A missing compiler is named, and is never a candidate's fault.
 """
 
 from __future__ import annotations
@@ -38,14 +37,14 @@ EXTENSION, HOST, HOOK = "extension.so", "main.cpp", "hook.cpp"  # the files of a
 
 
 class Toolchain(NamedTuple):
-    """One compiler. `home` is the folder of the toolkit, which a sandbox has to show."""
+    """One compiler. `home` is the toolkit's folder, which a sandbox must make readable."""
 
     language: Language
     program: str
     home: str
 
     def command(self, source: NativeSource, target: str) -> tuple[str, ...]:
-        """What compiles device code for the target, in the folder of the source, and says what each kernel needs."""
+        """The command that compiles device code for the target, and prints the resources of each kernel."""
         includes = [word for folder in _include_folders() for word in ("-isystem", folder)] if source.uses_torch else []
         common = ("-w", *_with_standard(source.flags), *includes, source.file_name, "-o", "kernel.bin")
         if self.language == "hip":
@@ -55,9 +54,9 @@ class Toolchain(NamedTuple):
         return (self.program, f"-arch={arch}", "-cubin", "-Xptxas", "-v", *flags, *common)
 
     def build_command(self, module: NativeModule, target: str) -> tuple[str, ...]:
-        """What makes all of a module for a device of the target, and keeps the code and assembly text of each piece.
+        """The command that builds a module for the target, and keeps the machine code and PTX of each piece.
 
-        One run makes both, because names of kernels that are local to a file differ from run to run.
+        One run makes both, because the names of kernels that are local to a file differ between runs.
         """
         pieces = [f"{piece_name(index)}.cu" for index in range(len(module.pieces))]
         exact = any(piece.wants_exact_arch(target) for piece in module.pieces)
@@ -77,17 +76,17 @@ class Toolchain(NamedTuple):
 
 
 def _with_standard(flags: tuple[str, ...]) -> tuple[str, ...]:
-    """As torch does: its own version of C++, unless another is asked for."""
+    """The flags with torch's version of C++, unless they name another."""
     return flags if any(flag.startswith("-std=") for flag in flags) else ("-std=c++20", *flags)
 
 
 def piece_name(index: int) -> str:
-    """Of the files of one piece, without an ending."""
+    """The name of a piece's files, without suffix."""
     return f"piece{index}"
 
 
 def toolkit_home(language: Language) -> str | None:
-    """Where the toolkit lies: a variable says so, or the search path, or it is where its installer puts it."""
+    """The toolkit's folder, from a variable, its usual location or the search path; None if it is not installed."""
     variables, usual, program = _PLACES[language]
     on_path = shutil.which(program)
     beside = str(Path(on_path).resolve().parent.parent) if on_path else None
@@ -99,7 +98,7 @@ def toolkit_home(language: Language) -> str | None:
 
 @functools.cache
 def find(language: Language) -> Toolchain | str:
-    """The toolchain of a language, or what is missing for it."""
+    """The toolchain of a language, or a message about what is missing."""
     program = _PLACES[language][2]
     if language == "hip" and "rocm" not in importlib.metadata.version("torch"):
         return "torch is not built for ROCm"
@@ -112,35 +111,35 @@ def find(language: Language) -> Toolchain | str:
 
 
 def runs_here(toolchain: Toolchain) -> str | None:
-    """Why what this toolchain builds cannot be loaded beside torch, or None."""
+    """The reason why extensions of this toolchain cannot be loaded beside torch; None if they can."""
     of_torch = _torch_cuda()
     header = Path(toolchain.home, "include/cuda.h")
     found = _VERSION.search(header.read_text(errors="replace")) if header.is_file() else None
     own = int(found[1]) // 1000 if found else None
     if of_torch is None or own is None or own == of_torch:
         return None
-    return f"{toolchain.home} is of CUDA {own}, and torch is built for CUDA {of_torch}: install the same"
+    return f"{toolchain.home} has CUDA {own}, and torch is built for CUDA {of_torch}: install the same version"
 
 
 def available() -> tuple[Language, ...]:
-    """The languages that can be compiled here."""
+    """The languages that can be compiled on this machine."""
     return tuple(language for language in _PLACES if isinstance(find(language), Toolchain))
 
 
 def homes() -> tuple[str, ...]:
-    """The folders of all toolkits that are found."""
+    """The folders of all installed toolkits."""
     found = (toolkit_home(language) for language in _PLACES)
     return tuple(home for home in found if home is not None)
 
 
 def _torch_cuda() -> int | None:
-    """The major version of CUDA that torch is built for, by its wheel's name."""
+    """The major version of CUDA that torch is built for, from its wheel's name; None without CUDA."""
     found = re.search(r"\+cu(\d+)\d$", importlib.metadata.version("torch"))
     return int(found[1]) if found else None
 
 
 def _torch_libraries() -> tuple[str, ...]:
-    """Those that are there: torch without CUDA lacks some."""
+    """Linker flags for torch's libraries that exist; torch without CUDA lacks some."""
     folder = _torch_folder() / "lib"
     names = ("c10", "torch_cpu", "torch", "torch_python", "c10_cuda", "torch_cuda")
     return (f"-L{folder}", *(f"-l{name}" for name in names if (folder / f"lib{name}.so").exists()))
@@ -155,7 +154,7 @@ def _torch_folder() -> Path:
 
 @functools.cache
 def _include_folders() -> tuple[str, ...]:
-    """torch's own headers, Python's, and those of CUDA's libraries where torch's wheels brought them."""
+    """The headers of torch, of Python, and of the CUDA libraries that torch's wheels installed."""
     packages = _torch_folder().parent
     torch = _torch_folder() / "include"
     libraries = sorted(packages.glob("nvidia/*/include"))

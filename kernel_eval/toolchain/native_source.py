@@ -1,7 +1,7 @@
-"""A piece of CUDA C++ or HIP that a candidate wants compiled, as it travels, and what is let through of its flags.
+"""The records of CUDA C++ or HIP that a candidate wants compiled, and the filter of its compiler flags.
 
-Pure; no torch. It comes from a process that runs the candidate, so that text and flags may be anything: flags are kept
-only where they change how code is generated, and can name no file.
+Pure; no torch. They come from a process that runs the candidate, so that text and flags are arbitrary: only flags that
+affect code generation and cannot name a file are kept.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _FLAGS = re.compile(
 _TORCH_NAMES = re.compile(r"\b(torch|at|c10|pybind11|py)::|#\s*include\s*[<\"](torch|ATen|c10|pybind11)/|TORCH_|PYBIND")
 _KERNEL = re.compile(r"\b__global__\b")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_IMPLICIT = "#include <torch/types.h>\n"  # what load_inline puts before sources
+_IMPLICIT = "#include <torch/types.h>\n"  # load_inline prepends it to sources
 _RUNTIME = "#include <cuda.h>\n#include <cuda_runtime.h>\n"
 
 
@@ -32,47 +32,47 @@ class NativeSource(msgspec.Struct, frozen=True):
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Of the candidate's flags, those that are let through."""
+        """The candidate's flags that pass the filter."""
         return tuple(flag for flag in self.wanted_flags if _FLAGS.fullmatch(flag))
 
     @property
     def ignored_flags(self) -> tuple[str, ...]:
-        """The others."""
+        """The candidate's flags that do not pass the filter."""
         return tuple(flag for flag in self.wanted_flags if not _FLAGS.fullmatch(flag))
 
     @property
     def uses_torch(self) -> bool:
-        """Whether torch's headers are needed: reading them takes many seconds."""
+        """Whether the source needs torch's headers, which take many seconds to read."""
         return self.built_by_torch and bool(_TORCH_NAMES.search(self.text))
 
     @property
     def defines_kernel(self) -> bool:
-        """Whether a kernel is written here, comments left out."""
+        """Whether the text defines a kernel outside of comments."""
         return bool(_KERNEL.search(_COMMENT.sub(" ", self.text)))
 
     @property
     def file_name(self) -> str:
-        """Of the file that it is compiled as."""
+        """The name of the file that is compiled."""
         return "kernel.cu"
 
     @property
     def complete_text(self) -> str:
-        """The text with what torch would have put before it."""
+        """The text with the headers that torch would prepend."""
         if not (self.built_by_torch and self.implicit_headers):
             return self.text
         return f"{_IMPLICIT if self.uses_torch else ''}{_RUNTIME}#line 1\n{self.text}"
 
     def wants_exact_arch(self, target: str) -> bool:
-        """Whether the candidate compiles for sm_90a where the target is sm_90: instructions of that chip alone."""
+        """Whether the candidate's flags name the architecture-specific variant of the target, such as sm_90a."""
         exact = f"{target.removeprefix('sm_')}a"
         return any(f"{kind}_{exact}" in flag for flag in self.wanted_flags for kind in ("sm", "compute"))
 
 
 class NativeModule(msgspec.Struct, frozen=True):
-    """What a candidate wants built in order to run it: pieces of device code, and what calls them.
+    """A module that a candidate wants built: pieces of device code, and the host code that calls them.
 
-    host_text: C++ that becomes a module of Python, with all pieces in it; None: one piece, which the driver loads, and
-    whose kernel is named. defines_operators: it is not to be a module, but to register operators with torch.
+    host_text: C++ of a Python extension that contains all pieces; None for a single piece that the driver loads, with
+    the name of its kernel. defines_operators: it registers operators with torch instead of being a Python module.
     """
 
     name: str
@@ -83,10 +83,10 @@ class NativeModule(msgspec.Struct, frozen=True):
 
 
 def host_text(texts: tuple[str, ...], functions: dict[str, str], name: str, *, implicit_headers: bool = True) -> str:
-    """The C++ file that `load_inline` would have made: headers, the candidate's text, bindings."""
+    """The C++ file that `load_inline` would make: headers, the candidate's text, bindings."""
     bindings = [
-        f'm.def("{function}", torch::wrap_pybind_function({function}), "{says}");'
-        for function, says in functions.items()
+        f'm.def("{function}", torch::wrap_pybind_function({function}), "{description}");'
+        for function, description in functions.items()
     ]
     bound = ["PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {", *bindings, "}"] if functions else []
     headers = ["#include <torch/extension.h>"] if implicit_headers else []

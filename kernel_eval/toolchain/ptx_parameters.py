@@ -1,7 +1,8 @@
-"""Where the parameters of kernels lie, read from the PTX that a compiler made of them. Pure.
+"""The layout of kernels' parameters, read from their PTX. Pure.
 
-The runtime hands a launch its parameters one address each, without their sizes. PTX declares them in order, with their
-types, and a launch lays them out as C does: each at the next multiple of its alignment (PTX ISA, ".param" space).
+The runtime passes the address of each parameter of a launch, without its size. PTX declares the parameters in order,
+with their types, and a launch lays them out as C does: each at the next multiple of its alignment (PTX ISA, ".param"
+space).
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ class Layout(msgspec.Struct, frozen=True):
 
     @property
     def size_bytes(self) -> int:
-        """Of all parameters together."""
+        """Size of all parameters together."""
         return self.parameters[-1].offset + self.parameters[-1].size if self.parameters else 0
 
     @property
     def takes_tensor_map(self) -> bool:
-        """Whether one is a tensor map of the driver (CUtensorMap), in which an address is hidden."""
+        """Whether a parameter is a tensor map of the driver (CUtensorMap), which contains a hidden address."""
         return any((p.size, p.alignment) == (_TENSOR_MAP_BYTES, 64) for p in self.parameters)
 
 
 def layouts_in(ptx: str) -> list[Layout]:
-    """Of every kernel in a text."""
+    """The layouts of all kernels in a PTX text."""
     return [Layout(entry[1], _parameters(entry[2])) for entry in _ENTRY.finditer(ptx)]
 
 

@@ -1,4 +1,4 @@
-"""What NVIDIA's assembler says of a kernel. Pure: its printed text in, figures out."""
+"""Parses the resource report of NVIDIA's assembler. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SHARED = re.compile(r"(\d+) bytes smem")
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """What a kernel needs of a multiprocessor, per thread where it is not shared memory."""
+    """The resources of a kernel: shared memory per block, everything else per thread."""
 
     registers: int
     stack_bytes: int
@@ -22,7 +22,7 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 def parse_usage(printed: str) -> Usage | None:
-    """From what `ptxas -v` (or nvcc, which passes it on) prints; None where it printed no such thing."""
+    """The usage in the output of `ptxas -v`, or of nvcc; None if there is none."""
     registers, spills, shared = _REGISTERS.search(printed), _SPILLS.search(printed), _SHARED.search(printed)
     if registers is None:
         return None

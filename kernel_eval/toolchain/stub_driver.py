@@ -1,7 +1,6 @@
-"""What Triton and torch say of a device where there is none: the figures of a named target.
+"""A stub of Triton's driver and of `torch.cuda` for machines without a GPU: reports the properties of a named target.
 
-Candidates ask for them to size their grids. Nothing here can run a kernel; launches are replaced by whoever installs
-this.
+Candidates read the properties to size their grids. The stub cannot run a kernel; launches are replaced separately.
 """
 
 from __future__ import annotations
@@ -21,37 +20,37 @@ _WARP_SIZE = 32
 
 
 class StubDriver:
-    """In place of `triton.runtime.driver.active`."""
+    """Replaces `triton.runtime.driver.active`."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
         self.utils = types.SimpleNamespace(get_device_properties=self._properties)
 
     def get_current_target(self) -> GPUTarget:
-        """What is compiled for."""
+        """The target to compile for."""
         return GPUTarget("cuda", self.target.arch, _WARP_SIZE)
 
     def get_current_device(self) -> int:
-        """Triton keeps what it compiled by device; here, therefore, a device is an architecture."""
+        """The number of the architecture: Triton caches compiled kernels by device."""
         return self.target.arch
 
     def set_current_device(self, device: int) -> None:
-        """There is one."""
+        """Nothing to do: there is one device."""
 
     def get_current_stream(self, device: int) -> int:
         """The default stream."""
         return 0
 
     def get_active_torch_device(self) -> torch.device:
-        """Where tensors are."""
+        """The device of tensors."""
         return torch.device("cpu")
 
     def get_device_interface(self) -> Any:
-        """As on a CUDA device."""
+        """torch's interface, as on a CUDA device."""
         return torch.cuda
 
-    def described(self) -> Any:
-        """As `torch.cuda.get_device_properties` describes a device."""
+    def properties(self) -> Any:
+        """The result of `torch.cuda.get_device_properties`."""
         target = self.target
         return types.SimpleNamespace(
             name=target.device_name,
@@ -78,7 +77,7 @@ class StubDriver:
 
 
 class StubStream:
-    """A stream, or an event: everything on a CPU is in order already."""
+    """A stream or an event, which need not do anything on a CPU."""
 
     cuda_stream = 0
 
@@ -91,16 +90,16 @@ class StubStream:
     synchronize = wait_stream = wait_event = record = wait = _nothing
 
     def record_event(self, event: Any = None) -> Any:
-        """An event that has happened."""
+        """A completed event."""
         return event or StubStream()
 
     def query(self) -> bool:
-        """Done."""
+        """Always completed."""
         return True
 
 
 def install(target: Target) -> StubDriver:
-    """Triton's driver and `torch.cuda` speak of the target, from now on. A zygote does it, so that a child need not."""
+    """Make Triton's driver and `torch.cuda` report the target. A later call only changes the target."""
     installed = driver._active
     if isinstance(installed, StubDriver):
         installed.target = target
@@ -114,7 +113,7 @@ def install(target: Target) -> StubDriver:
         "current_device": lambda: 0,
         "get_device_name": lambda: stub.target.device_name,
         "get_device_capability": lambda: stub.target.capability,
-        "get_device_properties": stub.described,
+        "get_device_properties": stub.properties,
         "current_stream": lambda: current,
         "default_stream": lambda: default,
         "synchronize": lambda: None,

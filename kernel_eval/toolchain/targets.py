@@ -1,7 +1,7 @@
-"""GPUs that kernels can be compiled for where there is none, by the name of their architecture.
+"""The GPUs that kernels can be compiled for on a machine without one, by the name of their architecture.
 
-Figures are from the CUDA programming guide's table of compute capabilities and the vendor's data sheets; a candidate
-that asks for device properties on a machine without a GPU is told these.
+Figures are from the CUDA programming guide's table of compute capabilities and the vendor's data sheets. They are the
+device properties that a candidate sees on a machine without a GPU.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import msgspec
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """One architecture, and a device that has it."""
+    """One architecture, and a device with it."""
 
     name: str  # as in sm_90
     device_name: str
     num_multiprocessors: int
-    max_shared_bytes: int  # that one block may use
+    max_shared_bytes: int  # per block
     memory_bytes: int
     l2_bytes: int
 
@@ -52,10 +52,10 @@ DEFAULT_TARGET = "sm_90"
 
 
 def named(name: str) -> Target:
-    """The target of that name; of an architecture that is not listed, only the name is known."""
+    """The target of that name; for an unlisted architecture, the default target under its name."""
     return TARGETS.get(name) or msgspec.structs.replace(TARGETS[DEFAULT_TARGET], name=name, device_name=name)
 
 
-# What any CUDA device accepts: a launch beyond these fails there, though an interpreter would run it.
+# Limits of every CUDA device: a launch beyond them fails there, though the interpreter would run it.
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_THREADS_PER_BLOCK = 1024

@@ -1,4 +1,4 @@
-"""Importing a candidate's source, in a process that is contained. Used by every kind of worker."""
+"""Imports a candidate's source in a contained process, for every kind of worker."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def load_candidate(source: str, folder: str) -> types.ModuleType:
 
 
 def entry_point(module: types.ModuleType) -> Any | None:
-    """What is constructed and called: ModelNew; None where there is no such thing."""
-    found = getattr(module, "ModelNew", None)
-    return found if callable(found) else None
+    """The candidate's ModelNew; None if it defines none."""
+    model = getattr(module, "ModelNew", None)
+    return model if callable(model) else None
 
 
 def kernel_id(function: types.FunctionType) -> str:
-    """A kernel as both the interpreter and the compiler see it: its name and the line where it starts."""
+    """The id of a kernel, equal in interpreter and compiler: its name and the line where it starts."""
     return f"{function.__name__}:{function.__code__.co_firstlineno}"

@@ -1,8 +1,8 @@
-"""torch's compilers of extensions, replaced in a process that may start no program: what they are asked goes elsewhere.
+"""Replaces torch's extension compilers in a process that cannot start programs.
 
-`load_inline`, `load` and `torch.cuda._compile_kernel` make a `NativeModule` of what a candidate gives them, and return
-what somebody else makes of it: a collector takes notes (`source_collector.py`), a worker on a GPU has it built
-(`remote_compiler.py`). Flags for the linker and folders to include from are left out.
+`load_inline`, `load` and `torch.cuda._compile_kernel` make a `NativeModule` from their arguments, and pass it to a
+function that records it (`source_collector.py`) or has the judge build it (`remote_compiler.py`). Linker flags and
+include folders are dropped.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ Build = Callable[[NativeModule], Any]
 
 
 class ExtensionCalls:
-    """What takes the place of torch's own functions."""
+    """The replacements of torch's functions."""
 
     def __init__(self, build: Build) -> None:
         self._build = build
 
     def install(self) -> None:
-        """From now on, in this process."""
+        """Replace torch's functions in this process."""
         cpp_extension.load_inline = self.load_inline
         cpp_extension.load = self.load
         torch.cuda._compile_kernel = self.compile_kernel
@@ -86,5 +86,5 @@ class ExtensionCalls:
         return self._build(NativeModule(kernel_name, (source,), kernel=kernel_name))
 
 
-def _texts(given: str | Iterable[str] | None) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given or ())
+def _texts(sources: str | Iterable[str] | None) -> tuple[str, ...]:
+    return (sources,) if isinstance(sources, str) else tuple(sources or ())

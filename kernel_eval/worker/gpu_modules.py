@@ -1,6 +1,6 @@
-"""Machine code on a GPU: loaded by the driver, launched as a trace says, with the addresses of this process.
+"""Loads machine code on a GPU, and launches its kernels as a trace records, with the addresses of this process.
 
-The code comes from a judge, which had it built (`native_build.py`). Its kernels may do whatever a device allows.
+The code comes from a judge, which had it built. Its kernels may do whatever a device allows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
 
 class GpuModules:
-    """Pieces of machine code, as launches number them; each is loaded when it is first needed."""
+    """Pieces of machine code, numbered as in launches; each is loaded at its first use."""
 
     def __init__(self, codes: Sequence[bytes]) -> None:
         self._codes = codes
@@ -26,7 +26,7 @@ class GpuModules:
         self._functions: dict[tuple[int, str], ctypes.c_void_p] = {}
 
     def launch(self, launch: NativeLaunch, addresses: Sequence[int]) -> None:
-        """On torch's current stream; `addresses` are those of the trace's storages. Raises `CudaDriverError`."""
+        """Launch on torch's current stream. `addresses` are those of the trace's storages. Raises `CudaDriverError`."""
         function = self._function(launch.module, launch.kernel)
         if launch.shared_bytes:
             cuda_driver.call("cuFuncSetAttribute", function, _MAX_DYNAMIC_SHARED, ctypes.c_int(launch.shared_bytes))
@@ -57,7 +57,7 @@ class GpuModules:
 
 
 def parameters_at(launch: NativeLaunch, addresses: Sequence[int]) -> bytes:
-    """The parameters of a launch with every pointer into a storage as it is where the storages lie at `addresses`."""
+    """The parameters of a launch, with its pointers adjusted to storages at `addresses`."""
     parameters = bytearray(launch.parameters)
     for pointer in launch.pointers:
         struct.pack_into("<Q", parameters, pointer.at, addresses[pointer.storage] + pointer.offset)

@@ -1,10 +1,9 @@
-"""Guard zones around the tensors that a candidate allocates itself, and poison where it leaves them uninitialised.
+"""Guard zones around the tensors that a candidate allocates, and poison in those that it leaves uninitialised.
 
-`torch.empty` and its relatives return a view into a larger buffer: guard, data, guard. An overrun of a kernel is
-found after the call. Trusted no further than the process it runs in: a candidate that wants to hide an overrun can,
-but gains nothing by it, because its answer is compared by the judge. It is there to tell an honest candidate of its
-mistake, which the interpreter would let pass. Guards are 0xFB bytes: large, finite numbers, that a kernel which reads
-too far will not overlook.
+`torch.empty` and similar functions return a view into a larger buffer: guard, data, guard. The guards are checked after
+the call. They are as untrusted as their process: a candidate can hide an overrun, but gains nothing, because the judge
+compares its answer. They report mistakes of honest candidates that the interpreter would not notice. Guards are 0xFB
+bytes, which read as large finite numbers, so that reading too far gives a wrong answer.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _FILLED = (
 
 
 class GuardedAllocations(CpuForCuda):
-    """While it is entered, allocations are guarded. `take_overrun` reports, and forgets what was allocated."""
+    """While the mode is active, allocations are guarded."""
 
     def __init__(self, guard_bytes: int) -> None:
         super().__init__()
@@ -45,7 +44,7 @@ class GuardedAllocations(CpuForCuda):
         return result
 
     def take_overrun(self) -> str | None:
-        """Which tensor was written past its end since the last time, if one was."""
+        """A message about a tensor that was written out of bounds since the last call, or None; forgets the tensors."""
         self._check_held()
         overrun, self._overrun = self._overrun, None
         return overrun
@@ -85,7 +84,7 @@ class GuardedAllocations(CpuForCuda):
 
 
 class GuardedGpuAllocations(GuardedAllocations):
-    """The same on a GPU, where "cuda" means what it says."""
+    """The same on a GPU, where the device "cuda" is not replaced."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

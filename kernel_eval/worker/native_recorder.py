@@ -1,8 +1,8 @@
-"""Writes down, in a worker, the launches of machine code: kernel, grid, parameters, and the addresses found in them.
+"""Records launches of machine code in a worker: kernel, grid, parameters, and the addresses among them.
 
-As `recorder.py`, whose record it adds to, it runs in the candidate's process and is trusted no further. Which bytes of
-the parameters are addresses is not known; those are taken for one that point into a tensor's memory. A wrong guess
-makes the launch fail elsewhere, and a candidate that hides an address spoils its own proof.
+It adds to the record of `recorder.py`, runs in the candidate's process and is as untrusted. Which bytes of the
+parameters are addresses is unknown; values that point into a tensor's memory are treated as addresses. A wrong guess
+makes the replay fail, and a candidate that hides an address invalidates its own proof.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from weir.kernel_eval.ipc.messages import BuiltNative
 from weir.kernel_eval.ipc.trace import EXTENSION, NativeLaunch, Opaque, Operator, Place, Plain, Pointer
-from weir.kernel_eval.toolchain.launch_hook import TELL
+from weir.kernel_eval.toolchain.launch_hook import SET_LISTENER
 from weir.kernel_eval.toolchain.ptx_parameters import Layout
 from weir.kernel_eval.worker.recorder import Recorder
 
@@ -24,7 +24,7 @@ _WORD = 8
 
 
 class NativeRecorder:
-    """What was built at once, for one candidate. Lives as long as an extension that tells it of launches."""
+    """Records the launches of one built module. Must live as long as the extension that reports to it."""
 
     def __init__(self, recorder: Recorder, built: BuiltNative) -> None:
         self._recorder = recorder
@@ -33,19 +33,19 @@ class NativeRecorder:
             for number, layouts in enumerate(built.layouts, built.first)
             for layout in layouts
         }
-        self._heard = _EVENT(self._hear)
+        self._callback = _EVENT(self._handle_event)
 
     def listen(self, path: str) -> None:
-        """To an extension that was loaded from a file, and has `native_hook.py` in it."""
-        getattr(ctypes.CDLL(path), TELL)(self._heard)
+        """Receive the events of an extension that was loaded from a file, and has the launch hook in it."""
+        getattr(ctypes.CDLL(path), SET_LISTENER)(self._callback)
 
     def launched(
         self, kernel: str, grid: tuple[int, ...], block: tuple[int, ...], shared_bytes: int, parameters: bytes
     ) -> NativeLaunch:
-        """One launch that is about to happen."""
+        """Record a launch that is about to happen, and return it."""
         return self._note(kernel, [*grid, *block, shared_bytes, 0], parameters)
 
-    def _hear(self, kind: bytes, name: bytes, numbers: Any, parameters: Any) -> None:
+    def _handle_event(self, kind: bytes, name: bytes, numbers: Any, parameters: Any) -> None:
         if kind == b"launch":
             found = self._layouts.get(name.decode())
             given = _gather(found[1], parameters) if found else b""
@@ -103,7 +103,7 @@ class NativeRecorder:
 
 
 def _gather(layout: Layout, parameters: Any) -> bytes:
-    """The parameters, each from its own address, as they lie for the device."""
+    """The parameters, read from their own addresses, in the device's layout."""
     block = bytearray(layout.size_bytes)
     for index, parameter in enumerate(layout.parameters):
         block[parameter.offset : parameter.offset + parameter.size] = ctypes.string_at(
@@ -114,5 +114,5 @@ def _gather(layout: Layout, parameters: Any) -> bytes:
 
 def _opaque(module: int, layout: Layout) -> str | None:
     if module < 0:
-        return "is no kernel of what was built for the candidate"
-    return "takes a tensor map, in which an address is hidden" if layout.takes_tensor_map else None
+        return "is no kernel of the code that was built for the candidate"
+    return "takes a tensor map, which contains a hidden address" if layout.takes_tensor_map else None

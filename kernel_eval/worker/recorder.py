@@ -1,9 +1,9 @@
-"""Writes down, in a worker, what a call does: launches through Triton, and torch operators below Python's functions.
+"""Records the trace of a call in a worker: launches through Triton, and dispatched torch operators.
 
-It runs in the candidate's process and is trusted no further: a candidate that changes it can only spoil its own
-proof, because the judge has the trace run elsewhere on inputs that came after it. What is written down are operators
-that make or change tensors; views need no mention, as tensors are named by where they lie in a storage. Storages of a
-call are kept alive until it ends, so that none is mistaken for another.
+It runs in the candidate's process and is as untrusted: a candidate that changes it can only invalidate its own proof,
+because the judge has the trace replayed on inputs that are made afterwards. It records operators that make or change
+tensors; views are omitted, since tensors are identified by their place in a storage. The storages of a call are kept
+alive until it ends, so that no address is reused.
 """
 
 from __future__ import annotations
@@ -38,14 +38,16 @@ from weir.kernel_eval.ipc.trace import (
     Trace,
 )
 
-_weak: Callable[[torch.UntypedStorage], Any] = StorageWeakRef  # does not keep memory, only its address, from reuse
+_weak: Callable[[torch.UntypedStorage], Any] = (
+    StorageWeakRef  # keeps the address of the storage object from reuse, but not its memory
+)
 _DEVICES = ("cpu", "cuda")
 _MAX_INT = 2**63
 _TORCH_NAMES = (torch.dtype, torch.memory_format, torch.layout)
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """While it is entered, operators are recorded; `start` and `finish` enclose one call."""
+    """While the mode is active between `start` and `finish`, the operators of one call are recorded."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -55,15 +57,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self._state: dict[int, tuple[Any, int]] = {}
         self._earlier: dict[int, Any] = {}
-        self._known: dict[int, int] = {}  # by address of the storage object: its position in the trace
+        self._known: dict[int, int] = {}  # address of the storage object → position in the trace
         self._held: list[torch.UntypedStorage] = []
         self._storages: list[Storage] = []
         self._steps: list[Step] = []
-        self._failed: Launch | None = None  # the latest that raised; another configuration of it may have run since
+        self._failed: Launch | None = (
+            None  # the last launch that raised; autotuning may have tried another configuration since
+        )
         self._recording = False
 
     def install(self) -> None:
-        """Every launch, autotuned ones included, goes through `run` of Triton's class: of the interpreter, of a GPU."""
+        """Record every launch, also autotuned ones, by wrapping `run` of Triton's classes for interpreter and GPU."""
         for kind in (InterpretedFunction, JITFunction):
             self._install(kind)
         bench = Autotuner._bench
@@ -86,21 +90,21 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             hooks, kernel.pre_run_hooks = kernel.pre_run_hooks, []
             for hook in hooks:
                 hook(*args, **kwargs)
-            seen: list[tuple[int, ...]] = []
+            grids: list[tuple[int, ...]] = []
 
-            def shown(bound: Any) -> tuple[int, ...]:
-                seen.append(tuple(int(size) for size in (grid(bound) if callable(grid) else grid)))
-                return seen[-1]
+            def recorded_grid(bound: Any) -> tuple[int, ...]:
+                grids.append(tuple(int(size) for size in (grid(bound) if callable(grid) else grid)))
+                return grids[-1]
 
             try:
                 with torch._C._DisableTorchDispatch():
-                    result = run(kernel, *args, grid=shown, warmup=False, **kwargs)
+                    result = run(kernel, *args, grid=recorded_grid, warmup=False, **kwargs)
             except Exception:
-                self._failed = self._launch(kernel, seen[0], args, kwargs) if seen else None
+                self._failed = self._launch(kernel, grids[0], args, kwargs) if grids else None
                 raise
             finally:
                 kernel.pre_run_hooks = hooks
-            self._steps.append(self._launch(kernel, seen[0], args, kwargs))
+            self._steps.append(self._launch(kernel, grids[0], args, kwargs))
             return result
 
         kind.run = recorded
@@ -113,12 +117,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return Launch(kernel.fn.__name__, kernel.fn.__code__.co_firstlineno, grid, described, options)
 
     def note(self, step: Step) -> None:
-        """Something that neither Triton nor torch has told."""
+        """Add a step that neither Triton nor torch reports."""
         if self._recording:
             self._steps.append(step)
 
     def locate(self, address: int) -> tuple[int, int] | None:
-        """The storage in which an address lies, by position in the trace, and how far; None where it is in none."""
+        """The storage (by position in the trace) and the offset in bytes of an address; None if it is in no storage."""
         before = [reference for reference, _ in self._state.values()] + list(self._earlier.values())
         alive = (torch.UntypedStorage._new_with_weak_ptr(reference.cdata) for reference in before)
         for storage in (*self._held, *(found for found in alive if found is not None)):
@@ -128,18 +132,18 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return None
 
     def take_state(self) -> list[torch.UntypedStorage]:
-        """All storages that live after construction; what a call finds of them is named by position in this list."""
+        """All storages that exist after construction. Traces refer to them by position in this list."""
         storages: dict[int, torch.UntypedStorage] = {}
         for thing in gc.get_objects():
             if issubclass(type(thing), torch.Tensor) and thing.device.type in _DEVICES:
                 storage = torch.Tensor.untyped_storage(thing)
                 storages[storage._cdata] = storage
-        found = list(storages.values())
-        self._state = {s._cdata: (_weak(s), index) for index, s in enumerate(found)}
-        return found
+        state = list(storages.values())
+        self._state = {s._cdata: (_weak(s), index) for index, s in enumerate(state)}
+        return state
 
     def start(self, inputs: list[torch.Tensor]) -> None:
-        """A call begins, with these tensors among its arguments, in order."""
+        """Begin to record a call with these tensors among its arguments, in order."""
         self._known, self._held, self._storages, self._steps = {}, [], [], []
         self._failed = None
         for index, tensor in enumerate(inputs):
@@ -147,13 +151,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._recording = True
 
     def finish_failed(self) -> Trace:
-        """A launch raised, and the call with it: what came before, and that launch."""
+        """The trace of a call that failed in a launch, up to and including that launch."""
         if self._failed is not None:
             self._steps.append(self._failed)
         return self.finish([])
 
     def finish(self, outputs: list[Any]) -> Trace:
-        """The call is over."""
+        """End the record of a call, and return its trace."""
         self._recording = False
         described = tuple(self._describe(o) if type(o) is torch.Tensor else Opaque(type(o).__name__) for o in outputs)
         for storage in self._held:

@@ -1,7 +1,7 @@
-"""The last step of Triton's compilation in a process that may start no program: its judge is asked to assemble.
+"""Has the judge assemble PTX, as the last step of Triton's compilation in a process that cannot start programs.
 
-Everything up to PTX runs in process; PTX goes to the judge, which has a contained assembler make machine code of it,
-and the code comes back. So the filter of system calls stays closed, and what a kernel needs is known to the judge.
+All steps up to PTX run in this process. The judge has a contained assembler make machine code of the PTX, and sends it
+back. So the system call filter need not allow programs, and the judge learns the resources of each kernel.
 """
 
 from __future__ import annotations
@@ -17,18 +17,20 @@ from weir.kernel_eval.ipc.messages import Assemble, Assembled
 
 
 def install(channel: socket.socket, target: str) -> None:
-    """From now on, in this process. Triton raises `PTXASError` for what the assembler refuses."""
+    """Patch Triton in this process; it then raises `PTXASError` for texts that the assembler refuses."""
     add_stages = CUDABackend.add_stages
 
     def with_judge(backend: Any, stages: dict[str, Any], options: Any, *rest: Any) -> None:
         add_stages(backend, stages, options, *rest)
-        stages["cubin"] = lambda text, metadata: _ask(channel, Assemble(text, target, bool(options.enable_fp_fusion)))
+        stages["cubin"] = lambda text, metadata: _assemble(
+            channel, Assemble(text, target, bool(options.enable_fp_fusion))
+        )
 
     CUDABackend.add_stages = with_judge
 
 
-def _ask(channel: socket.socket, question: Assemble) -> bytes:
-    send(channel, question)
+def _assemble(channel: socket.socket, request: Assemble) -> bytes:
+    send(channel, request)
     answer, _ = receive(channel, Assembled)
     if answer.code is None:
         raise PTXASError(answer.printed)

@@ -1,7 +1,7 @@
-"""Extensions and kernels of CUDA C++ in a worker on a GPU, which may start no compiler: its judge has them built.
+"""Has the judge build extensions and kernels of CUDA C++ for a worker on a GPU, which cannot start a compiler.
 
-The worker loads what comes back, and has its launches recorded. What counts of them is what the judge has run again
-without the candidate, from the same machine code.
+The worker loads the results, and records their launches. Only their replay without the candidate, from the same machine
+code, counts as evidence.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from weir.kernel_eval.worker.recorder import Recorder
 
 
 class RemoteCompiler:
-    """For one candidate."""
+    """The compiler of one candidate."""
 
     def __init__(self, channel: socket.socket, recorder: Recorder, folder: str) -> None:
         self._channel = channel
         self._folder = folder
         self._recorder = recorder
-        self._listening: list[NativeRecorder] = []
+        self._recorders: list[NativeRecorder] = []
 
     def install(self) -> None:
-        """From now on, in this process."""
+        """Replace torch's extension compilers in this process."""
         ExtensionCalls(self._build).install()
 
     def _build(self, module: NativeModule) -> Any:
@@ -56,12 +56,12 @@ class RemoteCompiler:
         loaded = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(loaded)
         records.listen(path)
-        self._listening.append(records)
+        self._recorders.append(records)
         return loaded
 
 
 class LoadedKernel:
-    """As `torch.cuda._compile_kernel` returns one; numbers take the size that the kernel declares."""
+    """A kernel as `torch.cuda._compile_kernel` returns it; numbers are passed in the size that the kernel declares."""
 
     def __init__(self, layout: Layout, code: bytes, records: NativeRecorder) -> None:
         self._layout = layout
@@ -83,21 +83,21 @@ class LoadedKernel:
             self._modules.launch(msgspec.structs.replace(recorded, module=0, pointers=()), [])
 
     def set_shared_memory_config(self, shared_mem_bytes: int) -> None:
-        """Nothing to do: every launch says how much it needs."""
+        """Nothing to do: every launch names its shared memory."""
 
 
 def layout_of(name: str, layouts: tuple[Layout, ...]) -> Layout:
-    """The kernel of that name, as it is or as C++ writes it in machine code. Raises AttributeError."""
+    """The kernel of that name, plain or mangled. Raises AttributeError unless there is exactly one."""
     mangled = f"_Z{len(name)}{name}"
-    found = [layout for layout in layouts if layout.kernel == name or layout.kernel.startswith(mangled)]
-    if len(found) != 1:
+    matching = [layout for layout in layouts if layout.kernel == name or layout.kernel.startswith(mangled)]
+    if len(matching) != 1:
         known = ", ".join(layout.kernel for layout in layouts) or "none"
-        raise AttributeError(f"{len(found)} kernels are called {name!r}, expected one; the source has {known}")
-    return found[0]
+        raise AttributeError(f"{len(matching)} kernels are called {name!r}, expected one; the source has {known}")
+    return matching[0]
 
 
 def packed(layout: Layout, arguments: list[Any]) -> bytes:
-    """Arguments as the device sees them. Raises TypeError."""
+    """The arguments in the device's layout. Raises TypeError for a wrong number or type."""
     if len(arguments) != len(layout.parameters):
         raise TypeError(f"{layout.kernel} takes {len(layout.parameters)} arguments, was given {len(arguments)}")
     block = bytearray(layout.size_bytes)

@@ -1,8 +1,8 @@
-"""What kernels load and store in a replay goes through here: within the tensors of their launch, or not at all.
+"""Checks the loads and stores of kernels in a replay: every address must lie in a tensor of the launch.
 
-Triton's interpreter takes an address for what it is; in a replay every address is held against the storages that the
-launch was given. Invariant: a kernel that has passed `kernel_source.py` can neither read nor change anything else of
-the process. Which bytes were stored is remembered, so that it can be told which part of an answer kernels made.
+Triton's interpreter itself accesses any address. Invariant: a kernel that has passed the check of `kernel_source.py`
+can neither read nor change any other memory of the process. The stored bytes are recorded, to compute which part of an
+answer the kernels made.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class OutOfBounds(Exception):
 
 
 class Region:
-    """A storage that kernels may touch, and which of its bytes they stored."""
+    """A storage that kernels may access, with a mask of the bytes that they stored."""
 
     def __init__(self, memory: torch.Tensor) -> None:
         self.memory = memory  # (size_bytes,) uint8
@@ -29,18 +29,18 @@ class Region:
 
 
 class BoundedMemory:
-    """Stands in for the interpreter's module of loads and stores."""
+    """Replaces the interpreter's module of loads and stores. Accesses raise `OutOfBounds` outside of the regions."""
 
     def __init__(self) -> None:
         self._native = interpreter._interpreter
         self._regions: list[Region] = []
 
     def install(self) -> None:
-        """From now on, in this process, for good."""
+        """Replace it in this process, permanently."""
         interpreter._interpreter = self
 
     def allow(self, regions: list[Region]) -> None:
-        """For the launch that follows."""
+        """Set the regions of the next launch."""
         self._regions = regions
 
     def __getattr__(self, name: str) -> Any:
@@ -51,18 +51,18 @@ class BoundedMemory:
         return self._native.load(addresses, mask, other, dtype)
 
     def store(self, addresses: Any, value: Any, mask: Any) -> Any:
-        self._remember("stores", addresses, mask, value.dtype.itemsize)
+        self._record("stores", addresses, mask, value.dtype.itemsize)
         return self._native.store(addresses, value, mask)
 
     def atomic_rmw(self, kind: Any, addresses: Any, value: Any, mask: Any, semantics: Any) -> Any:
-        self._remember("updates", addresses, mask, value.dtype.itemsize)
+        self._record("updates", addresses, mask, value.dtype.itemsize)
         return self._native.atomic_rmw(kind, addresses, value, mask, semantics)
 
     def atomic_cas(self, addresses: Any, compared: Any, value: Any, semantics: Any) -> Any:
-        self._remember("updates", addresses, np.ones_like(addresses, dtype=bool), value.dtype.itemsize)
+        self._record("updates", addresses, np.ones_like(addresses, dtype=bool), value.dtype.itemsize)
         return self._native.atomic_cas(addresses, compared, value, semantics)
 
-    def _remember(self, verb: str, addresses: Any, mask: Any, size: int) -> None:
+    def _record(self, verb: str, addresses: Any, mask: Any, size: int) -> None:
         for region, inside in self._find(verb, addresses, mask, size):
             offsets = (inside - np.uint64(region.start)).astype(np.int64)
             for byte in range(size):
@@ -77,12 +77,12 @@ class BoundedMemory:
         for region in self._regions:
             if region.start <= low and high <= region.end:
                 return [(region, active)]
-        found, left = [], active
+        touched, left = [], active
         for region in self._regions:
             inside = (left >= np.uint64(region.start)) & (left <= np.uint64(max(region.start, region.end - size)))
             if region.end - region.start >= size and inside.any():
-                found.append((region, left[inside]))
+                touched.append((region, left[inside]))
                 left = left[~inside]
         if left.size:
             raise OutOfBounds(f"a kernel {verb} {left.size} of {active.size} elements outside the tensors it was given")
-        return found
+        return touched

@@ -1,7 +1,7 @@
-"""From what a trace names to values again: tensors in given memory, numbers, dtypes, kernels of a module.
+"""Converts the arguments of a trace back to values: tensors in given memory, numbers, dtypes, kernels of a module.
 
-For processes that hold none of a candidate's code but its checked kernels. Storages are tensors of bytes, by the
-position that a trace gives them.
+For processes that hold none of a candidate's code but its checked kernels. Storages are tensors of bytes, by their
+position in the trace.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Storages = Mapping[int, torch.Tensor] | Sequence[torch.Tensor]
 
 
 def import_kernels(source: str, folder: str) -> types.ModuleType:
-    """The module that `kernel_source.py` made; Triton reads a kernel's source from its file."""
+    """Import the module of extracted kernels from a file, from which Triton reads a kernel's source."""
     path = f"{folder}/kernels.py"
     with open(path, "w", encoding="utf-8") as file:
         file.write(source)
@@ -41,7 +41,7 @@ def import_kernels(source: str, folder: str) -> types.ModuleType:
 
 
 def tensor_at(place: Place, storages: Storages) -> torch.Tensor:
-    """The tensor that lies there."""
+    """The tensor at a place."""
     dtype = _DTYPES[place.dtype]
     if 0 in place.shape:
         return torch.empty(place.shape, dtype=dtype, device=storages[place.storage].device)
@@ -51,27 +51,27 @@ def tensor_at(place: Place, storages: Storages) -> torch.Tensor:
 
 
 def end_bytes(place: Place) -> int:
-    """Where in its storage a tensor ends, at least 1."""
+    """The offset in bytes at which a tensor ends in its storage, at least 1."""
     steps = zip(place.shape, place.stride, strict=True)
     last = 0 if 0 in place.shape else 1 + sum((size - 1) * stride for size, stride in steps)
     return max(1, (place.offset + last) * _DTYPES[place.dtype].itemsize)
 
 
 def operator_of(step: Operator) -> Any:
-    """The operator of torch that a step names. Raises ValueError for one of anybody else, and for one that writes to
-    other storages than the step says: what was made of inputs is followed by what steps say (`evidence.py`)."""
+    """The torch operator that a step names. Raises ValueError if it is not one of torch's own, or if it writes to
+    storages that the step does not name, on which the judge's analysis of the data flow relies."""
     namespace, name, overload = step.name.split(".")
     if namespace != "aten":
-        raise ValueError(f"{step.name} is no operator of torch's own")
+        raise ValueError(f"{step.name} is not an operator of torch itself")
     operator = getattr(getattr(torch.ops.aten, name), overload)
-    said = {place.storage for place in step.results}
-    if said and not _written_by(step, operator._schema.arguments) <= said:
+    named = {place.storage for place in step.results}
+    if named and not _written_by(step, operator._schema.arguments) <= named:
         raise ValueError(f"{step.name} writes to memory that its record does not name")
     return operator
 
 
 def is_unfilled(step: Operator) -> bool:
-    """Whether its results are memory as it lies there, which in a replay may be what was freed: copies of inputs."""
+    """Whether an operator's results are uninitialised memory, which in a replay could contain copies of inputs."""
     return step.name.startswith(("aten.empty", "aten.new_empty"))
 
 
@@ -82,7 +82,7 @@ def _written_by(step: Operator, parameters: Any) -> set[int]:
 
 
 def value_of(value: Argument, storages: Storages, kernels: types.ModuleType | None = None) -> Any:
-    """An argument of an operator or, with `kernels`, of a launch. Raises ValueError for what cannot be passed on."""
+    """The value of an argument of an operator or, with `kernels`, of a launch. Raises ValueError for other types."""
     if isinstance(value, Place):
         return tensor_at(value, storages)
     if isinstance(value, Plain):
@@ -100,4 +100,4 @@ def value_of(value: Argument, storages: Storages, kernels: types.ModuleType | No
     if isinstance(value, Descriptor) and kernels is not None:
         base = tensor_at(value.base, storages)
         return TensorDescriptor(base, list(value.shape), list(value.stride), list(value.block_shape), value.padding)
-    raise ValueError(f"an argument of kind {type(value).__name__} cannot be passed on")
+    raise ValueError(f"an argument of kind {type(value).__name__} cannot be replayed")

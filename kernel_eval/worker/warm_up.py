@@ -1,4 +1,4 @@
-"""What the zygotes do once, so that no worker pays for the first use of kernels, compiler, seeds, arenas and guards."""
+"""Warms up zygotes, so that no worker pays for the first use of kernels, compiler, seeds, arenas and guards."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _product(x_ptr, out_ptr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-de
 
 
 def warm_up() -> None:
-    """Take each way once that a worker takes for every candidate."""
+    """Run once every step that a worker runs for each candidate."""
     seed_everything(0)
     shared = tensor_arena.Arena([torch.ones(256)], [torch.empty(256)], 64)
     memory = tensor_arena.attach(shared.spec, shared.fd)
@@ -56,7 +56,7 @@ def warm_up() -> None:
 
 
 def compile_all() -> None:
-    """The same kernels, for a process in which Triton compiles."""
+    """Compile the same kernels, in a process in which Triton compiles."""
     seed_everything(0)
     x = torch.ones(256)
     _elementwise.warmup(x, x, 256, BLOCK=256, grid=(1,))

@@ -1,8 +1,8 @@
 """The worker: imports a candidate, calls it with the tensors that the judge sends, and writes its raw answers back.
 
-It is never trusted: from `Load` on, anything in this process may have been changed by the candidate. It therefore
-holds no expected value, no seed of an input and no verdict, and whatever it reports (launches, overruns, exceptions)
-can only be about the candidate that would have forged it. The answers themselves are compared elsewhere.
+It is never trusted: from `Load` on, the candidate may have changed anything in this process. Therefore it holds no
+expected value, no seed of an input and no verdict. Its reports (launches, overruns, exceptions) concern only the
+candidate that could have forged them, and the judge compares the answers.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Worker:
         self._answers: list[tuple[tensor_arena.Memory, ArenaSpec, list[torch.Tensor]]] = []
 
     def serve(self) -> None:
-        """Until the judge closes the channel."""
+        """Handle requests until the judge closes the channel."""
         self._recorder.install()
         if self._on_gpu:
             from weir.kernel_eval.worker.remote_compiler import (
@@ -97,7 +97,7 @@ class Worker:
             except ChannelClosed:
                 return
             if isinstance(message, Prepare):
-                self._attempt("load", Done)  # which waits for the device
+                self._attempt("load", Done)  # `_attempt` waits for the device
             elif isinstance(message, Load):
                 self._attempt("load", functools.partial(self._load, message))
             elif isinstance(message, Init):
@@ -114,12 +114,12 @@ class Worker:
                 self._attempt("call", self._write_again)
 
     def _attempt(self, phase: Phase, step: Callable[[], FromWorker]) -> None:
-        """Run one step; whatever the candidate raises becomes a message."""
+        """Run one step and send its reply; any exception of the candidate becomes a message."""
         try:
             with torch.no_grad():
                 reply = step()
             if self._on_gpu:
-                torch.cuda.synchronize()  # what a kernel did wrong shows here, and the judge reads what it wrote
+                torch.cuda.synchronize()  # raises kernels' errors, and completes writes that the judge reads
         except BaseException as error:  # a candidate may raise anything, SystemExit too
             reply = describe(error, phase)
             if phase == "call" and reply.in_kernel and reply.exception == "NotImplementedError":
@@ -132,7 +132,7 @@ class Worker:
 
     def _load(self, load: Load) -> Done | Failed:
         if not self._on_gpu:
-            autotune.install(load.passed_over)
+            autotune.install(load.skipped_configs)
         with self._allocations:
             self._entry = entry_point(load_candidate(load.source, self._folder))
         if self._entry is None:
@@ -201,7 +201,7 @@ class Worker:
 
 
 def run(limits: Limits, channel: socket.socket, folder: str) -> None:
-    """What a contained, freshly forked process does until its judge is done with it."""
+    """Serve one judge, in a contained and freshly forked process."""
     os.chdir(folder)
     os.environ["TMPDIR"] = os.environ["HOME"] = folder
     os.environ["TRITON_CACHE_DIR"] = f"{folder}/triton"
@@ -214,7 +214,7 @@ def run(limits: Limits, channel: socket.socket, folder: str) -> None:
 
 
 def describe(error: BaseException, phase: Phase) -> Failed:
-    """An exception as a message; the interpreter's wrapper gives way to what it wraps."""
+    """The message for an exception; for the interpreter's wrapper, that of its cause."""
     in_kernel = isinstance(error, InterpreterError)
     cause = error
     while isinstance(cause, InterpreterError) and cause.__cause__ is not None:
@@ -228,8 +228,8 @@ def describe(error: BaseException, phase: Phase) -> Failed:
         in_kernel=in_kernel,
         os_errno=cause.errno if isinstance(cause, OSError) else None,
         refused_by=_refused_by(cause),
-        # torch's CPU allocator raises a plain RuntimeError, so that its text is all there is to go by
         cuda_error=_code_of(cause),
+        # torch's CPU allocator raises a plain RuntimeError, which only its text identifies
         out_of_memory=isinstance(cause, MemoryError) or "DefaultCPUAllocator: can't allocate memory" in text,
     )
 
@@ -240,7 +240,7 @@ def _code_of(error: BaseException) -> int | None:
 
 
 def _error_of_device() -> int | None:
-    """The error that the device is left with, where Triton raised one that has no code."""
+    """The pending error of the device, for an error of Triton without a code."""
     try:
         torch.cuda.synchronize()
     except Exception as error:
@@ -261,13 +261,13 @@ def _bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
 
 
 def _check_device_assertions() -> None:
-    """As a kernel compiled for debugging does; checks of integer overflow, which that adds, stay off."""
+    """Enable `tl.device_assert` in the interpreter, without the integer overflow checks of debug mode."""
     builder = interpreter.interpreter_builder
     builder.options = dataclasses.replace(builder.options, debug=True, sanitize_overflow=False)
 
 
 def _is_device_assertion(error: BaseException) -> bool:
-    """Told by where it was raised: the interpreter has no type of its own for what `tl.device_assert` finds."""
+    """Whether `tl.device_assert` raised the error, by its frame: the interpreter has no exception type for it."""
     frames = traceback.extract_tb(error.__traceback__, limit=-1)
     return isinstance(error, AssertionError) and bool(frames) and frames[0].name == "create_assert"
 

@@ -1,8 +1,8 @@
-"""Which fault is it? Pure functions from what was seen of a worker (exception, signal, exit code) to a `FaultDetected`.
+"""Classifies the end of a worker: pure functions from its exception, signal or exit code to a `FaultDetected`.
 
 Order of trust: the signal and exit code, which the operating system reports; the errno, CUDA's code and the type of an
-exception, which the worker reports; text, only where torch offers nothing else (`out_of_memory` is set by the worker
-for that). Invariant: nothing that a worker reports, or can do to itself, is a fault of ours.
+exception, which the worker reports; text, only if torch offers nothing else (`out_of_memory`, set by the worker).
+Invariant: nothing that a worker reports, or can do to itself, becomes a fault of the server.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ _BY_REFUSAL = {
     "threads": Fault.LAUNCH_FAILURE,
 }
 _CPU_SLACK_S = 0.5
-_MUCH = 0.25  # of the memory that a process may have; what is measured is the least that it held
+_LARGE_SHARE = 0.25  # of the memory limit; the measured size is a lower bound
 
 
 def stage_of(phase: Phase) -> Stage:
-    """How far a candidate had come when it failed in this phase."""
+    """The stage that a candidate had reached when it failed in this phase."""
     return Stage.NOTHING if phase in ("load", "entry_point") else Stage.LOADED
 
 
 def from_exception(failed: Failed) -> FaultDetected:
-    """The candidate raised."""
+    """The fault of a candidate that raised an exception; an `UnsupportedClaim` if it comes with a trace."""
     fault = _fault_of_exception(failed)
     where = "in a kernel" if failed.in_kernel else f"in {failed.phase}"
-    found = FaultDetected(
+    fault_detected = FaultDetected(
         stage_of(failed.phase),
         fault,
         f"{failed.exception} {where}: {failed.message}",
@@ -53,7 +53,7 @@ def from_exception(failed: Failed) -> FaultDetected:
         exception=failed.exception,
         traceback=failed.traceback,
     )
-    return found if failed.trace is None else UnsupportedClaim(found, failed.trace)
+    return fault_detected if failed.trace is None else UnsupportedClaim(fault_detected, failed.trace)
 
 
 def _fault_of_exception(failed: Failed) -> Fault:
@@ -73,9 +73,7 @@ def _fault_of_exception(failed: Failed) -> Fault:
     if failed.exception == "DeviceAssertion":
         return Fault.DEVICE_ASSERT
     if failed.in_kernel:
-        return (
-            Fault.TRITON_COMPILE_ERROR
-        )  # a kernel's body is run by the compiler's front end: on a GPU, it would not compile
+        return Fault.TRITON_COMPILE_ERROR  # the compiler evaluates a kernel's body too: it would not compile for a GPU
     by_phase: dict[Phase, Fault] = {
         "load": Fault.SYNTAX_ERROR if failed.exception in ("SyntaxError", "IndentationError") else Fault.IMPORT_ERROR,
         "entry_point": Fault.MISSING_ENTRY_POINT,
@@ -87,7 +85,7 @@ def _fault_of_exception(failed: Failed) -> Fault:
 
 
 def from_exit(exited: Exited, phase: Phase, limits: Limits) -> FaultDetected:
-    """The worker was gone before it had answered."""
+    """The fault of a worker that ended before it had answered."""
     stage = stage_of(phase)
     if exited.signal is None:
         return FaultDetected(
@@ -112,12 +110,12 @@ def from_exit(exited: Exited, phase: Phase, limits: Limits) -> FaultDetected:
 
 
 def from_kill(exited: Exited, stage: Stage, phase: Phase, limits: Limits) -> FaultDetected:
-    """Who brought a kill about (`was_killed`)? Whoever held much memory, where there is too little, is the one.
+    """The fault of a process that was killed (`was_killed`). One that held much memory is held responsible for it.
 
-    A process with little was in somebody's way; it could have asked for it only where it can signal itself.
+    One that held little is not responsible, unless it could have sent the signal to itself.
     """
     name = signal.Signals.SIGKILL.name
-    if exited.own_rss_bytes >= limits.memory_bytes * _MUCH:
+    if exited.own_rss_bytes >= limits.memory_bytes * _LARGE_SHARE:
         message = f"the operating system killed the process in {phase}, which held {exited.own_rss_bytes} bytes"
         return FaultDetected(stage, Fault.HOST_OOM_KILLED, message, phase=phase, signal=name)
     fault = Fault.SERVER_ERROR if exited.own_pids else Fault.KILLED
@@ -127,13 +125,13 @@ def from_kill(exited: Exited, stage: Stage, phase: Phase, limits: Limits) -> Fau
 
 
 def was_killed(exited: Exited, limits: Limits) -> bool:
-    """Whether neither we nor a limit on processor time ended it by SIGKILL: out of memory, or somebody's `kill -9`."""
+    """Whether a SIGKILL came neither from the forkserver nor from the CPU limit: out of memory, or a `kill -9`."""
     used_up = exited.cpu_s >= limits.cpu_s - _CPU_SLACK_S
     return exited.signal == signal.SIGKILL and not exited.killed_by_us and not used_up
 
 
 def from_timeout(phase: Phase, timeout_s: float, total_s: float | None = None) -> FaultDetected:
-    """The worker did not answer in time; `total_s`: of all its time together."""
+    """The fault of a worker that did not answer in time; with `total_s`, of one that used up the candidate's time."""
     message = f"no answer within {timeout_s:g} s in {phase}"
     if total_s is not None:
         message = f"the candidate has used up the {total_s:g} s of all its calls together, in {phase}"

@@ -1,7 +1,7 @@
-"""What constants at the level of a candidate's module come to, where they are numbers: worked out, never executed.
+"""Evaluates the numeric constants of a candidate's module from their syntax trees, without executing them.
 
-Invariant: what is accepted is evaluated in a moment and in little memory when the module is imported, because every
-part of it was held against bounds here.
+Invariant: an accepted expression takes little time and memory when the module is imported, because every part of it
+was checked against bounds here.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 Number = int | float
-_MOST = 1 << 64  # of an integer
-_MOST_EXPONENT = 64
+_MAX_INTEGER = 1 << 64
+_MAX_EXPONENT = 64
 _FUNCTIONS = frozenset(
     ["sqrt", "log", "log2", "log10", "exp", "exp2", "sin", "cos", "tan", "tanh", "erf", "fabs", "ceil", "floor"]
 )
@@ -35,15 +35,15 @@ _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 def number_of(
     value: ast.expr, known: Callable[[str], Number | None], stands_for: Callable[[str], str | None]
 ) -> Number | None:
-    """A literal, arithmetic, a function of `math`, a constant that is a number itself; None for all else.
+    """The value of a literal, of arithmetic, of a function of `math` or of a numeric constant; None for all else.
 
-    `known` gives the numbers of constants, `stands_for` the dotted path of an imported name.
+    `known` gives the values of constants, `stands_for` the dotted path of an imported name.
     """
     try:
-        found = _Numbers(known, stands_for).of(value)
+        number = _Numbers(known, stands_for).of(value)
     except (ArithmeticError, ValueError, TypeError):
         return None
-    return found if found is None or isinstance(found, float) or abs(found) < _MOST else None
+    return number if number is None or isinstance(number, float) or abs(number) < _MAX_INTEGER else None
 
 
 class _Numbers:
@@ -72,23 +72,23 @@ class _Numbers:
         combine = _OPERATORS.get(type(value.op))
         if left is None or right is None or combine is None:
             return None
-        if isinstance(value.op, ast.Pow | ast.LShift) and abs(right) > _MOST_EXPONENT:
+        if isinstance(value.op, ast.Pow | ast.LShift) and abs(right) > _MAX_EXPONENT:
             return None
         combined = combine(left, right)
-        too_large = isinstance(combined, int) and abs(combined) >= _MOST
+        too_large = isinstance(combined, int) and abs(combined) >= _MAX_INTEGER
         return None if too_large or isinstance(combined, complex) else combined
 
     def _called(self, value: ast.Call) -> Number | None:
         name = self._of_math(value.func)
         if len(value.args) != 1 or value.keywords:
             return None
-        given = self.of(value.args[0])
-        if given is None or (name not in _FUNCTIONS and not _is_constexpr(value.func)):
+        argument = self.of(value.args[0])
+        if argument is None or (name not in _FUNCTIONS and not _is_constexpr(value.func)):
             return None
-        return getattr(math, name)(given) if name in _FUNCTIONS else given
+        return getattr(math, name)(argument) if name in _FUNCTIONS else argument
 
     def _of_math(self, value: ast.expr) -> str:
-        """The name in `math` that an expression stands for; empty: none."""
+        """The name in `math` that an expression refers to; empty if there is none."""
         if isinstance(value, ast.Attribute) and isinstance(value.value, ast.Name):
             module, name = self._stands_for(value.value.id), value.attr
         else:

@@ -1,10 +1,10 @@
-"""The kernels of a candidate, taken out of its source: what they may say, and a module that holds nothing else.
+"""Extracts a candidate's kernels from its source, and checks that they are written in Triton's language.
 
-Triton's interpreter runs a kernel as Python, and Python can do anything. So a kernel counts only if it keeps to the
-language that the compiler knows: names of its own, of `triton.language` and `math`, of other kernels, and constants;
-attributes that tensors and dtypes have there. Invariant: `extract` returns source whose import and launch run nothing
-of the candidate's but kernels that passed this check; what they load and store is bounded by `replay_memory.py`. Pure;
-no torch, no triton.
+Triton's interpreter runs a kernel as Python, which can do anything. Therefore a kernel counts only if it keeps to the
+language that the compiler knows: its own names, those of `triton.language` and `math`, other kernels, and constants;
+and the attributes that tensors and dtypes have there. Invariant: importing and launching the source that `extract`
+returns runs no code of the candidate but kernels that passed this check. Their loads and stores are bounded by
+`replay_memory.py`. Pure; no torch, no triton.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FROM_TRITON = frozenset({"cdiv", "next_power_of_2"})
 _HIDDEN = frozenset(
     {"core", "semantic", "standard", "random", "target_info", "extra", "wraps", "List", "T", "builtin", "to_tensor"}
 )
-# no isinstance: what is a constant to the compiler is none to the interpreter, so that a kernel could be two
+# no isinstance: constants have other types in the compiler than in the interpreter, so that a kernel could do both
 _BUILTINS = frozenset({"range", "min", "max", "abs", "float", "int", "bool", "len", "print", "tuple", "list"})
 _ON_VALUES = (
     "T abs advance argmax argmin associative_scan atomic_add atomic_and atomic_cas atomic_max atomic_min atomic_or "
@@ -45,11 +45,11 @@ _EXPRESSIONS = (
 
 
 class NotTriton(Exception):
-    """A kernel that does something which is not Triton's language."""
+    """A kernel uses something that is not part of Triton's language."""
 
 
 class NotFound(Exception):
-    """A kernel that was launched, but whose source is not at hand as a function of the candidate's module."""
+    """A launched kernel is not a function in the candidate's source."""
 
 
 class KernelSource:
@@ -61,7 +61,7 @@ class KernelSource:
             if isinstance(node, ast.FunctionDef):
                 self._functions.setdefault(node.name, []).append(node)
         self._kernels = {name for name, found in self._functions.items() if any(map(_is_decorated, found))}
-        self._imports: dict[str, tuple[str, ast.stmt]] = {}  # a name, what it stands for, and how it came
+        self._imports: dict[str, tuple[str, ast.stmt]] = {}  # name → dotted path, import statement
         self._constants: dict[str, ast.expr] = {}
         self._numbers: dict[str, Number | None] = {}
         self._aliases: dict[str, str] = {}  # k = triton.jit(f)
@@ -69,32 +69,35 @@ class KernelSource:
             self._note(node)
 
     def extract(self, launched: Iterable[tuple[str, int]]) -> str:
-        """A module with these kernels (name, line) and all that they use. Raises `NotTriton` and `NotFound`."""
-        taken: dict[str, ast.FunctionDef] = {}
+        """The source of a module with these kernels (name, line) and everything that they use.
+
+        Raises `NotTriton` if a kernel breaks the language, and `NotFound` if the source does not define it.
+        """
+        functions: dict[str, ast.FunctionDef] = {}
         used: set[str] = set()
         waiting = [(name, line) for name, line in dict.fromkeys(launched)]
         while waiting:
             name, line = waiting.pop()
             name = self._aliases.get(name, name)
-            if name in taken:
+            if name in functions:
                 continue
-            taken[name] = function = self._find(name, line)
+            functions[name] = function = self._find(name, line)
             names = _Check(self).names_used_by(function)
             used |= names
             waiting += [(n, 0) for n in sorted(names) if n in self._functions or n in self._aliases]
-        return self._module(taken, used)
+        return self._module(functions, used)
 
     def stands_for(self, name: str) -> str | None:
         """The dotted path of an imported name that kernels may use; None for any other name."""
-        found = self._imports.get(name)
-        return found[0] if found else None
+        imported = self._imports.get(name)
+        return imported[0] if imported else None
 
     def is_known(self, name: str) -> bool:
-        """A kernel or a constant of the module."""
+        """Whether a name is a kernel or a constant of the module."""
         return name in self._kernels or name in self._aliases or name in self._constants
 
     def number_of(self, value: ast.expr) -> Number | None:
-        """What an expression of the module level comes to, where that is a number of a sensible size."""
+        """The value of an expression at module level, if it is a number within the bounds; else None."""
         return number_of(value, self._numbers.get, self.stands_for)
 
     def _note(self, node: ast.stmt) -> None:
@@ -127,11 +130,13 @@ class KernelSource:
             self._constants[name] = value
 
     def _find(self, name: str, line: int) -> ast.FunctionDef:
-        found = self._functions.get(name)
-        if not found:
+        functions = self._functions.get(name)
+        if not functions:
             raise NotFound(f"the kernel {name} is no function in the source")
-        around = [f for f in found if min([f.lineno, *(d.lineno for d in f.decorator_list)]) <= line <= _last_line(f)]
-        return (around or found)[-1]
+        around = [
+            f for f in functions if min([f.lineno, *(d.lineno for d in f.decorator_list)]) <= line <= _last_line(f)
+        ]
+        return (around or functions)[-1]
 
     def _module(self, functions: dict[str, ast.FunctionDef], used: set[str]) -> str:
         lines = ["import math", "import triton", f"import {LANGUAGE} as tl"]
@@ -144,7 +149,7 @@ class KernelSource:
         return "\n".join(lines) + "\n"
 
     def _check_numbers(self) -> None:
-        """Each number once more, from the values that the module will have: a later assignment may have changed one."""
+        """Evaluate each number again with the module's final values, since a later assignment may change one."""
         numbers: dict[str, Number | None] = {}
         for name, value in self._constants.items():
             numbers[name] = number_of(value, numbers.get, self.stands_for)
@@ -164,7 +169,7 @@ class KernelSource:
 
 
 class _Check(ast.NodeVisitor):
-    """One kernel: is it Triton, and which names of the module does it use?"""
+    """Checks one kernel, and collects the names of the module that it uses."""
 
     def __init__(self, source: KernelSource) -> None:
         self._source = source
@@ -286,7 +291,7 @@ def _last_line(function: ast.FunctionDef) -> int:
 
 
 def _bare(function: ast.FunctionDef) -> str:
-    """The function as a plain kernel: no other decorators, and of the annotations only which are constants."""
+    """The source of a function as a kernel without other decorators, and without annotations but `tl.constexpr`."""
     arguments = [
         ast.arg(arg=a.arg, annotation=ast.parse("tl.constexpr", mode="eval").body if _is_constexpr(a) else None)
         for a in (*function.args.posonlyargs, *function.args.args)

@@ -1,10 +1,10 @@
-"""What a trace says of a call: were kernels launched, and does the answer come from them? Pure, no torch.
+"""Checks from a trace whether a call launched kernels and whether its answer comes from them. Pure, no torch.
 
-Data that stems from the call's inputs may be moved by torch (copies, casts, padding, concatenation: `HELPERS`), and
-computed with by kernels only; a cast that drops fractions computes. What torch makes of constants and of the model's
-own state is setup, and free; what it takes from elsewhere (a file, memory that nobody filled) is foreign. Followed by
-storages: one that a computing operator of torch wrote to is spoiled, and so is all that follows from it. A trace is a
-claim; it becomes evidence when its launches, run elsewhere on other inputs, give the right answer (`replayer.py`).
+torch may move data that depends on the call's inputs (copies, casts, padding, concatenation: `HELPERS`); only kernels
+may compute with it. A cast that drops fractions is a computation. Tensors that torch makes from constants and from the
+model's own state are setup, which is allowed; data from elsewhere (a file, unfilled memory) is foreign. The analysis
+follows storages: a storage that a computing operator of torch wrote to is tainted, and so is everything derived from
+it. A trace is a claim; it becomes evidence when its launches, replayed on other inputs, give the right answer.
 """
 
 from __future__ import annotations
@@ -19,12 +19,16 @@ HELPERS = frozenset(f"{_NEW} {_FILLED} {_MOVED}".split())
 _SERIES = "range linspace logspace tril_indices triu_indices fft_fftfreq fft_rfftfreq empty_permuted"
 _DRAWN = "rand randn randint randperm normal"
 _WINDOWS = "bartlett_window blackman_window hamming_window hann_window kaiser_window"
-_FROM_NOTHING = HELPERS | frozenset(f"{_SERIES} {_DRAWN} {_WINDOWS}".split())  # what may make a tensor of no other
-_UNFILLED = frozenset(["resize", "resize_", "resize_as_", "_resize_output_", "set_"])  # memory as it lies there
+_FROM_NOTHING = HELPERS | frozenset(
+    f"{_SERIES} {_DRAWN} {_WINDOWS}".split()
+)  # operators that may make a tensor from no other
+_UNFILLED = frozenset(
+    ["resize", "resize_", "resize_as_", "_resize_output_", "set_"]
+)  # operators whose result is uninitialised or foreign memory
 
 
 def broken_by(trace: Trace, relaxed: frozenset[str]) -> tuple[str, str] | None:
-    """The first rule that a call broke, with what was seen; None if it broke none."""
+    """The first rule that a call broke, and the violation in words; None if it broke none."""
     if not trace.launched and "no_kernel_launched" not in relaxed:
         return "no_kernel_launched", "the answer did not come from a kernel: none was launched in this call"
     flow = _Flow(trace, relaxed)
@@ -32,14 +36,14 @@ def broken_by(trace: Trace, relaxed: frozenset[str]) -> tuple[str, str] | None:
         flow.follow(step)
     for output in trace.outputs:
         if isinstance(output, Place) and 0 not in output.shape:
-            reason = flow.spoiled.get(output.storage)
+            reason = flow.tainted.get(output.storage)
             if reason is not None and reason[0] not in relaxed:
                 return reason
     return None
 
 
 def untransferable(trace: Trace) -> str | None:
-    """Why a trace cannot be run elsewhere, though it breaks no rule: an argument of an unknown kind."""
+    """The reason why a trace cannot be replayed, an argument of an unknown kind; None if it can be replayed."""
     for step in trace.steps:
         if isinstance(step, NativeLaunch):
             if step.opaque is not None:
@@ -59,48 +63,48 @@ def untransferable(trace: Trace) -> str | None:
 
 
 def needed(trace: Trace, relaxed: frozenset[str]) -> Trace:
-    """The trace without operators that spoiled nothing of the answer and are no part of it."""
+    """The trace without the operators that taint their results: the answer of a valid call does not depend on them."""
     flow = _Flow(trace, relaxed)
     kept = tuple(step for step in trace.steps if flow.follow(step))
     return Trace(trace.storages, kept, trace.outputs)
 
 
 class _Flow:
-    """Which storages hold data of the inputs, and which what torch computed from it."""
+    """The storages that hold data of the inputs, and those tainted by computations of torch."""
 
     def __init__(self, trace: Trace, relaxed: frozenset[str]) -> None:
         self._torch_may_compute = "torch_operator" in relaxed
         kinds = [storage.kind for storage in trace.storages]
         self._from_inputs = {i for i, kind in enumerate(kinds) if kind in ("input", "earlier", "unknown")}
         unknown = "foreign_memory", "the answer lies in memory that neither torch nor a kernel filled in this call"
-        self.spoiled = {i: unknown for i, kind in enumerate(kinds) if kind == "unknown"}
+        self.tainted = {i: unknown for i, kind in enumerate(kinds) if kind == "unknown"}
 
     def follow(self, step: Step) -> bool:
-        """Take one step; False if torch computed something in it that only kernels may."""
+        """Follow one step. Returns False if its result is tainted by it or by what it reads."""
         if not isinstance(step, Operator):
-            self._spoil(step.storages, step.storages, None)
+            self._taint(step.storages, step.storages, None)
             self._from_inputs |= step.storages
             return True
         read = {place.storage for place in places([*step.arguments, *step.keywords.values()])}
         written = {place.storage for place in step.results}
         computes = _computes(step) and bool(read & self._from_inputs) and not self._torch_may_compute
         if not written:
-            written = read  # an operator that returns nothing changes what it is given
+            written = read  # an operator that returns nothing changes its arguments
         if _name(step) in _UNFILLED or not (read or _name(step) in _FROM_NOTHING):
             foreign = "foreign_memory", f"{step.name} takes what neither torch nor a kernel made in this call"
-            self.spoiled.update(dict.fromkeys(written - self.spoiled.keys(), foreign))
+            self.tainted.update(dict.fromkeys(written - self.tainted.keys(), foreign))
             return False
-        self._spoil(read, written, step.name if computes else None)
+        self._taint(read, written, step.name if computes else None)
         if read & self._from_inputs:
             self._from_inputs |= written
-        return not (computes or read & self.spoiled.keys())
+        return not (computes or read & self.tainted.keys())
 
-    def _spoil(self, read: set[int], written: set[int], operator: str | None) -> None:
-        reason = next((self.spoiled[storage] for storage in sorted(read) if storage in self.spoiled), None)
+    def _taint(self, read: set[int], written: set[int], operator: str | None) -> None:
+        reason = next((self.tainted[storage] for storage in sorted(read) if storage in self.tainted), None)
         if operator is not None:
             reason = reason or ("torch_operator", f"torch computed a part of the answer: {operator}")
         if reason is not None:
-            self.spoiled.update(dict.fromkeys(written, reason))
+            self.tainted.update(dict.fromkeys(written, reason))
 
 
 def _computes(step: Operator) -> bool:

@@ -1,16 +1,14 @@
-"""The rules of what counts as an answer by a kernel, as data: a name, what it says, and where it is checked.
+"""The rules that decide whether an answer was computed by kernels, as data: name, description, place of the check.
 
-A candidate that breaks one is a `reward_hack`, whatever it computes; `details.rule` names it. Each can be relaxed by
-name, in a task or in a request. Checks of the source are here; those of a call are in `evidence.py`, those of a replay
-in `proof.py`, those of memory in `judge.py`. The rules of the inputs are not broken but applied: relaxed, the judge
-calls with what `get_inputs` returns and nothing else. Nothing is executed here; no torch.
+A candidate that breaks a rule gets the fault `reward_hack`, whatever it computes; `details.rule` names the rule. A task
+or a request can relax each rule by name. Checks of the source are here; those of a call are in `provenance.py`, those
+of a replay in `proof.py`, and those of memory in `trials.py`. The rules on inputs cannot be broken: if one is relaxed,
+the judge calls the candidate only with the inputs that `get_inputs` returns. Nothing is executed here; no torch.
 
-Does a source ask where it runs? What answers in one way when it is checked and in another when it counts has to ask.
-
-Looked for are the switch of Triton's interpreter, the modules that a process has loaded, this package, and variables of
-the environment. This is a check of the source, and names can be put together while a candidate runs: what it cannot
-see, it does not have to, because no verdict rests on what a candidate's process says of itself (`proof.py`,
-`build.py`). It names the attempt. Pure; no torch.
+`environment_query` finds sources that could answer differently when they are judged: they use the switch of Triton's
+interpreter, the loaded modules, this package, or environment variables. A candidate can still assemble such names at
+run time. That does not matter, since no verdict relies on the messages of a candidate's process: the proof and the
+build run without it. The rule only names the attempt.
 """
 
 from __future__ import annotations
@@ -23,25 +21,25 @@ SourceCheck = Callable[[ast.Module], str | None]
 
 
 class Rule(NamedTuple):
-    """One rule. `seen_in`: the source, a call of the candidate, a replay of its launches, or the inputs it is given."""
+    """One rule, and where it is checked: the source, a call, a replay of its launches, or the choice of inputs."""
 
-    says: str
-    seen_in: Literal["source", "call", "replay", "inputs"]
+    description: str
+    checked_in: Literal["source", "call", "replay", "inputs"]
     check: SourceCheck | None = None
 
 
 def broken_by_source(tree: ast.Module, relaxed: frozenset[str]) -> tuple[str, str] | None:
-    """The first rule that the source breaks, with what was seen; None if it breaks none."""
+    """The first rule that the source breaks, and the violation in words; None if it breaks none."""
     for name, rule in RULES.items():
         if rule.check is not None and name not in relaxed:
-            seen = rule.check(tree)
-            if seen is not None:
-                return name, seen
+            violation = rule.check(tree)
+            if violation is not None:
+                return name, violation
     return None
 
 
 def refusal(names: Iterable[str]) -> str | None:
-    """Why these cannot be relaxed: there are no such rules. None where there are."""
+    """An error message if any of these rules does not exist, else None."""
     unknown = sorted(set(names) - RULES.keys())
     return f"relax_rules names {unknown}; the rules are {sorted(RULES)}" if unknown else None
 
@@ -106,12 +104,12 @@ def _patched(tree: ast.Module) -> str | None:
 
 
 def _is_setting(path: str, module: str) -> bool:
-    """What a module offers to be set: `torch.backends.cuda.matmul.allow_tf32` and the like."""
+    """Whether a module offers this attribute as a setting, such as `torch.backends.cuda.matmul.allow_tf32`."""
     return module == "torch" and (".backends." in path or ".config." in path)
 
 
 def _launches(node: ast.AST) -> bool:
-    """`kernel[grid](…)`."""
+    """Whether the node contains a launch, `kernel[grid](…)`."""
     return any(isinstance(n, ast.Call) and isinstance(n.func, ast.Subscript) for n in ast.walk(node))
 
 
@@ -122,30 +120,30 @@ def _kernels(tree: ast.Module) -> Iterator[ast.FunctionDef]:
 
 
 _SWITCH = "TRITON_INTERPRET"
-_TELLING = frozenset({"sys.modules", "triton.knobs", "triton.runtime.interpreter"})
-_ALIKE_EVERYWHERE = frozenset({"CUDA_HOME", "CUDA_PATH", "ROCM_HOME", "ROCM_PATH", "TORCH_CUDA_ARCH_LIST"})
+_REVEALING = frozenset({"sys.modules", "triton.knobs", "triton.runtime.interpreter"})
+_HARMLESS_VARIABLES = frozenset({"CUDA_HOME", "CUDA_PATH", "ROCM_HOME", "ROCM_PATH", "TORCH_CUDA_ARCH_LIST"})
 _READS = frozenset({"get", "items", "keys", "values", "copy", "pop"})
 
 
-def asked(tree: ast.Module) -> str | None:
-    """The first place where the source asks, in words; None where it does not."""
+def environment_query(tree: ast.Module) -> str | None:
+    """The first place where the source asks in which process it runs, in words; None if it does not."""
     for node in ast.walk(tree):
-        told = _told_by(node)
-        if told is not None:
-            return f"the source uses {told} (line {getattr(node, 'lineno', '?')}), which says where it runs"
+        name = _revealing_name(node)
+        if name is not None:
+            return f"the source uses {name} (line {getattr(node, 'lineno', '?')}), which says where it runs"
     return None
 
 
-def _told_by(node: ast.AST) -> str | None:
+def _revealing_name(node: ast.AST) -> str | None:
     if isinstance(node, ast.Constant):
         return _SWITCH if node.value == _SWITCH else None
     if isinstance(node, ast.Import | ast.ImportFrom):
-        return next((path for path in _imported(node) if _is_telling(path)), None)
+        return next((path for path in _imported(node) if _is_revealing(path)), None)
     if isinstance(node, ast.Attribute):
         path = ast.unparse(node)
-        return path if path in _TELLING else None
+        return path if path in _REVEALING else None
     variable = _variable_read(node)
-    return None if variable is None or variable in _ALIKE_EVERYWHERE else variable or "the environment"
+    return None if variable is None or variable in _HARMLESS_VARIABLES else variable or "the environment"
 
 
 def _imported(node: ast.Import | ast.ImportFrom) -> list[str]:
@@ -153,12 +151,12 @@ def _imported(node: ast.Import | ast.ImportFrom) -> list[str]:
     return [f"{module}.{alias.name}" if module else alias.name for alias in node.names]
 
 
-def _is_telling(path: str) -> bool:
-    return path.split(".")[0] == "weir" or any(f"{path}.".startswith(f"{known}.") for known in _TELLING)
+def _is_revealing(path: str) -> bool:
+    return path.split(".")[0] == "weir" or any(f"{path}.".startswith(f"{known}.") for known in _REVEALING)
 
 
 def _variable_read(node: ast.AST) -> str | None:
-    """The variable of the environment that is read; "" where that cannot be told, None where none is."""
+    """The environment variable that the node reads; "" if its name is computed, None if the node reads none."""
     if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and _is_environment(node.value):
         return _text(node.slice)
     if isinstance(node, ast.Compare) and any(map(_is_environment, node.comparators)):
@@ -186,7 +184,7 @@ RULES: dict[str, Rule] = {
     "empty_kernel": Rule("a kernel has a body", "source", _empty_kernel),
     "fallback_on_error": Rule("nothing catches a launch that fails, to do without it", "source", _fallback),
     "patched_module": Rule("nothing of an imported module is replaced", "source", _patched),
-    "asks_where_it_runs": Rule("nothing asks which process it is run in", "source", asked),
+    "asks_where_it_runs": Rule("nothing asks which process it is run in", "source", environment_query),
     "no_kernel_launched": Rule("each call launches a kernel", "call"),
     "torch_operator": Rule("torch moves what comes from the inputs, and does not compute with it", "call"),
     "foreign_memory": Rule("the answer lies in memory that torch or a kernel filled in the call", "call"),

@@ -1,8 +1,7 @@
-"""What can be said of a candidate before it runs, from its syntax tree: is it Python, and does it break a rule?
+"""Parses a candidate's source and checks the rules on it, before the candidate runs.
 
-Invariant: whatever a source does to those who read it (too long, nested too deeply, slow to look through, not to be
-written down again) is a fault of the candidate, never of its judge. Nothing is executed here. The rules are in
-`rules.py`.
+Invariant: a source that cannot be analysed (too long, nested too deeply, too slow to traverse, impossible to print
+again) is a fault of the candidate, never of its judge. Nothing is executed here.
 """
 
 from __future__ import annotations
@@ -23,25 +22,25 @@ _READING_S = 10.0
 
 
 class _TooSlow(BaseException):
-    """It takes too long to look through; no other handler may take it for its own."""
+    """The analysis takes too long. A BaseException, so that no other handler catches it."""
 
 
 def checked(source: str, relaxed: frozenset[str]) -> ast.Module:
-    """The tree of a source that breaks no rule. Raises `FaultDetected`."""
+    """The syntax tree of a source. Raises `FaultDetected` for a syntax error, and for the first rule that it breaks."""
     with reading():
         try:
             tree = parse(source)
         except SyntaxError as error:
             where = f" (line {error.lineno})" if error.lineno else ""
             raise FaultDetected(Stage.NOTHING, Fault.SYNTAX_ERROR, f"{error.msg}{where}", phase="load") from None
-        seen = rules.broken_by_source(tree, relaxed)
-    if seen is not None:
-        raise rule_broken(*seen)
+        violation = rules.broken_by_source(tree, relaxed)
+    if violation is not None:
+        raise rule_broken(*violation)
     return tree
 
 
 def parse(source: str) -> ast.Module:
-    """Raises SyntaxError for whatever Python would not compile."""
+    """The syntax tree of a source. Raises SyntaxError if Python does not compile it."""
     if len(source) > _MOST_CHARS:
         raise SyntaxError(f"the source has {len(source)} characters, at most {_MOST_CHARS} are read")
     try:
@@ -54,7 +53,7 @@ def parse(source: str) -> ast.Module:
 
 @contextlib.contextmanager
 def reading() -> Iterator[None]:
-    """Look at a candidate's tree, within a time. Raises `FaultDetected` where that cannot be done."""
+    """Limit the time of an analysis of a candidate's tree. Raises `FaultDetected` if it fails or takes too long."""
     previous = signal.signal(signal.SIGALRM, _expire)
     signal.setitimer(signal.ITIMER_REAL, _READING_S)
     try:
@@ -71,7 +70,7 @@ def reading() -> Iterator[None]:
 
 
 def mentions(tree: ast.Module, name: str) -> bool:
-    """Whether a name or an attribute of that name is used anywhere."""
+    """Whether the tree uses a name or an attribute of that name."""
     return any(name in _names(node) for node in ast.walk(tree))
 
 

@@ -1,8 +1,8 @@
 """`weir bench kernel-eval --hostile N`: N candidates of which most attack the server, mixed with honest ones.
 
 Fork bombs, 100 GB allocations, endless output, sleeping, signals, writes everywhere, daemons, threads, forged messages.
-Counted: attacks that were called correct, honest neighbours that were judged wrongly, requests without an answer, and
-what is left afterwards of processes, files and shared memory. All must be 0.
+Counted: attacks that were judged correct, honest candidates that were judged wrongly, requests without a reply, and
+leftover processes, files and shared memory. All must be 0.
 """
 
 from __future__ import annotations
@@ -11,37 +11,19 @@ import asyncio
 import json
 import os
 import random
-import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-TASK = """
-import torch
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return torch.relu(x)
-def get_inputs():
-    return [torch.randn(1000)]
-def get_init_inputs():
-    return []
-"""
-CANDIDATE = """
-import torch, triton, triton.language as tl
-@triton.jit
-def relu(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    mask = offsets < n
-    tl.store(out_ptr + offsets, tl.maximum(tl.load(x_ptr + offsets, mask=mask), 0.0), mask=mask)
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        out = torch.empty_like(x)
-        relu[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), BLOCK=256)
-        return out
-"""
+import httpx
+
+from weir.scripts.bench.kernel_eval import server
+from weir.scripts.bench.kernel_eval.server import descendants, evaluate, running_server
+
+_TASK, _CANDIDATE = (source.format(factor=1.0) for source in (server.TASK, server.CANDIDATE))
+
 _LIMITS = {"port": 0, "call_timeout_s": 5.0, "load_timeout_s": 10.0, "memory_bytes": 1 << 29, "max_queue": 100_000}
 _SETTLE_S = 20.0
 _HONEST_SHARE = 0.4
@@ -98,49 +80,36 @@ ATTACKS = {
 
 
 class Tally(NamedTuple):
-    """What came of a run; everything but `seconds` and `outcomes` must be 0."""
+    """The result of a run; everything but `seconds` and `outcomes` must be 0."""
 
     attacks_called_correct: int
     honest_judged_wrongly: int
     without_an_answer: int
     processes_left: int
     files_left: int
-    left_elsewhere: int  # files of theirs in folders that are not theirs, shared memory among them
+    left_elsewhere: int  # candidates' files outside of their own folders, shared memory among them
     seconds: float
     outcomes: dict[str, int]
 
     @property
     def ok(self) -> bool:
-        """The server came through."""
+        """Whether no attack had an effect."""
         return not any(self[:6])
 
 
 def run_hostile(count: int, level: str | None = None, seed: int = 0) -> Tally:
-    """Start a server, send `count` candidates, 8 at a time, and look at what is left."""
+    """Start a server, send `count` candidates, 8 at a time, and count the leftovers."""
     with tempfile.TemporaryDirectory(prefix="weir-hostile-") as folder:
         settings = {**_LIMITS, **({"sandbox": level} if level else {})}
-        process = subprocess.Popen(
-            [sys.executable, "-m", "weir.kernel_eval.server.main", json.dumps(settings)],
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "TMPDIR": folder},
-        )
-        try:
-            assert process.stdout is not None
-            url = process.stdout.readline().split()[2]
-            return asyncio.run(_attack(url, process.pid, Path(folder), count, level, random.Random(seed)))
-        finally:
-            process.terminate()
-            process.wait()
+        with running_server(settings, {"TMPDIR": folder}) as (url, pid):
+            return asyncio.run(_attack(url, pid, Path(folder), count, level, random.Random(seed)))
 
 
 async def _attack(url: str, pid: int, folder: Path, count: int, level: str | None, chance: random.Random) -> Tally:
-    import httpx
-
     outside_before = _outside()
-    async with httpx.AsyncClient(base_url=url, timeout=600, trust_env=False) as http:
-        await asyncio.gather(*(_evaluate(http, CANDIDATE) for _ in range(8)))
-        before = _standing(pid, folder)
+    async with server.client(url) as http:
+        await asyncio.gather(*(_evaluate(http, _CANDIDATE) for _ in range(8)))
+        before = _count(pid, folder)
         started, gate = time.monotonic(), asyncio.Semaphore(8)
 
         async def one(kind: str | None) -> tuple[str | None, dict[str, Any] | None]:
@@ -151,7 +120,7 @@ async def _attack(url: str, pid: int, folder: Path, count: int, level: str | Non
         answers = await asyncio.gather(*(one(kind) for kind in kinds))
         seconds = time.monotonic() - started
         await _settle(pid, folder, before)
-    processes, files = (now - then for now, then in zip(_standing(pid, folder), before, strict=True))
+    processes, files = (now - then for now, then in zip(_count(pid, folder), before, strict=True))
     return Tally(
         sum(1 for kind, reply in answers if kind and reply and reply["correct"]),
         sum(1 for kind, reply in answers if kind is None and reply and not reply["correct"]),
@@ -165,63 +134,44 @@ async def _attack(url: str, pid: int, folder: Path, count: int, level: str | Non
 
 
 async def _settle(pid: int, folder: Path, before: tuple[int, int]) -> None:
-    """Wait for what is still ending: a worker is killed after its verdict is out."""
+    """Wait for processes that are ending: a worker is killed after its verdict was sent."""
     deadline = time.monotonic() + _SETTLE_S
-    while _standing(pid, folder) != before and time.monotonic() < deadline:  # noqa: ASYNC110 - other processes
+    while _count(pid, folder) != before and time.monotonic() < deadline:  # noqa: ASYNC110 - other processes
         await asyncio.sleep(0.1)
 
 
 def _attacks(level: str | None) -> list[str]:
-    """At `rlimits` files and shared memory can be left behind: that is not contained, and not tried."""
+    """The attacks that a level contains: at `rlimits`, files and shared memory can be left behind."""
     uncontained = {"writes everywhere", "shared memory"} if level == "rlimits" else set()
     return [name for name in (*ATTACKS, "wrong") if name not in uncontained]
 
 
 def _outside() -> set[Path]:
-    """What attacks would leave outside of their own folder."""
-    found = {Path(folder) / "weir-hostile" for folder in OUTSIDE}
-    return {path for path in found if path.exists()} | set(Path("/dev/shm").glob("psm_*"))
+    """Files that attacks left outside of their own folder."""
+    paths = {Path(folder) / "weir-hostile" for folder in OUTSIDE}
+    return {path for path in paths if path.exists()} | set(Path("/dev/shm").glob("psm_*"))
 
 
-async def _evaluate(http: Any, candidate: str) -> dict[str, Any] | None:
-    import httpx
-
-    body = {"original_model_src": TASK, "custom_model_src": candidate, "num_correct_trials": 2}
-    try:
-        response = await http.post("/eval", json=body)
-        reply: dict[str, Any] | None = response.json() if response.status_code == 200 else None
-    except httpx.TransportError:
-        return None
-    return reply
+async def _evaluate(http: httpx.AsyncClient, candidate: str) -> dict[str, Any] | None:
+    return await evaluate(http, _TASK, candidate, trials=2)
 
 
 def _source(kind: str | None) -> str:
     if kind is None:
-        return CANDIDATE
+        return _CANDIDATE
     if kind == "wrong":
-        return CANDIDATE.replace(*_WRONG)
+        return _CANDIDATE.replace(*_WRONG)
     attack = "".join(f"        {line}\n" for line in ATTACKS[kind].splitlines())
-    return "import ctypes, os, signal, sys, threading, time\n" + CANDIDATE.replace(_RETURN, attack + _RETURN)
+    return "import ctypes, os, signal, sys, threading, time\n" + _CANDIDATE.replace(_RETURN, attack + _RETURN)
 
 
-def _standing(pid: int, folder: Path) -> tuple[int, int]:
-    """Processes below the server, and files in its temporary folder, whose folders may go while they are counted."""
-    return len(_below(pid)), sum(len(files) for _, _, files in os.walk(folder))
-
-
-def _below(pid: int) -> list[int]:
-    found = []
-    for listing in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            children = [int(child) for child in listing.read_text().split()]
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        found += children + [below for child in children for below in _below(child)]
-    return found
+def _count(pid: int, folder: Path) -> tuple[int, int]:
+    """Processes below the server, and files in its temporary folder, which may disappear meanwhile."""
+    return len(descendants(pid)), sum(len(files) for _, _, files in os.walk(folder))
 
 
 def main(count: int) -> None:
-    """Print what came of it; exit 1 if anything got through."""
+    """Print the result; exit 1 if an attack had an effect."""
     tally = run_hostile(count)
     for outcome, number in sorted(tally.outcomes.items()):
         print(f"{number:6} {outcome}")

@@ -130,7 +130,7 @@ TUNED = """
 @triton.jit"""
 
 
-def test_a_configuration_that_no_device_takes_is_passed_over(server: Any, read_example: Read) -> None:
+def test_a_configuration_that_no_device_takes_is_skipped(server: Any, read_example: Read) -> None:
     source = read_example("relu_candidate").replace("\n@triton.jit", TUNED)
     source = source.replace(LAUNCH, "relu[lambda m: (triton.cdiv(x.numel(), m['BLOCK']),)]").replace(
         ", BLOCK=256)", ")"
