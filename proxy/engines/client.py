@@ -13,13 +13,13 @@ import logging
 import socket
 import time
 from collections.abc import AsyncGenerator, Callable
-from typing import Any
 
 import aiohttp
 import msgspec
 
 from weir.proxy.config import ProxyConfig
 from weir.proxy.engines.capture import Chunk, decode_chunk
+from weir.proxy.engines.router_routes import Worker, decode_workers, workers_url
 from weir.proxy.errors import UpstreamLost, UpstreamNotTaken, UpstreamRejected
 
 _encode = msgspec.json.Encoder().encode
@@ -76,12 +76,12 @@ class Upstream:
 
     async def has_workers(self) -> bool:
         """Whether the router answers and knows an engine."""
-        return any(worker.get("is_healthy", True) for worker in await self._workers())
+        return any(worker.is_healthy for worker in await self._workers())
 
     async def continue_engines(self) -> None:
         """Ask every engine of the router to go on: who paused them is gone, and calls would wait in them."""
         for worker in await self._workers():
-            url = f"{str(worker.get('url')).rstrip('/')}/continue_generation"
+            url = f"{worker.url}/continue_generation"
             try:
                 async with self._session.post(url, json={}, timeout=_CONTROL_TIMEOUT) as response:
                     status = response.status
@@ -90,14 +90,13 @@ class Upstream:
             else:
                 logger.log(logging.INFO if status == 200 else logging.WARNING, "POST %s answered %d", url, status)
 
-    async def _workers(self) -> list[dict[str, Any]]:
-        """What the router says of its engines; none when it cannot be asked."""
+    async def _workers(self) -> list[Worker]:
+        """The router's engines; none when the router cannot be asked."""
         try:
-            async with self._session.get(f"{self.url}/workers", timeout=_CONTROL_TIMEOUT) as response:
-                listed = msgspec.json.decode(await response.read()) if response.status == 200 else {}
-        except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError):
+            async with self._session.get(workers_url(self.url), timeout=_CONTROL_TIMEOUT) as response:
+                return (decode_workers(await response.read()) if response.status == 200 else None) or []
+        except (aiohttp.ClientError, TimeoutError):
             return []
-        return list(listed.get("workers", ())) if isinstance(listed, dict) else []
 
 
 async def _streamed_chunks(response: aiohttp.ClientResponse, interval_s: float) -> AsyncGenerator[list[Chunk], None]:

@@ -10,10 +10,11 @@ import asyncio
 import enum
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
 
 import aiohttp
 import msgspec
+
+from weir.proxy.engines.router_routes import new_worker, worker_url, workers_of, workers_url
 
 ASK_LIMIT = aiohttp.ClientTimeout(total=2.0)
 TAKEN_OUT_S = 0.05
@@ -52,19 +53,18 @@ class Rotation:
 
     async def engines(self) -> dict[str, str]:
         """The router's id for each engine in rotation, by URL. Raises `RotationFailed`."""
-        listed = await self._ask("GET", f"{self.router_url}/workers")
-        workers = listed.get("workers", ())
-        return {str(worker["url"]).rstrip("/"): str(worker.get("id") or worker["url"]) for worker in workers}
+        workers = workers_of(await self._ask("GET", workers_url(self.router_url)))
+        return {worker.url: worker.worker_id for worker in workers or ()}
 
     async def take_out(self, engine: str) -> None:
         """Return when the router sends it no more calls. Raises `RotationFailed`."""
         while (worker_id := (await self.engines()).get(engine)) is not None:
-            await self._ask("DELETE", f"{self.router_url}/workers/{quote(worker_id, safe='')}")
+            await self._ask("DELETE", worker_url(self.router_url, worker_id))
             await asyncio.sleep(TAKEN_OUT_S)
 
     async def put_in(self, engine: str) -> None:
         """Ask the router to send it calls. Raises `RotationFailed`."""
-        await self._ask("POST", f"{self.router_url}/workers", {"url": engine})
+        await self._ask("POST", workers_url(self.router_url), new_worker(engine))
 
     async def probe(self, engine: str) -> Probe:
         """Whether an engine answers, and its version; the way to ask costs it no token."""

@@ -17,6 +17,7 @@ import msgspec
 from yarl import URL
 
 from weir.proxy.config import ProxyConfig
+from weir.proxy.engines.router_routes import workers_of, workers_url
 from weir.proxy.errors import UpstreamLost, UpstreamNotTaken
 
 _CONTROL_TIMEOUT = aiohttp.ClientTimeout(total=2)
@@ -81,10 +82,8 @@ class RelayUpstream:
 
     async def listed_engines(self) -> list[str] | None:
         """The engines that a router lists; None where it is no router."""
-        listed = (await self._object(f"{self.url}/workers")).get("workers")
-        if not isinstance(listed, list):
-            return None
-        return [str(worker.get("url")).rstrip("/") for worker in listed if isinstance(worker, dict)]
+        workers = workers_of(await self._object(workers_url(self.url)))
+        return None if workers is None else [worker.url for worker in workers]
 
     async def tell(self, url: str, body: bytes) -> int | None:
         """POST to an engine itself; the status, or None where nobody answers."""
