@@ -19,11 +19,12 @@ from pathlib import Path
 import msgspec
 import uvloop
 
+from weir.proxy.assembly import Served
 from weir.proxy.config import ProxyConfig
 from weir.proxy.errors import SetupError
 from weir.proxy.http.sockets import bind, reserve
 from weir.proxy.probe.upstream import certify
-from weir.proxy.server import Served, serve
+from weir.proxy.server import serve
 from weir.proxy.worker import Word, order_of, prepare
 from weir.store.config import StoreConfig
 

@@ -16,11 +16,12 @@ from pathlib import Path
 import msgspec
 import uvloop
 
+from weir.proxy.assembly import Served
 from weir.proxy.config import ProxyConfig
 from weir.proxy.http.sockets import bind
 from weir.proxy.logging_format import set_up
 from weir.proxy.relay.levels import Certified
-from weir.proxy.server import Served, serve
+from weir.proxy.server import serve
 from weir.proxy.sessions.access_keys import warning_of
 from weir.store.config import StoreConfig
 

@@ -15,10 +15,11 @@ import httpx
 import openai
 import uvloop
 
+from weir.proxy.assembly import Served
 from weir.proxy.config import ProxyConfig
 from weir.proxy.probe.upstream import certify
 from weir.proxy.relay.levels import AT_TOKENS
-from weir.proxy.server import Proxy, Served, uvicorn_server
+from weir.proxy.server import Proxy, uvicorn_server
 from weir.store.config import StoreConfig
 from weir.store.log.segment_format import list_segments, read_segment
 from weir.store.records.call_record import CallRecord

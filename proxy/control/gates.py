@@ -185,8 +185,8 @@ class GateControl:
         others = await self._gather(lambda peer: self._peers.get(peer, "/weir/worker/metrics"))
         return total_metrics([self.exposition_here(), *others])
 
-    async def tell_workers(self, path: str) -> None:
-        """Something that all other workers are to know; one that does not answer is logged."""
+    async def notify_workers(self, path: str) -> None:
+        """POST to all other workers; one that does not answer is logged."""
         await self._gather(lambda peer: self._peers.post(peer, path, {}))
 
     async def close(self) -> None:

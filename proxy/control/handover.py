@@ -1,7 +1,4 @@
-"""A retry that reached another worker than its first try: that worker's answer is passed through, byte for byte.
-
-Not here: how the first try is found there (retries.py).
-"""
+"""A retry that reached another worker than its first try: that worker's answer is passed through, byte for byte."""
 
 from __future__ import annotations
 
@@ -13,6 +10,7 @@ import aiohttp
 
 from weir.proxy.control.peers import Peers
 from weir.proxy.errors import PeerFailed, PeerGone
+from weir.proxy.http.client_watch import while_client_stays
 from weir.proxy.http.exchange import Exchange
 from weir.store.catalog.rows import ProxyRow
 from weir.store.errors import StoreError
@@ -61,7 +59,7 @@ class HandingOver:
             session.post(base + exchange.path, data=body, headers=headers) as response,
         ):
             passing = asyncio.create_task(_pass_on(response, exchange))
-            await exchange.while_client_stays(passing)
+            await while_client_stays(exchange, passing)
 
 
 async def _pass_on(response: aiohttp.ClientResponse, exchange: Exchange) -> None:

@@ -59,6 +59,11 @@ def control_app(control: Control) -> FastAPI:
     async def in_flight(request_hash: str) -> dict[str, bool]:
         return {"in_flight": control.has_in_flight(request_hash)}
 
+    @app.post("/weir/worker/check_engines", dependencies=locked)
+    async def check_engines() -> dict[str, Any]:
+        control.check_engines()
+        return {}
+
     _add_gate(app, control.gates, locked)
     _add_health(app, control)
     _add_errors(app)

@@ -75,6 +75,11 @@ class CallRequest:
     echo: dict[str, Any] = field(default_factory=dict)  # fields of the body that the answer repeats
 
     @property
+    def num_calls(self) -> int:
+        """How many calls the request asks for: `num_answers` to each prompt."""
+        return self.num_answers * max(1, len(self.raw_prompts))
+
+    @property
     def parses_tools(self) -> bool:
         """Whether tool calls in the answer are the agent's tool calls; otherwise they are text."""
         return self.tools is not None and self.tool_use is not ToolUse.NONE

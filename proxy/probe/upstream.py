@@ -17,17 +17,18 @@ from typing import Any
 import msgspec
 
 from weir.proxy.config import ProxyConfig
+from weir.proxy.dialects.registry import ROUTES
 from weir.proxy.engines.capture import decode_chunk
 from weir.proxy.errors import SetupError, UpstreamLost, UpstreamNotTaken
 from weir.proxy.http.sse import EventSplitter, data_of
 from weir.proxy.relay.chat_answer import ChatAnswer
 from weir.proxy.relay.client import RelayUpstream, arriving
-from weir.proxy.relay.levels import AT_TOKENS, ROUTES, STRIPPED, Certified, Level, RouteForm
+from weir.proxy.relay.levels import AT_TOKENS, STRIPPED, Certified, Level, RouteForm
 from weir.proxy.relay.wire import read_fields
 from weir.store.records.ids import new_id
 
 _encode = msgspec.json.Encoder().encode
-_ROUTE_OF = {dialect: route for route, dialect in ROUTES.items()}
+_ROUTE_OF = {dialect.name: route for route, dialect in ROUTES.items()}
 _SGLEXT = {"return_input_ids_in_sglext": True, "return_output_ids_in_sglext": True}
 # Tried in this order: what the server says by itself, SGLang's flags, vLLM's flag (SGLang refuses it in chat streams).
 _FLAGS: Mapping[str, Sequence[dict[str, Any]]] = {

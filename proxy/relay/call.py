@@ -13,14 +13,13 @@ from typing import Any
 
 import msgspec
 
-from weir.proxy.conversation.caller import Membership
 from weir.proxy.conversation.digests import Digest, extend
 from weir.proxy.engines.versions import Served
-from weir.proxy.recording.call import now_us
+from weir.proxy.recording.call import CallInProgress
 from weir.proxy.relay.chat_answer import Heard, HeardAnswer
 from weir.proxy.relay.levels import Level, RouteForm
-from weir.proxy.sessions.budgets import Allowance
 from weir.proxy.stitching.call_cache import KnownCall, first_difference
+from weir.store.clock import now_us
 from weir.store.records.call_record import (
     CallRecord,
     CaptureLevel,
@@ -55,30 +54,18 @@ class Lowered(enum.StrEnum):
 
 
 @dataclass(slots=True, kw_only=True)
-class RelayedCall:
-    """One request on its way."""
+class RelayedCall(CallInProgress):
+    """One request on its way upstream and its answers on their way back."""
 
-    request_id: str
     call_ids: list[str]  # one for each answer
-    dialect: str
-    body: bytes
     fields: dict[str, Any]
     promised: Level  # what the proxy is set to
     form: RouteForm
     digests: list[Digest]
     known: KnownCall | None
-    membership: Membership
-    allowance: Allowance | None
-    agent_ids: dict[str, str]
-    user_agent: str | None
-    started_us: int
     retry_count: int
     answer: HeardAnswer
     served: Served | None = None
-    first_token_us: int | None = None
-    held_us: int = 0
-    waiting: bool = False  # at the gate, now
-    recorded: bool = False
     answered: bool = False  # to its end, and recorded
 
     def name_choices(self) -> None:
@@ -90,11 +77,6 @@ class RelayedCall:
     def streamed(self) -> bool:
         """Whether the agent asked for a stream."""
         return self.fields.get("stream") is True
-
-    @property
-    def was_held(self) -> bool:
-        """Whether the gate stopped it, now or before."""
-        return self.waiting or self.held_us > 0
 
 
 def level_of(

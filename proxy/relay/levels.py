@@ -1,6 +1,6 @@
 """Capture levels as a proxy is set to them, and what a probe certified of an upstream.
 
-Pure. Not here: how an upstream is probed (probe.py), the level that one record has in the end (relay_recording.py).
+Pure. The level that one record reaches in the end is decided in `relay/call.py`.
 """
 
 from __future__ import annotations
@@ -27,14 +27,6 @@ class Level(enum.StrEnum):
     def best_record(self) -> CaptureLevel:
         """The level of a record when everything that this level promises came."""
         return CaptureLevel.TOKENS if self in (Level.TOKENS, Level.PASSTHROUGH) else CaptureLevel(self.value)
-
-
-ROUTES = {
-    "/v1/chat/completions": "chat",
-    "/v1/completions": "completions",
-    "/v1/responses": "responses",
-    "/v1/messages": "messages",
-}
 
 
 class RouteForm(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,13 +13,13 @@ import aiohttp
 from weir.proxy.errors import UpstreamLost
 from weir.proxy.http.exchange import Exchange
 from weir.proxy.http.sse import EventSplitter, data_of, with_data
-from weir.proxy.recording.call import now_us
 from weir.proxy.relay.call import RelayedCall
 from weir.proxy.relay.chat_answer import HeardAnswer
 from weir.proxy.relay.client import arriving
 from weir.proxy.relay.levels import Level
 from weir.proxy.relay.recorder import RelayRecorder
 from weir.proxy.relay.wire import downward
+from weir.store.clock import now_us
 from weir.store.records.call_record import FinishReason
 
 _SHOWN_BYTES = 2000
@@ -51,7 +51,7 @@ class Answering:
         if self._key is not None:
             body = body.replace(self._key.encode(), b"***")
         shown = body[:_SHOWN_BYTES].decode(errors="replace")
-        await self._recorder.cut(call, FinishReason.ERROR, f"the upstream answered {response.status}: {shown}")
+        await self._recorder.cut((call,), FinishReason.ERROR, f"the upstream answered {response.status}: {shown}")
         await exchange.answer(response.status, body, content_type(response))
 
     async def _answer_stream(self, exchange: Exchange, call: RelayedCall, response: aiohttp.ClientResponse) -> None:
@@ -68,7 +68,7 @@ class Answering:
                     await exchange.send(given)
         last += splitter.rest()
         if call.answer.failure is not None:
-            await self._recorder.cut(call, FinishReason.ERROR, call.answer.failure)
+            await self._recorder.cut((call,), FinishReason.ERROR, call.answer.failure)
         elif call.answer.is_complete or (call.form.level is Level.TEXT and call.answer.unread):
             await self._recorder.finish(call)
         else:

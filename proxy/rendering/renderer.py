@@ -25,7 +25,7 @@ from renderers import (
 )
 
 from weir.proxy.config import ProxyConfig
-from weir.proxy.conversation.call_request import Answer, Message, Tool, ToolCall
+from weir.proxy.conversation.call_request import Answer, Message, TokenLogprob, Tool, ToolCall
 from weir.proxy.errors import BadRequest, SetupError
 from weir.proxy.rendering.families import DEFAULT, family_of
 from weir.proxy.rendering.stream_parser import Glimpse, Reading
@@ -172,6 +172,12 @@ class Rendering:
     def text(self, output_ids: list[int]) -> str:
         """An output that is no turn of a conversation: its plain text, without the token that ends it."""
         return self.tokenizer.decode(output_ids, skip_special_tokens=True)
+
+    def token_logprobs(self, output_ids: Sequence[int], logprobs: Sequence[float]) -> list[TokenLogprob]:
+        """Output tokens as agents see them: each with its text and logprob, without the end of turn."""
+        decode, stop_ids = self.tokenizer.decode, self.stop_ids
+        pairs = zip(output_ids, logprobs, strict=True)
+        return [TokenLogprob(text=decode([n]), logprob=logprob) for n, logprob in pairs if n not in stop_ids]
 
     def text_reading(self) -> Reading:
         """How such an output is read while it comes."""

@@ -1,7 +1,4 @@
-"""Conversations that requests go on from by a response's id, whether this process remembers them or not.
-
-Not here: what is remembered (response_memory.py), or how a record is found (following.py).
-"""
+"""Conversations that requests continue by a response's id, from this process's memory or from the store."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from weir.proxy.stitching.store_lookup import ANSWERED, Following
 
 
 class Responses:
-    """The responses of late, and behind them those in the store."""
+    """Recent responses, and behind them those in the store."""
 
     def __init__(self, memory: ResponseMemory, following: Following) -> None:
         self._memory = memory

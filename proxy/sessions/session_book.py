@@ -8,30 +8,25 @@ group. Invariant: identifiers that do not decide are kept as data. Not here: key
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 import xxhash
 
-from weir.proxy.conversation.caller import Caller, Membership
+from weir.proxy.conversation.caller import Identity, Membership
 from weir.proxy.errors import SessionFinished
 from weir.proxy.sessions.catalog_poll import Polled
 from weir.proxy.stitching.call_cache import KnownCall
 from weir.proxy.stitching.continuation import Prompt
 from weir.store.catalog.catalog import Catalog, SessionRow
+from weir.store.clock import now_us
 from weir.store.records.ids import new_id
 
 POLL_S = 1.0
 CLOCKS_APART_US = 10_000_000  # how far the clocks of machines that share a catalog may differ
 _REMEMBERED = 16_384
 _T = TypeVar("_T")
-
-
-def now_us() -> int:
-    """Unix time in microseconds."""
-    return time.time_ns() // 1000
 
 
 def root_group(packed_ids: bytes) -> str:
@@ -95,16 +90,16 @@ class SessionBook:
         known = await self._known(session_id)
         return None if known is None else known.group_id
 
-    async def membership(self, caller: Caller, prompt: Prompt) -> Membership:
+    async def membership(self, identity: Identity, prompt: Prompt) -> Membership:
         """Session and group of a call, once its prompt is known. Raises `SessionFinished`."""
-        return await self.joined(caller, prompt.known if prompt.continues else None, root_group(prompt.ids.packed))
+        return await self.joined(identity, prompt.known if prompt.continues else None, root_group(prompt.ids.packed))
 
-    async def joined(self, caller: Caller, parent: KnownCall | None, root: str) -> Membership:
+    async def joined(self, identity: Identity, parent: KnownCall | None, root: str) -> Membership:
         """Session and group of a call that continues `parent`; `root` is the group of what continues nothing.
 
         Raises `SessionFinished`.
         """
-        session_id, group_id = caller.session_id, caller.group_id
+        session_id, group_id = identity.session_id, identity.group_id
         if session_id is None and parent is not None:
             session_id, group_id = parent.session_id, group_id or parent.group_id
         if session_id is None:
@@ -120,7 +115,7 @@ class SessionBook:
             )
         membership = Membership(
             session_id=session_id,
-            source=caller.source,
+            source=identity.source,
             group_id=group_id or known.group_id,
             has_budget=known.has_budget,
         )
