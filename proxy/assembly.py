@@ -35,11 +35,11 @@ from weir.proxy.serving.previous_responses import Responses
 from weir.proxy.serving.recorder import Recorder
 from weir.proxy.sessions.budgets import Budgets
 from weir.proxy.sessions.session_book import SessionBook
-from weir.proxy.stitching.call_cache import StitchMemory
+from weir.proxy.stitching.call_cache import CallCache
 from weir.proxy.stitching.continuation import Stitching
 from weir.proxy.stitching.raw_prompts import RawPrompts
-from weir.proxy.stitching.response_cache import ResponseMemory
-from weir.proxy.stitching.store_lookup import Following
+from weir.proxy.stitching.response_cache import ResponseCache
+from weir.proxy.stitching.store_lookup import StoreLookup
 from weir.store.config import StoreConfig
 
 
@@ -70,8 +70,8 @@ class Parts:
     retries: ClientRetries
     sessions: SessionBook
     budgets: Budgets
-    memory: StitchMemory
-    following: Following
+    memory: CallCache
+    lookup: StoreLookup
     sink: RecordSink
     on_trouble: Callable[[], None]  # called when an engine failed a call
 
@@ -99,7 +99,7 @@ def _tokens(served: Served, parts: Parts, upstream: Upstream) -> Assembled:
     assert folder is not None
     rendering = open_rendering(folder, served.model_name, config)
     raw_prompts = RawPrompts(rendering, config.stitch_memory_bytes // 4)
-    responses = ResponseMemory(config.response_memory_bytes)
+    responses = ResponseCache(config.response_memory_bytes)
     recorder = Recorder(
         parts.sink, parts.budgets, rendering, memory=parts.memory, raw_prompts=raw_prompts, responses=responses
     )
@@ -109,7 +109,7 @@ def _tokens(served: Served, parts: Parts, upstream: Upstream) -> Assembled:
     opening = Opening(
         max_model_len=_max_model_len(config, folder),
         rendering=rendering,
-        stitching=Stitching(rendering, parts.memory, parts.following),
+        stitching=Stitching(rendering, parts.memory, parts.lookup),
         raw_prompts=raw_prompts,
         sessions=parts.sessions,
         budgets=parts.budgets,
@@ -121,7 +121,7 @@ def _tokens(served: Served, parts: Parts, upstream: Upstream) -> Assembled:
         AnswerGuard(config.keepalive_s),
         model_names=served.names,
         opening=opening,
-        responses=Responses(responses, parts.following),
+        responses=Responses(responses, parts.lookup),
         answers=Answers(rendering, Generation(upstream, dispatch), recorder),
     )
     return Assembled(pipeline=pipeline, rendering=rendering, is_there=upstream.has_workers, close=upstream.close)
@@ -152,7 +152,7 @@ def _relay(served: Served, parts: Parts) -> Assembled:
             sessions=parts.sessions,
             budgets=parts.budgets,
             memory=parts.memory,
-            following=parts.following,
+            lookup=parts.lookup,
         ),
         forwarding=Forwarding(upstream, dispatch, Answering(recorder, key), key),
         recorder=recorder,

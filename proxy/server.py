@@ -1,9 +1,8 @@
-"""One proxy process: everything is built here, served by uvicorn, and closed in order.
+"""One proxy process: its parts are built here, served by uvicorn, and closed in order.
 
-Invariant: it is known to its peers before it accepts a call. On SIGTERM it is no longer ready, then no new call is
-accepted, those in flight finish up to a limit, peers reach it until then, and the log is drained and closed last. The
-collector is frozen after the start: what lives as long as the process is never walked again. Not here: several
-processes (supervisor.py).
+Invariant: the process is registered with its peers before it accepts a call. On SIGTERM it stops being ready, then
+accepts no new call; calls in flight finish up to a limit, peers can reach it until then, and the log is drained and
+closed last. The garbage collector is frozen after the start, so that long-lived objects are never scanned again.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ import uvicorn
 from weir.proxy.app import App
 from weir.proxy.assembly import Parts, Served, assemble
 from weir.proxy.control.gates import GateControl
-from weir.proxy.control.handover import HandingOver
+from weir.proxy.control.handover import Handover
 from weir.proxy.control.peers import Peers
 from weir.proxy.control.routes import control_app
 from weir.proxy.control.service import Control, control_key
 from weir.proxy.engines.client import Upstream
 from weir.proxy.engines.gate import Gate
-from weir.proxy.engines.router import Rotation
+from weir.proxy.engines.router import RouterClient
 from weir.proxy.engines.watch import EngineWatch
 from weir.proxy.http.admission import Admission
 from weir.proxy.http.http_protocol import BoundedHttp
@@ -41,8 +40,8 @@ from weir.proxy.relay.levels import Level
 from weir.proxy.sessions.access_keys import Keys, are_required
 from weir.proxy.sessions.budgets import Budgets
 from weir.proxy.sessions.session_book import SessionBook
-from weir.proxy.stitching.call_cache import StitchMemory
-from weir.proxy.stitching.store_lookup import Following
+from weir.proxy.stitching.call_cache import CallCache
+from weir.proxy.stitching.store_lookup import StoreLookup
 from weir.store.catalog.catalog import Catalog
 from weir.store.catalog.rows import Recording
 from weir.store.config import StoreConfig
@@ -51,7 +50,7 @@ from weir.store.shared.log import LogSharing
 
 logger = logging.getLogger("weir.proxy.server")
 
-PEER_LIMIT_S = 5  # how long peers' requests may take to finish once all calls have
+PEER_LIMIT_S = 5  # how long peers' requests may take to finish after the last call
 
 
 class Proxy:
@@ -88,10 +87,10 @@ class Proxy:
     def _parts(self, store: StoreConfig) -> Parts:
         """What a pipeline of any level is built from."""
         config = self.config
-        self.memory = StitchMemory(config.stitch_memory_bytes)
-        self.following = Following(store, self.catalog, self.memory, self.metrics)
+        self.memory = CallCache(config.stitch_memory_bytes)
+        self.lookup = StoreLookup(store, self.catalog, self.memory, self.metrics)
         self.budgets = Budgets(self.catalog, self.metrics)
-        self.retries = ClientRetries(self.following, self.metrics, config.retry_grace_s, HandingOver(self.peers))
+        self.retries = ClientRetries(self.lookup, self.metrics, config.retry_grace_s, Handover(self.peers))
         self.sink = RecordSink(
             self.log,
             CallLog(self.metrics, log_prompts=config.log_prompts),
@@ -106,7 +105,7 @@ class Proxy:
             sessions=SessionBook(self.catalog, refuse_finished=config.finished_sessions == "refuse"),
             budgets=self.budgets,
             memory=self.memory,
-            following=self.following,
+            lookup=self.lookup,
             sink=self.sink,
             on_trouble=self._on_trouble,
         )
@@ -123,7 +122,7 @@ class Proxy:
             always_drains=self.certified.level is not Level.TOKENS,
         )
         self.engines = EngineWatch(
-            Rotation(served.upstream_url),
+            RouterClient(served.upstream_url),
             self.gate,
             self.catalog,
             announced=lambda: self.gates.announced,
@@ -139,7 +138,7 @@ class Proxy:
             is_ready=self.is_ready,
             check_engines=self.engines.nudge,
             has_in_flight=self.retries.has_in_flight,
-            group_of=self.following.group_of,
+            group_of=self.lookup.group_of,
         )
         keys = Keys(self.catalog, required=are_required(config.access_keys, config.host))
         self.app = App(self.assembled.pipeline, control_app(control), self.metrics, keys)
@@ -173,13 +172,13 @@ class Proxy:
         )
 
     async def is_ready(self) -> bool:
-        """Whether new calls should come here."""
+        """Whether load balancers should send new calls here."""
         would_refuse = self._refuses_unrecorded and self.log.stats.failure is not None
         return not self.draining and not would_refuse and await self.assembled.is_there()
 
     @contextlib.asynccontextmanager
     async def joined(self, url: str) -> AsyncIterator[None]:
-        """Known to the peers as one that serves `url`, and reached by them."""
+        """Around serving: registered with the peers as a process that serves `url`, and reachable by them."""
         server = uvicorn_server(self.app, PEER_LIMIT_S)
         serving = asyncio.create_task(server.serve(sockets=[self.peers.listen()]))
         try:
@@ -196,7 +195,7 @@ class Proxy:
             await serving
 
     async def close(self) -> None:
-        """Close in the order in which calls depend on the parts; the log last."""
+        """Close the parts in the order in which calls depend on them; the log last."""
         await self.assembled.close()
         await self.upstream.close()
         await self.budgets.close()
@@ -222,26 +221,26 @@ class Proxy:
 
     def _register_gauges(self) -> None:
         self.metrics.set_level(self.certified.level.value)
-        watch = self.metrics.watch
-        watch("weir_in_flight", "Pieces of calls that engines work on.", lambda: self.gate.in_flight)
-        watch("weir_queued", "Requests that wait for their turn.", lambda: self.admission.queued)
-        watch("weir_held", "Calls that wait at the gate.", lambda: self.gate.held)
-        watch("weir_gate_open", "1 while the gate is open.", lambda: self.gate.is_open)
-        watch("weir_gate_expired", "Times that the gate opened by its limit.", lambda: self.gate.times_expired)
-        watch(
+        gauge = self.metrics.gauge
+        gauge("weir_in_flight", "Pieces of calls that engines work on.", lambda: self.gate.in_flight)
+        gauge("weir_queued", "Requests that wait for their turn.", lambda: self.admission.queued)
+        gauge("weir_held", "Calls that wait at the gate.", lambda: self.gate.held)
+        gauge("weir_gate_open", "1 while the gate is open.", lambda: self.gate.is_open)
+        gauge("weir_gate_expired", "Times that the gate opened by its limit.", lambda: self.gate.times_expired)
+        gauge(
             "weir_engines_out",
             "Engines that were taken out of the router's rotation.",
             lambda: len(self.engines.out()) if self.engines.watches else 0,
         )
-        watch("weir_record_queue", "Records that wait for the log.", lambda: self.log.stats.queue_depth)
-        watch("weir_record_failures", "Records that the log did not take.", lambda: self.log.stats.failed)
-        watch("weir_record_writing_seconds", "How long the log's write takes so far.", lambda: self.log.stats.writing_s)
-        watch("weir_log_segments", "Segments of this process's log: compaction deletes them.", self.log.count_segments)
-        watch("weir_stitch_calls", "Calls remembered for stitching.", lambda: len(self.memory))
+        gauge("weir_record_queue", "Records that wait for the log.", lambda: self.log.stats.queue_depth)
+        gauge("weir_record_failures", "Records that the log did not take.", lambda: self.log.stats.failed)
+        gauge("weir_record_writing_seconds", "How long the log's write takes so far.", lambda: self.log.stats.writing_s)
+        gauge("weir_log_segments", "Segments of this process's log: compaction deletes them.", self.log.count_segments)
+        gauge("weir_stitch_calls", "Calls remembered for stitching.", lambda: len(self.memory))
 
 
 async def serve(served: Served, listener: socket.socket, ready: Callable[[str], None]) -> None:
-    """Serve a bound socket until SIGTERM or SIGINT; `ready` is told the base URL once calls are accepted.
+    """Serve a bound socket until SIGTERM or SIGINT; `ready` gets the line with the base URL once calls are accepted.
 
     Raises `SetupError` or `StoreError`.
     """
@@ -257,23 +256,25 @@ async def serve(served: Served, listener: socket.socket, ready: Callable[[str], 
     try:
         async with proxy.joined(url):
             listener.listen(BACKLOG)
-            ready(f"base_url {url}/v1 ({_way(proxy, served.model_name)})")
+            ready(f"base_url {url}/v1 ({_description(proxy, served.model_name)})")
             await server.serve(sockets=[listener])
-            await asyncio.gather(*server.server_state.tasks, return_exceptions=True)  # those that the limit cut
+            await asyncio.gather(*server.server_state.tasks, return_exceptions=True)  # calls that the limit cut
     finally:
         await proxy.close()
 
 
-def _way(proxy: Proxy, model_name: str) -> str:
-    """What is served, in words for the line that says the base_url."""
+def _description(proxy: Proxy, model_name: str) -> str:
+    """Model and renderer or level, for the line with the base URL; logs the probe's remarks."""
     for remark in proxy.certified.remarks:
         logger.warning("level %s: %s", proxy.certified.level.value, remark)
-    way = f"renderer {proxy.rendering.name}" if proxy.rendering is not None else f"level {proxy.certified.level.value}"
-    return f"model {model_name}, {way}"
+    served = (
+        f"renderer {proxy.rendering.name}" if proxy.rendering is not None else f"level {proxy.certified.level.value}"
+    )
+    return f"model {model_name}, {served}"
 
 
 def _drain(proxy: Proxy, server: uvicorn.Server, number: int) -> None:
-    """Not ready from now on; after the notice, nothing more is accepted."""
+    """Stop being ready; stop accepting calls after the shutdown notice."""
     proxy.draining = True
     asyncio.get_running_loop().call_later(proxy.config.shutdown_notice_s, server.handle_exit, number, None)
 
@@ -287,7 +288,7 @@ class _Server(uvicorn.Server):
 
 
 def uvicorn_server(app: App, shutdown_limit_s: float) -> uvicorn.Server:
-    """The HTTP server of a proxy, with everything off that costs and is not used."""
+    """The HTTP server of a proxy, without uvicorn's features that cost time and are not used."""
     return _Server(
         uvicorn.Config(
             app,

@@ -21,24 +21,24 @@ _OF_THE_CONNECTION = frozenset({"connection", "content-length", "transfer-encodi
 logger = logging.getLogger("weir.proxy.control.handover")
 
 
-class HandingOver:
-    """Asks the other workers of this proxy."""
+class Handover:
+    """Finds the worker that has a retry's first try in flight, and passes its answer through."""
 
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
 
     async def holder(self, request_hash: str) -> ProxyRow | None:
-        """The worker that has the request in flight."""
+        """The worker that has the request in flight; None where there is none."""
         try:
             for peer in await self._peers.workers():
                 if await self._has(peer, request_hash):
                     return peer
         except (PeerFailed, StoreError) as error:
-            logger.warning("not every worker said whether it has the first try of a retry: %s", error)
+            logger.warning("not every worker reported whether it has the first try of a retry: %s", error)
         return None
 
     async def take_over(self, holder: ProxyRow, exchange: Exchange, body: bytes) -> bool:
-        """Let it give its answer to this client. False if it could not, and nothing was sent."""
+        """Pass the holder's answer through to this client; False if that failed before anything was sent."""
         try:
             await self._pass_through(holder, exchange, body)
         except (PeerFailed, PeerGone, aiohttp.ClientError) as error:

@@ -1,4 +1,4 @@
-"""Who makes a call, by what the request itself says: path, access key, headers, the fields of the dialect.
+"""The caller of a request, by the names in the request itself: path, access key, headers, fields of the dialect.
 
 The strongest name decides and the others are kept as data. Sessions that must be inferred are decided elsewhere.
 """
@@ -92,7 +92,7 @@ def identify(caller: Caller, headers: Mapping[str, str], hint: str | None, agent
 
 
 def is_name(text: str) -> bool:
-    """Whether a text can name a session or a group: it becomes part of URLs, headers and tables."""
+    """Whether a text can name a session or a group, as a part of URLs, headers and tables."""
     if not 0 < len(text) <= MAX_ID_LENGTH or not text.isprintable() or text.strip() != text:
         return False
-    return "/" not in text and "\ufffd" not in text  # which stands for bytes that were no text
+    return "/" not in text and "\ufffd" not in text  # the replacement for bytes that were no UTF-8

@@ -1,7 +1,7 @@
 """The fan-out of one answer: its messages are kept while it is made, so that retries get the same from its beginning.
 
 Invariant: every follower gets the same bytes in the same order as the first client, whenever it came and whether that
-client is still there. Not here: who may follow.
+client is still there.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One HTTP exchange over raw ASGI: the request's body in, the answer out.
 
 Invariant: an answer is started once and ended once. Pure transport: `client_watch.py` sends keepalives and notices that
-the client left, `answer_fanout.py` gives the same answer to other clients, and what is said is the callers' business.
+the client left, and `answer_fanout.py` gives the same answer to other clients.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Requests that a client sends again: they join the call in flight, or get the answer that was recorded.
 
-A request is a retry if its client says so: x-stainless-retry-count above 0 (openai, anthropic), or an idempotency key
+A request is a retry if its client marks it: x-stainless-retry-count above 0 (openai, anthropic), or an idempotency key
 that was there before. It belongs to an earlier try of the same caller, path and body. Invariants: a repeated prompt
 that is no retry is a call of its own; so is a retry of a try that failed, and one that could be of several callers who
 have no name of their own.
@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from cachetools import LRUCache
 from xxhash import xxh3_128_hexdigest
 
 from weir.proxy.conversation.caller import IDEMPOTENCY_KEY, Caller
@@ -22,7 +22,7 @@ from weir.proxy.errors import Unavailable
 from weir.proxy.http.client_watch import while_client_stays
 from weir.proxy.http.exchange import Exchange
 from weir.proxy.metrics import Metrics
-from weir.proxy.stitching.store_lookup import Following
+from weir.proxy.stitching.store_lookup import StoreLookup
 from weir.store.catalog.rows import ProxyRow
 from weir.store.clock import now_us
 from weir.store.records.call_record import CallRecord
@@ -44,23 +44,23 @@ class OtherWorkers(Protocol):
     """The other processes of the same proxy, which may have the first try in flight."""
 
     async def holder(self, request_hash: str) -> ProxyRow | None:
-        """The process that has the request in flight."""
+        """The process that has the request in flight; None where there is none."""
         ...
 
     async def take_over(self, holder: ProxyRow, exchange: Exchange, body: bytes) -> bool:
-        """Have it give its answer to this client. False if it could not, and nothing was sent."""
+        """Pass the holder's answer through to this client; False if that failed before anything was sent."""
         ...
 
 
 class ClientRetries:
     """Recent requests, for deduplicating retries."""
 
-    def __init__(self, following: Following, metrics: Metrics, grace_s: float, others: OtherWorkers) -> None:
-        self._following = following
+    def __init__(self, lookup: StoreLookup, metrics: Metrics, grace_s: float, others: OtherWorkers) -> None:
+        self._lookup = lookup
         self._metrics = metrics
         self._grace_s = grace_s
         self._others = others
-        self._tries: OrderedDict[str, list[Try]] = OrderedDict()
+        self._tries: LRUCache[str, list[Try]] = LRUCache(_KEPT_REQUESTS)
 
     def has_in_flight(self, request_hash: str) -> bool:
         """Whether a try of this request is in flight here."""
@@ -91,12 +91,12 @@ class ClientRetries:
         hashed = request_hash(exchange, body)
         first = self._first_try(hashed, caller, exchange.headers)
         if first is not None:
-            found = [await self._following.call(call_id) for call_id in first.call_ids]
+            found = [await self._lookup.call(call_id) for call_id in first.call_ids]
             records = [record for record in found if record is not None]
         elif self._tries.get(hashed):
-            records = []  # tries that failed, or of callers that cannot be told apart
+            records = []  # tries that failed, or of callers that cannot be distinguished
         else:
-            tries = await self._following.first_tries(dialect, body, session_id, now_us() - WINDOW_US)
+            tries = await self._lookup.first_tries(dialect, body, session_id, now_us() - WINDOW_US)
             records = _one_request(tries, exchange.headers.get(IDEMPOTENCY_KEY), is_named=session_id is not None)
         self._count("replayed" if records else "new")
         return records
@@ -120,9 +120,6 @@ class ClientRetries:
         tries = self._tries.setdefault(hashed, [])
         tries.append(this)
         del tries[:-_KEPT_TRIES]
-        self._tries.move_to_end(hashed)
-        if len(self._tries) > _KEPT_REQUESTS:
-            self._tries.popitem(last=False)
 
     def _first_try(self, hashed: str, caller: Caller, headers: Mapping[str, str]) -> Try | None:
         """The try that this request repeats: in flight, or answered."""
@@ -139,12 +136,12 @@ class ClientRetries:
 
 
 def tries_again(headers: Mapping[str, str]) -> bool:
-    """Whether this client is one that sends a request again when it fails."""
+    """Whether this client sends a request again when it fails."""
     return "x-stainless-retry-count" in headers or IDEMPOTENCY_KEY in headers
 
 
 def request_hash(exchange: Exchange, body: bytes) -> str:
-    """What all tries of one request share: caller, path and body."""
+    """The hash of what all tries of one request share: caller, path and body."""
     names = ("authorization", "x-api-key", "x-weir-session", "x-weir-group", IDEMPOTENCY_KEY)
     parts = [exchange.path, *(exchange.headers.get(name, "") for name in names)]
     return xxh3_128_hexdigest("\0".join(parts).encode() + b"\0" + body)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from weir.proxy.logging_format import tell
+from weir.proxy.logging_format import log_fields
 from weir.proxy.metrics import Metrics
 from weir.proxy.sessions.budgets import ENDED
 from weir.store.records.call_record import CallRecord, FinishReason
@@ -32,7 +32,7 @@ class CallLog:
             self._metrics.budget_endings.labels(by=matched.removeprefix(ENDED), how="cut").inc()
         level = logging.WARNING if record.finish in _BAD else logging.INFO
         if logger.isEnabledFor(level):
-            tell(logger, level, "call", self._fields(record))
+            log_fields(logger, level, "call", self._fields(record))
 
     def _fields(self, record: CallRecord) -> dict[str, Any]:
         first_us = record.first_token_us

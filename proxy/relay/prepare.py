@@ -11,13 +11,13 @@ from weir.proxy.conversation.digests import Digest, chain
 from weir.proxy.errors import BadRequest
 from weir.proxy.relay.call import RelayedCall
 from weir.proxy.relay.history import history
-from weir.proxy.relay.item_answers import listener
+from weir.proxy.relay.item_answers import answer_parser
 from weir.proxy.relay.levels import Certified, RouteForm
 from weir.proxy.relay.wire import count
 from weir.proxy.sessions.budgets import Budgets
 from weir.proxy.sessions.session_book import SessionBook
-from weir.proxy.stitching.call_cache import KnownCall, StitchMemory
-from weir.proxy.stitching.store_lookup import Following
+from weir.proxy.stitching.call_cache import CallCache, KnownCall
+from weir.proxy.stitching.store_lookup import StoreLookup
 from weir.store.records.ids import new_id
 
 
@@ -31,15 +31,15 @@ class RelayOpening:
         *,
         sessions: SessionBook,
         budgets: Budgets,
-        memory: StitchMemory,
-        following: Following,
+        memory: CallCache,
+        lookup: StoreLookup,
     ) -> None:
         self._certified = certified
         self._below_level = below_level
         self._sessions = sessions
         self._budgets = budgets
         self._memory = memory
-        self._following = following
+        self._lookup = lookup
 
     async def call(
         self,
@@ -72,7 +72,7 @@ class RelayOpening:
             agent_ids=identity.agent_ids,
             user_agent=headers.get("user-agent"),
             started_us=started_us,
-            answer=listener(dialect, form.strip(fields, streamed=fields.get("stream") is True), num_answers),
+            answer=answer_parser(dialect, form.strip(fields, streamed=fields.get("stream") is True), num_answers),
         )
 
     async def _continued(
@@ -85,7 +85,7 @@ class RelayOpening:
         ends = digests[: answered[-1] + 1]
         found = self._memory.find(ends, session_id)
         if found is None or found[1] < answered[-1]:
-            await self._following.learn_ends([digests[number] for number in answered])
+            await self._lookup.learn_ends([digests[number] for number in answered])
             found = self._memory.find(ends, session_id)
         return found[0] if found is not None else None
 

@@ -13,7 +13,7 @@ from weir.proxy.metrics import Metrics
 from weir.proxy.recording.record_sink import RecordSink
 from weir.proxy.relay.call import RelayedCall, output_tokens, records_of
 from weir.proxy.sessions.budgets import Budgets
-from weir.proxy.stitching.call_cache import StitchMemory, known_call
+from weir.proxy.stitching.call_cache import CallCache, known_call
 from weir.store.records.call_record import CallRecord, FinishReason
 
 
@@ -21,7 +21,7 @@ class RelayRecorder:
     """Ends relayed calls."""
 
     def __init__(
-        self, sink: RecordSink, budgets: Budgets, memory: StitchMemory, versions: EngineVersions, metrics: Metrics
+        self, sink: RecordSink, budgets: Budgets, memory: CallCache, versions: EngineVersions, metrics: Metrics
     ) -> None:
         self._sink = sink
         self._budgets = budgets

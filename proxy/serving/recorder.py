@@ -14,9 +14,9 @@ from weir.proxy.rendering.renderer import Rendering
 from weir.proxy.rendering.stream_parser import cut_at_stop
 from weir.proxy.serving.call import Call, record_of
 from weir.proxy.sessions.budgets import Budgets
-from weir.proxy.stitching.call_cache import StitchMemory, known_call
+from weir.proxy.stitching.call_cache import CallCache, known_call
 from weir.proxy.stitching.raw_prompts import RawPrompts
-from weir.proxy.stitching.response_cache import ResponseMemory
+from weir.proxy.stitching.response_cache import ResponseCache
 from weir.store.records.call_record import FinishReason
 
 
@@ -29,9 +29,9 @@ class Recorder:
         budgets: Budgets,
         rendering: Rendering,
         *,
-        memory: StitchMemory,
+        memory: CallCache,
         raw_prompts: RawPrompts,
-        responses: ResponseMemory,
+        responses: ResponseCache,
     ) -> None:
         self._sink = sink
         self._budgets = budgets

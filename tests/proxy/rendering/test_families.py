@@ -13,7 +13,7 @@ from weir.proxy.errors import BadRequest
 from weir.proxy.rendering.families import family_of
 from weir.proxy.rendering.forced_output import steered
 from weir.proxy.rendering.renderer import Rendering
-from weir.proxy.stitching.call_cache import KnownCall, StitchMemory
+from weir.proxy.stitching.call_cache import CallCache, KnownCall
 from weir.proxy.stitching.continuation import Prompt, plan_prompt
 from weir.store.records.call_record import Stitch, pack_ids, unpack_ids
 
@@ -23,7 +23,7 @@ class Conversation:
 
     def __init__(self, name: str, *, drops_reasoning: bool) -> None:
         self.rendering: Rendering = rendering_of(name)
-        self.memory = StitchMemory(2**24)
+        self.memory = CallCache(2**24)
         self.messages: list[Message] = [{"role": "system", "content": "Be brief."}]
         self.exact: list[int] = []
         self._drops_reasoning = drops_reasoning
