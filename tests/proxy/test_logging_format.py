@@ -1,4 +1,4 @@
-"""The proxy's own log and its metrics: what is told of each call, in which form, and what never is."""
+"""The proxy's own log and its metrics: the fields of each call, their format, and what they never contain."""
 
 import io
 import json
@@ -21,7 +21,7 @@ DOCS = Path(__file__).parents[2] / "docs/proxy.md"
 
 @pytest.fixture
 def lines() -> Iterator[Callable[[], list[dict[str, Any]]]]:
-    """What every logger below weir says, as JSON lines."""
+    """The records of every logger below weir, as JSON lines."""
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonLines())

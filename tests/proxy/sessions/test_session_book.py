@@ -1,4 +1,4 @@
-"""Who is calling: what decides, what is kept, and what control routes say and refuse."""
+"""The caller of a request: which name decides, which are kept, and the control routes' answers and refusals."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Recognising histories, and what is remembered of them."""
+"""Recognising histories, and the cache of calls."""
 
 from typing import Any
 
