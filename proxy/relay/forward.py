@@ -7,6 +7,7 @@ middle. The gate holds new calls; those in flight are left to finish.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from weir.proxy.errors import Unavailable, UpstreamLost, UpstreamNotTaken
 from weir.proxy.http.exchange import Exchange
@@ -30,8 +31,9 @@ class Forwarding:
         self._answering = answering
         self._key = key
 
-    async def send(self, exchange: Exchange, route: str, call: RelayedCall) -> None:
+    async def send(self, exchange: Exchange, route: str, calls: Sequence[RelayedCall]) -> None:
         """Relay one call, and its answer, whole or streamed. Raises `Unavailable` or `UpstreamFailed`."""
+        (call,) = calls
         body = spliced(call.body, call.fields, call.form.flags_for())
         routing_key = call.membership.session_id if call.promised is Level.PASSTHROUGH else None
         headers = upward(exchange.headers, key=self._key, routing_key=routing_key)

@@ -7,7 +7,7 @@ settings say otherwise; a record below the certified level is counted by its rea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 
 from weir.proxy.conversation.call_request import Dialect
 from weir.proxy.conversation.caller import Caller, Identity, identify
@@ -101,16 +101,12 @@ class RelayPipeline:
         exchange.answer_headers["x-weir-session"] = call.membership.session_id
         exchange.answer_headers["x-weir-level"] = call.form.level.value
         waiting = keepalive_event(call.dialect) if call.streamed else b" "
-
-        async def send(calls: Sequence[RelayedCall]) -> None:
-            await self._forwarding.send(exchange, route, calls[0])
-
         await self._guard.answer(
             exchange,
             place,
             (call,),
             self._recorder,
-            send,
+            partial(self._forwarding.send, exchange, route),
             keepalive=lambda: waiting if place.waits or call.waiting else b"",
             content_type=EVENTS if call.streamed else JSON,
             error_event=(lambda error: error_event(call.dialect, error)) if call.streamed else None,
