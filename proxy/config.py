@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class ProxyConfig(BaseModel):
-    """What the proxy listens on, how it renders, how long it waits, what it refuses."""
+    """Listening, rendering, time limits and refusals of the proxy."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -18,21 +18,20 @@ class ProxyConfig(BaseModel):
         default=1, ge=1, le=256, description="Processes that share the port; each has a log and a memory of its own."
     )
     public_url: str | None = Field(
-        default=None, description="Base URL that registered sessions are told; unset: the address they registered at."
+        default=None, description="Base URL given to registered sessions; unset: the address at which they registered."
     )
     upstream_url: str | None = Field(
         default=None, description="URL of the router in front of the engines; unset: the one of section [router]."
     )
     level: Literal["auto", "tokens", "passthrough", "logprobs", "text"] = Field(
         default="tokens",
-        description="What is captured of a call: tokens (the proxy renders, engines get ids), passthrough (the engine "
+        description="Capture level: tokens (the proxy renders, engines get ids), passthrough (the engine "
         "renders and returns its ids), logprobs, text; a level that the upstream cannot give ends the start; auto "
         "takes the best.",
     )
     below_level: Literal["refuse", "record"] = Field(
         default="refuse",
-        description="Calls on a route that cannot give the level, though others can: refuse them, or record what "
-        "there is.",
+        description="Calls on a route that gives less than the level: refuse them, or record what it gives.",
     )
     upstream_api_key: str | None = Field(
         default=None,
@@ -89,7 +88,7 @@ class ProxyConfig(BaseModel):
         "listens on an address that other machines can reach.",
     )
     finished_sessions: Literal["refuse", "allow"] = Field(
-        default="refuse", description="What becomes of calls to a session that was finished."
+        default="refuse", description="Whether calls to a finished session are refused."
     )
     keepalive_s: float = Field(
         default=15.0, gt=0, description="Silence after which a waiting client is sent a keepalive, in seconds."
@@ -109,24 +108,24 @@ class ProxyConfig(BaseModel):
         default=60.0, gt=0, description="How long a draining gate waits for calls in flight, in seconds."
     )
     abort_retries: int = Field(
-        default=5, ge=0, description="How often a call that was aborted while the gate was open is continued."
+        default=5, ge=0, description="How often a call that was aborted while the gate was open is resumed."
     )
     refused_limit_s: float = Field(
         default=30.0,
         ge=0,
-        description="How long a call is sent again while no engine takes it (connection refused, 503), in seconds.",
+        description="How long a call is retried while no engine takes it (connection refused, 503), in seconds.",
     )
     lost_retries: int = Field(
-        default=3, ge=0, description="How often a call is sent again when its engine died after taking it."
+        default=3, ge=0, description="How often a call is retried when its engine died after taking it."
     )
     retry_backoff_s: float = Field(
-        default=0.1, ge=0, description="Pause before the first time a call is sent again; it doubles each time."
+        default=0.1, ge=0, description="Pause before the first retry of a call, in seconds; it doubles each time."
     )
     engine_check_s: float = Field(
         default=1.0,
         gt=0,
-        description="How often the engines behind the router are looked at, in seconds: one that died is taken out of "
-        "rotation, and put in again once it answers with the current weights.",
+        description="How often the engines behind the router are checked, in seconds: a dead one is taken out of "
+        "rotation, and returns once it answers with the current weights.",
     )
     connect_timeout_s: float = Field(default=5.0, gt=0, description="Limit on connecting to the router, in seconds.")
     answer_timeout_s: float = Field(
@@ -141,7 +140,7 @@ class ProxyConfig(BaseModel):
     retry_grace_s: float = Field(
         default=1.0,
         ge=0,
-        description="How long a call goes on after its client left, if that client tries again, in seconds.",
+        description="How long a call continues after its client left, if that client retries, in seconds.",
     )
     shutdown_limit_s: float = Field(
         default=30.0, gt=0, description="How long calls in flight may take to finish after SIGTERM, in seconds."
@@ -152,7 +151,7 @@ class ProxyConfig(BaseModel):
         description="How long calls are still accepted after SIGTERM while /readyz says 503, for load balancers.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="What the proxy logs about itself; info: one line for every call, too."
+        default="info", description="Level of the proxy's own log; info includes one line for every call."
     )
     log_format: Literal["text", "json"] = Field(
         default="text", description="Form of the proxy's own log: text, or one JSON object a line."

@@ -11,18 +11,18 @@
         ├── UnknownModel      no such model here
         ├── ContextTooLong    the prompt does not fit the model's context
         ├── RequestTooLarge   the body is larger than the proxy reads
-        ├── BadKey            a key that was not given out for this, or none where one is needed
-        ├── SessionFinished   the session was finished, and is not added to
-        ├── BodyTooSlow       the body did not come in time
-        ├── Overloaded        as many requests wait as may wait
+        ├── BadKey            an unknown key, or none where one is required
+        ├── SessionFinished   the session was finished and takes no more calls
+        ├── BodyTooSlow       the body did not arrive in time
+        ├── Overloaded        the queue of waiting requests is full
         ├── NoSuchRoute       path or method that the proxy does not serve
-        ├── Conflict          contradicts what is already registered
-        ├── Unavailable       nothing can answer now; worth trying again
-        ├── UpstreamFailed    an engine failed in the middle, or answered what cannot be understood
-        ├── PeerFailed        another process of this proxy did not do its part
+        ├── Conflict          the request contradicts a registered session or reward
+        ├── Unavailable       nothing can answer now; retrying may help
+        ├── UpstreamFailed    an engine failed in the middle, or its answer cannot be parsed
+        ├── PeerFailed        another process of this proxy failed a request
         └── NotRecorded       the answer could not be recorded, so it is not given
 
-Every CallError has a status, the fields of OpenAI's error object, and a message that says what was seen and what to do.
+Every CallError has a status, the fields of OpenAI's error object, and a message with the value seen and the remedy.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SetupError(ProxyError, ValueError):
 
 
 class CallError(ProxyError):
-    """A call that ends with an error the agent is told of. `retry_after_s` is set where trying again is worth it."""
+    """A call that ends with an error that the agent receives. `retry_after_s` is set where a retry may help."""
 
     status = 500
     kind = "api_error"
@@ -56,7 +56,7 @@ class CallError(ProxyError):
 
 
 class BadRequest(CallError):
-    """The body is malformed or asks for what cannot be done."""
+    """The body is malformed or asks for something unsupported."""
 
     status = 400
     kind = "invalid_request_error"
@@ -87,7 +87,7 @@ class RequestTooLarge(CallError):
 
 
 class BadKey(CallError):
-    """The credential is not one that was given out for this."""
+    """The credential is missing or unknown."""
 
     status = 401
     kind = "authentication_error"
@@ -95,7 +95,7 @@ class BadKey(CallError):
 
 
 class SessionFinished(CallError):
-    """The session was finished: what it recorded stays as it was judged."""
+    """The session was finished; its recorded calls stay as they were judged."""
 
     status = 403
     kind = "permission_error"
@@ -103,7 +103,7 @@ class SessionFinished(CallError):
 
 
 class BodyTooSlow(CallError):
-    """The request's body did not come within proxy.body_timeout_s."""
+    """The request's body did not arrive within proxy.body_timeout_s."""
 
     status = 408
     kind = "invalid_request_error"
@@ -120,7 +120,7 @@ class Overloaded(CallError):
 
 
 class NoSuchRoute(CallError):
-    """Nothing is served under this path, or not by this method."""
+    """The proxy does not serve this path, or not with this method."""
 
     status = 404
     kind = "invalid_request_error"
@@ -132,7 +132,7 @@ class NoSuchRoute(CallError):
 
 
 class Conflict(CallError):
-    """What was asked contradicts what is registered."""
+    """The request contradicts a registered session or reward."""
 
     status = 409
     kind = "invalid_request_error"
@@ -158,7 +158,7 @@ class UpstreamFailed(CallError):
 
 
 class NotRecorded(CallError):
-    """The store refused the record; by contract the answer is not given then."""
+    """The store refused the record, so the answer is not given."""
 
     status = 503
     kind = "api_error"
@@ -167,7 +167,7 @@ class NotRecorded(CallError):
 
 
 class PeerFailed(CallError):
-    """Another process of this proxy is there and did not do what it was asked."""
+    """Another process of this proxy is alive and failed a request."""
 
     status = 503
     kind = "api_error"
@@ -176,7 +176,7 @@ class PeerFailed(CallError):
 
 
 class PeerGone(ProxyError):
-    """Another process of this proxy has ended: there is nothing to ask of it any more."""
+    """Another process of this proxy has ended and can be left out."""
 
 
 class UpstreamNotTaken(ProxyError):
@@ -184,11 +184,11 @@ class UpstreamNotTaken(ProxyError):
 
 
 class UpstreamLost(ProxyError):
-    """The piece was taken and its answer ended before it was complete."""
+    """An engine took the piece, and its answer ended before it was complete."""
 
 
 class UpstreamRejected(ProxyError):
-    """An engine refused the piece for what it asks (a 4xx); sending it again cannot help."""
+    """An engine refused the piece's content (a 4xx); sending it again cannot help."""
 
 
 def error_object(error: CallError) -> dict[str, Any]:

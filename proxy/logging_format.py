@@ -1,7 +1,6 @@
-"""The form of the proxy's own log, as text or as JSON lines, uvicorn's included.
+"""The format of the proxy's own log, uvicorn's lines included: text or JSON lines.
 
-A line is a message with fields. Invariant: one line of output for one line of the log in JSON, whatever is in it. Not
-here: what is logged.
+A log record is a message with fields. Invariant: in JSON, each record is exactly one line of output.
 """
 
 from __future__ import annotations
@@ -45,14 +44,14 @@ class TextLines(logging.Formatter):
 
 
 def set_up(form: Literal["text", "json"], level: str) -> None:
-    """Send every logger's lines to stderr in this form."""
+    """Send every logger's records to stderr in this format."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
     logging.basicConfig(level=level.upper(), handlers=[handler])
 
 
-def tell(logger: logging.Logger, level: int, message: str, fields: dict[str, Any]) -> None:
-    """Log a message with fields, without looking for the caller, which costs more than the rest."""
+def log_fields(logger: logging.Logger, level: int, message: str, fields: dict[str, Any]) -> None:
+    """Log a message with fields, without looking up the calling frame, which costs more than the rest."""
     record = logging.LogRecord(logger.name, level, "", 0, message, None, None)
     record.fields = fields
     logger.handle(record)

@@ -1,7 +1,7 @@
 """The proxy's Prometheus metrics, in a registry of their own. docs/proxy.md lists them; a test holds the two together.
 
-Invariant: what can be counted is there from the start, as 0, where its labels are known. Labelled children are looked
-up once and kept, because prometheus_client's look-up costs more than the counting. Not here: when something is counted.
+Invariant: counters whose labels are known are exposed as 0 from the start. Labelled children are looked up once and
+kept, because prometheus_client's look-up costs more than the counting.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ SHORT_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 6
 
 
 class Labelled(Generic[_M]):
-    """A metric whose children are kept by their labels."""
+    """A metric with its children, by their labels."""
 
     def __init__(self, metric: _M) -> None:
         self._metric: _M = metric
         self._children: dict[tuple[str, ...], _M] = {}
 
     def labels(self, **labels: str) -> _M:
-        """The child of these labels, always given in the same order."""
+        """The child with these labels; they must always be given in the same order."""
         values = tuple(labels.values())
         child = self._children.get(values)
         if child is None:
@@ -71,15 +71,15 @@ class Metrics:
             self.first_token_seconds.observe((record.first_token_us - record.started_us) / 1e6)
 
     def set_level(self, level: str) -> None:
-        """Say at which level calls are captured."""
+        """Expose the level at which calls are captured."""
         self._level.labels(level=level).set(1)
 
-    def watch(self, name: str, documentation: str, value: Callable[[], float]) -> None:
-        """A gauge that is read when it is asked for."""
+    def gauge(self, name: str, documentation: str, value: Callable[[], float]) -> None:
+        """Register a gauge whose value is read at each scrape."""
         Gauge(name, documentation, registry=self._registry).set_function(value)
 
     def exposition(self) -> bytes:
-        """All metrics in Prometheus' text form."""
+        """All metrics in Prometheus' text format."""
         return generate_latest(self._registry)
 
     def _begin(self) -> None:

@@ -1,9 +1,8 @@
-"""One proxy process: everything is built here, served by uvicorn, and closed in order.
+"""One proxy process: its parts are built here, served by uvicorn, and closed in order.
 
-Invariant: it is known to its peers before it accepts a call. On SIGTERM it is no longer ready, then no new call is
-accepted, those in flight finish up to a limit, peers reach it until then, and the log is drained and closed last. The
-collector is frozen after the start: what lives as long as the process is never walked again. Not here: several
-processes (supervisor.py).
+Invariant: the process is registered with its peers before it accepts a call. On SIGTERM it stops being ready, then
+accepts no new call; calls in flight finish up to a limit, peers can reach it until then, and the log is drained and
+closed last. The garbage collector is frozen after the start, so that long-lived objects are never scanned again.
 """
 
 from __future__ import annotations
@@ -14,50 +13,35 @@ import gc
 import logging
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any
 
 import uvicorn
 
 from weir.proxy.app import App
-from weir.proxy.config import ProxyConfig
+from weir.proxy.assembly import Parts, Served, assemble
 from weir.proxy.control.gates import GateControl
-from weir.proxy.control.handover import HandingOver
+from weir.proxy.control.handover import Handover
 from weir.proxy.control.peers import Peers
 from weir.proxy.control.routes import control_app
 from weir.proxy.control.service import Control, control_key
 from weir.proxy.engines.client import Upstream
 from weir.proxy.engines.gate import Gate
-from weir.proxy.engines.router import Rotation
-from weir.proxy.engines.versions import EngineVersions
+from weir.proxy.engines.router import RouterClient
 from weir.proxy.engines.watch import EngineWatch
-from weir.proxy.errors import SetupError
 from weir.proxy.http.admission import Admission
 from weir.proxy.http.http_protocol import BoundedHttp
 from weir.proxy.http.sockets import BACKLOG, raise_file_limit, url_of
 from weir.proxy.metrics import Metrics
-from weir.proxy.recording.call_log import Journal
-from weir.proxy.recording.recorder import Recorder
-from weir.proxy.relay.client import RelayUpstream
-from weir.proxy.relay.levels import AT_TOKENS, Certified, Level
-from weir.proxy.relay.pipeline import Relay
-from weir.proxy.relay.recorder import RelayRecorder
-from weir.proxy.rendering.renderer import Rendering, context_length, open_rendering
-from weir.proxy.serving.generate import Generation
-from weir.proxy.serving.pipeline import Serving
-from weir.proxy.serving.prepare import Opening
-from weir.proxy.serving.previous_responses import Responses
-from weir.proxy.serving.retries import Retries
+from weir.proxy.pipeline.client_retries import ClientRetries
+from weir.proxy.recording.call_log import CallLog
+from weir.proxy.recording.record_sink import RecordSink
+from weir.proxy.relay.levels import Level
 from weir.proxy.sessions.access_keys import Keys, are_required
 from weir.proxy.sessions.budgets import Budgets
 from weir.proxy.sessions.session_book import SessionBook
-from weir.proxy.stitching.call_cache import StitchMemory
-from weir.proxy.stitching.continuation import Stitching
-from weir.proxy.stitching.raw_prompts import RawPrompts
-from weir.proxy.stitching.response_cache import ResponseMemory
-from weir.proxy.stitching.store_lookup import Following
+from weir.proxy.stitching.call_cache import CallCache
+from weir.proxy.stitching.store_lookup import StoreLookup
 from weir.store.catalog.catalog import Catalog
 from weir.store.catalog.rows import Recording
 from weir.store.config import StoreConfig
@@ -66,20 +50,7 @@ from weir.store.shared.log import LogSharing
 
 logger = logging.getLogger("weir.proxy.server")
 
-
-PEER_LIMIT_S = 5  # how long peers' requests may take to finish once all calls have
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
-    """What a proxy serves, and where it records it."""
-
-    config: ProxyConfig
-    store: StoreConfig
-    model_path: Path | None  # only level `tokens` needs one
-    model_name: str
-    upstream_url: str
-    certified: Certified = AT_TOKENS  # what the upstream was found to give
+PEER_LIMIT_S = 5  # how long peers' requests may take to finish after the last call
 
 
 class Proxy:
@@ -89,43 +60,69 @@ class Proxy:
         config, store = served.config, served.store
         self.config = config
         self.certified = served.certified
-        self.control_key = control_key(config.control_key, store.folder)
+        self.draining = False
+        self._names = served.names
+        self._refuses_unrecorded = store.on_store_failure == "refuse"
+        self._has_engines = self.certified.level in (Level.TOKENS, Level.PASSTHROUGH)  # that are ours to pause
+        self._background: set[asyncio.Task[None]] = set()
+        self._open_store(store)
+        self.metrics = Metrics()
+        self.upstream = Upstream(served.upstream_url, config)
+        self.gate = Gate(config.gate_limit_s, on_expired=self._wake_engines)
+        self.admission = Admission(config.max_concurrent, config.max_queued)
+        parts = self._parts(store)
+        self.assembled = assemble(served, parts, self.upstream)
+        self.rendering = self.assembled.rendering
+        self._open_control(served, parts)
+        self._register_gauges()
+
+    def _open_store(self, store: StoreConfig) -> None:
+        """The catalog, this process among its peers, and its log."""
+        self.control_key = control_key(self.config.control_key, store.folder)
         self.catalog = Catalog.open(store)
         self.peers = Peers(self.catalog, store.folder, self.control_key)
         self.log_sharing = LogSharing(store, self.catalog, self.peers.writer)
         self.log = LogWriter(store.folder, self.peers.writer, store)
-        self.metrics = Metrics()
-        self.upstream = Upstream(served.upstream_url, config)
-        self.gate = Gate(config.gate_limit_s, on_expired=self._wake_engines)
-        self.draining = False
-        self._refuses_unrecorded = store.on_store_failure == "refuse"
-        self._waking: asyncio.Task[None] | None = None
-        self._nudging: asyncio.Task[None] | None = None
-        self.memory = StitchMemory(config.stitch_memory_bytes)
-        self.following = Following(store, self.catalog, self.memory, self.metrics)
+
+    def _parts(self, store: StoreConfig) -> Parts:
+        """What a pipeline of any level is built from."""
+        config = self.config
+        self.memory = CallCache(config.stitch_memory_bytes)
+        self.lookup = StoreLookup(store, self.catalog, self.memory, self.metrics)
         self.budgets = Budgets(self.catalog, self.metrics)
-        self.responses = ResponseMemory(config.response_memory_bytes)
-        self.journal = Journal(self.metrics, log_prompts=config.log_prompts)
-        sessions = SessionBook(self.catalog, refuse_finished=config.finished_sessions == "refuse")
-        self.admission = Admission(config.max_concurrent, config.max_queued)
-        self.retries = Retries(self.following, self.metrics, config.retry_grace_s, HandingOver(self.peers))
-        self.rendering: Rendering | None = None
-        self.recorder: Recorder | RelayRecorder
-        self.serving: Serving | Relay
-        self._has_engines = self.certified.level in (Level.TOKENS, Level.PASSTHROUGH)  # that are ours to pause
-        self._names = (served.model_name, *config.model_aliases)
-        relays = self.certified.level is not Level.TOKENS
-        self.relayed = RelayUpstream(served.upstream_url, config) if relays else None
-        if relays:
-            self._relay(sessions, answer_unrecorded=store.on_store_failure == "answer")
-        else:
-            assert served.model_path is not None
-            self._render(served.model_path, sessions, answer_unrecorded=store.on_store_failure == "answer")
+        self.retries = ClientRetries(self.lookup, self.metrics, config.retry_grace_s, Handover(self.peers))
+        self.sink = RecordSink(
+            self.log,
+            CallLog(self.metrics, log_prompts=config.log_prompts),
+            self.metrics,
+            answer_unrecorded=not self._refuses_unrecorded,
+        )
+        return Parts(
+            gate=self.gate,
+            metrics=self.metrics,
+            admission=self.admission,
+            retries=self.retries,
+            sessions=SessionBook(self.catalog, refuse_finished=config.finished_sessions == "refuse"),
+            budgets=self.budgets,
+            memory=self.memory,
+            lookup=self.lookup,
+            sink=self.sink,
+            on_trouble=self._on_trouble,
+        )
+
+    def _open_control(self, served: Served, parts: Parts) -> None:
+        """The gates of all workers, the watch over the engines, and the ASGI app with its control routes."""
+        config = self.config
         self.gates = GateControl(
-            self.gate, self.peers, config.drain_limit_s, self.state, self.metrics, always_drains=relays
+            self.gate,
+            self.peers,
+            config.drain_limit_s,
+            self.state,
+            self.metrics,
+            always_drains=self.certified.level is not Level.TOKENS,
         )
         self.engines = EngineWatch(
-            Rotation(served.upstream_url),
+            RouterClient(served.upstream_url),
             self.gate,
             self.catalog,
             announced=lambda: self.gates.announced,
@@ -137,33 +134,27 @@ class Proxy:
             public_url=config.public_url,
             gates=self.gates,
             catalog=self.catalog,
-            sessions=sessions,
+            sessions=parts.sessions,
             is_ready=self.is_ready,
             check_engines=self.engines.nudge,
             has_in_flight=self.retries.has_in_flight,
-            group_of=self.following.group_of,
+            group_of=self.lookup.group_of,
         )
-        self.app = App(
-            self.serving,
-            control_app(control),
-            self.metrics,
-            keys=Keys(self.catalog, required=are_required(config.access_keys, config.host)),
-            admission=self.admission,
-        )
-        self._watch_gauges()
+        keys = Keys(self.catalog, required=are_required(config.access_keys, config.host))
+        self.app = App(self.assembled.pipeline, control_app(control), self.metrics, keys)
 
     def state(self) -> dict[str, Any]:
-        """What is true of this proxy now."""
+        """The state of this process, as /weir/worker/state reports it."""
         return {
             "worker": self.peers.writer,
             "draining": self.draining,
             "gate": self.gate.state.value,
             "opened_by_limit": self.gate.opened_by_limit,
-            "weight_version": self.recorder.last_version,
+            "weight_version": self.sink.last_version,
             "in_flight": self.gate.in_flight,
             "held": self.gate.held,
-            "calls": self.recorder.num_calls,
-            "records_lost": self.recorder.records_lost,
+            "calls": self.sink.num_calls,
+            "records_lost": self.sink.records_lost,
             "record_queue": self.log.stats.queue_depth,
             "record_failure": self.log.stats.failure,
             "level": self.certified.level.value,
@@ -174,89 +165,20 @@ class Proxy:
         }
 
     def recording(self) -> Recording:
-        """How recording goes now, for those who look at the store."""
+        """The state of recording, for the store's status."""
         log = self.log.stats
         return Recording(
-            failed=log.failed, unrecorded=self.recorder.records_lost, waiting=log.queue_depth, failure=log.failure
+            failed=log.failed, unrecorded=self.sink.records_lost, waiting=log.queue_depth, failure=log.failure
         )
 
     async def is_ready(self) -> bool:
-        """Whether new calls should come here."""
-        is_there = self.upstream.has_workers if self.relayed is None else self.relayed.is_there
+        """Whether load balancers should send new calls here."""
         would_refuse = self._refuses_unrecorded and self.log.stats.failure is not None
-        return not self.draining and not would_refuse and await is_there()
-
-    def _render(self, folder: Path, sessions: SessionBook, *, answer_unrecorded: bool) -> None:
-        """Level `tokens`: the proxy renders and parses."""
-        self.rendering = open_rendering(folder, self._names[0], self.config)
-        raw_prompts = RawPrompts(self.rendering, self.config.stitch_memory_bytes // 4)
-        self.recorder = Recorder(
-            rendering=self.rendering,
-            memory=self.memory,
-            raw_prompts=raw_prompts,
-            responses=self.responses,
-            budgets=self.budgets,
-            log=self.log,
-            answer_unrecorded=answer_unrecorded,
-            metrics=self.metrics,
-            journal=self.journal,
-        )
-        self.serving = Serving(
-            config=self.config,
-            model_names=self._names,
-            rendering=self.rendering,
-            opening=Opening(
-                max_model_len=_max_model_len(self.config, folder),
-                rendering=self.rendering,
-                stitching=Stitching(self.rendering, self.memory, self.following),
-                raw_prompts=raw_prompts,
-                sessions=sessions,
-                budgets=self.budgets,
-                metrics=self.metrics,
-            ),
-            retries=self.retries,
-            responses=Responses(self.responses, self.following),
-            generation=Generation(
-                self.upstream,
-                self.gate,
-                self.config,
-                self.metrics,
-                on_trouble=self._on_trouble,
-            ),
-            recorder=self.recorder,
-        )
-
-    def _relay(self, sessions: SessionBook, *, answer_unrecorded: bool) -> None:
-        """The other levels: what agents send and get passes as it is."""
-        assert self.relayed is not None
-        versions = EngineVersions(self.gate, self.relayed.versions, self.config.assumed_version)
-        self.recorder = RelayRecorder(
-            memory=self.memory,
-            versions=versions,
-            budgets=self.budgets,
-            log=self.log,
-            answer_unrecorded=answer_unrecorded,
-            metrics=self.metrics,
-            journal=self.journal,
-        )
-        self.serving = Relay(
-            config=self.config,
-            retries=self.retries,
-            certified=self.certified,
-            upstream=self.relayed,
-            gate=self.gate,
-            versions=versions,
-            sessions=sessions,
-            budgets=self.budgets,
-            memory=self.memory,
-            following=self.following,
-            recorder=self.recorder,
-            metrics=self.metrics,
-        )
+        return not self.draining and not would_refuse and await self.assembled.is_there()
 
     @contextlib.asynccontextmanager
     async def joined(self, url: str) -> AsyncIterator[None]:
-        """Known to the peers as one that serves `url`, and reached by them."""
+        """Around serving: registered with the peers as a process that serves `url`, and reachable by them."""
         server = uvicorn_server(self.app, PEER_LIMIT_S)
         serving = asyncio.create_task(server.serve(sockets=[self.peers.listen()]))
         try:
@@ -273,47 +195,52 @@ class Proxy:
             await serving
 
     async def close(self) -> None:
-        """Close in the order in which calls depend on the parts; the log last."""
+        """Close the parts in the order in which calls depend on them; the log last."""
+        await self.assembled.close()
         await self.upstream.close()
-        if self.relayed is not None:
-            await self.relayed.close()
         await self.budgets.close()
         await asyncio.to_thread(self.log.close)
         await asyncio.to_thread(self.log_sharing.close)
         self.catalog.close()
 
     def _wake_engines(self) -> None:
+        """Let paused engines continue: whoever closed the gate is gone."""
         if self._has_engines:
-            self._waking = asyncio.create_task(self.upstream.continue_engines())
+            self._run_aside(self.upstream.continue_engines())
 
     def _on_trouble(self) -> None:
-        """An engine failed a call: whoever watches is to look now."""
+        """An engine failed a call: the worker that watches the engines checks them now."""
         self.engines.nudge()
-        if not self.engines.watches and (self._nudging is None or self._nudging.done()):
-            self._nudging = asyncio.create_task(self.gates.tell_workers("/weir/worker/check_engines"))
+        if self._has_engines and not self.engines.watches and not self._background:
+            self._run_aside(self.gates.notify_workers("/weir/worker/check_engines"))
 
-    def _watch_gauges(self) -> None:
+    def _run_aside(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    def _register_gauges(self) -> None:
         self.metrics.set_level(self.certified.level.value)
-        watch = self.metrics.watch
-        watch("weir_in_flight", "Pieces of calls that engines work on.", lambda: self.gate.in_flight)
-        watch("weir_queued", "Requests that wait for their turn.", lambda: self.admission.queued)
-        watch("weir_held", "Calls that wait at the gate.", lambda: self.gate.held)
-        watch("weir_gate_open", "1 while the gate is open.", lambda: self.gate.is_open)
-        watch("weir_gate_expired", "Times that the gate opened by its limit.", lambda: self.gate.times_expired)
-        watch(
+        gauge = self.metrics.gauge
+        gauge("weir_in_flight", "Pieces of calls that engines work on.", lambda: self.gate.in_flight)
+        gauge("weir_queued", "Requests that wait for their turn.", lambda: self.admission.queued)
+        gauge("weir_held", "Calls that wait at the gate.", lambda: self.gate.held)
+        gauge("weir_gate_open", "1 while the gate is open.", lambda: self.gate.is_open)
+        gauge("weir_gate_expired", "Times that the gate opened by its limit.", lambda: self.gate.times_expired)
+        gauge(
             "weir_engines_out",
             "Engines that were taken out of the router's rotation.",
             lambda: len(self.engines.out()) if self.engines.watches else 0,
         )
-        watch("weir_record_queue", "Records that wait for the log.", lambda: self.log.stats.queue_depth)
-        watch("weir_record_failures", "Records that the log did not take.", lambda: self.log.stats.failed)
-        watch("weir_record_writing_seconds", "How long the log's write takes so far.", lambda: self.log.stats.writing_s)
-        watch("weir_log_segments", "Segments of this process's log: compaction deletes them.", self.log.count_segments)
-        watch("weir_stitch_calls", "Calls remembered for stitching.", lambda: len(self.memory))
+        gauge("weir_record_queue", "Records that wait for the log.", lambda: self.log.stats.queue_depth)
+        gauge("weir_record_failures", "Records that the log did not take.", lambda: self.log.stats.failed)
+        gauge("weir_record_writing_seconds", "How long the log's write takes so far.", lambda: self.log.stats.writing_s)
+        gauge("weir_log_segments", "Segments of this process's log: compaction deletes them.", self.log.count_segments)
+        gauge("weir_stitch_calls", "Calls remembered for stitching.", lambda: len(self.memory))
 
 
 async def serve(served: Served, listener: socket.socket, ready: Callable[[str], None]) -> None:
-    """Serve a bound socket until SIGTERM or SIGINT; `ready` is told the base URL once calls are accepted.
+    """Serve a bound socket until SIGTERM or SIGINT; `ready` gets the line with the base URL once calls are accepted.
 
     Raises `SetupError` or `StoreError`.
     """
@@ -329,23 +256,25 @@ async def serve(served: Served, listener: socket.socket, ready: Callable[[str], 
     try:
         async with proxy.joined(url):
             listener.listen(BACKLOG)
-            ready(f"base_url {url}/v1 ({_way(proxy, served.model_name)})")
+            ready(f"base_url {url}/v1 ({_description(proxy, served.model_name)})")
             await server.serve(sockets=[listener])
-            await asyncio.gather(*server.server_state.tasks, return_exceptions=True)  # those that the limit cut
+            await asyncio.gather(*server.server_state.tasks, return_exceptions=True)  # calls that the limit cut
     finally:
         await proxy.close()
 
 
-def _way(proxy: Proxy, model_name: str) -> str:
-    """What is served, in words for the line that says the base_url."""
+def _description(proxy: Proxy, model_name: str) -> str:
+    """Model and renderer or level, for the line with the base URL; logs the probe's remarks."""
     for remark in proxy.certified.remarks:
         logger.warning("level %s: %s", proxy.certified.level.value, remark)
-    way = f"renderer {proxy.rendering.name}" if proxy.rendering is not None else f"level {proxy.certified.level.value}"
-    return f"model {model_name}, {way}"
+    served = (
+        f"renderer {proxy.rendering.name}" if proxy.rendering is not None else f"level {proxy.certified.level.value}"
+    )
+    return f"model {model_name}, {served}"
 
 
 def _drain(proxy: Proxy, server: uvicorn.Server, number: int) -> None:
-    """Not ready from now on; after the notice, nothing more is accepted."""
+    """Stop being ready; stop accepting calls after the shutdown notice."""
     proxy.draining = True
     asyncio.get_running_loop().call_later(proxy.config.shutdown_notice_s, server.handle_exit, number, None)
 
@@ -359,7 +288,7 @@ class _Server(uvicorn.Server):
 
 
 def uvicorn_server(app: App, shutdown_limit_s: float) -> uvicorn.Server:
-    """The HTTP server of a proxy, with everything off that costs and is not used."""
+    """The HTTP server of a proxy, without uvicorn's features that cost time and are not used."""
     return _Server(
         uvicorn.Config(
             app,
@@ -375,13 +304,3 @@ def uvicorn_server(app: App, shutdown_limit_s: float) -> uvicorn.Server:
             timeout_graceful_shutdown=max(1, int(shutdown_limit_s)),
         )
     )
-
-
-def _max_model_len(config: ProxyConfig, model_path: Path) -> int:
-    length = config.max_model_len or context_length(model_path)
-    if length is None:
-        raise SetupError(
-            f"the context length of {model_path} is unknown: its config.json has no max_position_embeddings; "
-            "set proxy.max_model_len"
-        )
-    return length

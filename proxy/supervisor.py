@@ -1,8 +1,8 @@
 """`weir proxy`: one process, or several on one port under a small parent.
 
-Invariants: the parent holds the port and accepts nothing; a worker that dies is started again, later each time that it
-lives shortly; SIGTERM is passed on and all workers are waited for. When one cannot start at first, or none can later,
-all end and the error is raised. Not here: serving (server.py), what a worker does at its start (worker.py).
+Invariants: the parent holds the port and accepts no connection; a worker that dies is restarted, with exponential
+backoff while it dies soon after its start; SIGTERM is forwarded and all workers are waited for. When one worker cannot
+start at first, or none can later, all end and the error is raised.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from pathlib import Path
 import msgspec
 import uvloop
 
+from weir.proxy.assembly import Served
 from weir.proxy.config import ProxyConfig
 from weir.proxy.errors import SetupError
 from weir.proxy.http.sockets import bind, reserve
 from weir.proxy.probe.upstream import certify
-from weir.proxy.server import Served, serve
-from weir.proxy.worker import Word, order_of, prepare
+from weir.proxy.server import serve
+from weir.proxy.worker import StartupMessage, order_of, prepare
 from weir.store.config import StoreConfig
 
 FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.25, 30.0
-STEADY_S = 30.0  # after so long a life the next start is not put off any further
-FAILED_STARTS = 5  # in a row, while no worker serves: none can
-GRACE_S = 15.0  # for the log, after calls had their time
+STEADY_S = 30.0  # a worker that lived this long resets the backoff
+FAILED_STARTS = 5  # in a row, while no worker serves: the proxy gives up
+GRACE_S = 15.0  # for draining the log, after the limit on calls in flight
 
 logger = logging.getLogger("weir.proxy.supervisor")
 
@@ -57,13 +58,13 @@ def run(
 
 
 class _Supervisor:
-    """The parent of several workers."""
+    """Starts, restarts and stops the workers of one proxy."""
 
     def __init__(self, served: Served, port: int) -> None:
         self._config = served.config
         self._order = order_of(served, port)
         self._stopping = asyncio.Event()
-        self._lives: set[asyncio.subprocess.Process] = set()
+        self._workers: set[asyncio.subprocess.Process] = set()
         self._num_ready = 0
         self._failed_starts = 0
         self._announced = False
@@ -83,11 +84,11 @@ class _Supervisor:
             task.result()
 
     async def _keep(self, number: int) -> None:
-        """Run one worker after the other."""
+        """Run worker `number`, and restart it whenever it ends. Raises `SetupError` when no worker can start."""
         backoff_s = FIRST_BACKOFF_S
         while True:
             started = time.monotonic()
-            failure = await self._live(number)
+            failure = await self._run_worker(number)
             if self._stopping.is_set():
                 return
             if failure is not None and self._is_hopeless():
@@ -105,29 +106,31 @@ class _Supervisor:
     def _is_hopeless(self) -> bool:
         return not self._announced or (self._failed_starts >= FAILED_STARTS and not self._num_ready)
 
-    async def _live(self, number: int) -> str | None:
-        """One worker from its start to its end; why it could not start, where it could not."""
+    async def _run_worker(self, number: int) -> str | None:
+        """Run one worker from its start to its end. Returns why it failed to start, None if it served."""
         reading, writing = os.pipe()
         command = (sys.executable, "-m", "weir.proxy.worker", str(writing))
         worker = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE, pass_fds=(writing,))
         os.close(writing)
-        self._lives.add(worker)
+        self._workers.add(worker)
         try:
             assert worker.stdin is not None
             worker.stdin.write(self._order)
             worker.stdin.close()
-            word = await _word(reading)
-            if word.ready is None:
+            message = await _startup_message(reading)
+            if message.ready is None:
                 self._failed_starts += 1
                 status = await worker.wait()
-                return word.failed or f"worker {number} ended with status {status} before it served; its log says why"
-            await self._served(worker, word.ready)
+                return (
+                    message.failed or f"worker {number} ended with status {status} before it served; its log says why"
+                )
+            await self._served(worker, message.ready)
             return None
         finally:
-            self._lives.discard(worker)
+            self._workers.discard(worker)
 
     async def _served(self, worker: asyncio.subprocess.Process, line: str) -> None:
-        """Until a worker that serves ends."""
+        """Return when a worker that serves has ended; announces the proxy once all serve."""
         self._failed_starts = 0
         self._num_ready += 1
         if self._num_ready == self._config.workers and not self._announced:
@@ -139,9 +142,9 @@ class _Supervisor:
             self._num_ready -= 1
 
     async def _stop_all(self) -> None:
-        """SIGTERM to all; SIGKILL to those that take longer than their limits allow."""
+        """Send SIGTERM to all workers, and SIGKILL to those that take longer than their limits allow."""
         limit_s = self._config.shutdown_notice_s + self._config.shutdown_limit_s + GRACE_S
-        ends = {asyncio.create_task(worker.wait()): worker for worker in self._lives}
+        ends = {asyncio.create_task(worker.wait()): worker for worker in self._workers}
         for worker in ends.values():
             with contextlib.suppress(ProcessLookupError):
                 worker.terminate()
@@ -152,8 +155,8 @@ class _Supervisor:
                 ends[end].kill()
 
 
-async def _word(pipe: int) -> Word:
-    """What a worker said of its start; nothing where it died before."""
+async def _startup_message(pipe: int) -> StartupMessage:
+    """The report of a worker's start; empty if it died before it sent one."""
     reader = asyncio.StreamReader()
     with os.fdopen(pipe, "rb", buffering=0) as file:
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
@@ -161,4 +164,4 @@ async def _word(pipe: int) -> Word:
         )
         line = await reader.readline()
         transport.close()
-    return msgspec.json.decode(line, type=Word) if line else Word()
+    return msgspec.json.decode(line, type=StartupMessage) if line else StartupMessage()

@@ -1,12 +1,11 @@
-"""One worker of a proxy: what it serves comes on stdin; what became of its start goes into a pipe, as one line.
+"""One worker process of a proxy: it reads its order from stdin and reports its start as one line in a pipe.
 
-Invariant: it does not outlive its parent: the kernel sends it SIGTERM when the parent dies, and it drains. Not here:
-when it is started, and what its end means (supervisor.py).
+Invariant: it does not outlive its parent: the kernel sends it SIGTERM when the parent dies, and it drains. The parent
+is `supervisor.py`.
 """
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import os
 import signal
@@ -16,21 +15,21 @@ from pathlib import Path
 import msgspec
 import uvloop
 
+from weir.proxy.assembly import Served
 from weir.proxy.config import ProxyConfig
 from weir.proxy.http.sockets import bind
 from weir.proxy.logging_format import set_up
 from weir.proxy.relay.levels import Certified
-from weir.proxy.server import Served, serve
+from weir.proxy.server import serve
 from weir.proxy.sessions.access_keys import warning_of
 from weir.store.config import StoreConfig
-
-_PR_SET_PDEATHSIG = 1
+from weir.store.parent_death import end_with_parent
 
 logger = logging.getLogger("weir.proxy.worker")
 
 
 class Order(msgspec.Struct):
-    """What a worker is to serve; the port is one that the parent holds."""
+    """The settings of a worker; its port is held by the parent."""
 
     config: str
     store: str
@@ -41,15 +40,15 @@ class Order(msgspec.Struct):
     parent: int
 
 
-class Word(msgspec.Struct):
-    """What a worker says once: that it serves, or why it cannot."""
+class StartupMessage(msgspec.Struct):
+    """A worker's one report: the line that announces it, or why it cannot serve. Neither: it died before."""
 
     ready: str | None = None
     failed: str | None = None
 
 
 def order_of(served: Served, port: int) -> bytes:
-    """The order for a worker, as it is written to its stdin."""
+    """A worker's order, encoded for its stdin."""
     config = served.config.model_copy(update={"port": port})
     order = Order(
         config=config.model_dump_json(exclude_unset=True),
@@ -64,7 +63,7 @@ def order_of(served: Served, port: int) -> bytes:
 
 
 def prepare(config: ProxyConfig) -> None:
-    """What is set once in every process that serves calls."""
+    """Set up logging and the tokenizer's threads, once in every process that serves calls."""
     # One text at a time is tokenised, on the event loop's thread: a pool of threads would only be woken in vain.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     set_up(config.log_format, config.log_level)
@@ -75,16 +74,16 @@ def prepare(config: ProxyConfig) -> None:
 
 
 def main() -> None:
-    """Serve what the order says; the pipe's number is the only argument."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    told = os.fdopen(int(sys.argv[1]), "wb")
+    """Serve by the order on stdin; the only argument is the pipe's file descriptor."""
+    end_with_parent(signal.SIGTERM)
+    pipe = os.fdopen(int(sys.argv[1]), "wb")
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
     if os.getppid() != order.parent:
-        return  # it died before the kernel was asked to watch it
+        return  # the parent died before the kernel was asked to signal its death
 
-    def tell(word: Word) -> None:
-        told.write(msgspec.json.encode(word) + b"\n")
-        told.flush()
+    def report(message: StartupMessage) -> None:
+        pipe.write(msgspec.json.encode(message) + b"\n")
+        pipe.flush()
 
     served = Served(
         config=ProxyConfig.model_validate_json(order.config),
@@ -97,12 +96,12 @@ def main() -> None:
     prepare(served.config)
     try:
         listener = bind(served.config.host, served.config.port, shared=True)
-        uvloop.run(serve(served, listener, lambda line: tell(Word(ready=line))))
+        uvloop.run(serve(served, listener, lambda line: report(StartupMessage(ready=line))))
     except Exception as error:
         exit_code = getattr(error, "exit_code", None)
         if exit_code is None:
             raise
-        tell(Word(failed=str(error)))
+        report(StartupMessage(failed=str(error)))
         sys.exit(exit_code)
 
 

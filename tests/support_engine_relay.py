@@ -1,7 +1,7 @@
-"""A relay in front of a real engine: what goes wrong on the way, or with the engine just then, is set by the test.
+"""A relay in front of a real engine, in which a test sets the faults of the connection or of the engine.
 
-Everything is forwarded as it came, over real sockets; an engine that dies while it is asked leaves the relay's client
-without an answer, as it would have left it itself.
+Everything is forwarded as it came, over real sockets; an engine that dies during a request leaves the relay's client
+without an answer, as it would have done without the relay.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Change = Callable[[str, Any], Any]  # path, JSON → JSON
 
 
 class EngineRelay:
-    """The relay and what it does; at first it changes nothing."""
+    """The relay and its faults; it starts without any."""
 
     def __init__(self, url: str, engine_url: str) -> None:
         self.url = url

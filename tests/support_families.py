@@ -1,7 +1,7 @@
 """Model folders of many families, made here: a byte-level tokenizer with the family's own tokens, and no weights.
 
-`said` gives the tokens with which a model of the family would say an answer, and `spelled_out` the same text in other
-tokens, as models that sample do.
+`said` gives the tokens of an answer as a model of the family would write it, and `spelled_out` the same text in other
+tokens, as sampling models produce them.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def make_family(folder: Path, name: str) -> None:
 
 
 def said(rendering: Rendering, messages: list[Message], tools: list[Tool] | None, answer: Message) -> list[int]:
-    """The tokens with which the model would give this answer after these messages."""
+    """The tokens of this answer after these messages, as the model would write it."""
     if rendering.name in WITHOUT_THOUGHT:
         answer = {name: value for name, value in answer.items() if name != "reasoning_content"}
     prompt = rendering.render(messages, tools)

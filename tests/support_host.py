@@ -1,4 +1,4 @@
-"""A host of models that says what a test tells it to, in the forms of SGLang, vLLM and OpenAI, over a real socket.
+"""A scripted host of models, in the wire forms of SGLang, vLLM and OpenAI, over a real socket.
 
 It keeps every request as it came. What it adds for a flag, and what is null without one, is as the real servers do it
 (their own answers, read and run: SGLang 0.5.23, vLLM 0.32). It knows no model: every token is one character.
@@ -74,7 +74,7 @@ class ScriptedHost:
         self._loop.close()
 
     def forget(self) -> None:
-        """Start counting afresh."""
+        """Reset the counters."""
         for kept in (self.bodies, self.headers, self.targets):
             kept.clear()
 
@@ -87,7 +87,7 @@ class ScriptedHost:
         assert self._left.acquire(timeout=60)
 
     def go_on(self, how: Literal["finish", "die"] = "finish") -> None:
-        """What becomes of the calls that wait."""
+        """Decide how the waiting calls end."""
 
         def release() -> None:
             for future in self._held:

@@ -1,4 +1,4 @@
-"""A proxy in this process, in an event loop of its own thread: real sockets, and its parts in reach of the test."""
+"""A proxy in this process, in an event loop on its own thread: real sockets, and its parts accessible to the test."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ import httpx
 import openai
 import uvloop
 
+from weir.proxy.assembly import Served
 from weir.proxy.config import ProxyConfig
 from weir.proxy.probe.upstream import certify
 from weir.proxy.relay.levels import AT_TOKENS
-from weir.proxy.server import Proxy, Served, uvicorn_server
+from weir.proxy.server import Proxy, uvicorn_server
 from weir.store.config import StoreConfig
 from weir.store.log.segment_format import list_segments, read_segment
 from weir.store.records.call_record import CallRecord
@@ -35,7 +36,7 @@ class RunningProxy:
     proxy: Proxy
 
     def client(self, path: str = "/v1", **options: Any) -> openai.OpenAI:
-        """An OpenAI client as agents have one, without its own retries unless asked."""
+        """An OpenAI client as agents have one, without retries by default."""
         return openai.OpenAI(
             base_url=self.url + path, **({"api_key": "agent", "max_retries": 0, "timeout": 60.0} | options)
         )

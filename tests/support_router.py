@@ -49,7 +49,7 @@ def running_router(
 
 
 def wait_for_workers(url: str, workers: set[str]) -> None:
-    """Return when these are the workers that a router sends calls to: it takes changes when it comes to them."""
+    """Return when exactly these workers are in a router's rotation, which it changes asynchronously."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         listed = httpx.get(f"{url}/workers", trust_env=False).json()["workers"]

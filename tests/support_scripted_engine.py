@@ -1,4 +1,4 @@
-"""An engine that says what a test tells it to: SGLang's /generate over a real socket, with given output ids.
+"""A scripted engine: SGLang's /generate over a real socket, with given output ids.
 
 Every token's logprob and version is known beforehand (`logprob_of`), so records can be compared with what was sent.
 It can stop in the middle of an answer and wait, abort, or drop the connection. It knows no model.
@@ -58,7 +58,7 @@ class ScriptedEngine:
         self._runner: web.AppRunner | None = None
 
     def forget(self) -> None:
-        """Start counting afresh, for the next test."""
+        """Reset the counters, for the next test."""
         self.requests.clear()
         self._arrived = threading.Semaphore(0)
         self._waiting = threading.Semaphore(0)
@@ -96,7 +96,7 @@ class ScriptedEngine:
         assert self._left.acquire(timeout=20), "no client left"
 
     def go_on(self, how: Literal["finish", "abort", "die"] = "finish") -> None:
-        """What becomes of the calls that wait: the rest of their answer, an abort, or a dropped connection."""
+        """Decide how the waiting calls end: with the rest of their answer, an abort, or a dropped connection."""
 
         def release() -> None:
             held, self._held = self._held, []

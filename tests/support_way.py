@@ -1,4 +1,4 @@
-"""The way of a call in one object: proxy → real router → scripted engine, whose answers are written as text."""
+"""The path of a call in one object: proxy → real router → scripted engine, whose answers are written as text."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ END = "<|im_end|>"
 
 @dataclass(kw_only=True)
 class Way:
-    """The way of a call: proxy → router → scripted engine."""
+    """The path of a call: proxy → router → scripted engine."""
 
     engine: ScriptedEngine
     router: Router
     proxy: RunningProxy
 
     def say(self, *scripts: Script | str) -> None:
-        """The engine gives these answers, one for each piece that comes; the last one again for ever."""
+        """Script these answers, one for each piece that comes; the last one repeats."""
         todo = [script if isinstance(script, Script) else Script(ids=ids_of(script)) for script in scripts]
         self.engine.script = lambda _: todo.pop(0) if len(todo) > 1 else todo[0]
 

@@ -1,90 +1,26 @@
-"""What the workers of one proxy say of themselves, put together: their states and their Prometheus metrics.
+"""The gates of all workers of a proxy, closed and opened as one, and their states and metrics as one.
 
-Numbers are added. Invariant: one worker alone gives what it gave. Not here: asking the workers.
-
-Closing and opening the gates of all workers of a proxy, and what they say of themselves together.
-
-Invariant: what is asked of one worker is done by all that live, and answered when all have done it; a worker that
+Invariants: a request to one worker is carried out by all that live, and answered when all have done so; a worker that
 starts while the others' gates are closed starts closed, and opens with them. A worker closes or opens its own gate
-before it looks for the others, so that one which starts in between learns of it from one side or the other. Not here:
-several proxies, which the publisher tells one by one.
+before it looks for the others, so that one which starts in between learns of it from one side or the other. One proxy
+only: the publisher calls several proxies one by one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from weir.proxy.control.peers import ASK_LIMIT_S, Peers
+from weir.proxy.control.peers import REQUEST_LIMIT_S, Peers
+from weir.proxy.control.totals import total_metrics, total_state
 from weir.proxy.engines.gate import Gate, PauseMode
 from weir.proxy.errors import PeerFailed, PeerGone
 from weir.proxy.metrics import Metrics
 from weir.store.catalog.rows import ProxyRow
-
-_LEAST = ("weir_gate_open",)  # 1 only where it is 1 in every worker
-_CREATED = "_created"
-
-
-def total_state(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """One state of several; of what cannot be added, the first worker's is taken. The gate is open if all are."""
-    total = dict(states[0])
-    for name, first in total.items():
-        values = [state[name] for state in states if state.get(name) is not None]
-        if isinstance(first, bool):
-            total[name] = any(values)
-        elif isinstance(first, int | float):
-            total[name] = sum(values)
-    total["gate"] = next((state["gate"] for state in states if state["gate"] != "open"), "open")
-    total["record_failure"] = next((state["record_failure"] for state in states if state.get("record_failure")), None)
-    for name in ("weight_version", "announced_version"):
-        versions = [str(state[name]) for state in states if state.get(name) is not None]
-        total[name] = max(versions, key=_number) if versions else None
-    return total
-
-
-def total_metrics(expositions: Sequence[bytes]) -> bytes:
-    """One text exposition of several, with the samples of equal names and labels added."""
-    if len(expositions) == 1:
-        return expositions[0]
-    heads: dict[str, list[str]] = {}
-    samples: dict[str, dict[str, float]] = {}
-    for exposition in expositions:
-        _collect(exposition.decode().splitlines(), heads, samples)
-    lines = []
-    for family, head in heads.items():
-        lines += head
-        lines += [f"{name} {value!r}" for name, value in samples[family].items()]
-    return "\n".join([*lines, ""]).encode()
-
-
-def _collect(lines: Iterable[str], heads: dict[str, list[str]], samples: dict[str, dict[str, float]]) -> None:
-    family = ""
-    for line in lines:
-        if line.startswith("# HELP "):
-            family = line.split(" ", 3)[2]
-            heads.setdefault(family, [])
-            samples.setdefault(family, {})
-        if line.startswith("#"):
-            if line not in heads[family]:
-                heads[family].append(line)
-            continue
-        name, _, text = line.rpartition(" ")
-        found, value = samples[family].get(name), float(text)
-        if found is None:
-            samples[family][name] = value
-        else:
-            least = family in _LEAST or family.endswith(_CREATED)
-            samples[family][name] = min(found, value) if least else found + value
-
-
-def _number(version: str) -> tuple[int, str]:
-    """Versions by number; what is no number comes first."""
-    return (int(version), "") if version.isdecimal() else (-1, version)
-
 
 MAX_DRAIN_S = 86_400.0
 FOLLOW_S = 0.5
@@ -103,7 +39,7 @@ class Pause(BaseModel):
 
 
 class Resume(BaseModel):
-    """POST /weir/resume. The version is what was published, for the state; records hold what engines report."""
+    """POST /weir/resume. The version is the published one, for the state; records hold what engines report."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -123,7 +59,7 @@ class GateControl:
         *,
         always_drains: bool = False,
     ) -> None:
-        """`always_drains`: calls in flight cannot be continued after an abort, so they always have their time."""
+        """`always_drains`: calls in flight cannot be continued after an abort, so every pause drains."""
         self.announced: str | None = None
         self._gate = gate
         self._peers = peers
@@ -134,30 +70,30 @@ class GateControl:
         self._following: asyncio.Task[None] | None = None
 
     async def follow(self) -> None:
-        """At the start: be closed where others are, until they open."""
+        """At the start: close the gate where other workers' gates are closed, until they open."""
         if await self._others_are_closed():
             await self._gate.close(PauseMode.CONTINUE, self._drain_limit_s)
             self._following = asyncio.create_task(self._open_with_others())
 
     async def pause(self, body: Pause) -> dict[str, Any]:
-        """Close the gates of all workers. Raises `PeerFailed` when one that lives did not."""
+        """Close the gates of all workers. Raises `PeerFailed` where a live one failed to."""
         here: dict[str, Any]
         here, others = await asyncio.gather(
-            self.pause_here(body), self._tell("/weir/worker/pause", body, self._limit_s(body) + ASK_LIMIT_S)
+            self.pause_here(body), self._request_all("/weir/worker/pause", body, self._limit_s(body) + REQUEST_LIMIT_S)
         )
         here["in_flight"] += sum(answer["in_flight"] for answer in others)
         return here
 
     async def pause_here(self, body: Pause) -> dict[str, Any]:
-        """Close the gate of this worker. What is in flight then and must not be aborted asks for a `retract` pause."""
+        """Close the gate of this worker. The answer asks for a `retract` pause where calls must not be aborted."""
         await self._gate.close(PauseMode.DRAIN if self._always_drains else body.mode, self._limit_s(body))
         closed = {"gate": self._gate.state.value, "in_flight": self._gate.in_flight}
         return closed | {"engine_pause": "retract"} if self._always_drains else closed
 
     async def resume(self, body: Resume) -> dict[str, Any]:
-        """Open the gates of all workers. Raises `PeerFailed` when one that lives did not."""
+        """Open the gates of all workers. Raises `PeerFailed` where a live one failed to."""
         here = self.resume_here(body)
-        await self._tell("/weir/worker/resume", body, ASK_LIMIT_S)
+        await self._request_all("/weir/worker/resume", body, REQUEST_LIMIT_S)
         return here
 
     def resume_here(self, body: Resume) -> dict[str, Any]:
@@ -168,12 +104,12 @@ class GateControl:
         return {"gate": self._gate.state.value}
 
     def state_here(self) -> dict[str, Any]:
-        """What is true of this worker."""
+        """The state of this worker."""
         return self._state() | {"announced_version": self.announced}
 
     async def state(self) -> dict[str, Any]:
-        """What is true of the proxy, and under `workers` of each of its workers."""
-        states = [self.state_here(), *await self._gather(lambda peer: self._peers.get(peer, "/weir/worker/state"))]
+        """The state of the proxy, and under `workers` that of each of its workers."""
+        states = [self.state_here(), *await self._collect(lambda peer: self._peers.get(peer, "/weir/worker/state"))]
         return total_state(states) | {"workers": states}
 
     def exposition_here(self) -> bytes:
@@ -182,12 +118,12 @@ class GateControl:
 
     async def exposition(self) -> bytes:
         """The metrics of all workers."""
-        others = await self._gather(lambda peer: self._peers.get(peer, "/weir/worker/metrics"))
+        others = await self._collect(lambda peer: self._peers.get(peer, "/weir/worker/metrics"))
         return total_metrics([self.exposition_here(), *others])
 
-    async def tell_workers(self, path: str) -> None:
-        """Something that all other workers are to know; one that does not answer is logged."""
-        await self._gather(lambda peer: self._peers.post(peer, path, {}))
+    async def notify_workers(self, path: str) -> None:
+        """POST to all other workers; one that does not answer is logged."""
+        await self._collect(lambda peer: self._peers.post(peer, path, {}))
 
     async def close(self) -> None:
         """Stop following the others."""
@@ -197,24 +133,24 @@ class GateControl:
     def _limit_s(self, body: Pause) -> float:
         return body.limit_s or self._drain_limit_s
 
-    async def _tell(self, path: str, body: BaseModel, limit_s: float) -> list[Any]:
-        said = body.model_dump(mode="json", exclude_none=True)
+    async def _request_all(self, path: str, body: BaseModel, limit_s: float) -> list[Any]:
+        payload = body.model_dump(mode="json", exclude_none=True)
         answers = await asyncio.gather(
-            *(self._unless_gone(self._peers.post(peer, path, said, limit_s)) for peer in await self._peers.workers())
+            *(self._unless_gone(self._peers.post(peer, path, payload, limit_s)) for peer in await self._peers.workers())
         )
         return [answer for answer in answers if answer is not None]
 
-    async def _gather(self, ask: Callable[[ProxyRow], Awaitable[Any]]) -> list[Any]:
-        """What the other workers answer; one that does not is left out, and that is logged."""
-        found = []
+    async def _collect(self, ask: Callable[[ProxyRow], Awaitable[Any]]) -> list[Any]:
+        """The answers of the other workers; one that fails is left out, and that is logged."""
+        answers = []
         for peer in await self._peers.workers():
             try:
-                found.append(await ask(peer))
+                answers.append(await ask(peer))
             except PeerGone:
                 continue
             except PeerFailed as error:
-                logger.warning("a worker is left out of what concerns all: %s", error)
-        return found
+                logger.warning("a worker is left out of a request to all workers: %s", error)
+        return answers
 
     async def _unless_gone(self, answer: Awaitable[Any]) -> Any:
         try:
@@ -227,7 +163,7 @@ class GateControl:
             try:
                 state = await self._peers.get(peer, "/weir/worker/state")
             except (PeerGone, PeerFailed) as error:
-                logger.info("not asked whether the gate is closed: %s", error)
+                logger.info("a worker did not report its gate: %s", error)
                 continue
             self.announced = state["announced_version"] or self.announced
             if state["gate"] != "open":

@@ -1,7 +1,4 @@
-"""A retry that reached another worker than its first try: that worker's answer is passed through, byte for byte.
-
-Not here: how the first try is found there (retries.py).
-"""
+"""A retry that reached another worker than its first try: that worker's answer is passed through, byte for byte."""
 
 from __future__ import annotations
 
@@ -13,6 +10,7 @@ import aiohttp
 
 from weir.proxy.control.peers import Peers
 from weir.proxy.errors import PeerFailed, PeerGone
+from weir.proxy.http.client_watch import while_client_stays
 from weir.proxy.http.exchange import Exchange
 from weir.store.catalog.rows import ProxyRow
 from weir.store.errors import StoreError
@@ -23,24 +21,24 @@ _OF_THE_CONNECTION = frozenset({"connection", "content-length", "transfer-encodi
 logger = logging.getLogger("weir.proxy.control.handover")
 
 
-class HandingOver:
-    """Asks the other workers of this proxy."""
+class Handover:
+    """Finds the worker that has a retry's first try in flight, and passes its answer through."""
 
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
 
     async def holder(self, request_hash: str) -> ProxyRow | None:
-        """The worker that has the request in flight."""
+        """The worker that has the request in flight; None where there is none."""
         try:
             for peer in await self._peers.workers():
                 if await self._has(peer, request_hash):
                     return peer
         except (PeerFailed, StoreError) as error:
-            logger.warning("not every worker said whether it has the first try of a retry: %s", error)
+            logger.warning("not every worker reported whether it has the first try of a retry: %s", error)
         return None
 
     async def take_over(self, holder: ProxyRow, exchange: Exchange, body: bytes) -> bool:
-        """Let it give its answer to this client. False if it could not, and nothing was sent."""
+        """Pass the holder's answer through to this client; False if that failed before anything was sent."""
         try:
             await self._pass_through(holder, exchange, body)
         except (PeerFailed, PeerGone, aiohttp.ClientError) as error:
@@ -61,7 +59,7 @@ class HandingOver:
             session.post(base + exchange.path, data=body, headers=headers) as response,
         ):
             passing = asyncio.create_task(_pass_on(response, exchange))
-            await exchange.while_client_stays(passing)
+            await while_client_stays(exchange, passing)
 
 
 async def _pass_on(response: aiohttp.ClientResponse, exchange: Exchange) -> None:

@@ -1,8 +1,8 @@
-"""The other processes that serve calls into the same store, and the way to ask them.
+"""The other processes that serve calls into the same store, and the HTTP client to them.
 
 Every process has a Unix socket `<store root>/proxies/<machine>/<id>.sock` that serves its whole app, and a row in the
-catalog that it renews. Those with the same URL are workers of one proxy. Invariant: a process of this machine counts
-as gone only when its socket refuses; one of another machine, when its lease has run out. Not here: what is asked.
+catalog whose lease it renews. Processes with the same URL are workers of one proxy. Invariant: a process of this
+machine counts as gone only when its socket refuses; one of another machine, when its lease has expired.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from weir.store.catalog.rows import ProxyRow, Recording
 from weir.store.errors import StoreError
 from weir.store.records.ids import new_id
 
-ASK_LIMIT_S = 10.0
+REQUEST_LIMIT_S = 10.0
 
 logger = logging.getLogger("weir.proxy.control.peers")
 
 
 class Peers:
-    """This process among the others. `join` makes it known, `leave` takes it out."""
+    """This process among its peers. `join` registers it, `leave` removes it."""
 
     def __init__(self, catalog: Catalog, root: Path, key: str) -> None:
         self.proxy_id = new_id("proxy")
@@ -42,24 +42,24 @@ class Peers:
         self._catalog = catalog
         self.folder = root / "proxies" / socket.gethostname()
         self._headers = {"authorization": f"Bearer {key}"}
-        self._beat: asyncio.Task[None] | None = None
+        self._heartbeat: asyncio.Task[None] | None = None
 
     def listen(self) -> socket.socket:
-        """The socket that the others reach this process by."""
+        """The socket by which peers reach this process."""
         return listen_unix(self._path(self.proxy_id))
 
     async def join(self, url: str, recording: Callable[[], Recording]) -> None:
-        """Make this process known as one that serves `url`, and keep saying that it lives, and how recording goes."""
+        """Register this process as one that serves `url`, and renew its lease and its state of recording."""
         self.url = url
-        await self._say(url, recording())
-        self._beat = asyncio.create_task(self._keep_seen(url, recording))
+        await self._renew(url, recording())
+        self._heartbeat = asyncio.create_task(self._keep_renewed(url, recording))
 
     async def leave(self) -> None:
-        """Be gone for the others. May be called twice."""
-        if self._beat is None:
+        """Remove this process from the catalog. May be called twice."""
+        if self._heartbeat is None:
             return
-        self._beat.cancel()
-        self._beat = None
+        self._heartbeat.cancel()
+        self._heartbeat = None
         self._path(self.proxy_id).unlink(missing_ok=True)
         with contextlib.suppress(StoreError):
             await asyncio.to_thread(forget_proxy, self._catalog, self.proxy_id)
@@ -74,14 +74,14 @@ class Peers:
         return [row for row in await self.others() if row.url == self.url and self._is_here(row)]
 
     async def get(self, peer: ProxyRow, path: str) -> Any:
-        """Ask a peer. Raises `PeerGone` and `PeerFailed`."""
-        return await self._ask(peer, "GET", path, None, ASK_LIMIT_S)
+        """GET from a peer: JSON, or bytes of another type. Raises `PeerGone` or `PeerFailed`."""
+        return await self._request(peer, "GET", path, None, REQUEST_LIMIT_S)
 
-    async def post(self, peer: ProxyRow, path: str, body: Any, limit_s: float = ASK_LIMIT_S) -> Any:
-        """Tell a peer. Raises `PeerGone` and `PeerFailed`."""
-        return await self._ask(peer, "POST", path, body, limit_s)
+    async def post(self, peer: ProxyRow, path: str, body: Any, limit_s: float = REQUEST_LIMIT_S) -> Any:
+        """POST to a peer. Raises `PeerGone` or `PeerFailed`."""
+        return await self._request(peer, "POST", path, body, limit_s)
 
-    async def _ask(self, peer: ProxyRow, method: str, path: str, body: Any, limit_s: float) -> Any:
+    async def _request(self, peer: ProxyRow, method: str, path: str, body: Any, limit_s: float) -> Any:
         limits = aiohttp.ClientTimeout(total=limit_s)
         try:
             async with (
@@ -99,7 +99,7 @@ class Peers:
     async def session(
         self, peer: ProxyRow, limits: aiohttp.ClientTimeout
     ) -> AsyncIterator[tuple[aiohttp.ClientSession, str]]:
-        """A connection to a peer and the base URL to use on it. Raises `PeerGone` where nobody listens any more."""
+        """A client session to a peer and its base URL. Raises `PeerGone` where no process listens any more."""
         if not self._is_here(peer):
             async with aiohttp.ClientSession(timeout=limits, trust_env=False) as session:
                 yield session, peer.url
@@ -111,31 +111,31 @@ class Peers:
                 yield session, "http://peer"
         except aiohttp.ClientConnectorError as error:
             if isinstance(error.os_error, ConnectionRefusedError | FileNotFoundError):
-                await self._bury(peer)
+                await self._reap(peer)
                 raise PeerGone(f"the process {peer.writer} is gone") from error
             raise
         finally:
             os.close(folder)
 
-    async def _bury(self, peer: ProxyRow) -> None:
-        """Forget one that nobody will renew: its socket is there, and no process listens on it."""
-        logger.warning("the process %s is gone without a word; its row is taken out", peer.writer)
+    async def _reap(self, peer: ProxyRow) -> None:
+        """Remove a process that died: its socket is there, and no process listens on it."""
+        logger.warning("the process %s died without leaving; its row is removed", peer.writer)
         self._path(peer.proxy_id).unlink(missing_ok=True)
         with contextlib.suppress(StoreError):
             await asyncio.to_thread(forget_proxy, self._catalog, peer.proxy_id)
 
-    async def _say(self, url: str, recording: Recording) -> None:
+    async def _renew(self, url: str, recording: Recording) -> None:
         await asyncio.to_thread(
             seen_proxy, self._catalog, self.proxy_id, url=url, writer=self.writer, recording=recording
         )
 
-    async def _keep_seen(self, url: str, recording: Callable[[], Recording]) -> None:
+    async def _keep_renewed(self, url: str, recording: Callable[[], Recording]) -> None:
         while True:
             await asyncio.sleep(HEARTBEAT_S)
             try:
-                await self._say(url, recording())
+                await self._renew(url, recording())
             except StoreError as error:
-                logger.warning("the catalog was not told that this process lives: %s", error)
+                logger.warning("the lease of this process was not renewed in the catalog: %s", error)
 
     def _is_here(self, peer: ProxyRow) -> bool:
         return self._path(peer.proxy_id).exists()

@@ -1,7 +1,7 @@
-"""The control routes in FastAPI: who may ask, what is taken, and the one form of errors.
+"""The control routes in FastAPI: authorisation, bodies, and errors in one form.
 
-Invariant: every route under /weir asks for the control key, compared in constant time; an agent's key opens none of
-them. Errors have the one form that agents' errors have. Not here: what a route does (control.py, gate_control.py).
+Invariant: every route under /weir requires the control key, compared in constant time; an agent's key opens none of
+them. Errors have the form of agents' errors.
 """
 
 from __future__ import annotations
@@ -59,6 +59,11 @@ def control_app(control: Control) -> FastAPI:
     async def in_flight(request_hash: str) -> dict[str, bool]:
         return {"in_flight": control.has_in_flight(request_hash)}
 
+    @app.post("/weir/worker/check_engines", dependencies=locked)
+    async def check_engines() -> dict[str, Any]:
+        control.check_engines()
+        return {}
+
     _add_gate(app, control.gates, locked)
     _add_health(app, control)
     _add_errors(app)
@@ -66,7 +71,7 @@ def control_app(control: Control) -> FastAPI:
 
 
 def _add_gate(app: FastAPI, gates: GateControl, locked: list[Any]) -> None:
-    """The gate of the whole proxy; under /weir/worker that of this worker alone, which its peers ask for."""
+    """Routes of the whole proxy's gate, and under /weir/worker those of this worker's alone, for its peers."""
 
     @app.get("/weir/state", dependencies=locked)
     async def state() -> dict[str, Any]:
@@ -118,7 +123,7 @@ def _add_health(app: FastAPI, control: Control) -> None:
 
 
 def _add_errors(app: FastAPI) -> None:
-    """Every error leaves in the one form."""
+    """Give every error the same JSON form."""
 
     @app.exception_handler(CallError)
     async def of_call(_: Request, error: CallError) -> Response:
@@ -144,6 +149,8 @@ def _add_errors(app: FastAPI) -> None:
         return JSONResponse(error_object(failure), failure.status)
 
     @app.exception_handler(Exception)
-    async def of_surprise(_: Request, error: Exception) -> Response:  # starlette raises it again, for the server's log
+    async def of_unforeseen(
+        _: Request, error: Exception
+    ) -> Response:  # starlette raises it again, for the server's log
         failure = CallError(f"The proxy failed on this request ({type(error).__name__}); its log says why.")
         return JSONResponse(error_object(failure), failure.status)

@@ -1,4 +1,4 @@
-"""What the control routes take of sessions and rewards. Invariant: what is accepted here can be stored anywhere."""
+"""The bodies of control routes for sessions and rewards. Invariant: any database can store an accepted body."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class _Body(BaseModel):
 
     @model_validator(mode="after")
     def _is_storable(self) -> Self:
-        """Refuse what Python's JSON reads and neither databases nor JSON's own readers do: NaN and half characters."""
+        """Refuse values that only Python's JSON parser accepts: NaN and lone surrogates. Raises ValueError."""
         try:
             json.dumps(self.model_dump(), allow_nan=False, ensure_ascii=False).encode()
         except ValueError as error:
@@ -27,7 +27,7 @@ class _Body(BaseModel):
 
 
 class NewBudget(_Body):
-    """What a session may use in all; what is left out has no limit."""
+    """The limits of a session; an absent one is unlimited."""
 
     max_calls: int | None = Field(default=None, ge=1, le=MAX_COUNT)
     max_output_tokens: int | None = Field(default=None, ge=1, le=MAX_COUNT)

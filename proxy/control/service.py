@@ -1,7 +1,4 @@
-"""What the control routes do with sessions and rewards, and the control key.
-
-Not here: HTTP (control_routes.py), the gate (gate_control.py), the data path.
-"""
+"""The operations behind the control routes on sessions and rewards, and the control key."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ from weir.store.records.ids import new_id
 
 
 class Control:
-    """What the control routes act on."""
+    """Sessions, rewards and the state that the control routes read."""
 
     def __init__(
         self,
@@ -52,7 +49,7 @@ class Control:
         self._sessions = sessions
 
     async def register(self, new: NewSession, base: str) -> dict[str, Any]:
-        """Make a session with a key of its own; the same again gives the same."""
+        """Register a session and derive its API key; idempotent. Raises `BadRequest` or `SessionConflict`."""
         session_id = new.session or new_id("session")
         for name in filter(None, (session_id, new.group)):
             if not is_name(name):
@@ -74,7 +71,7 @@ class Control:
         return {"session": session_id, "group": group_id, "base_url": url, "api_key": key}
 
     async def show(self, session_id: str) -> dict[str, Any]:
-        """A registered session."""
+        """A registered session as JSON. Raises `NoSuchRoute` for an unknown one."""
         row = await asyncio.to_thread(self._catalog.find_session, session_id)
         if row is None:
             raise NoSuchRoute(f"No session {session_id:.200} was registered.")
@@ -90,14 +87,14 @@ class Control:
         }
 
     async def finish(self, session_id: str, body: FinishSession) -> dict[str, Any]:
-        """Say that a session has ended; one that was only seen, never registered, is registered by it."""
+        """Finish a session; one that only had calls is registered first. Raises `SessionUnknown`."""
         await self._ensure_registered(session_id)
         await asyncio.to_thread(self._catalog.finish_session, session_id, status=body.status, info=body.info)
         await self._learn(session_id)
         return {"session": session_id, "status": body.status}
 
     async def reward(self, rewards: list[NewReward]) -> list[bool]:
-        """Attach rewards, all or none; for each, whether it is new or was there already."""
+        """Attach rewards, all or none; for each, whether it is new. Raises `SessionUnknown` or `RewardConflict`."""
         for session_id in {new.session for new in rewards}:
             await self._ensure_registered(session_id)
         rows = [
@@ -125,7 +122,7 @@ class Control:
             self._sessions.learn(row)
 
     async def _ensure_registered(self, session_id: str) -> None:
-        """A session whose calls were only seen, here or at any other proxy of the store, is registered now."""
+        """Register a session that only had calls, here or at any other proxy of the store."""
         if await asyncio.to_thread(self._catalog.find_session, session_id) is not None:
             return
         group_id = self._sessions.seen_group(session_id) or await self._group_of(session_id)
@@ -143,7 +140,7 @@ class Control:
 
 
 def control_key(configured: str | None, root: Path) -> str:
-    """The configured control key, else that of the store's key file, which is made at the first start (mode 0600)."""
+    """The configured control key, else the one in the store's key file, created at the first start (mode 0600)."""
     if configured is not None:
         return configured
     path = root / "control.key"
@@ -153,7 +150,7 @@ def control_key(configured: str | None, root: Path) -> str:
         aside.touch(mode=0o600)
         aside.write_text(new_id("weir-control") + "\n")
         try:
-            os.link(aside, path)  # of several proxies that start together, the first decides
+            os.link(aside, path)  # of several proxies that start together, the first one wins
         except FileExistsError:
             pass
         finally:

@@ -1,8 +1,8 @@
-"""What the core knows of a call, whatever wire form the agent speaks, and what a dialect has to provide.
+"""A request and its answer, free of any wire form, and the interface of a dialect, which translates both.
 
-A dialect is a pure module: it turns a body into a `CallRequest` and an `Answer` back into bytes. The core knows no wire
-form and a dialect knows no engine, no gate and no store. Messages are in the form that the `renderers` library takes:
-role, content (text), tool_calls, tool_call_id, name, reasoning_content.
+A dialect is a pure module: it turns a body into a `CallRequest` and an `Answer` back into bytes. The pipelines know no
+wire form, and a dialect knows no engine, no gate and no store. Messages are in the form that the `renderers` library
+takes: role, content (text), tool_calls, tool_call_id, name, reasoning_content.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Raw = str | list[int]  # a prompt that is no conversation: text or token ids
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How the agent wants tokens to be drawn; the defaults are the full distribution, which trainers can recompute."""
+    """Sampling parameters; the defaults are the full distribution, which trainers can recompute."""
 
     max_tokens: int | None = None
     temperature: float = 1.0
@@ -35,21 +35,21 @@ class Sampling:
 
 
 class ToolUse(enum.StrEnum):
-    """What the agent wants of tool calls."""
+    """The agent's requirement on tool calls."""
 
     AUTO = "auto"  # the model decides
-    NONE = "none"  # what looks like a tool call is text
+    NONE = "none"  # tool calls in the output stay text
     REQUIRED = "required"  # the answer opens with a tool call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thread:
-    """How a request is bound to others by ids. Of its messages the first are instructions, the next are inherited."""
+    """A request's link to earlier ones by id. Its messages are instructions, then inherited ones, then its own."""
 
-    previous: str | None  # the call whose answer it goes on from
+    previous: str | None  # the call whose answer it continues
     num_instructions: int = 0  # messages that no later request inherits
     num_inherited: int = 0  # messages of the earlier responses
-    kept: bool = True  # whether later requests may go on from its answer
+    kept: bool = True  # whether later requests may continue its answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,21 +58,26 @@ class CallRequest:
 
     model: str
     messages: Sequence[Message]
-    digests: list[bytes] | None = None  # of every prefix of the messages, where reading them has given those
+    digests: list[bytes] | None = None  # of every prefix of the messages, where the dialect computed them
     tools: list[Tool] | None = None
     tool_use: ToolUse = ToolUse.AUTO
     tool_named: str | None = None  # the one tool that must be called; with REQUIRED only
     parallel_tool_calls: bool = True
     raw_prompts: tuple[Raw, ...] = ()
     num_answers: int = 1  # to each prompt
-    thread: Thread | None = None  # where requests go on from each other by ids
+    thread: Thread | None = None  # in dialects whose requests continue each other by id
     stream: bool = False
     include_usage: bool = False
     logprobs: bool = False
     sampling: Sampling = Sampling()
-    session_hint: str | None = None  # the dialect's own name of the session, where the agent gave one
+    session_hint: str | None = None  # the session that the body names
     agent_ids: dict[str, str] = field(default_factory=dict)  # every identifier in the body
     echo: dict[str, Any] = field(default_factory=dict)  # fields of the body that the answer repeats
+
+    @property
+    def num_calls(self) -> int:
+        """How many calls the request asks for: `num_answers` to each prompt."""
+        return self.num_answers * max(1, len(self.raw_prompts))
 
     @property
     def parses_tools(self) -> bool:
@@ -98,7 +103,7 @@ class Answer:
     tool_calls: tuple[ToolCall, ...]
 
     def message(self) -> Message:
-        """The assistant message that the agent was given, and will send back as history."""
+        """The assistant message that the agent gets, and will send back as history."""
         message: Message = {"role": "assistant", "content": self.content or (None if self.tool_calls else "")}
         if self.reasoning:
             message["reasoning_content"] = self.reasoning
@@ -129,9 +134,9 @@ class Usage:
 
 
 class Delta(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What is new of one streamed answer; a tool call comes complete, as soon as it is closed.
+    """The new part of one streamed answer; a tool call comes complete, as soon as it is closed.
 
-    One is made for every piece of a stream: a struct costs a sixth of a dataclass.
+    A struct, not a dataclass, which would cost six times as much for every part of a stream.
     """
 
     content: str = ""
@@ -148,7 +153,7 @@ NOTHING = Delta()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """Everything that is known of a finished answer. `reason` is `stop` or `length`."""
+    """A finished answer. `reason` is `stop` or `length`."""
 
     call_id: str
     answer: Answer
@@ -159,30 +164,30 @@ class Finished:
 
 
 class AnswerStream(Protocol):
-    """Turns what happens during one streamed request into bytes; each returns b"" where nothing is to be sent.
+    """Encodes the events of one streamed request; each method returns b"" where nothing is to be sent.
 
     `choice` counts the answers from 0. The order is: open, deltas, one finish for each choice, close; an error may come
     at any time and ends it.
     """
 
     def open(self, usage: Usage) -> bytes:
-        """Before the first token; `usage` counts no completion tokens yet."""
+        """The opening events; `usage` counts no completion tokens yet."""
         ...
 
     def delta(self, choice: int, delta: Delta) -> bytes:
-        """What is new of one answer."""
+        """The events for a new part of one answer."""
         ...
 
     def finish(self, choice: int, rest: Delta, finished: Finished) -> bytes:
-        """What was not shown yet of an answer, and how it ended."""
+        """The events for the rest of an answer and its end."""
         ...
 
     def close(self, usage: Usage) -> bytes:
-        """After all answers; `usage` counts all of them."""
+        """The events after all answers; `usage` counts all of them."""
         ...
 
     def error(self, error: CallError) -> bytes:
-        """The request failed in the middle; nothing follows."""
+        """The event of a request that failed in the middle; nothing follows."""
         ...
 
 
@@ -190,10 +195,10 @@ class Dialect(Protocol):
     """One wire form. `call_id` is that of the first answer."""
 
     name: str
-    keepalive: bytes  # what a streaming client may be sent at any time, and ignores
+    keepalive: bytes  # an event that streaming clients ignore
 
     def parse(self, body: bytes, headers: Mapping[str, str]) -> CallRequest:
-        """Read a request; header names are lower case. Raises `BadRequest`, and nothing else."""
+        """Parse a request; header names are lower case. Raises `BadRequest`, and nothing else."""
         ...
 
     def answer(self, request: CallRequest, call_id: str, created_s: int, finished: Sequence[Finished]) -> bytes:

@@ -1,9 +1,9 @@
 """Messages as a hash chain, so that a request is recognised as the continuation of an earlier call.
 
-Two histories have the same digests exactly when a model would have to be told the same: roles, texts, tool calls with
-their arguments as values. What agents drop or rewrite without meaning it does not count: reasoning, the ids of tool
-calls, the names of assistants and tools, key order, spacing and number format of arguments, white space around an
-assistant's text, and an assistant's message with nothing in it. Pure. Not here: what a digest leads to.
+Two histories have the same digests exactly when their prompts mean the same: roles, texts, tool calls with their
+arguments as values. Differences that agents introduce by accident do not count: reasoning, the ids of tool calls, the
+names of assistants and tools, key order, spacing and number format of arguments, white space around an assistant's
+text, and an assistant's message with nothing in it. Pure.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ def root_digest(tools: list[Tool] | None) -> Digest:
 
 
 def extend(digest: Digest, message: Message) -> Digest:
-    """The digest of the history that `digest` names, followed by `message`."""
+    """The digest of the history with this `digest`, followed by `message`."""
     canonical = _canonical(message)
     return digest if canonical is None else xxhash.xxh3_128_digest(digest + _encode(canonical))
 
 
 def chain(tools: list[Tool] | None, messages: Iterable[Message]) -> list[Digest]:
-    """Digests of every prefix: element i names the first i messages; element 0 the tools alone."""
+    """Digests of every prefix: element i is that of the first i messages; element 0 that of the tools alone."""
     digests = [root_digest(tools)]
     for message in messages:
         digests.append(extend(digests[-1], message))
@@ -42,7 +42,7 @@ def chain(tools: list[Tool] | None, messages: Iterable[Message]) -> list[Digest]
 
 
 def _canonical(message: Message) -> list[Any] | None:
-    """What counts of a message; None where that is nothing: agents leave an empty answer out of the history."""
+    """The parts of a message that count; None where there are none: agents drop empty answers from the history."""
     content = message.get("content") or ""
     if message["role"] == "tool":
         return ["tool", content]
@@ -56,7 +56,7 @@ def _canonical(message: Message) -> list[Any] | None:
 
 
 def _arguments(text: str) -> Any:
-    """Arguments as a value; what is no JSON stays text."""
+    """Arguments as a value; text that is no JSON stays text."""
     try:
         return _plain(_decode(text)) if text.strip() else {}
     except (msgspec.DecodeError, RecursionError):

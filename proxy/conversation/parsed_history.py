@@ -1,30 +1,30 @@
-"""Histories that were read before, so that a later turn of a conversation reads and digests its new messages only.
+"""Histories that were parsed before, so that a later turn of a conversation parses and digests its new messages only.
 
-Agents send the whole history with every turn, and nearly always the same bytes again. Invariants: a beginning is taken
-for known only if its bytes are the same, up to the end of a message; what is known of it is what reading it gave. Its
-messages themselves are not kept: the few who ask for them have them read again. Not here: what messages mean.
+Agents send the whole history with every turn, and nearly always the same bytes again. Invariants: a beginning counts as
+known only if its bytes are the same, up to the end of a message; what is kept of it is what parsing it gave. Its
+messages themselves are not kept: the few callers that need them have them parsed again.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import overload
 
 import xxhash
+from cachetools import LRUCache
 
 from weir.proxy.conversation.call_request import Message
 from weir.proxy.conversation.digests import Digest, extend
 
-_SHORTEST = 1024  # bytes; shorter histories are read sooner than looked up
-_LIMIT = 2048  # of what beginnings are looked up by
+_SHORTEST = 1024  # bytes; parsing a shorter history is faster than finding it
+_LIMIT = 2048  # heads by which beginnings are found
 _ALIKE = 4  # beginnings with the same bytes up to the same power of two: mostly turns of one conversation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beginning:
-    """What is known of the first messages of some conversation. `digests` are those of a chain."""
+    """The first messages of some conversation, as far as they are kept. `digests` are those of a chain."""
 
     num_bytes: int  # of their JSON, from the opening bracket to the end of the last message
     name: bytes  # digest of those bytes
@@ -34,44 +34,41 @@ class Beginning:
 
 
 class Beginnings:
-    """The beginnings of late."""
+    """Recently parsed beginnings."""
 
     def __init__(self) -> None:
-        self._found: OrderedDict[bytes, list[Beginning]] = OrderedDict()
+        self._by_head: LRUCache[bytes, list[Beginning]] = LRUCache(_LIMIT)
 
     def find(self, raw: bytes, root: Digest) -> Beginning | None:
         """The longest known beginning of a JSON array of messages, behind the same tools."""
         for size in _powers_below(len(raw)):
-            for one in reversed(self._found.get(_name(raw[:size]), ())):
+            for one in reversed(self._by_head.get(_name(raw[:size]), ())):
                 same = one.num_bytes < len(raw) and one.digests[0] == root and _name(raw[: one.num_bytes]) == one.name
                 if same and raw[one.num_bytes :].lstrip(b" \t\r\n")[:1] == b",":
                     return one
         return None
 
     def remember(self, raw: bytes, digests: list[Digest], num_characters: int) -> None:
-        """Keep what was read of a JSON array of messages."""
-        told = raw[:-1].rstrip(b" \t\r\n")
-        size = next(_powers_below(len(told)), None)
+        """Keep what parsing a JSON array of messages gave."""
+        inside = raw[:-1].rstrip(b" \t\r\n")
+        size = next(_powers_below(len(inside)), None)
         if size is None:
             return
-        head = _name(told[:size])
-        alike = self._found.setdefault(head, [])
+        head = _name(inside[:size])
+        alike = self._by_head.setdefault(head, [])
         beginning = Beginning(
-            num_bytes=len(told),
-            name=_name(told),
+            num_bytes=len(inside),
+            name=_name(inside),
             num_messages=len(digests) - 1,
             num_characters=num_characters,
             digests=digests,
         )
         alike.append(beginning)
         del alike[:-_ALIKE]
-        self._found.move_to_end(head)
-        if len(self._found) > _LIMIT:
-            self._found.popitem(last=False)
 
 
 class History(Sequence[Message]):
-    """The messages of a request whose beginning is known; those of the beginning are read when somebody asks."""
+    """The messages of a request whose beginning is known; those of the beginning are parsed on demand."""
 
     __slots__ = ("_begun", "_new", "_old", "_read")
 
@@ -83,7 +80,7 @@ class History(Sequence[Message]):
 
     @property
     def num_characters(self) -> int:
-        """Of all contents."""
+        """The number of characters in all contents."""
         return self._begun.num_characters + num_characters(self._new)
 
     def __len__(self) -> int:
@@ -112,14 +109,14 @@ class History(Sequence[Message]):
 
 
 def num_characters(messages: Sequence[Message]) -> int:
-    """Of all contents."""
+    """The number of characters in all contents."""
     if isinstance(messages, History):
         return messages.num_characters
     return sum(len(message.get("content") or "") for message in messages)
 
 
 def continued_chain(begun: Beginning, new: Sequence[Message]) -> list[Digest]:
-    """The digests of a known beginning and of the messages that follow it."""
+    """The digest chain of a known beginning and of the messages that follow it."""
     digests = list(begun.digests)
     for message in new:
         digests.append(extend(digests[-1], message))
@@ -127,7 +124,7 @@ def continued_chain(begun: Beginning, new: Sequence[Message]) -> list[Digest]:
 
 
 def _powers_below(num_bytes: int) -> Iterator[int]:
-    """Powers of two up to a length, the greatest first; none below the shortest that is looked up."""
+    """Powers of two up to a length, the greatest first; none below the shortest history that is kept."""
     size = 1 << num_bytes.bit_length() >> 1
     while size >= _SHORTEST:
         yield size

@@ -1,7 +1,7 @@
-"""The token ids of a prompt, in the forms in which a conversation grows at its end without being gone through again.
+"""The token ids of a prompt, in forms to which a turn can be appended without converting earlier turns again.
 
-Invariant: `packed` and `json` say the same ids. A list exists of the last turn only, which is all that renderers look
-at: a hundred turns of Python ints cost more than all else that a call costs. Not here: where the ids come from.
+Invariant: `packed` and `json` hold the same ids. Only the last turn exists as a list, which is all that renderers look
+at: a hundred turns of Python ints would cost more than everything else in a call.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ class PromptIds:
 
     @classmethod
     def of(cls, ids: list[int]) -> PromptIds:
-        """A prompt that goes on from nothing."""
+        """A prompt that continues no other."""
         return cls(packed=pack_ids(ids), json=ids_json(ids), tail=ids)
 
     def and_turn(self, ids: list[int]) -> PromptIds:
-        """These ids and a further turn."""
+        """These ids, followed by a further turn."""
         return PromptIds(packed=self.packed + pack_ids(ids), json=joined(self.json, ids_json(ids)), tail=ids)
 
     def and_forced(self, ids: list[int]) -> PromptIds:
-        """These ids and more of the same turn."""
+        """These ids, followed by more ids of the same turn."""
         whole = self.and_turn(ids)
         return PromptIds(packed=whole.packed, json=whole.json, tail=self.tail + ids)
 
     @classmethod
     def unpacked(cls, packed: bytes) -> PromptIds:
-        """Ids that are known in their packed form only, as one turn."""
+        """A prompt from packed ids, as one turn."""
         return cls.of(unpack_ids(packed).tolist())
 
 
 def ids_json(ids: list[int]) -> bytes:
-    """Ids as the inside of a JSON list."""
+    """Ids as the inside of a JSON list, without the brackets."""
     return _encode(ids)[1:-1]
 
 
 def joined(first: bytes, second: bytes) -> bytes:
-    """Two insides of JSON lists as one."""
+    """The insides of two JSON lists as that of one."""
     return first + b"," + second if first and second else first or second

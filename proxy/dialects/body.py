@@ -1,8 +1,7 @@
-"""Typed reads from a decoded JSON object: the value, None where absent, or a `BadRequest` that names the field.
+"""Reading of request bodies, as all dialects share it: typed fields, unknown fields, sampling, the agent's identifiers.
 
-What dialects read of a body in the same way: the JSON object itself, unknown fields, sampling, names of the agent.
-
-Pure. No input makes it raise anything but `BadRequest`. Not here: what the fields of one dialect mean.
+A field that is absent or null is None. Pure. Invariant: no input makes a function here raise anything but `BadRequest`,
+which names the field.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from weir.proxy.errors import BadRequest
 
 
 def required(fields: dict[str, Any], name: str, kind: type[Any]) -> Any:
-    """A field that must be there."""
+    """The value of a field that must be present. Raises `BadRequest`."""
     value = optional(fields, name, kind)
     if value is None:
         raise BadRequest(f"you must provide {name}.", param=name, code="missing_required_parameter")
@@ -25,7 +24,7 @@ def required(fields: dict[str, Any], name: str, kind: type[Any]) -> Any:
 
 
 def optional(fields: dict[str, Any], name: str, kind: type[Any]) -> Any:
-    """A field that may be absent."""
+    """The value of a field; None where it is absent. Raises `BadRequest` for another type."""
     value = fields.get(name)
     if value is not None and type(value) is not kind:
         raise BadRequest(f"{name} must be {KINDS[kind]}, not {kind_of(value)}.", param=name, code="invalid_type")
@@ -33,7 +32,7 @@ def optional(fields: dict[str, Any], name: str, kind: type[Any]) -> Any:
 
 
 def required_field(item: dict[str, Any], name: str, kind: type[Any], where: str) -> Any:
-    """A field that must be there, of the nested object that `where` names."""
+    """A field that must be present in the nested object whose path is `where`. Raises `BadRequest`."""
     value = item.get(name)
     if type(value) is not kind:
         raise BadRequest(
@@ -43,7 +42,7 @@ def required_field(item: dict[str, Any], name: str, kind: type[Any], where: str)
 
 
 def integer(fields: dict[str, Any], name: str, *, low: int, high: int = 2**31 - 1) -> int | None:
-    """A whole number within bounds."""
+    """An integer from `low` to `high`; None where it is absent. Raises `BadRequest`."""
     value: int | None = optional(fields, name, int)
     if value is not None and not low <= value <= high:
         raise BadRequest(
@@ -53,7 +52,7 @@ def integer(fields: dict[str, Any], name: str, *, low: int, high: int = 2**31 - 
 
 
 def number(fields: dict[str, Any], name: str, low: float, high: float) -> float | None:
-    """A number within bounds."""
+    """A number from `low` to `high`; None where it is absent. Raises `BadRequest`."""
     value = fields.get(name)
     if value is None:
         return None
@@ -76,12 +75,12 @@ KINDS: dict[type[Any], str] = {
 
 
 def kind_of(value: Any) -> str:
-    """What a value is, in words for the agent."""
+    """The JSON type of a value, in words for error messages."""
     return "null" if value is None else KINDS.get(type(value), "a number")
 
 
 def shown(value: Any) -> str:
-    """A value as JSON, cut where it is long."""
+    """A value as JSON for error messages, cut to 80 characters."""
     text = msgspec.json.encode(value).decode()
     return text if len(text) <= 80 else text[:77] + "..."
 
@@ -97,7 +96,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def decoded(body: bytes) -> dict[str, Any]:
-    """The object in a body; null means absent."""
+    """The members of a body that are not null. Raises `BadRequest`."""
     fields = value_of(body)
     if not isinstance(fields, dict):
         raise BadRequest(f"The body must be a JSON object, not {kind_of(fields)}.")
@@ -105,18 +104,18 @@ def decoded(body: bytes) -> dict[str, Any]:
 
 
 def decoded_but(name: str, body: bytes) -> tuple[dict[str, Any], bytes | None]:
-    """The object in a body without one field, and that field's JSON; None where it is absent."""
+    """The members of a body without `name`, and that member's raw JSON (None where absent). Raises `BadRequest`."""
     try:
         parts = _decode_parts(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        parts = {key: msgspec.Raw(_encode(value)) for key, value in decoded(body).items()}  # which says what is wrong
+        parts = {key: msgspec.Raw(_encode(value)) for key, value in decoded(body).items()}  # raises with the reason
     raw = parts.pop(name, None)
     fields = {key: value_of(part) for key, part in parts.items()}
     return {key: value for key, value in fields.items() if value is not None}, None if raw is None else bytes(raw)
 
 
 def value_of(raw: bytes | msgspec.Raw) -> Any:
-    """A part of a body. Raises `BadRequest`."""
+    """The value of a body or of a part of one. Raises `BadRequest`."""
     try:
         return _decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -124,7 +123,7 @@ def value_of(raw: bytes | msgspec.Raw) -> Any:
 
 
 def refuse_unknown(fields: Mapping[str, Any], known: Collection[str], where: str = "") -> None:
-    """Refuse the first field that would be ignored; `where` names the object that holds the fields."""
+    """Raise `BadRequest` for the first field that is not `known`; `where` is the path of the object."""
     for name in fields:
         if name not in known:
             path = f"{where}.{name}" if where else name
@@ -136,14 +135,14 @@ def refuse_unknown(fields: Mapping[str, Any], known: Collection[str], where: str
 
 
 def refuse_values(fields: Mapping[str, Any], neutral: Mapping[str, tuple[Any, ...]]) -> None:
-    """Refuse fields that ask for something; `neutral` has the values that ask for nothing."""
+    """Raise `BadRequest` for a field whose value is not one of its `neutral` ones, which change nothing."""
     for name, allowed in neutral.items():
         if name in fields and not any(type(fields[name]) is type(v) and fields[name] == v for v in allowed):
             raise unsupported(name, fields[name], *allowed)
 
 
 def unsupported(where: str, value: Any, *instead: Any) -> BadRequest:
-    """The refusal of a value that is well formed and cannot be served."""
+    """The error for a value that is well formed and not supported; `instead` lists values that are."""
     choices = " or ".join(shown(item) for item in instead)
     advice = f"leave it out or send {choices}" if instead else "leave it out"
     return BadRequest(
@@ -154,7 +153,10 @@ def unsupported(where: str, value: Any, *instead: Any) -> BadRequest:
 def sampling_in(
     fields: dict[str, Any], *, max_tokens: int | None, stop: tuple[str, ...], extra: Mapping[str, Any]
 ) -> Sampling:
-    """The sampling fields that are called the same everywhere, beside what the dialect has read itself."""
+    """The sampling parameters: fields with the same name in all dialects, and those that the dialect read itself.
+
+    Raises `BadRequest`.
+    """
     temperature = number(fields, "temperature", 0.0, 2.0)
     top_p = number(fields, "top_p", 0.0, 1.0)
     if top_p == 0.0:
@@ -171,7 +173,7 @@ def sampling_in(
 
 
 def stops_in(fields: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    """Stop strings: one, or a list of them."""
+    """Stop strings: one, or a list of them. Raises `BadRequest`."""
     given = fields.get(name, [])
     stops = [given] if isinstance(given, str) else given
     if not isinstance(stops, list) or not all(isinstance(item, str) and item for item in stops):
@@ -182,12 +184,12 @@ def stops_in(fields: Mapping[str, Any], name: str) -> tuple[str, ...]:
 
 
 def schema_text(schema: dict[str, Any]) -> str:
-    """A JSON schema as engines take it."""
+    """A JSON schema as text, the form that engines take."""
     return _encode(schema).decode()
 
 
 def names_in(fields: dict[str, Any], *names: str) -> dict[str, str]:
-    """The agent's identifiers: every text in `metadata`, and the fields that are named."""
+    """The agent's identifiers: every string in `metadata`, and the fields `names`. Raises `BadRequest`."""
     metadata = optional(fields, "metadata", dict) or {}
     ids = {f"metadata.{name}": value for name, value in metadata.items() if isinstance(value, str)}
     for name in names:

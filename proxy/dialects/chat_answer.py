@@ -31,7 +31,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 class ChatDialect:
-    """Chat completions. Of the requests that it read it remembers how their histories began."""
+    """Chat completions. Its state is the beginnings of histories that it parsed recently."""
 
     name = "chat"
     keepalive = b": waiting\n\n"
@@ -40,7 +40,7 @@ class ChatDialect:
         self._beginnings = Beginnings()
 
     def parse(self, body: bytes, headers: Mapping[str, str]) -> CallRequest:
-        """Read a body. Raises `BadRequest`."""
+        """Parse a body. Raises `BadRequest`."""
         return parse(body, self._beginnings)
 
     def answer(self, request: CallRequest, call_id: str, created_s: int, finished: Sequence[Finished]) -> bytes:
@@ -82,7 +82,7 @@ class ChatStream:
         self._num_calls: dict[int, int] = {}  # tool calls that were sent, by choice; a choice is in it once it began
 
     def open(self, usage: Usage) -> bytes:
-        """Nothing: the first delta opens a choice."""
+        """Nothing; the first delta opens a choice."""
         return b""
 
     def delta(self, choice: int, delta: Delta) -> bytes:
@@ -98,9 +98,9 @@ class ChatStream:
         return self._chunk(choice, fields, None, delta) if fields else b""
 
     def finish(self, choice: int, rest: Delta, finished: Finished) -> bytes:
-        """What is left, and a chunk with the finish reason."""
-        told = self.delta(choice, rest)
-        return told + self._chunk(choice, {}, _finish_reason(finished), NOTHING if told else rest)
+        """The rest of the answer, and a chunk with the finish reason."""
+        data = self.delta(choice, rest)
+        return data + self._chunk(choice, {}, _finish_reason(finished), NOTHING if data else rest)
 
     def close(self, usage: Usage) -> bytes:
         """The usage if it was asked for, and [DONE]."""
@@ -117,10 +117,10 @@ class ChatStream:
             self._num_calls[choice] = 0
             fields = {"role": "assistant", "content": ""} | fields
         self._num_calls[choice] += len(delta.tool_calls)
-        told = {"index": choice, "delta": fields, "logprobs": None, "finish_reason": finish_reason}
+        part = {"index": choice, "delta": fields, "logprobs": None, "finish_reason": finish_reason}
         if self._want_logprobs and delta.logprobs:
-            told["logprobs"] = _logprobs(delta.logprobs)
-        chunk = self._base | {"choices": [told]}
+            part["logprobs"] = _logprobs(delta.logprobs)
+        chunk = self._base | {"choices": [part]}
         if self._include_usage:
             chunk["usage"] = None
         return _event(chunk)

@@ -1,9 +1,7 @@
-"""The messages and tools of a chat body, in the form that renderers take. Raises `BadRequest` for anything else.
+"""Chat completions, inbound: a body of POST /v1/chat/completions becomes a `CallRequest`.
 
-Chat completions, inbound: a body of POST /v1/chat/completions becomes a `CallRequest`.
-
-Invariant: every field is honoured, known to be harmless, or refused with a 400 that names it; nothing is dropped
-silently. No input makes it raise anything but `BadRequest`. Not here: what answers look like (chat.py).
+Messages and tools come out in the form that renderers take. Invariant: every field is honoured, known to be harmless,
+or refused with a 400 that names it; nothing is dropped silently, and nothing but `BadRequest` is raised.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 
 
 def messages_in(fields: dict[str, Any], start: int = 0) -> list[Message]:
-    """The messages of a body; of `start` messages before them nothing has to be read."""
+    """The messages of a body, numbered from `start` in errors. Raises `BadRequest`."""
     given = required(fields, "messages", list)
     if not given:
         raise BadRequest("messages must not be empty.", param="messages")
@@ -112,6 +110,7 @@ def _tool_call(item: Any, where: str) -> dict[str, Any]:
 
 
 def tools_in(fields: dict[str, Any]) -> list[Tool] | None:
+    """The function tools of a body; None where there are none. Raises `BadRequest`."""
     tools = optional(fields, "tools", list)
     for i, tool in enumerate(tools or []):
         where = f"tools[{i}]"
@@ -130,7 +129,7 @@ READ = ENGINE_SAMPLING | {
     *("user", "metadata"),
 }
 HARMLESS = frozenset({"store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"})
-# Fields with a value that asks for nothing: any other value is refused.
+# Fields whose listed values change nothing: any other value is refused.
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "logit_bias": ({},),
     "modalities": (["text"],),
@@ -140,7 +139,7 @@ MAX_ANSWERS = 128
 
 
 def parse(body: bytes, beginnings: Beginnings) -> CallRequest:
-    """Read a body; of its messages only those that follow a known beginning. Raises `BadRequest`."""
+    """Parse a body; of its messages only those that follow a known beginning. Raises `BadRequest`."""
     fields, raw = decoded_but("messages", body)
     refuse_unknown(fields, READ | HARMLESS | NEUTRAL.keys())
     refuse_values(fields, NEUTRAL)
@@ -174,7 +173,7 @@ def parse(body: bytes, beginnings: Beginnings) -> CallRequest:
 
 
 def _history(raw: bytes, tools: list[Tool] | None, beginnings: Beginnings) -> tuple[Sequence[Message], list[Digest]]:
-    """The messages in their JSON, and their digests."""
+    """The messages in a JSON array, and the digests of their prefixes."""
     begun = beginnings.find(raw, root_digest(tools))
     messages: Sequence[Message]
     if begun is None:
@@ -194,7 +193,7 @@ def _read(raw: bytes) -> list[Message]:
 
 
 def include_usage(fields: dict[str, Any]) -> bool:
-    """Whether a stream ends with the usage."""
+    """Whether a stream ends with the usage. Raises `BadRequest`."""
     options = optional(fields, "stream_options", dict)
     if options is None:
         return False
@@ -205,7 +204,7 @@ def include_usage(fields: dict[str, Any]) -> bool:
 
 
 def grammar_in(fields: dict[str, Any]) -> dict[str, Any]:
-    """What `response_format` asks for, by the engine's names."""
+    """The grammar in `response_format`, as the engine's sampling parameters. Raises `BadRequest`."""
     form = optional(fields, "response_format", dict)
     kind = "text" if form is None else form.get("type")
     if form is None or kind == "text":

@@ -1,12 +1,9 @@
-"""Completions, inbound: a body of POST /v1/completions becomes a `CallRequest` with raw prompts.
+"""The completions dialect, both ways: a body of POST /v1/completions becomes a `CallRequest` with raw prompts, and
+answers take OpenAI's legacy form.
 
-Invariant: every field is honoured, known to be harmless, or refused with a 400 that names it. No input makes it raise
-anything but `BadRequest`. Not here: what answers look like (completions.py), what prompts become (raw_prompts.py).
-
-The completions dialect: POST /v1/completions, outbound, in OpenAI's old form.
-
-Invariant: choices are numbered prompt by prompt, the answers to one prompt next to each other; no chunk and no field
-that the client did not ask for.
+Invariants: every field of a body is honoured, known to be harmless, or refused with a `BadRequest` that names it;
+choices are numbered prompt by prompt, the answers to one prompt next to each other; no chunk and no field is sent that
+the client did not ask for.
 """
 
 from __future__ import annotations
@@ -48,7 +45,7 @@ READ = ENGINE_SAMPLING | {
     *("response_format", "user", "metadata"),
 }
 HARMLESS = frozenset({"store", "service_tier", "safety_identifier", "prompt_cache_key"})
-# Fields with a value that asks for nothing: any other value is refused.
+# Fields whose listed values change nothing: any other value is refused.
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "best_of": (1,),
     "echo": (False,),
@@ -63,7 +60,7 @@ _MAX_ID = 2**31 - 1
 
 
 def parse(body: bytes) -> CallRequest:
-    """Read a body. Raises `BadRequest`."""
+    """Parse a body. Raises `BadRequest`."""
     fields = decoded(body)
     refuse_unknown(fields, READ | HARMLESS | NEUTRAL.keys())
     refuse_values(fields, NEUTRAL)
@@ -92,7 +89,7 @@ def parse(body: bytes) -> CallRequest:
 
 
 def prompts_in(fields: dict[str, Any]) -> tuple[Raw, ...]:
-    """One prompt, or a list of them; each a text or a list of token ids."""
+    """The prompts of a body: each a text or a list of token ids. Raises `BadRequest`."""
     given = fields.get("prompt")
     if given is None:
         raise BadRequest("you must provide prompt.", param="prompt", code="missing_required_parameter")
@@ -114,7 +111,7 @@ def _checked(prompt: Any, where: str) -> Raw:
 
 
 def _wants_logprobs(fields: dict[str, Any]) -> bool:
-    """Only those of the tokens themselves are known, so `logprobs` may be 0; alternatives would have to be invented."""
+    """Whether logprobs are asked for: only 0 alternatives are allowed, because alternatives are not kept."""
     number = optional(fields, "logprobs", int)
     if number is not None and number != 0:
         raise BadRequest(
@@ -136,7 +133,7 @@ class CompletionsDialect:
     keepalive = b": waiting\n\n"
 
     def parse(self, body: bytes, headers: Mapping[str, str]) -> CallRequest:
-        """Read a body. Raises `BadRequest`."""
+        """Parse a body. Raises `BadRequest`."""
         return parse(body)
 
     def answer(self, request: CallRequest, call_id: str, created_s: int, finished: Sequence[Finished]) -> bytes:
@@ -167,7 +164,7 @@ class CompletionsStream:
         self._offsets: dict[int, int] = {}  # characters that were sent, by choice
 
     def open(self, usage: Usage) -> bytes:
-        """Nothing: the first text opens a choice."""
+        """Nothing; the first text opens a choice."""
         return b""
 
     def delta(self, choice: int, delta: Delta) -> bytes:
@@ -175,7 +172,7 @@ class CompletionsStream:
         return self._chunk(choice, delta, None)
 
     def finish(self, choice: int, rest: Delta, finished: Finished) -> bytes:
-        """What is left, with the finish reason."""
+        """The rest of the text, with the finish reason."""
         return self._chunk(choice, rest, finished.reason)
 
     def close(self, usage: Usage) -> bytes:
@@ -191,8 +188,8 @@ class CompletionsStream:
     def _chunk(self, choice: int, delta: Delta, finish_reason: str | None) -> bytes:
         offset = self._offsets.get(choice, 0)
         self._offsets[choice] = offset + len(delta.content)
-        told = _choice(choice, delta.content, _logprobs(delta.logprobs, offset), finish_reason)
-        chunk = self._base | {"choices": [told]}
+        part = _choice(choice, delta.content, _logprobs(delta.logprobs, offset), finish_reason)
+        chunk = self._base | {"choices": [part]}
         if self._include_usage:
             chunk["usage"] = None
         return _event(chunk)
@@ -212,7 +209,7 @@ def _choice(index: int, text: str, logprobs: dict[str, Any] | None, finish_reaso
 
 
 def _logprobs(tokens: Sequence[TokenLogprob] | None, offset: int) -> dict[str, Any] | None:
-    """The old form: parallel lists; `text_offset` counts characters of the answer's text."""
+    """The legacy form: parallel lists; `text_offset` counts characters of the answer's text."""
     if tokens is None:
         return None
     offsets = []

@@ -38,7 +38,7 @@ class MessagesDialect:
     keepalive = b'event: ping\ndata: {"type":"ping"}\n\n'
 
     def parse(self, body: bytes, headers: Mapping[str, str]) -> CallRequest:
-        """Read a body. Raises `BadRequest`."""
+        """Parse a body. Raises `BadRequest`."""
         return parse(body, headers)
 
     def answer(self, request: CallRequest, call_id: str, created_s: int, finished: Sequence[Finished]) -> bytes:
@@ -85,12 +85,12 @@ class MessagesStream:
         return events
 
     def finish(self, choice: int, rest: Delta, finished: Finished) -> bytes:
-        """What was not shown yet; the last block is closed."""
+        """The rest of the answer; the last block is closed."""
         self._finished = finished
         return self.delta(choice, rest) + self._close_block()
 
     def close(self, usage: Usage) -> bytes:
-        """Why the answer ended, its usage, message_stop."""
+        """The stop reason, the usage, and message_stop."""
         assert self._finished is not None
         end = {"stop_reason": stop_reason(self._finished), "stop_sequence": self._finished.stop_string}
         delta = {"type": "message_delta", "delta": end, "usage": usage_object(usage)}
@@ -127,7 +127,7 @@ class MessagesStream:
 
 
 def opening(request: CallRequest, call_id: str, usage: Usage) -> dict[str, Any]:
-    """A message that says nothing yet."""
+    """A message without content, as its stream begins."""
     return {
         "id": "msg_" + call_id.removeprefix("call_"),
         "type": "message",
@@ -141,7 +141,7 @@ def opening(request: CallRequest, call_id: str, usage: Usage) -> dict[str, Any]:
 
 
 def usage_object(usage: Usage) -> dict[str, int]:
-    """Anthropic counts what was read from the cache apart from the other input."""
+    """Anthropic's usage, which counts input read from the cache apart from other input."""
     return {
         "input_tokens": usage.prompt_tokens - usage.cached_tokens,
         "cache_creation_input_tokens": 0,
@@ -151,7 +151,7 @@ def usage_object(usage: Usage) -> dict[str, int]:
 
 
 def stop_reason(finished: Finished) -> str:
-    """Why an answer ended, in Anthropic's words."""
+    """The reason why an answer ended, by Anthropic's names."""
     if finished.reason == "length":
         return "max_tokens"
     if finished.stop_string is not None:
@@ -164,10 +164,10 @@ def error_object(error: CallError) -> dict[str, Any]:
     kind = ERROR_TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
     too_long = isinstance(error, ContextTooLong)
     message = f"prompt is too long: {error.message}" if too_long else error.message
-    told: dict[str, Any] = {"type": kind, "message": message}
+    fields: dict[str, Any] = {"type": kind, "message": message}
     if error.code == NO_THREADS:
-        told["details"] = {"error_code": NO_THREADS, "unsupported": [error.param]}
-    return {"type": "error", "error": told, "request_id": None}
+        fields["details"] = {"error_code": NO_THREADS, "unsupported": [error.param]}
+    return {"type": "error", "error": fields, "request_id": None}
 
 
 def count_body(num_tokens: int) -> bytes:

@@ -1,4 +1,4 @@
-"""System, messages and tools of a Messages body, in the form that renderers take. Anything else is a `BadRequest`.
+"""System, messages and tools of a Messages body, in the form that renderers take.
 
 Invariant: the same conversation gives the same messages as it would in the chat dialect. Texts that stand beside each
 other are one text; a tool result is a message of its own; thinking is the reasoning of its turn.
@@ -14,9 +14,9 @@ from weir.proxy.conversation.call_request import Message, Tool
 from weir.proxy.dialects.body import kind_of, optional, required, required_field, shown
 from weir.proxy.errors import BadRequest
 
-# Claude Code opens its system prompt with a line for Anthropic's accounts, whose checksum differs in every request.
+# Claude Code opens its system prompt with a billing line, whose checksum differs in every request.
 BILLING_LINE = "x-anthropic-billing-header:"
-# What litellm writes where an assistant said nothing besides its tool calls.
+# litellm's content for an assistant message that consists of tool calls only.
 STANDS_FOR_NOTHING = "[System: Empty message content sanitised to satisfy protocol]"
 HARMLESS_IN_TOOLS = frozenset({"type", "cache_control", "eager_input_streaming", "allowed_callers", "defer_loading"})
 READ_IN_TOOLS = frozenset({"name", "description", "input_schema", "strict"})
@@ -47,7 +47,7 @@ def tools_in(fields: dict[str, Any]) -> list[Tool] | None:
 
 
 def billing_line_in(fields: dict[str, Any]) -> str | None:
-    """The line for Anthropic's accounts, which the model is not shown."""
+    """The system prompt's billing line, which is kept from the model."""
     system = fields.get("system")
     blocks = system if isinstance(system, list) else [{"text": system}]
     texts = [block.get("text") for block in blocks if isinstance(block, dict)]
@@ -110,7 +110,7 @@ def _assistant_message(blocks: list[Any], where: str) -> Message:
             reasoning += required_field(block, "thinking", str, place)
         elif kind == "tool_use":
             calls.append(_tool_use(block, place))
-        elif kind != "redacted_thinking":  # holds nothing that a model could be told
+        elif kind != "redacted_thinking":  # holds nothing that a model could read
             content += _text(block, place)
     if content == STANDS_FOR_NOTHING:
         content = ""

@@ -1,7 +1,7 @@
 """Anthropic Messages, inbound: a body of POST /v1/messages or /v1/messages/count_tokens becomes a `CallRequest`.
 
 Invariant: every field is honoured, known to be harmless, or refused with a 400 that names it. No input makes it raise
-anything but `BadRequest`. Not here: what answers look like (messages.py).
+anything but `BadRequest`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ READ = ENGINE_SAMPLING | {
 HARMLESS = frozenset(
     {"cache_control", "service_tier", "inference_geo", "speed", "diagnostics", "user_profile_id", "workspace_id"}
 )
-# Fields with a value that asks for nothing: any other value is refused.
+# Fields whose listed values change nothing: any other value is refused.
 NEUTRAL: dict[str, tuple[Any, ...]] = {"mcp_servers": ([],)}
 THINKING = ("enabled", "disabled", "adaptive", "between_tools")
 NO_THREADS = "thread_unsupported_request"
@@ -50,14 +50,14 @@ _decode = msgspec.json.Decoder().decode
 
 
 def parse(body: bytes, headers: Mapping[str, str]) -> CallRequest:
-    """Read a body of /v1/messages. Raises `BadRequest`."""
+    """Parse a body of /v1/messages. Raises `BadRequest`."""
     fields = decoded(body)
     required(fields, "max_tokens", int)
     return _request(fields, headers)
 
 
 def parse_for_count(body: bytes, headers: Mapping[str, str]) -> CallRequest:
-    """Read a body of /v1/messages/count_tokens, which limits no answer. Raises `BadRequest`."""
+    """Parse a body of /v1/messages/count_tokens, which has no limit on the answer. Raises `BadRequest`."""
     return _request(decoded(body), headers)
 
 
@@ -90,20 +90,20 @@ def _request(fields: dict[str, Any], headers: Mapping[str, str]) -> CallRequest:
 
 
 def _refuse_thread(fields: dict[str, Any]) -> None:
-    """Conversations that the server holds. Clients that read this code send the whole conversation instead."""
+    """Refuse conversations held by the server, with the code that makes clients send the whole conversation instead."""
     if "thread" in fields:
         raise BadRequest("thread is not supported here; send all messages.", param="thread", code=NO_THREADS)
 
 
 def _check_thinking(fields: dict[str, Any]) -> None:
-    """Whether and how long the model thinks is its own matter and the proxy's settings'; the field must be sound."""
+    """Check the form of `thinking`; the model and the proxy's settings decide whether and how long it thinks."""
     thinking = optional(fields, "thinking", dict)
     if thinking is not None and required_field(thinking, "type", str, "thinking") not in THINKING:
         raise unsupported("thinking.type", thinking["type"], *THINKING)
 
 
 def _check_context_management(fields: dict[str, Any]) -> None:
-    """Clearing earlier thinking is what chat templates do; other edits would have to be done here."""
+    """Refuse edits other than clearing earlier thinking, which chat templates do anyway."""
     management = optional(fields, "context_management", dict) or {}
     refuse_unknown(management, {"edits"}, "context_management")
     for i, edit in enumerate(optional(management, "edits", list) or []):
@@ -147,7 +147,7 @@ def _grammar(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _session_hint(fields: dict[str, Any], headers: Mapping[str, str]) -> str | None:
-    """Claude Code's session, which it names in `metadata.user_id`; any other agent's user is its name, as in chat."""
+    """The session's name: Claude Code's session inside `metadata.user_id`, or any other agent's whole user id."""
     metadata = optional(fields, "metadata", dict) or {}
     user_id = metadata.get("user_id")
     named = metadata.get("session_id")
@@ -160,7 +160,7 @@ def _session_hint(fields: dict[str, Any], headers: Mapping[str, str]) -> str | N
 
 
 def _session_in_json(user_id: str) -> str | None:
-    """Claude Code 2.1.78 and later send an object as text."""
+    """The session in a JSON text, which Claude Code 2.1.78 and later send."""
     try:
         value = _decode(user_id) if user_id.startswith("{") else None
     except (msgspec.DecodeError, RecursionError):

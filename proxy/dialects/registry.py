@@ -1,6 +1,8 @@
-"""The wire forms that agents speak, by name."""
+"""The wire forms that agents speak, by name and by route."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from weir.proxy.conversation.call_request import Dialect
 from weir.proxy.dialects.chat_answer import ChatDialect
@@ -10,3 +12,19 @@ from weir.proxy.dialects.responses_answer import ResponsesDialect
 
 _ALL: tuple[Dialect, ...] = (ChatDialect(), CompletionsDialect(), ResponsesDialect(), MessagesDialect())
 DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in _ALL}
+ROUTES: dict[str, Dialect] = {
+    "/v1/chat/completions": DIALECTS["chat"],
+    "/v1/completions": DIALECTS["completions"],
+    "/v1/responses": DIALECTS["responses"],
+    "/v1/messages": DIALECTS["messages"],
+}
+
+
+def speaks_anthropic(route: str, headers: Mapping[str, str]) -> bool:
+    """Whether the client of a request is one of Anthropic's."""
+    return route.startswith("/v1/messages") or "anthropic-version" in headers
+
+
+def error_dialect(route: str, headers: Mapping[str, str]) -> Dialect:
+    """The dialect in which a request's errors are expressed, on routes that serve no calls too."""
+    return ROUTES.get(route) or DIALECTS["messages" if speaks_anthropic(route, headers) else "chat"]

@@ -1,7 +1,4 @@
-"""The responses dialect: POST /v1/responses, outbound, in exactly the form that OpenAI clients expect.
-
-Not here: the events of a stream (responses_stream.py).
-"""
+"""The responses dialect: POST /v1/responses, outbound, in exactly the form that OpenAI clients expect."""
 
 from __future__ import annotations
 
@@ -20,13 +17,13 @@ _encode = msgspec.json.Encoder().encode
 
 
 class ResponsesDialect:
-    """Responses. It holds no state: what earlier responses said is `ResponseMemory`'s."""
+    """Responses. It holds no state; `ResponseCache` keeps earlier responses."""
 
     name = "responses"
     keepalive = b": waiting\n\n"
 
     def parse(self, body: bytes, headers: Mapping[str, str]) -> CallRequest:
-        """Read a body. Raises `BadRequest`."""
+        """Parse a body. Raises `BadRequest`."""
         return parse(body, headers)
 
     def answer(self, request: CallRequest, call_id: str, created_s: int, finished: Sequence[Finished]) -> bytes:

@@ -1,4 +1,4 @@
-"""Input items and tools of a Responses body, in the form that renderers take. Raises `BadRequest` for anything else.
+"""Input items and tools of a Responses body, in the form that renderers take.
 
 Invariant: the same conversation gives the same messages as it would in the chat dialect. Reasoning, text and function
 calls that stand beside each other are one assistant message, as one answer gave them.
@@ -78,7 +78,7 @@ def _add_function_output(messages: list[Message], item: dict[str, Any], where: s
 
 
 def _add_reasoning(messages: list[Message], item: dict[str, Any], where: str) -> None:
-    """Its text, else its summary; encrypted content is not needed, since the proxy knows its own answers."""
+    """Add an item's reasoning: its text, else its summary. Encrypted content is ignored."""
     text = _reasoning_text(item, "content", where) or _reasoning_text(item, "summary", where)
     turn = _turn(messages, "content", "tool_calls")
     if text:
@@ -94,7 +94,7 @@ _ITEMS: dict[str, Callable[[list[Message], dict[str, Any], str], None]] = {
 
 
 def _turn(messages: list[Message], *ended_by: str) -> Message:
-    """The assistant message that an item belongs to: the last one, unless it has what the item would stand before."""
+    """The assistant message that an item belongs to: the last one, unless the item cannot follow its content."""
     if messages and messages[-1]["role"] == "assistant" and not any(messages[-1].get(name) for name in ended_by):
         return messages[-1]
     messages.append({"role": "assistant", "content": ""})

@@ -1,4 +1,4 @@
-"""The response object of the responses dialect and the items of its output: the same in whole answers and in events."""
+"""The response object of the responses dialect and its output items, as whole answers and events share them."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def message_item(
 
 
 def function_call_item(call_id: str, index: int, call: ToolCall, arguments: str, *, status: str) -> Item:
-    """A function call."""
+    """A function call item."""
     return {"id": item_id("fc", call_id, index), "type": "function_call", "call_id": call.id, "name": call.name} | {
         "arguments": arguments,
         "status": status,

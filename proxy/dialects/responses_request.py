@@ -1,8 +1,7 @@
 """Responses, inbound: a body of POST /v1/responses becomes a `CallRequest`.
 
 Invariant: every field is honoured, known to be harmless, or refused with a 400 that names it. No input makes it raise
-anything but `BadRequest`. Not here: what answers look like (responses.py), what an earlier response said
-(response_memory.py).
+anything but `BadRequest`.
 """
 
 from __future__ import annotations
@@ -42,14 +41,14 @@ HARMLESS = frozenset(
         *("max_tool_calls", "client_metadata"),
     }
 )
-# Fields with a value that asks for nothing: any other value is refused.
+# Fields whose listed values change nothing: any other value is refused.
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "background": (False,),
     "truncation": ("disabled",),
     "top_logprobs": (0,),
 }
 INCLUDE_LOGPROBS = "message.output_text.logprobs"
-# What of the request its response repeats; absent there means null.
+# Fields of the request that its response repeats; an absent one is null.
 ECHOED = (
     *("instructions", "max_output_tokens", "max_tool_calls", "metadata", "parallel_tool_calls", "previous_response_id"),
     *("prompt_cache_key", "reasoning", "safety_identifier", "store", "temperature", "text", "tool_choice", "tools"),
@@ -59,7 +58,7 @@ SESSION_HEADER = "session_id"  # codex's name of its conversation
 
 
 def parse(body: bytes, headers: Mapping[str, str]) -> CallRequest:
-    """Read a body. Raises `BadRequest`."""
+    """Parse a body. Raises `BadRequest`."""
     fields = decoded(body)
     refuse_unknown(fields, READ | HARMLESS | NEUTRAL.keys())
     refuse_values(fields, NEUTRAL)
@@ -104,7 +103,7 @@ def _instructions(fields: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _check_hints(fields: dict[str, Any]) -> None:
-    """Fields that ask for nothing the model's answer depends on here, and must be sound all the same."""
+    """Check the form of fields that do not change the answer here."""
     optional(fields, "reasoning", dict)
     options = optional(fields, "stream_options", dict) or {}
     refuse_unknown(options, {"include_obfuscation"}, "stream_options")

@@ -1,8 +1,7 @@
 """The events of a streamed response.
 
 Invariant: sequence_number counts events from 0; an item is added, grows and is done before the next one is added; the
-last event holds the items exactly as their events gave them, and is completed, incomplete or failed. Not here: what
-the objects in the events look like (response_object.py).
+last event holds the items exactly as their events gave them, and is completed, incomplete or failed.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(slots=True)
 class _Growing:
-    """The item that is open: the model's reasoning or its text."""
+    """The open item: reasoning or a message."""
 
     kind: str  # reasoning_text or output_text
     item_id: str
@@ -70,7 +69,7 @@ class ResponsesStream:
         return events
 
     def finish(self, choice: int, rest: Delta, finished: Finished) -> bytes:
-        """What was not shown yet; the last item is done. An answer without text and calls has an empty message."""
+        """The rest of the answer; the last item is done. An answer without text and calls has an empty message."""
         self._finished = finished
         events = self.delta(choice, rest)
         if not finished.answer.content and not finished.answer.tool_calls:
@@ -98,11 +97,11 @@ class ResponsesStream:
             events = self._end_item("completed") + self._begin(kind)
         assert self._growing is not None
         self._growing.texts.append(text)
-        told: dict[str, Any] = {"delta": text}
+        fields: dict[str, Any] = {"delta": text}
         if kind == "output_text":
             self._growing.logprobs += logprobs or ()
-            told["logprobs"] = logprob_list(logprobs)
-        return events + self._part_event(f"response.{kind}.delta", **told)
+            fields["logprobs"] = logprob_list(logprobs)
+        return events + self._part_event(f"response.{kind}.delta", **fields)
 
     def _begin(self, kind: str) -> bytes:
         item = (
@@ -119,10 +118,10 @@ class ResponsesStream:
         if growing is None:
             return b""
         text, logprobs, index = "".join(growing.texts), growing.logprobs, len(self._items)
-        told: dict[str, Any] = {"text": text}
+        fields: dict[str, Any] = {"text": text}
         if growing.kind == "output_text":
-            told["logprobs"] = logprob_list(logprobs)
-        events = self._part_event(f"response.{growing.kind}.done", **told)
+            fields["logprobs"] = logprob_list(logprobs)
+        events = self._part_event(f"response.{growing.kind}.done", **fields)
         events += self._part_event("response.content_part.done", part=_part(growing.kind, text, logprobs))
         self._growing = None
         item = (
@@ -149,13 +148,13 @@ class ResponsesStream:
         self._items.append(item)
         return self._event("response.output_item.done", output_index=len(self._items) - 1, item=item)
 
-    def _part_event(self, kind: str, **told: Any) -> bytes:
+    def _part_event(self, kind: str, **fields: Any) -> bytes:
         assert self._growing is not None
         where = {"item_id": self._growing.item_id, "output_index": len(self._items), "content_index": 0}
-        return self._event(kind, **where, **told)
+        return self._event(kind, **where, **fields)
 
-    def _event(self, kind: str, **told: Any) -> bytes:
-        data = _encode({"type": kind, "sequence_number": self._sequence} | told)
+    def _event(self, kind: str, **fields: Any) -> bytes:
+        data = _encode({"type": kind, "sequence_number": self._sequence} | fields)
         self._sequence += 1
         return b"event: " + kind.encode() + b"\ndata: " + data + b"\n\n"
 

@@ -1,13 +1,12 @@
-"""What the engine said about one call, gathered from its pieces: token ids, logprobs and version spans, in order.
+"""The output of one call, joined from its pieces: token ids, logprobs and version spans, in order.
 
 A call is sent upstream once, or several times when an abort or a dead engine cut it (every time is a piece). Each piece
 answers with one JSON body or a stream of chunks, cumulative or incremental; `completion_tokens` counts the tokens of
 the piece so far, so the new ones are the last `completion_tokens - known` of each list, whichever form the engine
 uses.
 
-Invariants: ids and logprobs grow together; version spans cover them without gap or overlap; a token that was taken in
-is never taken in again; labels are what the engine reported, never what was asked for. Pure: no I/O, no clock. Not
-here: the meaning of tokens.
+Invariants: ids and logprobs grow together; version spans cover them without gap or overlap; no token is added twice;
+labels are what the engine reported, never what was asked for. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ UNKNOWN_VERSION = "unknown"
 
 
 class Finish(msgspec.Struct, frozen=True):
-    """Why a piece ended, in the engine's words."""
+    """The engine's reason why a piece ended."""
 
     type: str
     matched: int | str | list[int] | None = None
@@ -61,11 +60,11 @@ decode_chunk = msgspec.json.Decoder(Chunk).decode
 
 
 class MalformedChunk(ValueError):
-    """An engine's chunk contradicts itself or what came before; the message says how."""
+    """An engine's chunk contradicts itself or an earlier one; the message says how."""
 
 
 class Capture:
-    """The output of one call so far. Feed it chunks; begin a piece each time the call is sent."""
+    """The output of one call so far: fed with chunks, after `begin_piece` each time the call is sent."""
 
     __slots__ = ("_piece_start", "_versions", "cached_tokens", "finish", "ids", "logprobs", "rids")
 
@@ -79,13 +78,13 @@ class Capture:
         self._piece_start = 0
 
     def begin_piece(self, rid: str) -> None:
-        """The call is sent (again), with everything captured so far as part of its prompt."""
+        """Start a piece: the call is sent (again), with everything captured so far as part of its prompt."""
         self.rids.append(rid)
         self.finish = None
         self._piece_start = len(self.ids)
 
     def feed(self, chunk: Chunk) -> int:
-        """Take in one chunk of the current piece; returns how many tokens were new. Raises `MalformedChunk`."""
+        """Add one chunk of the current piece; returns the number of new tokens. Raises `MalformedChunk`."""
         meta = chunk.meta_info
         start = len(self.ids)
         # An engine that aborts a call before it ran may leave the count out.
@@ -136,7 +135,7 @@ class Capture:
             self._versions.append(VersionSpan(start, end, label))
 
     def _replace_versions(self, reported: list[ReportedSpan]) -> None:
-        """The engine's own spans of this piece, which must cover it, take the place of what its chunks said."""
+        """Replace the piece's versions by the spans that the engine reported, which must cover it."""
         offset = self._piece_start
         covered = 0
         for span in reported:

@@ -1,8 +1,8 @@
-"""The way to the engines: POST /generate on the router, one piece of a call each, as a stream of chunks.
+"""The HTTP client of the engines: POST /generate on the router for each piece of a call, as a stream of chunks.
 
-Invariant: what is raised says whether an engine may have seen the piece: `UpstreamNotTaken` (no), `UpstreamLost`
+Invariant: what is raised tells whether an engine may have seen the piece: `UpstreamNotTaken` (no), `UpstreamLost`
 (yes, or perhaps), `UpstreamRejected` (it refused the content). A stream without a finish reason is lost, even if it
-says [DONE]: smg does when a worker dies. Not here: retries, the gate, what chunks mean.
+ends with [DONE], as smg's does when a worker dies.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class Upstream:
     async def generate(self, body: bytes, stream: bool, routing_key: str) -> AsyncGenerator[list[Chunk], None]:
         """Send one piece and yield its chunks as they come, those that came together as one list.
 
-        The very last has a finish reason. Closing it drops the connection.
+        The last chunk has a finish reason. Closing the generator drops the connection. Raises `UpstreamNotTaken`,
+        `UpstreamLost` or `UpstreamRejected`.
         """
         headers = {"Content-Type": "application/json", "x-smg-routing-key": routing_key}
         try:
@@ -75,11 +76,11 @@ class Upstream:
             raise UpstreamLost(f"the connection to the router ended before the answer did: {error!r}") from error
 
     async def has_workers(self) -> bool:
-        """Whether the router answers and knows an engine."""
+        """Whether the router answers and has a healthy engine."""
         return any(worker.is_healthy for worker in await self._workers())
 
     async def continue_engines(self) -> None:
-        """Ask every engine of the router to go on: who paused them is gone, and calls would wait in them."""
+        """Let every engine of the router continue: the publisher that paused them is gone, and calls wait in them."""
         for worker in await self._workers():
             url = f"{worker.url}/continue_generation"
             try:
@@ -119,25 +120,25 @@ async def _streamed_chunks(response: aiohttp.ClientResponse, interval_s: float) 
                 return
             now_s = time.monotonic()
             first_s = first_s or now_s
-            await _leave_to_kernel(response, transport, nap_s(interval_s, now_s - first_s, now_s))
+            await _pause_reading(response, transport, nap_s(interval_s, now_s - first_s, now_s))
     raise UpstreamLost("the engine's stream ended without a finish reason")
 
 
 def nap_s(interval_s: float, age_s: float, now_s: float) -> float:
-    """How long a stream of this age is left to the kernel: as long as it has run, then to a time that all share.
+    """Seconds for which a stream of this age stays unread: as long as it has run, later until a tick that all share.
 
-    Streams that wake together share one wake-up of the process. A little after the tick, because timers may be early by
-    a millisecond: that must not be taken for a tick of its own. At most the interval and that little.
+    Streams that wake together share one wake-up of the process. They wake a little after the tick, because a timer may
+    fire a millisecond early, which must not count as a tick of its own. At most the interval and that little.
     """
     if age_s < interval_s or not interval_s:
         return min(age_s, interval_s)
     return interval_s - now_s % interval_s + interval_s * _AFTER_TICK
 
 
-async def _leave_to_kernel(
+async def _pause_reading(
     response: aiohttp.ClientResponse, transport: asyncio.Transport | None, interval_s: float
 ) -> None:
-    """Do not even wake up for what comes within an interval: waking costs more than anything else in a stream."""
+    """Leave data in the kernel for an interval: wake-ups cost more than anything else in a stream."""
     if interval_s > 0 and transport is not None and response.connection is not None:
         transport.pause_reading()
         try:
@@ -186,9 +187,9 @@ def _shown(body: bytes) -> str:
 
 
 def _acknowledger(transport: asyncio.Transport | None) -> Callable[[], None]:
-    """What sends the ACK that is due: without it, sglang-router's Nagle algorithm waits 40 ms for our delayed ACK.
+    """A function that sends a due ACK at once: else sglang-router's Nagle algorithm waits 40 ms for our delayed ACK.
 
-    The kernel forgets the option soon, so it is set again after every read.
+    The kernel resets the option soon, so it is set again after every read.
     """
     sock = transport.get_extra_info("socket") if transport is not None else None
     if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):

@@ -1,9 +1,9 @@
 """The gate: where calls wait while weights are exchanged. open → closing → closed → open.
 
-`continue` closes at once: new pieces wait, those in flight end when the engines abort them and go on once the gate
-opens. `drain` first lets those in flight finish, up to a limit. A gate that stays closed past its limit opens again
-by itself, on whatever weights the engines have, and says so; `on_expired` is called then. One event loop owns it. Not
-here: engines, versions, clients.
+Mode `continue` closes at once: new pieces wait; those in flight end when the engines abort them, and their calls resume
+once the gate opens. Mode `drain` first lets pieces in flight finish, up to a limit. A gate that stays closed past its
+limit opens by itself, on whatever weights the engines have, logs a warning and calls `on_expired`. One event loop owns
+it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ logger = logging.getLogger("weir.proxy.engines.gate")
 
 
 class GateState(enum.StrEnum):
-    """What the gate does with a piece of a call that wants to pass."""
+    """Whether pieces of calls may pass."""
 
     OPEN = "open"
     CLOSING = "closing"
@@ -27,14 +27,14 @@ class GateState(enum.StrEnum):
 
 
 class PauseMode(enum.StrEnum):
-    """What happens to calls in flight when the gate closes."""
+    """Whether calls in flight are aborted and resumed, or finish, when the gate closes."""
 
     CONTINUE = "continue"
     DRAIN = "drain"
 
 
 class Gate:
-    """Counts pieces in flight and holds those that come while it is not open."""
+    """Counts pieces in flight and holds new ones while it is not open."""
 
     def __init__(self, limit_s: float, on_expired: Callable[[], None] = lambda: None) -> None:
         self.state = GateState.OPEN
@@ -57,7 +57,7 @@ class Gate:
         return self.state is GateState.OPEN
 
     async def wait_open(self) -> int:
-        """Return when the gate is open; the microseconds that this took."""
+        """Wait until the gate is open; returns the wait in microseconds."""
         if self.is_open:
             return 0
         started = time.monotonic_ns()
@@ -71,7 +71,7 @@ class Gate:
 
     @contextlib.contextmanager
     def passing(self) -> Iterator[None]:
-        """Around a piece that is in flight upstream."""
+        """Count a piece as in flight upstream for the duration of the block."""
         self.in_flight += 1
         self._idle.clear()
         try:
@@ -82,7 +82,7 @@ class Gate:
                 self._idle.set()
 
     async def close(self, mode: PauseMode, drain_limit_s: float) -> None:
-        """Close; with `drain`, only after calls in flight finished or the limit passed. Again: renews the limit."""
+        """Close; in mode `drain` once pieces in flight finished or the limit passed. Closing again renews the limit."""
         if self.state is GateState.OPEN:
             self.times_closed += 1
         self.opened_by_limit = False
@@ -93,11 +93,11 @@ class Gate:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._idle.wait(), drain_limit_s)
             if self.state is not GateState.CLOSING:
-                return  # it was opened, or closed at once, in the meantime
+                return  # it was opened, or closed at once, meanwhile
         self.state = GateState.CLOSED
 
     def open(self) -> None:
-        """Let everything through. Opening an open gate changes nothing."""
+        """Let all pieces pass. Opening an open gate changes nothing."""
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
@@ -111,7 +111,7 @@ class Gate:
 
     def _expire(self) -> None:
         logger.warning(
-            "the gate was closed for its limit of %g s: it opens on the weights that engines have now; %d calls go on",
+            "the gate was closed for its limit of %g s: it opens on the weights that engines have; %d calls continue",
             self._limit_s,
             self.held,
         )

@@ -1,9 +1,9 @@
-"""Which weights the engines serve between two closings of the gate, for answers that do not say it themselves.
+"""The weight version that engines serve between two closings of the gate, for answers that do not report one.
 
-SGLang names the versions of an answer that is not streamed; its streams, and vLLM, do not. The engines are asked
+SGLang reports the versions of an answer that is not streamed; its streams, and vLLM, do not. The engines are asked
 (/model_info of each) when the first call passes after the gate has opened; an answer that began and ended between the
-same two closings was sampled by that version. Invariant: where engines differ, do not say, or weights may have changed
-in the middle, the version is None, never a guess. Weights that are changed past the gate are not noticed.
+same two closings was sampled by that version. Invariant: where engines differ, report nothing, or weights may have
+changed in the middle, the version is None, never a guess. A change of weights without closing the gate goes unnoticed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class EngineVersions:
     """Asks once for each opening of the gate."""
 
     def __init__(self, gate: Gate, ask: Callable[[], Awaitable[set[str | None]]], assumed: str | None) -> None:
-        """`ask` gives what every engine reports; `assumed` counts for engines that report nothing."""
+        """`ask` returns the version of every engine; `assumed` is used for engines that report none."""
         self._gate = gate
         self._ask = ask
         self._assumed = assumed
@@ -35,7 +35,7 @@ class EngineVersions:
         self._served: Served | None = None
 
     async def now(self) -> Served:
-        """What is served now; to be asked after the gate and before the call is sent."""
+        """The version served now; must be called after the gate and before the call is sent."""
         served = self._served
         if served is not None and served.times_closed == self._gate.times_closed:
             return served
@@ -47,7 +47,7 @@ class EngineVersions:
         return served
 
     def held_on(self, began: Served) -> bool:
-        """Whether the weights are still those of `began`: a gate that only drains has changed nothing yet."""
+        """Whether the weights are still those of `began`; a gate that only drains has changed nothing yet."""
         closings = self._gate.times_closed - began.times_closed
         return closings == 0 or (closings == 1 and self._gate.state is GateState.CLOSING)
 

@@ -1,10 +1,9 @@
-"""Engines that died or came back with old weights: out of the router's rotation, and in again once they are current.
+"""The watch over engines: dead ones and ones with old weights leave the router's rotation, and return once current.
 
 Routers run without health checks, because a paused engine would look dead to them. Of all processes that serve calls
-through one router on this machine, one watches: it holds a file's lock. Invariants: an engine goes in only when it
-answers and does not report an older version than the current one; while the gate is not open nothing is done, because
-somebody exchanges weights; what is out is kept in a file, with the reason, for the next watcher. Not here: how routers
-and engines are asked (rotation.py).
+through one router on this machine, one watches: the one that holds a lock file. Invariants: an engine returns only when
+it answers and does not report an older version than the current one; while the gate is not open nothing is done,
+because weights are being exchanged; engines out of rotation are kept in a file, with reasons, for the next watcher.
 """
 
 from __future__ import annotations
@@ -20,32 +19,32 @@ from pathlib import Path
 import msgspec
 
 from weir.proxy.engines.gate import Gate
-from weir.proxy.engines.router import Answer, Probe, Rotation, RotationFailed
+from weir.proxy.engines.router import Liveness, Probe, RouterClient, RouterFailed
+from weir.store.atomic_file import written_aside
 from weir.store.catalog.catalog import Catalog
 from weir.store.log.writer import lock_file
-from weir.store.records.ids import new_id
 
-SILENT_CHECKS = 3  # an engine that is only slow is not taken for dead
+SILENT_CHECKS = 3  # without an answer, until an engine counts as dead: it may only be slow
 LOAD_LIMIT_S = 300.0
-AGAIN_S = 30.0  # between two tries to load weights into one engine
+LOAD_RETRY_S = 30.0  # between two attempts to load weights into one engine
 _Out = dict[str, str]  # engine → why
 
 logger = logging.getLogger("weir.proxy.engines.watch")
 
 
 class Current(msgspec.Struct, frozen=True):
-    """The version that engines are to serve, and where its weights are; no folder: not published by Weir."""
+    """The version that engines should serve, and its weights' folder; None: not published by Weir."""
 
     version: str
     folder: str | None
 
 
 class EngineWatch:
-    """Looks after the engines behind one router."""
+    """Watches the engines behind one router."""
 
     def __init__(
         self,
-        rotation: Rotation,
+        rotation: RouterClient,
         gate: Gate,
         catalog: Catalog,
         announced: Callable[[], str | None],
@@ -67,11 +66,11 @@ class EngineWatch:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Watch from now on."""
+        """Start watching in the background."""
         self._task = asyncio.create_task(self._watch())
 
     async def close(self) -> None:
-        """Leave it to others. May be called twice."""
+        """Stop watching and release the lock. May be called twice."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -83,7 +82,7 @@ class EngineWatch:
             self._lock_fd = None
 
     def nudge(self) -> None:
-        """An engine gave trouble: look now."""
+        """Check the engines now, because one failed a call."""
         self._nudged.set()
 
     @property
@@ -103,16 +102,16 @@ class EngineWatch:
             if self._leads():
                 try:
                     await self.check()
-                except RotationFailed as error:
-                    logger.info("the engines were not looked after: %s", error)
-                except Exception:  # the edge of this task: it must go on
-                    logger.exception("looking after the engines failed")
+                except RouterFailed as error:
+                    logger.info("the engines were not checked: %s", error)
+                except Exception:  # the edge of this task, which must continue
+                    logger.exception("the check of the engines failed")
             self._nudged.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._nudged.wait(), self._period_s)
 
     async def check(self) -> None:
-        """Look at every engine once, and do what is to be done. Raises `RotationFailed` without a router."""
+        """Check every engine once, and change its rotation where needed. Raises `RouterFailed` without a router."""
         if not self._gate.is_open:
             return
         times_closed = self._gate.times_closed
@@ -124,15 +123,15 @@ class EngineWatch:
         for engine, probe in probes.items():
             if not self._gate.is_open or self._gate.times_closed != times_closed:
                 return  # the probes are from before an update
-            await self._look_after(engine, probe, current, is_in=engine in inside, why_out=out.get(engine))
+            await self._update(engine, probe, current, is_in=engine in inside, why_out=out.get(engine))
 
-    async def _look_after(
+    async def _update(
         self, engine: str, probe: Probe, current: Current | None, *, is_in: bool, why_out: str | None
     ) -> None:
         if self._is_dead(engine, probe):
             if is_in:
                 await self._take_out(engine, "it does not answer")
-        elif probe.answer is Answer.SILENT:
+        elif probe.liveness is Liveness.SILENT:
             return
         elif current is not None and is_older(probe.version, current.version):
             if is_in:
@@ -142,14 +141,14 @@ class EngineWatch:
             await self._put_in(engine, probe)
 
     def _is_dead(self, engine: str, probe: Probe) -> bool:
-        silent = self._silent.get(engine, 0) + 1 if probe.answer is Answer.SILENT else 0
+        silent = self._silent.get(engine, 0) + 1 if probe.liveness is Liveness.SILENT else 0
         self._silent[engine] = silent
-        return probe.answer is Answer.DEAD or silent >= SILENT_CHECKS
+        return probe.liveness is Liveness.DEAD or silent >= SILENT_CHECKS
 
     async def _current(self, probes: dict[str, Probe]) -> Current | None:
-        """What engines are to serve: what was announced last, else published last; None when nobody confirms it.
+        """The version that engines should serve: the last announced one, else the last published one.
 
-        It is confirmed by the catalog, which has the weights, or by an engine that serves it.
+        None unless it is confirmed: by the catalog, which has the weights, or by an engine that serves it.
         """
         versions = [row for row in await asyncio.to_thread(self._catalog.versions) if row.published_us is not None]
         newest = max(versions, key=lambda row: row.published_us or 0, default=None)
@@ -171,13 +170,13 @@ class EngineWatch:
             return
         try:
             await self._rotation.load(engine, current.folder, current.version, LOAD_LIMIT_S)
-        except RotationFailed as error:
-            self._load_after[engine] = time.monotonic() + AGAIN_S
+        except RouterFailed as error:
+            self._load_after[engine] = time.monotonic() + LOAD_RETRY_S
             self._keep(self.out() | {engine: f"it did not load version {current.version}: {error}"})
             logger.warning("the engine %s stays out of rotation: %s", engine, error)
         else:
             logger.warning("the engine %s loaded version %s", engine, current.version)
-            self.nudge()  # the next look finds it current, and puts it in
+            self.nudge()  # the next check finds it current, and adds it to the rotation
 
     async def _put_in(self, engine: str, probe: Probe) -> None:
         await self._rotation.put_in(engine)
@@ -185,9 +184,8 @@ class EngineWatch:
         logger.warning("the engine %s is in rotation again, with version %s", engine, probe.version)
 
     def _keep(self, out: _Out) -> None:
-        aside = self._out_path.with_name(new_id("engines"))
-        aside.write_bytes(msgspec.json.encode(out))
-        aside.rename(self._out_path)
+        with written_aside(self._out_path) as aside:
+            aside.write_bytes(msgspec.json.encode(out))
 
     def _leads(self) -> bool:
         if self._lock_fd is None:

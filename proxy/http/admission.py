@@ -1,8 +1,8 @@
-"""How many requests are served at the same time, and how many wait for their turn.
+"""Admission control: how many requests are served at the same time, and how many wait in a queue.
 
-Invariants: at most `max_concurrent` have their turn and at most `max_queued` more have a place; turns come in the order
-in which they were asked for; whoever leaves gives back what he has. A request has its place before its body is read,
-so that what is refused costs nothing. Not here: what is said to those who wait.
+Invariants: at most `max_concurrent` requests have a turn and at most `max_queued` more have a place; the queue is first
+in, first out; a request that ends gives back its turn and its place. A request has its place before its body is read,
+so that a refused one costs nothing.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Admission:
 
     @property
     def queued(self) -> int:
-        """How many wait for their turn."""
+        """The number of requests that wait for their turn."""
         return len(self._waiting)
 
     def place(self) -> Place:
-        """A place for one request, as a context. Raises `Overloaded` where there is none."""
+        """A place for one request, as a context manager. Raises `Overloaded` where there is none."""
         if self.num_places >= self._max_places:
             raise Overloaded(
                 f"the proxy is full: {self._max_concurrent} requests are served at a time and "
@@ -42,22 +42,22 @@ class Admission:
         return Place(self)
 
     def is_free(self) -> bool:
-        """Whether a turn can be had at once."""
+        """Whether a turn is free."""
         return self.num_turns < self._max_concurrent
 
     def next_turn(self) -> asyncio.Future[None]:
-        """Ask for a turn; the future is done when it has come."""
+        """Join the queue; the future is done when the turn has come."""
         asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(asked)
         return asked
 
     def forget(self, asked: asyncio.Future[None]) -> None:
-        """Somebody who waited has left."""
+        """Leave the queue."""
         with contextlib.suppress(ValueError):
             self._waiting.remove(asked)
 
     def pass_on(self) -> None:
-        """A turn is over: it goes to the next who still waits."""
+        """End a turn and give it to the next request in the queue."""
         self.num_turns -= 1
         while self._waiting and self.is_free():
             asked = self._waiting.popleft()
@@ -67,7 +67,7 @@ class Admission:
 
 
 class Place:
-    """The place of one request: a context, and a turn when it is asked for."""
+    """The place of one request, as a context manager; `turn` waits for its turn."""
 
     __slots__ = ("_admission", "_has_turn", "waits")
 
@@ -87,7 +87,7 @@ class Place:
             self._admission.pass_on()
 
     async def turn(self) -> None:
-        """Return when it is this request's turn, which lasts until its place is left."""
+        """Wait for this request's turn, which lasts until its place is left."""
         admission = self._admission
         if admission.is_free():
             admission.num_turns += 1

@@ -1,7 +1,7 @@
-"""What one client is given, kept while it is under way, so that a retry can be given the same from its beginning.
+"""The fan-out of one answer: its messages are kept while it is made, so that retries get the same from its beginning.
 
 Invariant: every follower gets the same bytes in the same order as the first client, whenever it came and whether that
-client is still there. Not here: who may follow (retries.py).
+client is still there.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 class SharedAnswer:
-    """The ASGI messages of one answer. Called as the `send` of the exchange that gives it."""
+    """The ASGI messages of one answer. It stands in for the `send` of the exchange that makes the answer."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, grace_s: float) -> None:
+        """`grace_s` is how long an answer without a client and without followers is still wanted."""
         self._send = send
+        self._grace_s = grace_s
         self._start: Message | None = None
         self._body = bytearray()
         self._ended = False
@@ -38,12 +40,12 @@ class SharedAnswer:
         await self._send(message)
 
     def cut(self) -> None:
-        """Nothing more will come."""
+        """Let followers know that nothing more will come."""
         self._cut = True
         self._more.set()
 
     async def follow(self, send: Send) -> bool:
-        """Send all of it to another client. Whether it had an end."""
+        """Send the whole answer to another client, from its beginning. Returns whether it was completed."""
         self._num_followers += 1
         try:
             return await self._follow(send)
@@ -53,12 +55,12 @@ class SharedAnswer:
             self._more.set()
 
     def leave(self) -> None:
-        """The first client is gone."""
+        """Note that the first client has left."""
         self._alone_since = time.monotonic()
 
-    async def nobody_follows(self, grace_s: float) -> None:
-        """Return when nobody has followed for a while, now that the first client is gone."""
-        while self._num_followers or (left_s := self._alone_since + grace_s - time.monotonic()) > 0:
+    async def until_nobody_follows(self) -> None:
+        """Return when nobody has followed for the grace period; the first client must have left."""
+        while self._num_followers or (left_s := self._alone_since + self._grace_s - time.monotonic()) > 0:
             self._more.clear()
             try:
                 async with asyncio.timeout(None if self._num_followers else left_s):

@@ -1,8 +1,7 @@
-"""One HTTP exchange over raw ASGI: the body in, the answer out, keepalives in between, and whether the client left.
+"""One HTTP exchange over raw ASGI: the request's body in, the answer out.
 
-Invariant: an answer is started once and ended once; keepalives never fall between the two halves of another send. A
-client that leaves cancels the task that serves it, and `client_left` says that this was the reason. Not here: what is
-said.
+Invariant: an answer is started once and ended once. Pure transport: `client_watch.py` sends keepalives and notices that
+the client left, and `answer_fanout.py` gives the same answer to other clients.
 """
 
 from __future__ import annotations
@@ -10,18 +9,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, TypeVar
+from typing import Any
 
-from weir.proxy.conversation.caller import Names
-from weir.proxy.errors import BadRequest, BodyTooSlow, CallError, RequestTooLarge, Unavailable
-from weir.proxy.http.admission import Place
+from weir.proxy.errors import BadRequest, BodyTooSlow, CallError, RequestTooLarge
 from weir.proxy.http.answer_fanout import SharedAnswer
 
+Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
 JSON = b"application/json"
-_T = TypeVar("_T")
 EVENTS = b"text/event-stream; charset=utf-8"
 
 
@@ -34,70 +31,25 @@ class Exchange:
         self.query: str = scope.get("query_string", b"").decode("latin-1")
         self.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         self.answer_headers: dict[str, str] = {}
-        self.client_left = False
-        self.key_names: Names | None = None  # the session whose key the request shows
-        self.place: Place | None = None  # among the requests that are served or wait
         self.started = False
+        self.ended = False
+        self.client_gone = False  # the client disconnected, though others may follow its answer
+        self.abandoned = False  # serving was cancelled, because nobody waits for the answer any more
+        self.is_sending = False
+        self.last_sent_s = time.monotonic()
+        self.shared: SharedAnswer | None = None  # where other clients may be given this answer too
+        self.before_end: Callable[[], None] | None = None  # called before the last part is sent
         self._receive = receive
         self._send = send
-        self._sending = False
-        self._ended = False
-        self._last_sent = time.monotonic()
-        self._watch: asyncio.Task[None] | None = None
-        self._shared: SharedAnswer | None = None
-        self._grace_s = 0.0
-        self._is_alone = False  # the client left, though others may have joined
-
-    @property
-    def is_alone(self) -> bool:
-        """Whether the client that asked has left."""
-        return self._is_alone
 
     def share(self, grace_s: float) -> None:
-        """Let others join this answer; without its client it is given up only after a while."""
-        self._shared = SharedAnswer(self._send)
-        self._send = self._shared
-        self._grace_s = grace_s
-
-    async def join(self, first: Exchange) -> None:
-        """Give this client what another is given, from its beginning. Raises `Unavailable` if that never ends."""
-        assert first._shared is not None
-        following = asyncio.create_task(first._shared.follow(self._send_as_first))
-        if not await self.while_client_stays(following) and not self.started:
-            raise Unavailable("the call that this retry joined was cut short; try again")
-
-    async def while_client_stays(self, work: asyncio.Task[_T]) -> _T:
-        """The work's result. Ends the work, and raises CancelledError, when the client leaves."""
-        leaving = asyncio.create_task(self._until_left())
-        try:
-            await asyncio.wait({work, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            if not work.done():
-                self.client_left = True
-                raise asyncio.CancelledError
-            return work.result()
-        finally:
-            work.cancel()
-            leaving.cancel()
+        """Let other clients follow this answer; when its own client leaves, it is given up only after `grace_s`."""
+        self._send = self.shared = SharedAnswer(self._send, grace_s)
 
     def close(self) -> None:
         """Nothing more will be sent. May be called twice."""
-        if self._shared is not None:
-            self._shared.cut()
-
-    async def _send_as_first(self, message: MutableMapping[str, Any]) -> None:
-        self.started = True
-        self._ended = message["type"] == "http.response.body" and not message["more_body"]
-        await self._send(message)
-
-    @property
-    def queued(self) -> bool:
-        """Whether it waits for its turn."""
-        return self.place is not None and self.place.waits
-
-    async def turn(self) -> None:
-        """Return when it is this request's turn."""
-        if self.place is not None:
-            await self.place.turn()
+        if self.shared is not None:
+            self.shared.cut()
 
     async def body(self, limit_bytes: int, limit_s: float) -> bytes:
         """The whole request body. Raises `RequestTooLarge` or `BodyTooSlow`, without reading the rest."""
@@ -117,27 +69,20 @@ class Exchange:
                 raise RequestTooLarge(f"the body is larger than {limit_bytes} bytes; shorten it")
             message = await self._receive()
             if message["type"] == "http.disconnect":
-                self.client_left = True
+                self.client_gone = self.abandoned = True
                 raise asyncio.CancelledError
             parts.append(message.get("body", b""))
             size += len(parts[-1])
             more = message.get("more_body", False)
         return b"".join(parts)
 
-    def attend(self, keepalive_s: float, keepalive: Callable[[], bytes], content_type: bytes) -> None:
-        """From now on, watch for the client leaving, and send what `keepalive` gives in every long silence."""
-        task = asyncio.current_task()
-        assert task is not None
-        self._watch = asyncio.create_task(self._attend(task, keepalive_s, keepalive, content_type))
-
-    def dismiss(self) -> None:
-        """Stop attending. May be called twice."""
-        if self._watch is not None:
-            self._watch.cancel()
-            self._watch = None
+    async def until_disconnected(self) -> None:
+        """Return when the client has disconnected; the body must have been read."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
 
     async def start(self, status: int, content_type: bytes, length: int | None = None) -> None:
-        """Send status and headers; nothing if that has happened."""
+        """Send status and headers, unless they were sent already."""
         if self.started:
             return
         self.started = True
@@ -151,15 +96,22 @@ class Exchange:
 
     async def send(self, data: bytes) -> None:
         """Send a part of a started answer."""
-        self._sending = True
-        self._last_sent = time.monotonic()
+        self.is_sending = True
+        self.last_sent_s = time.monotonic()
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
-        self._sending = False
+        self.is_sending = False
+
+    async def send_message(self, message: Message) -> None:
+        """Send one ASGI message of an answer that another exchange makes."""
+        self.started = True
+        self.ended = message["type"] == "http.response.body" and not message["more_body"]
+        await self._send(message)
 
     async def end(self, data: bytes = b"") -> None:
         """Send the last part."""
-        self._ended = True
-        self.dismiss()
+        self.ended = True
+        if self.before_end is not None:
+            self.before_end()
         await self._send({"type": "http.response.body", "body": data, "more_body": False})
 
     async def answer(self, status: int, data: bytes, content_type: bytes = JSON) -> None:
@@ -169,7 +121,7 @@ class Exchange:
 
     async def fail(self, error: CallError, body: bytes) -> None:
         """Send an error as a whole answer; nothing where an answer has ended already."""
-        if self._ended:
+        if self.ended:
             return
         if isinstance(error, BodyTooSlow):
             self.answer_headers["connection"] = "close"
@@ -177,50 +129,8 @@ class Exchange:
             self.answer_headers["retry-after"] = f"{error.retry_after_s:g}"
         await self.answer(error.status, body)
 
-    async def _attend(
-        self, task: asyncio.Task[Any], keepalive_s: float, keepalive: Callable[[], bytes], content_type: bytes
-    ) -> None:
-        while True:
-            try:
-                async with asyncio.timeout(max(0.01, self._last_sent + keepalive_s - time.monotonic())):
-                    await self._until_nobody_waits()
-            except TimeoutError:
-                await self._keep_alive(keepalive_s, keepalive(), content_type)
-                continue
-            if not self._ended:
-                self.client_left = True
-                task.cancel()
-            return
-
-    async def _until_nobody_waits(self) -> None:
-        if not self._is_alone:
-            await self._until_left()
-            self._is_alone = True
-            if self._shared is not None:
-                self._shared.leave()
-        if self._shared is not None:
-            await self._shared.nobody_follows(self._grace_s)
-
-    async def _until_left(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-
-    async def _keep_alive(self, keepalive_s: float, data: bytes, content_type: bytes) -> None:
-        silent_s = time.monotonic() - self._last_sent
-        if silent_s < keepalive_s or self._sending or self._ended:
-            return
-        self._last_sent = time.monotonic()
-        if data:
-            await self.start(200, content_type)
-            await self._send({"type": "http.response.body", "body": data, "more_body": True})
-
 
 def _content_length(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
         raise BadRequest(f"content-length is {text!r:.40}, not a number of bytes")
     return int(text[:20])
-
-
-def json_keepalive(held: Callable[[], bool]) -> Callable[[], bytes]:
-    """White space before a JSON body, only for calls that the gate holds: it commits the status 200."""
-    return lambda: b" " if held() else b""

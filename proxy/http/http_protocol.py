@@ -1,9 +1,9 @@
-"""uvicorn's HTTP protocol, with bounds on what a client may do before it has made a request, and after it was answered.
+"""uvicorn's HTTP protocol, with limits on clients before a request is complete, and after it was answered.
 
 Invariants: a request's head arrives within `HEAD_LIMIT_S` and `MAX_HEAD_BYTES`, or the connection ends; the rest of a
-body that was answered before it had arrived is read away for `REST_LIMIT_S` at most, without keeping it, because a
-connection closed at once would take the answer with it. What is no HTTP is refused in the one form of errors. Not
-here: limits on bodies that are wanted (exchange.py).
+body that was answered before it had arrived is read and discarded for `REST_LIMIT_S` at most, because closing the
+connection at once could lose the answer. Malformed HTTP is refused with the usual JSON error. `Exchange.body` limits
+the bodies of calls.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The sockets that a proxy listens on, and how many it may have open.
+"""The sockets that a proxy listens on, and the limit on open files.
 
 Invariant: a port is shared by the workers of one proxy and by nobody else: it is held by a socket that was bound while
 nobody else listened there. A Unix socket is reached through its folder's descriptor, because the kernel takes no path
@@ -23,7 +23,10 @@ logger = logging.getLogger("weir.proxy.http.sockets")
 
 
 def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
-    """A bound socket that does not listen yet; with `shared`, other processes may bind the same port so."""
+    """A bound socket that does not listen yet; with `shared`, other processes may bind the same port likewise.
+
+    Raises `SetupError`.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -38,21 +41,24 @@ def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
 
 
 def reserve(host: str, port: int) -> socket.socket:
-    """A shared port that nobody listened on; it stays taken as long as this socket is open, and gets no connections."""
+    """A socket on a free port that workers may share; it reserves the port while it is open and gets no connections.
+
+    Raises `SetupError`.
+    """
     with bind(host, port) as alone:
         free = alone.getsockname()[1]
     return bind(host, free, shared=True)
 
 
 def url_of(listener: socket.socket) -> str:
-    """The base URL of a bound socket, as other processes can reach it: this machine's name for any address."""
+    """The base URL of a bound socket for other processes, with this machine's name where it is bound to any address."""
     host, port = listener.getsockname()[:2]
     name = socket.gethostname() if host in _UNSPECIFIED else f"[{host}]" if ":" in host else host
     return f"http://{name}:{port}"
 
 
 def listen_unix(path: Path) -> socket.socket:
-    """A listening Unix socket that only this user can reach."""
+    """A listening Unix socket that only this user can reach. Raises `SetupError`."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
@@ -69,7 +75,7 @@ def listen_unix(path: Path) -> socket.socket:
 
 
 def raise_file_limit() -> int:
-    """Let this process have as many connections as the system allows; how many files it may open now."""
+    """Raise the limit on open files, and so on connections, to the hard limit; returns it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

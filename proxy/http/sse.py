@@ -1,6 +1,6 @@
-"""Server-sent events as they come over the wire: split at the blank lines, with their exact bytes kept.
+"""Splitting of server-sent events at blank lines, with their exact bytes kept.
 
-Invariant: the events and what is left over are together the bytes that were fed. Pure.
+Invariant: the events and the rest are together the bytes that were fed. Pure.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ _END = re.compile(rb"\r?\n\r?\n")
 
 
 class EventSplitter:
-    """Feed it bytes; it returns the events that are complete, each with the blank line that ends it."""
+    """Splits fed bytes into complete events, each with the blank line that ends it."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Events that `data` completed."""
+        """The events that `data` completed."""
         data = self._rest + data
         events: list[bytes] = []
         done = 0
@@ -28,13 +28,13 @@ class EventSplitter:
         return events
 
     def rest(self) -> bytes:
-        """What came after the last complete event."""
+        """The bytes after the last complete event."""
         rest, self._rest = self._rest, b""
         return rest
 
 
 def data_of(event: bytes) -> bytes:
-    """The payload of an event; empty for comments. Several data lines are joined as the standard says."""
+    """The payload of an event; empty for comments. Several data lines are joined by newlines, as in the standard."""
     start = event.find(b"data:")
     if start > 0 and event[start - 1 : start] != b"\n":
         start = event.find(b"\ndata:") + 1
@@ -45,6 +45,6 @@ def data_of(event: bytes) -> bytes:
 
 
 def with_data(event: bytes, data: bytes, changed: bytes) -> bytes:
-    """The event with its one payload `data` replaced."""
+    """The event with its payload `data` replaced by `changed`."""
     start = event.index(data)
     return event[:start] + changed + event[start + len(data) :]

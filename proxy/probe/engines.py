@@ -1,8 +1,7 @@
-"""Whether the engines behind an upstream obey: abort of a call in flight, pause and continue, done once for real.
+"""The probe of engine control: aborting a call in flight, pausing and continuing, each tried once for real.
 
-Both reach the engines directly, as publishing does. A pause of mode `retract` followed at once by continue puts calls
-in flight off by moments and loses nothing; the call that is aborted is one made here. Not here: what answers contain
-(probe.py).
+Requests go to the engines directly, as in publishing. A pause of mode `retract` followed at once by continue delays
+calls in flight by moments and loses nothing; the aborted call is one made here.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ async def missing_for_abort(upstream: RelayUpstream) -> str | None:
 
 
 async def _aborted(upstream: RelayUpstream, length: int) -> tuple[int | None, str | None]:
-    """The status of a call for so many tokens, where there was an answer, and why it was not aborted."""
+    """Start a call for `length` tokens and abort it; its status (None: no answer), and why it was not aborted."""
     rid = new_id("rid")
     params = {"max_new_tokens": length, "temperature": 1.0, "ignore_eos": True}
     body = {"rid": rid, "input_ids": [1, 2, 3], "sampling_params": params, "return_logprob": True, "stream": True}
@@ -63,9 +62,9 @@ async def missing_for_pause(upstream: RelayUpstream) -> str | None:
 
 
 async def _everywhere(upstream: RelayUpstream, path: str, body: dict[str, str]) -> str | None:
-    """POST to every engine; the first refusal."""
+    """POST to every engine; describes the first refusal, None where all accepted."""
     for url in await upstream.engine_urls():
-        status = await upstream.tell(f"{url}{path}", _encode(body))
+        status = await upstream.post(f"{url}{path}", _encode(body))
         if status != 200:
             return f"POST {url}{path} answered {status if status is not None else 'nothing'}"
     return None

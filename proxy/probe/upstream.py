@@ -1,8 +1,7 @@
-"""What an upstream gives, found out by real calls: the forms of its routes, and the best level that they allow.
+"""The probe of an upstream by real calls: the forms of its routes, and the best capture level that they allow.
 
-Invariant: nothing is believed that was not seen in an answer; every "no" comes with the reason that a person can act
-on. The calls are as short as calls can be (a few tokens), and none is recorded. Not here: what follows from a level
-(relay.py, serving.py).
+Invariant: nothing is certified that was not seen in an answer; every refusal comes with a reason that a person can act
+on. The calls are short (a few tokens), and none is recorded.
 """
 
 from __future__ import annotations
@@ -17,19 +16,20 @@ from typing import Any
 import msgspec
 
 from weir.proxy.config import ProxyConfig
+from weir.proxy.dialects.registry import ROUTES
 from weir.proxy.engines.capture import decode_chunk
 from weir.proxy.errors import SetupError, UpstreamLost, UpstreamNotTaken
 from weir.proxy.http.sse import EventSplitter, data_of
-from weir.proxy.relay.chat_answer import ChatAnswer
+from weir.proxy.relay.chat_answer import ChatAnswerParser
 from weir.proxy.relay.client import RelayUpstream, arriving
-from weir.proxy.relay.levels import AT_TOKENS, ROUTES, STRIPPED, Certified, Level, RouteForm
+from weir.proxy.relay.levels import AT_TOKENS, STRIPPED, Certified, Level, RouteForm
 from weir.proxy.relay.wire import read_fields
 from weir.store.records.ids import new_id
 
 _encode = msgspec.json.Encoder().encode
-_ROUTE_OF = {dialect: route for route, dialect in ROUTES.items()}
+_ROUTE_OF = {dialect.name: route for route, dialect in ROUTES.items()}
 _SGLEXT = {"return_input_ids_in_sglext": True, "return_output_ids_in_sglext": True}
-# Tried in this order: what the server says by itself, SGLang's flags, vLLM's flag (SGLang refuses it in chat streams).
+# Tried in this order: no flags for ids, SGLang's flags, vLLM's flag (SGLang refuses it in chat streams).
 _FLAGS: Mapping[str, Sequence[dict[str, Any]]] = {
     "chat": ({"logprobs": True}, {"logprobs": True, **_SGLEXT}, {"logprobs": True, "return_token_ids": True}),
     "completions": ({"logprobs": 0}, {"logprobs": 0, "return_token_ids": True}),
@@ -40,38 +40,38 @@ _ASKED: Mapping[str, dict[str, Any]] = {
 }
 _LIMITS: Sequence[dict[str, Any]] = ({"max_tokens": 4}, {"max_completion_tokens": 4}, {})
 _PAUSE_S = 0.25
-_PATIENCE_S = 10.0  # with an upstream that level `tokens` can start without
+_CHECK_LIMIT_S = 10.0  # for the check of an upstream that level `tokens` can start without
 
 logger = logging.getLogger("weir.proxy.probe.upstream")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """One answer of an upstream: its JSON objects (one, or those of its events) and what was heard of it."""
+    """One answer of an upstream: its JSON objects (one, or those of its events) and its parser."""
 
     objects: list[dict[str, Any]]
-    heard: ChatAnswer
+    parsed: ChatAnswerParser
 
     @property
     def has_ids(self) -> bool:
-        """Whether it names the ids of prompt and output."""
-        heard = self.heard.choices.get(0)
-        return heard is not None and heard.prompt_ids is not None and heard.output_ids is not None
+        """Whether it has the token ids of prompt and output."""
+        parsed = self.parsed.choices.get(0)
+        return parsed is not None and parsed.prompt_ids is not None and parsed.output_ids is not None
 
     @property
     def has_logprobs(self) -> bool:
-        """Whether it gives logprobs of output tokens."""
-        heard = self.heard.choices.get(0)
-        return heard is not None and bool(heard.logprobs)
+        """Whether it has logprobs of output tokens."""
+        parsed = self.parsed.choices.get(0)
+        return parsed is not None and bool(parsed.logprobs)
 
     def nulls(self) -> frozenset[str]:
-        """Members of ours that are there and null."""
+        """The members in `STRIPPED` that are present and null."""
         holders = [*self.objects, *(c for o in self.objects for c in o.get("choices") or () if isinstance(c, dict))]
         return frozenset(name for name in STRIPPED for holder in holders if name in holder and holder[name] is None)
 
 
 class Probe:
-    """Asks one upstream."""
+    """Makes the probing calls to one upstream."""
 
     def __init__(self, upstream: RelayUpstream, model: str, key: str | None) -> None:
         self._upstream = upstream
@@ -118,35 +118,35 @@ class Probe:
         return best
 
     async def _first_served(self, dialect: str) -> dict[str, Any] | None:
-        """The way to limit tokens that a route accepts; None where none is."""
+        """The first field in `_LIMITS` that a route accepts; None where it accepts none."""
         for limit in _LIMITS:
             if await self._ask(dialect, limit, stream=False) is not None:
                 return limit
         return None
 
     async def _ask(self, dialect: str, fields: Mapping[str, Any], *, stream: bool) -> Seen | None:
-        """One call; None where it is refused. Raises `UpstreamNotTaken` where nobody is there to answer."""
+        """Make one call; None where it is refused. Raises `UpstreamNotTaken` where nobody answers."""
         body = _encode({"model": self._model, **_ASKED[dialect], **fields} | ({"stream": True} if stream else {}))
-        heard = ChatAnswer({})
+        parsed = ChatAnswerParser({})
         async with self._upstream.relay("POST", _ROUTE_OF[dialect], body, self._headers) as response:
             _raise_for_absence(response.status)
             if response.status != 200:
                 return None
             if not stream:
-                data = heard.whole(await response.read())
-                return Seen(objects=[read_fields(data)], heard=heard)
+                data = parsed.whole(await response.read())
+                return Seen(objects=[read_fields(data)], parsed=parsed)
             splitter, objects = EventSplitter(), []
             async for part in arriving(response):
                 for data in filter(None, map(data_of, splitter.feed(part))):
-                    heard.event(data)
+                    parsed.event(data)
                     objects.append(read_fields(data))
-        return Seen(objects=objects, heard=heard) if heard.is_complete else None
+        return Seen(objects=objects, parsed=parsed) if parsed.is_complete else None
 
 
 async def certify(config: ProxyConfig, upstream_url: str, model: str, *, can_render: bool) -> Certified:
-    """The level to serve, and the forms that it takes. Raises `SetupError` that says what is missing.
+    """The level to serve and the forms of its routes. Raises `SetupError` with what is missing.
 
-    An upstream that is not there yet is waited for; level `tokens` starts without it, and says that it is not verified.
+    Waits for an upstream that does not answer yet; level `tokens` starts without it, with a warning.
     """
     if config.level == "text":
         return Certified(level=Level.TEXT)
@@ -179,10 +179,9 @@ async def _waited_for(
 
 
 async def _check_tokens(upstream: RelayUpstream) -> None:
-    """Refuse an upstream that has no /generate. None is sent: engines account for every token that they sample, and
-    what else a call needs is checked in each answer."""
+    """Raise `SetupError` for an upstream without /generate. No call is made: engines count every sampled token."""
     try:
-        async with asyncio.timeout(_PATIENCE_S), upstream.relay("GET", "/generate", b"", {}) as response:
+        async with asyncio.timeout(_CHECK_LIMIT_S), upstream.relay("GET", "/generate", b"", {}) as response:
             status = response.status
     except (UpstreamNotTaken, UpstreamLost, TimeoutError) as error:
         logger.warning("level tokens is not verified yet, the upstream does not answer: %r", error)
@@ -214,7 +213,7 @@ async def _probed(probe: Probe, upstream: RelayUpstream, wanted: str, *, can_ren
 
 
 def remarks(level: Level, infos: Sequence[Mapping[str, Any]], reports_version: bool) -> tuple[str, ...]:
-    """What a person should know although it works."""
+    """Warnings about an upstream that works at this level."""
     if level is not Level.PASSTHROUGH:
         return ()
     remarks = []
@@ -232,7 +231,7 @@ def remarks(level: Level, infos: Sequence[Mapping[str, Any]], reports_version: b
 
 
 def _raise_for_absence(status: int) -> None:
-    """Raise where nobody is there to answer, or nobody who answers us."""
+    """Raise `UpstreamNotTaken` where no engine answers, or `SetupError` where the key is refused."""
     if status in (408, 429) or status >= 500:
         raise UpstreamNotTaken(f"the upstream answered {status}")
     if status in (401, 403):
@@ -240,7 +239,7 @@ def _raise_for_absence(status: int) -> None:
 
 
 def _level_of(whole: Seen | None, streamed: Seen | None) -> Level:
-    """What both ways of answering give."""
+    """The level that whole and streamed answers both allow."""
     if whole is None or streamed is None or not (whole.has_logprobs and streamed.has_logprobs):
         return Level.TEXT
     return Level.PASSTHROUGH if whole.has_ids and streamed.has_ids else Level.LOGPROBS

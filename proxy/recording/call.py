@@ -1,105 +1,38 @@
-"""A call in progress, and the record that is kept of it in the end.
-
-Invariant: a record holds exactly the tokens that were received, whatever ended the call. Pure: the log is elsewhere.
-"""
+"""The part of a call in progress that does not depend on its capture level, and the answer that a record keeps."""
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 
-from weir.proxy.conversation.call_request import Answer, CallRequest, Raw, ToolCall
+from weir.proxy.conversation.call_request import Answer, ToolCall
 from weir.proxy.conversation.caller import Membership
-from weir.proxy.conversation.digests import extend
-from weir.proxy.conversation.prompt_ids import PromptIds
-from weir.proxy.engines.capture import Capture
 from weir.proxy.sessions.budgets import Allowance
-from weir.proxy.stitching.continuation import Prompt
-from weir.store.records.call_record import CallRecord, CaptureLevel, FinishReason, pack_ids, pack_logprobs
-
-_SEEDS_APART = 1_000_003
-
-_encode = msgspec.json.Encoder().encode
-
-
-def now_us() -> int:
-    """Unix time in microseconds."""
-    return time.time_ns() // 1000
+from weir.store.records.call_record import CallRecord
 
 
 @dataclass(slots=True, kw_only=True)
-class Call:
-    """One request on its way; grows until it is recorded."""
+class CallInProgress:
+    """One call on its way; grows until it is recorded."""
 
-    call_id: str
     dialect: str
     body: bytes
     user_agent: str | None
-    request: CallRequest
-    prompt: Prompt
-    membership: Membership
-    agent_ids: dict[str, str]
-    max_new_tokens: int
     started_us: int
-    raw_prompt: Raw | None = None  # where it answers no conversation
-    stop_ids: list[int]  # token ids that end the answer
-    forced_ids: list[int] = field(default_factory=list)  # behind the prompt, to force how the answer begins
-    request_id: str | None = None  # of a request with several calls: the id of the first
-    choice: int = 0
+    agent_ids: dict[str, str]
+    membership: Membership
     allowance: Allowance | None = None  # None: its session has no budget
-    capture: Capture = field(default_factory=Capture)
+    request_id: str | None = None  # what the calls of one request share
     first_token_us: int | None = None
     held_us: int = 0
     waiting: bool = False  # at the gate, now
     recorded: bool = False
 
     @property
-    def sent_ids(self) -> PromptIds:
-        """What stands before the output."""
-        return self.prompt.ids.and_forced(self.forced_ids) if self.forced_ids else self.prompt.ids
-
-    @property
-    def said_ids(self) -> list[int]:
-        """What the answer consists of: what was forced, and the output."""
-        return self.forced_ids + self.capture.ids if self.forced_ids else self.capture.ids
-
-    @property
     def was_held(self) -> bool:
         """Whether the gate stopped it, now or before."""
         return self.waiting or self.held_us > 0
-
-    @property
-    def may_be_cut(self) -> bool:
-        """Whether its time may end in the middle of the answer, so that what came by then is wanted."""
-        return self.allowance is not None and self.allowance.deadline is not None
-
-
-def sampling_params(call: Call) -> dict[str, object]:
-    """What the engine is asked for, for the part of the answer that is still missing."""
-    sampling = call.request.sampling
-    done = len(call.capture.ids)
-    params: dict[str, object] = {
-        "max_new_tokens": call.max_new_tokens - done,
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "top_k": sampling.top_k,
-        "stop_token_ids": call.stop_ids,
-        **sampling.extra,
-    }
-    if sampling.stop:
-        params["stop"] = list(sampling.stop)
-    if sampling.seed is not None:
-        # A continuation must not draw the random numbers of the first tokens again, nor one choice those of another.
-        params["sampling_seed"] = (sampling.seed + done + call.choice * _SEEDS_APART) % 2**31
-    return params
-
-
-def _history(prompt: Prompt, finish: FinishReason, answer: Answer | None) -> bytes:
-    """What a continuing request is found by; nothing for an answer that was not given, or to no messages."""
-    answered = answer is not None and finish in (FinishReason.STOP, FinishReason.LENGTH) and prompt.digests
-    return extend(prompt.digests[-1], answer.message()) if answered and answer is not None else b""
 
 
 def answer_of(record: CallRecord) -> Answer:
@@ -110,71 +43,4 @@ def answer_of(record: CallRecord) -> Answer:
         content=message.get("content") or "",
         reasoning=message.get("reasoning_content"),
         tool_calls=tuple(ToolCall(id=i, name=f["name"], arguments=f["arguments"]) for i, f in calls),
-    )
-
-
-def _retry_count(header: str) -> int:
-    return int(header) if header.isdecimal() and len(header) < 6 else 0
-
-
-def record_of(
-    call: Call,
-    finish: FinishReason,
-    *,
-    matched: int | str | None = None,
-    answer: Answer | None,
-    error: str | None = None,
-    tokenizer: str,
-) -> CallRecord:
-    """The record of a call that has ended."""
-    capture, request, prompt = call.capture, call.request, call.prompt
-    sampling = request.sampling
-    asked = {
-        "max_new_tokens": call.max_new_tokens,
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "top_k": sampling.top_k,
-        **sampling.extra,
-    }
-    if sampling.stop:
-        asked["stop"] = list(sampling.stop)
-    if sampling.seed is not None:
-        asked["seed"] = sampling.seed
-    return CallRecord(
-        call_id=call.call_id,
-        session_id=call.membership.session_id,
-        session_source=call.membership.source,
-        group_id=call.membership.group_id,
-        dialect=call.dialect,
-        level=CaptureLevel.TOKENS,
-        model=request.model,
-        stream=request.stream,
-        started_us=call.started_us,
-        first_token_us=call.first_token_us,
-        finished_us=now_us(),
-        held_us=call.held_us,
-        prompt_ids=call.sent_ids.packed,
-        output_ids=pack_ids(capture.ids),
-        output_logprobs=pack_logprobs(capture.logprobs),
-        spans=capture.spans,
-        finish=finish,
-        finish_matched=matched,
-        stitch=prompt.stitch,
-        stitch_call=prompt.known.call_id if prompt.known else None,
-        stitch_differs_at=prompt.differs_at,
-        request=call.body,
-        answer=_encode(answer.message()) if answer else b"",
-        sampling=asked,
-        agent_ids=call.agent_ids,
-        user_agent=call.user_agent,
-        engine_rids=tuple(capture.rids),
-        error=error,
-        request_id=call.request_id,
-        choice=call.choice,
-        forced=len(call.forced_ids),
-        tokenizer=tokenizer,
-        cached_tokens=capture.cached_tokens,
-        num_messages=len(request.messages),
-        digest=_history(prompt, finish, answer),
-        retry_count=_retry_count(call.agent_ids.get("x-stainless-retry-count", "")),
     )

@@ -1,7 +1,6 @@
-"""What is told of every call that ended: counts, and one line in the proxy's own log.
+"""The proxy's own log of calls: counts, and one line for every call that ended.
 
-Invariant: prompts and answers are in the line only where `proxy.log_prompts` asks for them; keys never are. Not here:
-the record (recording.py), the form of the log (logs.py).
+Invariant: prompts and answers are in the line only where `proxy.log_prompts` asks for them; keys never are.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from weir.proxy.logging_format import tell
+from weir.proxy.logging_format import log_fields
 from weir.proxy.metrics import Metrics
 from weir.proxy.sessions.budgets import ENDED
 from weir.store.records.call_record import CallRecord, FinishReason
@@ -18,7 +17,7 @@ logger = logging.getLogger("weir.proxy.calls")
 _BAD = (FinishReason.ERROR, FinishReason.ABORT)
 
 
-class Journal:
+class CallLog:
     """Counts calls and writes a line for each."""
 
     def __init__(self, metrics: Metrics, *, log_prompts: bool) -> None:
@@ -26,14 +25,14 @@ class Journal:
         self._log_prompts = log_prompts
 
     def ended(self, record: CallRecord) -> None:
-        """Tell of a call."""
+        """Count a call and log its line."""
         self._metrics.count(record)
         matched = record.finish_matched
         if isinstance(matched, str) and matched.startswith(ENDED) and record.finish is FinishReason.LENGTH:
             self._metrics.budget_endings.labels(by=matched.removeprefix(ENDED), how="cut").inc()
         level = logging.WARNING if record.finish in _BAD else logging.INFO
         if logger.isEnabledFor(level):
-            tell(logger, level, "call", self._fields(record))
+            log_fields(logger, level, "call", self._fields(record))
 
     def _fields(self, record: CallRecord) -> dict[str, Any]:
         first_us = record.first_token_us

@@ -1,7 +1,7 @@
 """A relayed call in progress, and the records of its answers: one for each.
 
-Invariant: a record has level `tokens` only with ids, a logprob for each and a version for each, all as the engine gave
-them; one that falls short of what its route was certified for says why (`Lowered`), and its caller counts it. Pure.
+Invariant: a record has level `tokens` only with ids, a logprob and a version for each, all as the engine gave them; a
+record below the level that its route was certified for comes with the reason (`Lowered`). Pure.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from typing import Any
 
 import msgspec
 
-from weir.proxy.conversation.caller import Membership
 from weir.proxy.conversation.digests import Digest, extend
 from weir.proxy.engines.versions import Served
-from weir.proxy.recording.call import now_us
-from weir.proxy.relay.chat_answer import Heard, HeardAnswer
+from weir.proxy.recording.call import CallInProgress
+from weir.proxy.relay.chat_answer import AnswerParser, ParsedChoice
 from weir.proxy.relay.levels import Level, RouteForm
-from weir.proxy.sessions.budgets import Allowance
 from weir.proxy.stitching.call_cache import KnownCall, first_difference
+from weir.store.clock import now_us
 from weir.store.records.call_record import (
     CallRecord,
     CaptureLevel,
@@ -44,45 +43,33 @@ _ASKED = (
 class Lowered(enum.StrEnum):
     """Why a record is below the level that its route was certified for."""
 
-    ROUTE = "route"  # its route gives less than the proxy is set to, and is allowed to
+    ROUTE = "route"  # its route gives less than the proxy's level, which proxy.below_level allows
     CUT = "cut"  # it ended before its answer was complete
-    UNREAD = "unread"  # the answer has a form that is not known
+    UNREAD = "unread"  # the answer could not be parsed
     NO_IDS = "no_ids"
     NO_LOGPROBS = "no_logprobs"
-    LOGPROBS_MISSING = "logprobs_missing"  # some tokens came without
-    STRADDLED = "straddled"  # weights changed in the middle, and the answer does not say where
+    LOGPROBS_MISSING = "logprobs_missing"  # some tokens came without one
+    STRADDLED = "straddled"  # weights changed in the middle, at a token that is not reported
     NO_VERSION = "no_version"
 
 
 @dataclass(slots=True, kw_only=True)
-class RelayedCall:
-    """One request on its way."""
+class RelayedCall(CallInProgress):
+    """One request on its way upstream and its answers on their way back."""
 
-    request_id: str
     call_ids: list[str]  # one for each answer
-    dialect: str
-    body: bytes
     fields: dict[str, Any]
-    promised: Level  # what the proxy is set to
+    promised: Level  # the level of the proxy
     form: RouteForm
     digests: list[Digest]
     known: KnownCall | None
-    membership: Membership
-    allowance: Allowance | None
-    agent_ids: dict[str, str]
-    user_agent: str | None
-    started_us: int
     retry_count: int
-    answer: HeardAnswer
+    answer: AnswerParser
     served: Served | None = None
-    first_token_us: int | None = None
-    held_us: int = 0
-    waiting: bool = False  # at the gate, now
-    recorded: bool = False
-    answered: bool = False  # to its end, and recorded
+    answered: bool = False  # completely, and recorded
 
     def name_choices(self) -> None:
-        """Give every answer that came an id of its own."""
+        """Give every answer that came its own call id."""
         while len(self.call_ids) <= max(self.answer.choices, default=0):
             self.call_ids.append(new_id("call"))
 
@@ -91,40 +78,38 @@ class RelayedCall:
         """Whether the agent asked for a stream."""
         return self.fields.get("stream") is True
 
-    @property
-    def was_held(self) -> bool:
-        """Whether the gate stopped it, now or before."""
-        return self.waiting or self.held_us > 0
-
 
 def level_of(
-    call: RelayedCall, heard: Heard, spans: tuple[VersionSpan, ...] | None, *, version_known: bool
+    call: RelayedCall, parsed: ParsedChoice, spans: tuple[VersionSpan, ...] | None, *, version_known: bool
 ) -> tuple[CaptureLevel, Lowered | None]:
     """The level of one answer, and why it is below what was certified."""
     best = call.form.level.best_record
     short = None if call.promised.best_record is best else Lowered.ROUTE
     if best is CaptureLevel.TEXT:
         return best, short
-    complete = heard.finish is not None and call.answer.is_complete
+    complete = parsed.finish is not None and call.answer.is_complete
     below = Lowered.CUT if not complete else Lowered.UNREAD if call.answer.unread else None
-    if heard.logprobs is None:
+    if parsed.logprobs is None:
         return CaptureLevel.TEXT, below or Lowered.NO_LOGPROBS
     if best is CaptureLevel.LOGPROBS:
         return best, short
-    if heard.output_ids is None or heard.prompt_ids is None:
+    if parsed.output_ids is None or parsed.prompt_ids is None:
         return CaptureLevel.LOGPROBS, below or Lowered.NO_IDS
-    if len(heard.logprobs) != len(heard.output_ids):
+    if len(parsed.logprobs) != len(parsed.output_ids):
         return CaptureLevel.TEXT, below or Lowered.LOGPROBS_MISSING
     if spans is None:
         return CaptureLevel.LOGPROBS, below or (Lowered.NO_VERSION if version_known else Lowered.STRADDLED)
     return CaptureLevel.TOKENS, None
 
 
-def spans_of(heard: Heard, served: Served | None, *, held_on: bool) -> tuple[VersionSpan, ...] | None:
-    """Versions of the output: the engine's own words for it, else the one version that was served all the while."""
-    num_tokens = len(heard.output_ids or ())
-    if heard.spans and heard.spans[-1].end == num_tokens:
-        return tuple(VersionSpan(span.start, span.end, str(span.version)) for span in heard.spans)
+def spans_of(parsed: ParsedChoice, served: Served | None, *, held_on: bool) -> tuple[VersionSpan, ...] | None:
+    """Versions of the output: the engine's own spans, else the one version that was served all the while.
+
+    None where neither is known.
+    """
+    num_tokens = len(parsed.output_ids or ())
+    if parsed.spans and parsed.spans[-1].end == num_tokens:
+        return tuple(VersionSpan(span.start, span.end, str(span.version)) for span in parsed.spans)
     if served is None or served.version is None or not held_on:
         return None
     return (VersionSpan(0, num_tokens, served.version),) if num_tokens else ()
@@ -133,19 +118,22 @@ def spans_of(heard: Heard, served: Served | None, *, held_on: bool) -> tuple[Ver
 def records_of(
     call: RelayedCall, *, held_on: bool, cut: FinishReason | None = None, error: str | None = None
 ) -> list[tuple[CallRecord, Lowered | None]]:
-    """A record for each answer, and why it is below the certified level. `cut`: how the call ended early."""
+    """A record for each answer, with the reason where it is below the certified level.
+
+    `held_on`: the weights did not change during the call. `cut`: how the call ended early.
+    """
     call.name_choices()
-    choices: Sequence[tuple[int, Heard]] = sorted(call.answer.choices.items()) or [(0, Heard())]
-    return [_record(call, index, heard, held_on, cut, error) for index, heard in choices]
+    choices: Sequence[tuple[int, ParsedChoice]] = sorted(call.answer.choices.items()) or [(0, ParsedChoice())]
+    return [_record(call, index, parsed, held_on, cut, error) for index, parsed in choices]
 
 
 def _record(
-    call: RelayedCall, index: int, heard: Heard, held_on: bool, cut: FinishReason | None, error: str | None
+    call: RelayedCall, index: int, parsed: ParsedChoice, held_on: bool, cut: FinishReason | None, error: str | None
 ) -> tuple[CallRecord, Lowered | None]:
-    spans = spans_of(heard, call.served, held_on=held_on)
-    level, lowered = level_of(call, heard, spans, version_known=held_on)
+    spans = spans_of(parsed, call.served, held_on=held_on)
+    level, lowered = level_of(call, parsed, spans, version_known=held_on)
     trusted = lowered is not Lowered.LOGPROBS_MISSING
-    prompt = pack_ids(heard.prompt_ids or [])
+    prompt = pack_ids(parsed.prompt_ids or [])
     record = CallRecord(
         call_id=call.call_ids[index],
         session_id=call.membership.session_id,
@@ -160,14 +148,14 @@ def _record(
         finished_us=now_us(),
         held_us=call.held_us,
         prompt_ids=prompt,
-        output_ids=pack_ids(heard.output_ids or []),
-        output_logprobs=pack_logprobs(heard.logprobs or []) if trusted else b"",
+        output_ids=pack_ids(parsed.output_ids or []),
+        output_logprobs=pack_logprobs(parsed.logprobs or []) if trusted else b"",
         spans=spans or (),
-        finish=cut or heard.finish or FinishReason.ERROR,
-        finish_matched=heard.matched,
-        **_stitch(call, heard, prompt),
+        finish=cut or parsed.finish or FinishReason.ERROR,
+        finish_matched=parsed.matched,
+        **_stitch(call, parsed, prompt),
         request=call.body,
-        answer=_encode(heard.message()) if heard.content or heard.tool_calls or heard.finish else b"",
+        answer=_encode(parsed.message()) if parsed.content or parsed.tool_calls or parsed.finish else b"",
         sampling={name: call.fields[name] for name in _ASKED if call.fields.get(name) is not None},
         agent_ids=call.agent_ids,
         user_agent=call.user_agent,
@@ -178,7 +166,7 @@ def _record(
         cached_tokens=_cached_tokens(call.answer.usage),
         counted_prompt=_counted(call.answer.usage, "prompt_tokens", "input_tokens") if index == 0 else None,
         counted_output=_counted(call.answer.usage, *_OUTPUT_TOKENS) if index == 0 else None,
-        digest=extend(call.digests[-1], heard.message()) if cut is None and call.dialect != "completions" else b"",
+        digest=extend(call.digests[-1], parsed.message()) if cut is None and call.dialect != "completions" else b"",
         num_messages=len(call.digests) - 1,
         retry_count=call.retry_count,
     )
@@ -186,18 +174,18 @@ def _record(
 
 
 def output_tokens(usage: dict[str, Any] | None) -> int:
-    """What the upstream counted; 0 where it did not say."""
+    """The number of output tokens in the upstream's usage; 0 where it has none."""
     return _counted(usage, *_OUTPUT_TOKENS) or 0
 
 
 def _counted(usage: dict[str, Any] | None, *names: str) -> int | None:
-    """By the names of chat on one hand, Responses and Anthropic on the other. Of all answers together."""
+    """A count over all answers, by the names that chat, Responses and Anthropic give it; None where it is absent."""
     counts = [(usage or {}).get(name) for name in names]
     return next((count for count in counts if isinstance(count, int)), None)
 
 
 def _cached_tokens(usage: dict[str, Any] | None) -> int:
-    """By the names of chat, Responses and Anthropic."""
+    """The number of cached prompt tokens, by the names that chat, Responses and Anthropic give it."""
     details = (usage or {}).get("prompt_tokens_details") or (usage or {}).get("input_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else (usage or {}).get("cache_read_input_tokens")
     return cached if isinstance(cached, int) else 0
@@ -208,9 +196,9 @@ def _model(fields: dict[str, Any]) -> str:
     return model if isinstance(model, str) else ""
 
 
-def _stitch(call: RelayedCall, heard: Heard, prompt: bytes) -> dict[str, Any]:
-    """How the engine's own prompt goes on from the call that the messages continue; nothing where ids are unknown."""
-    if heard.prompt_ids is None:
+def _stitch(call: RelayedCall, parsed: ParsedChoice, prompt: bytes) -> dict[str, Any]:
+    """How the engine's own prompt continues the call that the messages continue; empty where ids are unknown."""
+    if parsed.prompt_ids is None:
         return {}
     if call.known is None:
         return {"stitch": Stitch.NEW_ROOT}

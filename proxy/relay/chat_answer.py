@@ -1,9 +1,9 @@
-"""What a relayed answer said: messages, finish reasons, token ids and logprobs, gathered while it passes.
+"""Parsing of a relayed answer while it passes: messages, finish reasons, token ids and logprobs.
 
-One class for each family of wire forms, with the same three questions: `whole` and `event` take a body or an event's
-payload and return what the agent is given of it (None: nothing), `is_complete` says whether the answer ended as its
-form says it ends. Invariant: what cannot be read is passed on unread and said (`unread`); nothing here makes an answer
-fail. Not here: the other wire forms (relay_answer_items.py), levels (relay_recording.py).
+One parser class for each family of wire forms (`item_answers.py` has the others), with the same interface: `whole` and
+`event` take a body or an event's payload and return the bytes that the agent gets (None: nothing); `is_complete` is
+whether the answer ended as its wire form requires. Invariant: bytes that cannot be parsed are passed on, and `unread`
+is set; nothing here makes an answer fail.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ FINISHES = {
 
 
 @dataclass(slots=True, kw_only=True)
-class Heard:
-    """What one answer (of `n`) said so far."""
+class ParsedChoice:
+    """One answer (of `n`) as far as it came."""
 
     content: list[str] = field(default_factory=list)
     reasoning: list[str] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Heard:
     spans: list[ReportedSpan] | None = None
 
     def message(self) -> dict[str, Any]:
-        """The assistant message, in the form in which every record keeps it."""
+        """The assistant message, in the form of records."""
         calls = [self.tool_calls[index] for index in sorted(self.tool_calls)]
         text = "".join(self.content)
         message: dict[str, Any] = {"role": "assistant", "content": text or (None if calls else "")}
@@ -55,7 +55,7 @@ class Heard:
         return message
 
     def add_tool_call(self, index: int, call: Mapping[str, Any]) -> None:
-        """A tool call in chat's form, or a piece of one."""
+        """Add a tool call in chat's form, or a piece of one."""
         function = call.get("function") or {}
         kept = self.tool_calls.setdefault(
             index, {"id": call.get("id"), "type": "function", "function": {"name": "", "arguments": ""}}
@@ -65,10 +65,10 @@ class Heard:
         kept["function"]["arguments"] += function.get("arguments") or ""
 
 
-class HeardAnswer(Protocol):
-    """Listens to an answer while it passes."""
+class AnswerParser(Protocol):
+    """Parses the answers to one request while they pass; `choices` has one entry for each."""
 
-    choices: dict[int, Heard]
+    choices: dict[int, ParsedChoice]
     usage: dict[str, Any] | None
     response_id: str | None
     failure: str | None
@@ -126,7 +126,7 @@ class _SglExt(msgspec.Struct):
 
     @staticmethod
     def cuts(value: Raw, to_null: bool) -> list[Cut]:
-        """The ids, or the whole extension where it holds nothing else."""
+        """What to cut of an extension: its ids, or the whole of it where it holds nothing else."""
         members = _decode_members(value)
         ids = [Cut(name, member, False) for name, member in members.items() if name in _SGLEXT_IDS]
         others = [member for name, member in members.items() if name not in _SGLEXT_IDS]
@@ -142,12 +142,12 @@ _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_ids = msgspec.json.Decoder(list[int] | None).decode
 
 
-class ChatAnswer:
+class ChatAnswerParser:
     """Chat completions and completions, whole and streamed, with the ids that SGLang and vLLM add to them."""
 
     def __init__(self, strip: Mapping[str, bool], num_answers: int = 1) -> None:
-        """`strip` names the members that the agent did not ask for; True where they are null without us."""
-        self.choices: dict[int, Heard] = {}
+        """`strip` names the members that the agent did not ask for; True where they are null without our flags."""
+        self.choices: dict[int, ParsedChoice] = {}
         self.usage: dict[str, Any] | None = None
         self.response_id: str | None = None
         self.failure: str | None = None
@@ -160,7 +160,7 @@ class ChatAnswer:
     def is_complete(self) -> bool:
         """Whether every answer has its finish reason."""
         begun = self.choices.values()
-        return len(begun) >= self._num_answers and all(heard.finish is not None for heard in begun)
+        return len(begun) >= self._num_answers and all(parsed.finish is not None for parsed in begun)
 
     def whole(self, body: bytes) -> bytes:
         """A body that was not streamed."""
@@ -174,8 +174,8 @@ class ChatAnswer:
         try:
             body = _decode_body(data)
             for choice in body.choices:
-                self._hear(choice)
-            self._hear_ids(body)
+                self._read_choice(choice)
+            self._read_ids(body)
         except (msgspec.DecodeError, RecursionError):
             self.unread = True
             return data
@@ -186,35 +186,35 @@ class ChatAnswer:
         cuts = self._cuts(body)
         if not cuts:
             return data
-        return None if streamed and _says_nothing_else(body) else without(data, cuts)
+        return None if streamed and _has_nothing_else(body) else without(data, cuts)
 
-    def _hear(self, choice: _Choice) -> None:
-        heard = self.choices.setdefault(choice.index, Heard())
-        said = choice.delta if choice.delta is not None else choice.message
-        if said is not None:
-            _hear_message(heard, said)
+    def _read_choice(self, choice: _Choice) -> None:
+        parsed = self.choices.setdefault(choice.index, ParsedChoice())
+        message = choice.delta if choice.delta is not None else choice.message
+        if message is not None:
+            _add_message(parsed, message)
         if choice.text:
-            heard.content.append(choice.text)
+            parsed.content.append(choice.text)
         if choice.finish_reason is not None:
-            heard.finish = FINISHES.get(choice.finish_reason, FinishReason.STOP)
+            parsed.finish = FINISHES.get(choice.finish_reason, FinishReason.STOP)
             matched = choice.matched_stop if choice.matched_stop is not None else choice.stop_reason
-            heard.matched = matched if isinstance(matched, int | str) else None
+            parsed.matched = matched if isinstance(matched, int | str) else None
         if choice.logprobs is not UNSET:
             logprobs = _decode_logprobs(choice.logprobs)
             if logprobs is not None:
-                heard.logprobs = heard.logprobs or []
-                heard.logprobs += logprobs.token_logprobs or [entry.logprob for entry in logprobs.content or ()]
+                parsed.logprobs = parsed.logprobs or []
+                parsed.logprobs += logprobs.token_logprobs or [entry.logprob for entry in logprobs.content or ()]
         ids = choice.token_ids if choice.token_ids is not UNSET else choice.response_token_ids
         if ids is not UNSET:
             new_ids = _decode_ids(ids)
             if new_ids is not None:
-                heard.output_ids = heard.output_ids or []
-                heard.output_ids += new_ids
+                parsed.output_ids = parsed.output_ids or []
+                parsed.output_ids += new_ids
         if choice.prompt_token_ids is not UNSET:
-            heard.prompt_ids = _decode_ids(choice.prompt_token_ids) or heard.prompt_ids
+            parsed.prompt_ids = _decode_ids(choice.prompt_token_ids) or parsed.prompt_ids
 
-    def _hear_ids(self, body: _Body) -> None:
-        """What stands beside the choices: ids of the prompt, SGLang's extension, versions."""
+    def _read_ids(self, body: _Body) -> None:
+        """Read what stands beside the choices: ids of the prompt, SGLang's extension, versions."""
         if body.prompt_token_ids is not UNSET:
             self._prompt_ids = _decode_ids(body.prompt_token_ids) or self._prompt_ids
         if body.sglext is not UNSET:
@@ -222,12 +222,12 @@ class ChatAnswer:
             if extension is not None:
                 self._prompt_ids = extension.input_ids or self._prompt_ids
                 for index, ids in enumerate(extension.output_ids or ()):
-                    self.choices.setdefault(index, Heard()).output_ids = ids
+                    self.choices.setdefault(index, ParsedChoice()).output_ids = ids
         if body.metadata is not None and 0 in self.choices:
-            self.choices[0].spans = body.metadata.weight_versions  # SGLang tells them of the first answer only
+            self.choices[0].spans = body.metadata.weight_versions  # SGLang reports them for the first answer only
         if self._prompt_ids is not None:
-            for heard in self.choices.values():
-                heard.prompt_ids = heard.prompt_ids or self._prompt_ids
+            for parsed in self.choices.values():
+                parsed.prompt_ids = parsed.prompt_ids or self._prompt_ids
 
     def _cuts(self, body: _Body) -> list[Cut]:
         holders: Sequence[_Body | _Choice] = (body, *body.choices)
@@ -240,21 +240,21 @@ class ChatAnswer:
         return cuts
 
 
-def _hear_message(heard: Heard, said: Mapping[str, Any]) -> None:
-    content = said.get("content")
+def _add_message(parsed: ParsedChoice, message: Mapping[str, Any]) -> None:
+    content = message.get("content")
     if isinstance(content, str) and content:
-        heard.content.append(content)
-    reasoning = said.get("reasoning_content") or said.get("reasoning")
+        parsed.content.append(content)
+    reasoning = message.get("reasoning_content") or message.get("reasoning")
     if isinstance(reasoning, str):
-        heard.reasoning.append(reasoning)
-    for position, call in enumerate(said.get("tool_calls") or ()):
+        parsed.reasoning.append(reasoning)
+    for position, call in enumerate(message.get("tool_calls") or ()):
         if isinstance(call, dict):
             index = call.get("index")
-            heard.add_tool_call(index if isinstance(index, int) else position, call)
+            parsed.add_tool_call(index if isinstance(index, int) else position, call)
 
 
-def _says_nothing_else(body: _Body) -> bool:
-    """Whether a chunk is there for our sake only: no choice, or a choice that gives neither text nor an end."""
+def _has_nothing_else(body: _Body) -> bool:
+    """Whether only our flags caused a chunk: no choice, or a choice with neither text nor an end."""
     if body.usage is not None or body.error is not None:
         return False
     return not any(

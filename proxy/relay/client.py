@@ -1,7 +1,7 @@
-"""The way upstream of what is relayed: requests as they are, and what the engines behind say of themselves.
+"""The HTTP client of relayed requests, which also reads what the engines behind the upstream report.
 
-Invariant: what is raised says whether the upstream may have seen the request: `UpstreamNotTaken` (no), `UpstreamLost`
-(yes, or perhaps). Not here: retries, the gate, what answers mean.
+Invariant: what is raised tells whether the upstream may have seen the request: `UpstreamNotTaken` (no), `UpstreamLost`
+(yes, or perhaps).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from weir.proxy.engines.router_routes import workers_of, workers_url
 from weir.proxy.errors import UpstreamLost, UpstreamNotTaken
 
 _CONTROL_TIMEOUT = aiohttp.ClientTimeout(total=2)
-_TELL_TIMEOUT = aiohttp.ClientTimeout(total=30)
+_POST_TIMEOUT = aiohttp.ClientTimeout(total=30)
 
 
 class RelayUpstream:
@@ -47,16 +47,19 @@ class RelayUpstream:
     async def relay(
         self, method: str, target: str, body: bytes, headers: Mapping[str, str]
     ) -> AsyncGenerator[aiohttp.ClientResponse, None]:
-        """Pass a request on as it is; `target` is path and query. Leaving the block early drops the connection."""
+        """Relay a request as it is; `target` is path and query. Leaving the block early drops the connection.
+
+        Raises `UpstreamNotTaken` or `UpstreamLost`.
+        """
         url = URL(self.url + target, encoded=True)
-        with self._naming_the_loss():
+        with self._translated_errors():
             async with self._session.request(
                 method, url, data=body, headers=headers, allow_redirects=False
             ) as response:
                 yield response
 
     async def is_there(self) -> bool:
-        """Whether anybody answers, whatever it says."""
+        """Whether the upstream answers, with whatever status below 500."""
         try:
             async with self._session.get(f"{self.url}/v1/models", timeout=_CONTROL_TIMEOUT) as response:
                 return response.status < 500
@@ -69,9 +72,9 @@ class RelayUpstream:
         return {None if version is None else str(version) for version in reported}
 
     async def model_info(self) -> list[dict[str, Any]]:
-        """What every engine says of itself; an engine without /model_info says nothing.
+        """The /model_info of every engine; empty for one without that route.
 
-        Routers do not pass /model_info on, so engines are asked directly.
+        Routers do not forward /model_info, so engines are asked directly.
         """
         urls = await self.engine_urls()
         return list(await asyncio.gather(*(self._object(f"{url}/model_info") for url in urls)))
@@ -85,11 +88,11 @@ class RelayUpstream:
         workers = workers_of(await self._object(workers_url(self.url)))
         return None if workers is None else [worker.url for worker in workers]
 
-    async def tell(self, url: str, body: bytes) -> int | None:
-        """POST to an engine itself; the status, or None where nobody answers."""
+    async def post(self, url: str, body: bytes) -> int | None:
+        """POST JSON to an engine directly; the status, or None where it does not answer."""
         try:
             headers = {"content-type": "application/json"}
-            async with self._session.post(url, data=body, headers=headers, timeout=_TELL_TIMEOUT) as response:
+            async with self._session.post(url, data=body, headers=headers, timeout=_POST_TIMEOUT) as response:
                 return response.status
         except (aiohttp.ClientError, TimeoutError):
             return None
@@ -104,7 +107,7 @@ class RelayUpstream:
         return value if isinstance(value, dict) else {}
 
     @contextlib.contextmanager
-    def _naming_the_loss(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         try:
             yield
         except aiohttp.ClientConnectorError as error:
@@ -123,9 +126,7 @@ async def arriving(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, No
     if sock is not None and sock.family not in (socket.AF_INET, socket.AF_INET6):
         sock = None
     while True:
-        if (
-            sock is not None
-        ):  # else sglang-router's Nagle algorithm waits 40 ms for our delayed ACK; the kernel forgets it
+        if sock is not None:  # else sglang-router's Nagle algorithm waits 40 ms for our delayed ACK; lasts one read
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
         data = await response.content.readany()
         if not data:

@@ -1,8 +1,7 @@
-"""What a relayed request says was said before, for the hash chain that finds the call it continues.
+"""The history in a relayed request, in canonical form, for the hash chain that finds the call it continues.
 
-Read leniently, because the upstream decides what it accepts: what is not understood counts as its JSON text. An
-assistant's turn comes out the same whether it was heard as an answer (relay_answer.py) or is sent back as history.
-Pure.
+Parsing is lenient, because the upstream decides what it accepts: unknown content counts as its JSON text. An
+assistant's turn has the same form whether it was parsed from an answer or is sent back as history. Pure.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from typing import Any
 import msgspec
 
 from weir.proxy.conversation.call_request import Message, Tool
-from weir.proxy.relay.chat_answer import Heard
-from weir.proxy.relay.item_answers import MessagesAnswer, hear_item
+from weir.proxy.relay.chat_answer import ParsedChoice
+from weir.proxy.relay.item_answers import MessagesAnswerParser, add_item
 
 _encode = msgspec.json.Encoder().encode
 
@@ -35,13 +34,13 @@ def _chat_message(item: Any) -> Message:
     message: Message = {"role": _text(item.get("role")), "content": _text(item.get("content"))}
     if isinstance(item.get("name"), str):
         message["name"] = item["name"]
-    heard = Heard()
+    parsed = ParsedChoice()
     for index, call in enumerate(_list(item.get("tool_calls"))):
         if isinstance(call, dict) and isinstance(function := call.get("function"), dict):
             named = {name: _text(function.get(name)) for name in ("name", "arguments")}
-            heard.add_tool_call(index, {"id": None, "function": named})
-    if heard.tool_calls:
-        message["tool_calls"] = heard.message()["tool_calls"]
+            parsed.add_tool_call(index, {"id": None, "function": named})
+    if parsed.tool_calls:
+        message["tool_calls"] = parsed.message()["tool_calls"]
     return message
 
 
@@ -55,9 +54,9 @@ def _messages(fields: Mapping[str, Any]) -> list[Message]:
     for item in _list(fields.get("messages")):
         content = item.get("content") if isinstance(item, dict) else item
         if isinstance(item, dict) and item.get("role") == "assistant" and isinstance(content, list):
-            answer = MessagesAnswer()
+            answer = MessagesAnswerParser()
             answer.whole(_encode({"content": content}))
-            found.append(answer.heard.message())
+            found.append(answer.parsed.message())
         else:
             role = item.get("role") if isinstance(item, dict) else "user"
             found.append({"role": _text(role), "content": _text(content)})
@@ -69,11 +68,11 @@ def _responses(fields: Mapping[str, Any]) -> list[Message]:
     found: list[Message] = [] if instructions is None else [{"role": "system", "content": _text(instructions)}]
     if not isinstance(given, list):
         return [*found, {"role": "user", "content": _text(given)}]
-    turn: Heard | None = None  # neighbouring items of the assistant are one turn
+    turn: ParsedChoice | None = None  # neighbouring items of the assistant are one turn
     for index, item in enumerate(given):
         if isinstance(item, dict) and _is_assistants(item):
-            turn = turn or Heard()
-            hear_item(turn, index, item)
+            turn = turn or ParsedChoice()
+            add_item(turn, index, item)
             continue
         if turn is not None:
             found.append(turn.message())

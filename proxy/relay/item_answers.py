@@ -1,6 +1,6 @@
-"""What a relayed answer of the Anthropic Messages or the Responses form said. Neither gives ids or takes our flags.
+"""Parsing of relayed answers in the Anthropic Messages and the Responses form. Neither gives ids or takes our flags.
 
-Invariant as in relay_answer.py: bytes pass as they came, unread where they cannot be read. Pure.
+Invariant: the bytes pass as they came, whether they can be parsed or not. Pure.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from weir.proxy.relay.chat_answer import ChatAnswer, Heard, HeardAnswer
+from weir.proxy.relay.chat_answer import AnswerParser, ChatAnswerParser, ParsedChoice
 from weir.proxy.relay.wire import read_fields
 from weir.store.records.call_record import FinishReason
 
@@ -19,11 +19,11 @@ _RESPONSE_ENDS = frozenset({"response.completed", "response.incomplete", "respon
 
 
 class _Items:
-    """What both forms have in common: one answer, nothing to cut."""
+    """The base of both parsers: one answer, and nothing to cut."""
 
     def __init__(self) -> None:
-        self.heard = Heard()
-        self.choices = {0: self.heard}
+        self.parsed = ParsedChoice()
+        self.choices = {0: self.parsed}
         self.usage: dict[str, Any] | None = None
         self.response_id: str | None = None
         self.failure: str | None = None
@@ -31,8 +31,8 @@ class _Items:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the answer has ended as its form says it ends."""
-        return self.heard.finish is not None
+        """Whether the answer ended as its wire form requires."""
+        return self.parsed.finish is not None
 
     def _note(self, response: Mapping[str, Any]) -> None:
         identity, usage = response.get("id"), response.get("usage")
@@ -44,7 +44,7 @@ class _Items:
         self.failure = msgspec.json.encode(error).decode()
 
 
-class MessagesAnswer(_Items):
+class MessagesAnswerParser(_Items):
     """POST /v1/messages."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class MessagesAnswer(_Items):
         for index, block in enumerate(_objects(fields.get("content"))):
             self._open(index, block)
         self._end(fields)
-        self.heard.finish = self._stop
+        self.parsed.finish = self._stop
         return body
 
     def event(self, data: bytes) -> bytes | None:
@@ -77,7 +77,7 @@ class MessagesAnswer(_Items):
                 self._note(fields)
                 self._end(_object(fields.get("delta")))
             case "message_stop":
-                self.heard.finish = self._stop or FinishReason.STOP
+                self.parsed.finish = self._stop or FinishReason.STOP
             case "error":
                 self._fail(fields.get("error"))
         return data
@@ -87,26 +87,26 @@ class MessagesAnswer(_Items):
         if block.get("type") == "tool_use":
             given = block.get("input")
             arguments = msgspec.json.encode(given).decode() if given else ""
-            self.heard.add_tool_call(
+            self.parsed.add_tool_call(
                 index, {"id": block.get("id"), "function": {"name": block.get("name"), "arguments": arguments}}
             )
 
     def _add(self, index: int, delta: Mapping[str, Any]) -> None:
         if isinstance(text := delta.get("text"), str):
-            self.heard.content.append(text)
+            self.parsed.content.append(text)
         if isinstance(thinking := delta.get("thinking"), str):
-            self.heard.reasoning.append(thinking)
+            self.parsed.reasoning.append(thinking)
         if isinstance(json := delta.get("partial_json"), str):
-            self.heard.add_tool_call(index, {"function": {"arguments": json}})
+            self.parsed.add_tool_call(index, {"function": {"arguments": json}})
 
     def _end(self, fields: Mapping[str, Any]) -> None:
         reason, sequence = fields.get("stop_reason"), fields.get("stop_sequence")
         if isinstance(reason, str):
             self._stop = _MESSAGE_FINISHES.get(reason, FinishReason.STOP)
-        self.heard.matched = sequence if isinstance(sequence, str) else None
+        self.parsed.matched = sequence if isinstance(sequence, str) else None
 
 
-class ResponsesAnswer(_Items):
+class ResponsesAnswerParser(_Items):
     """POST /v1/responses."""
 
     def whole(self, body: bytes) -> bytes:
@@ -121,7 +121,7 @@ class ResponsesAnswer(_Items):
         fields = read_fields(data)
         kind = fields.get("type")
         if kind == "response.output_text.delta" and isinstance(delta := fields.get("delta"), str):
-            self.heard.content.append(delta)
+            self.parsed.content.append(delta)
         elif kind == "error":
             self._fail(fields)
         elif kind in _RESPONSE_ENDS:
@@ -136,27 +136,27 @@ class ResponsesAnswer(_Items):
             self._fail(response["error"])
         output = list(_objects(response.get("output")))
         if output:
-            self.heard.content.clear()
+            self.parsed.content.clear()
         for index, item in enumerate(output):
-            hear_item(self.heard, index, item)
+            add_item(self.parsed, index, item)
         match response.get("status"):
             case "completed":
-                self.heard.finish = FinishReason.STOP
+                self.parsed.finish = FinishReason.STOP
             case "incomplete":
                 reason = _object(response.get("incomplete_details")).get("reason")
-                self.heard.finish = FinishReason.LENGTH if reason == "max_output_tokens" else FinishReason.STOP
+                self.parsed.finish = FinishReason.LENGTH if reason == "max_output_tokens" else FinishReason.STOP
             case "failed" | "cancelled":
-                self.heard.finish = FinishReason.ERROR
+                self.parsed.finish = FinishReason.ERROR
 
 
-def hear_item(heard: Heard, index: int, item: Mapping[str, Any]) -> None:
-    """One item that the model put out: a message, reasoning, or a call of a function."""
+def add_item(parsed: ParsedChoice, index: int, item: Mapping[str, Any]) -> None:
+    """Add one output item of a response: a message, reasoning, or a function call."""
     if item.get("type") == "function_call":
-        heard.add_tool_call(
+        parsed.add_tool_call(
             index, {"id": item.get("call_id"), "function": {n: item.get(n) for n in ("name", "arguments")}}
         )
         return
-    parts = heard.reasoning if item.get("type") == "reasoning" else heard.content
+    parts = parsed.reasoning if item.get("type") == "reasoning" else parsed.content
     content = item.get("content")
     if isinstance(content, str):
         parts.append(content)
@@ -173,8 +173,8 @@ def _objects(value: Any) -> Iterable[Mapping[str, Any]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else ()
 
 
-def listener(dialect: str, strip: Mapping[str, bool], num_answers: int) -> HeardAnswer:
-    """What hears the answers of a dialect; `strip` and `num_answers` as `ChatAnswer` has them."""
+def answer_parser(dialect: str, strip: Mapping[str, bool], num_answers: int) -> AnswerParser:
+    """The parser for the answers of a dialect; `strip` and `num_answers` are those of `ChatAnswerParser`."""
     if dialect == "messages":
-        return MessagesAnswer()
-    return ResponsesAnswer() if dialect == "responses" else ChatAnswer(strip, num_answers)
+        return MessagesAnswerParser()
+    return ResponsesAnswerParser() if dialect == "responses" else ChatAnswerParser(strip, num_answers)

@@ -1,6 +1,6 @@
 """Capture levels as a proxy is set to them, and what a probe certified of an upstream.
 
-Pure. Not here: how an upstream is probed (probe.py), the level that one record has in the end (relay_recording.py).
+Pure. The level that one record reaches in the end is decided in `relay/call.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from weir.store.records.call_record import CaptureLevel
 
 
 class Level(enum.StrEnum):
-    """What a proxy captures, best first."""
+    """The capture levels of a proxy, best first."""
 
     TOKENS = "tokens"  # the proxy renders and parses; the engines' /generate
     PASSTHROUGH = "passthrough"  # the engine renders and parses, and returns its ids
@@ -25,47 +25,41 @@ class Level(enum.StrEnum):
 
     @property
     def best_record(self) -> CaptureLevel:
-        """The level of a record when everything that this level promises came."""
+        """The level of a record that has everything this level promises."""
         return CaptureLevel.TOKENS if self in (Level.TOKENS, Level.PASSTHROUGH) else CaptureLevel(self.value)
 
 
-ROUTES = {
-    "/v1/chat/completions": "chat",
-    "/v1/completions": "completions",
-    "/v1/responses": "responses",
-    "/v1/messages": "messages",
-}
-
-
 class RouteForm(msgspec.Struct, frozen=True, kw_only=True):
-    """How one route of an upstream is made to say more, and what is to be taken out of its answers again."""
+    """The flags that make one route of an upstream return more, and the members to strip from its answers."""
 
     level: Level = Level.TEXT
     flags: dict[str, str] = {}  # member of the body → JSON text
-    null: frozenset[str] = frozenset()  # members that are null in a whole answer without our flags; others are absent
+    null: frozenset[str] = (
+        frozenset()
+    )  # members that are null in a whole answer without our flags; the others are absent
     null_streamed: frozenset[str] = frozenset()
 
     def flags_for(self) -> dict[str, bytes]:
-        """The flags as they are spliced into a body."""
+        """The flags as JSON text, to splice into a body."""
         return {name: text.encode() for name, text in self.flags.items()}
 
     def strip(self, fields: Mapping[str, Any], *, streamed: bool) -> dict[str, bool]:
-        """What the agent did not ask for, and whether it is null without us."""
+        """The members that the agent did not ask for; True where they are null without our flags."""
         null = self.null_streamed if streamed else self.null
         asked = {member for flag, members in _SHOWN_BY.items() if asks(fields.get(flag)) for member in members}
         return {name: name in null for name in STRIPPED if name not in asked} if self.level is not Level.TEXT else {}
 
 
 class Certified(msgspec.Struct, frozen=True, kw_only=True):
-    """What a probe found: the form of each route that answered."""
+    """The result of a probe: the level, and the form of each route that answered."""
 
     level: Level
     forms: dict[str, RouteForm] = {}
     reports_version: bool = False
-    remarks: tuple[str, ...] = ()  # what a person should know although it works
+    remarks: tuple[str, ...] = ()  # warnings about an upstream that works
 
     def form(self, dialect: str) -> RouteForm:
-        """The form of a dialect; text where the probe found no more."""
+        """The form of a dialect's route; level text where the probe found no more."""
         return self.forms.get(dialect, RouteForm())
 
 

@@ -1,22 +1,8 @@
-"""An agent's body on its way upstream: read leniently, relayed byte for byte but for the flags that are added.
+"""Bytes and headers of relayed requests and answers: read leniently, changed only where flags are added or cut.
 
-Invariant: `spliced` changes nothing of the JSON text besides the members it adds or whose values it replaces: order,
-spacing, number formats and unknown fields stay as they came. A body that cannot be read is relayed as it is; saying
-what is wrong with it is the upstream's business. Pure.
-
-The two things that a relayed stream may have to be told by us: that it waits at the gate, and that it broke.
-
-Both in the form that the clients of its dialect take. Pure. Not here: errors of the upstream, which pass as they are.
-
-Which headers pass: an agent's on the way up, the upstream's on the way down.
-
-Invariant: a key of ours never goes upstream, and the upstream's key never comes from the agent where one is configured.
-Pure.
-
-Cutting what we asked for, and the agent did not, out of an answer's text; the rest stays byte for byte.
-
-`msgspec.Raw` members are views into the text they were decoded from, so their address tells where they stand: no second
-scan, no search that a string's content could mislead. Pure.
+Invariants: `spliced` and `without` change nothing of a JSON text but the members that they add, replace or cut: order,
+spacing, number formats and unknown fields stay as they came, and a body that cannot be parsed is relayed as it is. A
+key of ours never goes upstream, and the upstream's key never comes from the agent where one is configured. Pure.
 """
 
 from __future__ import annotations
@@ -32,11 +18,29 @@ from weir.proxy.errors import CallError
 from weir.proxy.sessions.access_keys import ACCESS_PREFIX, SESSION_PREFIX
 
 _decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
 _WHITE = " \t\n\r"
+_WHITE_BYTES = _WHITE.encode()
+_HOP = frozenset(
+    {
+        "connection",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "content-length",
+    }
+)
+_NOT_DOWN = _HOP | {"content-type"}
+_OWN = frozenset({"host", "accept-encoding", "expect", "x-weir-session", "x-weir-group"})
+CREDENTIALS = ("authorization", "x-api-key", "api-key")
 
 
 def read_fields(body: bytes) -> dict[str, Any]:
-    """The members of a body; none where it is not a JSON object."""
+    """The members of a body; empty where it is not a JSON object."""
     try:
         fields = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -45,7 +49,7 @@ def read_fields(body: bytes) -> dict[str, Any]:
 
 
 def spliced(body: bytes, fields: Mapping[str, Any], flags: Mapping[str, bytes]) -> bytes:
-    """The body with each flag set that the agent left out, or gave a value that asks for nothing (null, false).
+    """The body with each flag set that the agent left out, or turned off (null, false).
 
     `flags` maps names to JSON text; `fields` are the members of the body. Empty `fields` leave the body as it is.
     """
@@ -62,7 +66,7 @@ def spliced(body: bytes, fields: Mapping[str, Any], flags: Mapping[str, bytes]) 
 
 
 def asks(value: Any) -> bool:
-    """Whether a flag's value asks for something. `logprobs` of completions is a number, and 0 asks."""
+    """Whether a flag's value turns it on. `logprobs` of completions is a number, and 0 turns it on."""
     return value is not None and value is not False
 
 
@@ -98,7 +102,7 @@ def _skip_white(text: str, position: int) -> int:
 
 
 def names_in(fields: dict[str, Any]) -> tuple[str | None, dict[str, str]]:
-    """The body's own name of the session, and every identifier in it."""
+    """The session that a body names (None: none), and every identifier in the body."""
     metadata, user = fields.get("metadata"), fields.get("user")
     named = metadata if isinstance(metadata, dict) else {}
     ids = {f"metadata.{name}": value for name, value in named.items() if isinstance(value, str)}
@@ -108,52 +112,31 @@ def names_in(fields: dict[str, Any]) -> tuple[str | None, dict[str, str]]:
 
 
 def count(value: Any) -> int:
-    """A number as a header or a body has it; 0 for anything else."""
+    """A count in a header or a body; 0 for anything that is no such number."""
     return int(value) if isinstance(value, int | str) and str(value).isdecimal() and len(str(value)) < 10 else 0
 
 
-_encode = msgspec.json.Encoder().encode
-
-
 def keepalive_event(dialect: str) -> bytes:
-    """What a waiting client may be sent at any time, and ignores."""
+    """An event that clients of a dialect ignore, for those that wait."""
     return b'event: ping\ndata: {"type": "ping"}\n\n' if dialect == "messages" else b": waiting\n\n"
 
 
 def error_event(dialect: str, error: CallError) -> bytes:
-    """The last event of a stream that could not be completed; SDKs raise it."""
-    told = {"message": error.message, "type": error.kind, "param": error.param, "code": error.code}
+    """The last event of a stream that broke; SDKs raise it."""
+    fields = {"message": error.message, "type": error.kind, "param": error.param, "code": error.code}
     match dialect:
         case "messages":
             named = {"type": "error", "error": {"type": error.kind, "message": error.message}}
             return b"event: error\ndata: " + _encode(named) + b"\n\n"
         case "responses":
-            return b"event: error\ndata: " + _encode(told | {"type": "error", "sequence_number": 0}) + b"\n\n"
+            return b"event: error\ndata: " + _encode(fields | {"type": "error", "sequence_number": 0}) + b"\n\n"
         case _:
-            return b"data: " + _encode({"error": told}) + b"\n\n"
-
-
-_HOP = frozenset(
-    {
-        "connection",
-        "keep-alive",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-        "content-length",
-    }
-)
-_NOT_DOWN = _HOP | {"content-type"}
-_OURS = frozenset({"host", "accept-encoding", "expect", "x-weir-session", "x-weir-group"})
-CREDENTIALS = ("authorization", "x-api-key", "api-key")
+            return b"data: " + _encode({"error": fields}) + b"\n\n"
 
 
 def upward(headers: Mapping[str, str], *, key: str | None, routing_key: str | None) -> dict[str, str]:
-    """What the upstream gets: the agent's headers, its credential replaced where a key is configured."""
-    passed = {name: value for name, value in headers.items() if name not in _HOP and name not in _OURS}
+    """The headers of a request upstream: the agent's, its credential replaced where a key is configured."""
+    passed = {name: value for name, value in headers.items() if name not in _HOP and name not in _OWN}
     used = next((name for name in CREDENTIALS if name in passed), CREDENTIALS[0])
     refused = [name for name in CREDENTIALS if key is not None or _is_ours(passed.get(name, ""))]
     passed = {name: value for name, value in passed.items() if name not in refused}
@@ -169,16 +152,13 @@ def _is_ours(credential: str) -> bool:
 
 
 def downward(headers: Mapping[str, str]) -> dict[str, str]:
-    """What the agent gets of the upstream's headers."""
+    """The upstream's headers that the agent gets."""
     lower = ((name.lower(), value) for name, value in headers.items())
     return {name: value for name, value in lower if name not in _NOT_DOWN}
 
 
-_WHITE_BYTES = b" \t\n\r"
-
-
 class Cut(NamedTuple):
-    """One member to take away: removed whole, or its value made null where it would be null without us."""
+    """One member to cut: removed, or its value made null where it would be null without our flags."""
 
     name: str
     value: msgspec.Raw
@@ -186,7 +166,10 @@ class Cut(NamedTuple):
 
 
 def without(text: bytes, cuts: Iterable[Cut]) -> bytes:
-    """The text without these members; their values must have been decoded from it."""
+    """The text without these members; their values must have been decoded from it.
+
+    `msgspec.Raw` members are views into the text that they were decoded from, so that their address is their position.
+    """
     base = _address(text)
     placed = sorted(((_address(cut.value) - base, cut) for cut in cuts), reverse=True, key=lambda pair: pair[0])
     for start, cut in placed:  # from the end, so that earlier places stay true
@@ -196,7 +179,7 @@ def without(text: bytes, cuts: Iterable[Cut]) -> bytes:
 
 
 def _member_removed(text: bytes, name: str, start: int, end: int) -> bytes:
-    """Without the member whose value stands at start:end, and without the comma that it needed."""
+    """The text without the member whose value is at start:end, and without its comma."""
     key = text.rindex(b'"' + name.encode() + b'"', 0, start)
     before = len(text[:key].rstrip(_WHITE_BYTES))
     if text[before - 1 : before] == b",":

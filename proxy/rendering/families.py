@@ -1,7 +1,6 @@
-"""What the proxy knows of each model family beyond what its renderer does.
+"""Properties of model families that the `renderers` library does not expose.
 
-Only what tests have shown to hold is listed; what is not listed is refused or held back, never guessed. Not here: the
-templates themselves, which are the `renderers` library's.
+Only properties that tests confirm are listed; anything else is refused or held back, never guessed.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ class Family:
     name_end: str = ""
     call_close: str | None = None
     calls_are_text: bool = False  # an answer that is a JSON object may turn out to be a tool call
-    think_marks: tuple[str, str] | None = ("<think>", "</think>")  # None: its parts say themselves what they are
+    think_marks: tuple[str, str] | None = ("<think>", "</think>")  # None: its parts are marked by their kind
     call_marks: tuple[str, ...] = ()  # texts that open tool calls where no single token does
-    strips_content: bool = False  # its template puts white space around what the model says
+    strips_content: bool = False  # its template puts white space around the content
     header: str | None = None  # a token before the answer that some models repeat
-    segment_end: str | None = None  # what ends a part of an answer
-    segment_openings: tuple[str, ...] = ()  # a part that opens otherwise is known only when it ends
-    extends_any_turn: bool = False  # what follows a turn does not depend on what the turn says
+    segment_end: str | None = None  # the token that ends a part of an answer
+    segment_openings: tuple[str, ...] = ()  # the kind of a part that opens otherwise is known only at its end
+    extends_any_turn: bool = False  # the text after a turn does not depend on the turn's content
     has_developer: bool = False  # its template has a role `developer`
 
 
@@ -72,5 +71,5 @@ FAMILIES = {
 
 
 def family_of(renderer: str) -> Family:
-    """What is known of the family that a renderer serves."""
+    """The family of a renderer, by its name."""
     return FAMILIES.get(renderer, _OTHER)

@@ -1,8 +1,7 @@
-"""What an agent asks of an answer beyond its messages, as tokens: a tool call that must come, only one, a grammar.
+"""Requirements on an answer, as tokens: a tool call that must come, or at most one tool call.
 
 A forced beginning is part of the prompt, never of the output: no token counts as sampled that the model did not choose.
-Invariant: a wish that the model's family cannot be held to is refused by its name. Pure. Not here: grammars, which
-engines enforce.
+Invariant: a requirement that the model's family cannot meet is refused by its name. Pure. Engines enforce grammars.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ GRAMMARS = frozenset({"json_schema", "regex", "ebnf", "structural_tag"})
 
 @dataclass(frozen=True, slots=True)
 class Steering:
-    """Ids that are put behind the prompt, and ids after which the answer ends."""
+    """Ids that are appended to the prompt, and ids after which the answer ends."""
 
     forced_ids: list[int]
     stop_ids: list[int]
 
 
 def steered(rendering: Rendering, request: CallRequest, prompt_ids: list[int]) -> Steering:
-    """How an answer to this prompt is steered. Raises `BadRequest`."""
+    """The steering of an answer to this prompt. Raises `BadRequest`."""
     if request.raw_prompts:
         return Steering([], rendering.stop_ids)
     has_grammar = not GRAMMARS.isdisjoint(request.sampling.extra)

@@ -3,7 +3,7 @@
 The renderer comes from the `renderers` library: named in the configuration, or chosen by the model's architecture if
 its first tokens agree with the folder's own chat template; else the library's default, which wraps that template and
 cannot carry exact ids from turn to turn. Invariant: `parse` shows the agent all that the model wrote: a tool call
-that cannot be read is given as text. Not here: which earlier ids a prompt starts with (stitching.py).
+that cannot be parsed is given as text.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from renderers import (
 )
 
 from weir.proxy.config import ProxyConfig
-from weir.proxy.conversation.call_request import Answer, Message, Tool, ToolCall
+from weir.proxy.conversation.call_request import Answer, Message, TokenLogprob, Tool, ToolCall
 from weir.proxy.errors import BadRequest, SetupError
 from weir.proxy.rendering.families import DEFAULT, family_of
 from weir.proxy.rendering.stream_parser import Glimpse, Reading
@@ -75,8 +75,10 @@ class Rendering:
     def render(self, messages: Sequence[Message], tools: list[Tool] | None) -> list[int]:
         """The whole prompt, ready for the model to answer. Raises `BadRequest` where the template refuses it."""
         try:
-            return list(self.renderer.render_ids(self._told(messages), tools=tools, add_generation_prompt=True))
-        except Exception as error:  # templates raise what they like; the agent's messages are the cause
+            return list(
+                self.renderer.render_ids(self._in_known_roles(messages), tools=tools, add_generation_prompt=True)
+            )
+        except Exception as error:  # templates raise any exception; the agent's messages are the cause
             raise BadRequest(
                 f"the model's chat template does not take these messages: {error}", param="messages"
             ) from error
@@ -88,15 +90,15 @@ class Rendering:
 
         Of the prompt only its last turn is needed: no renderer looks further back.
         """
-        new_messages = self._told(new_messages)
+        new_messages = self._in_known_roles(new_messages)
         bridged = self.renderer.bridge_to_next_turn(last_turn, output_ids, new_messages, tools=tools)
         exact = last_turn + output_ids
         if bridged is not None and bridged.token_ids[: len(exact)] == exact:
             return list(bridged.token_ids[len(exact) :])
         return self._grafted(exact, last_turn, new_messages, tools) if self.family.extends_any_turn else None
 
-    def _told(self, messages: Sequence[Message]) -> list[Message]:
-        """Messages in the roles that the family knows: a developer is its system's voice where it has no other."""
+    def _in_known_roles(self, messages: Sequence[Message]) -> list[Message]:
+        """The messages in the family's roles: `developer` becomes `system` where the template has no such role."""
         if self.family.has_developer or all(message["role"] != "developer" for message in messages):
             return list(messages)
         return [{**m, "role": "system"} if m["role"] == "developer" else m for m in messages]
@@ -104,9 +106,9 @@ class Rendering:
     def _grafted(
         self, exact: list[int], last_turn: list[int], new_messages: Sequence[Message], tools: list[Tool] | None
     ) -> list[int] | None:
-        """The extension of an empty turn, behind a turn that the library takes for malformed (ended while reasoning).
+        """The extension of an empty turn, after a turn that the library rejects as malformed (ended while reasoning).
 
-        The model has said it all the same: its tokens stay as they are.
+        The model wrote that turn all the same: its tokens stay as they are.
         """
         closing = exact[-1:] if exact[-1] in self.stop_ids else []
         bridged = self.renderer.bridge_to_next_turn(last_turn, closing, new_messages, tools=tools)
@@ -135,7 +137,7 @@ class Rendering:
         return Answer(content=content, reasoning=reasoning or None, tool_calls=_tool_calls(calls, call_id))
 
     def reading(self, prompt_ids: list[int], tools: list[Tool] | None, parse_tools: bool, call_id: str) -> Reading:
-        """How an answer to this prompt is read while it comes."""
+        """How the streamed answer to this prompt is parsed."""
         starts_open = self.opens_reasoning(prompt_ids)
 
         def glimpse(output_ids: list[int]) -> Glimpse:
@@ -170,11 +172,17 @@ class Rendering:
         return len(output_ids) if says_nothing_else else len(self.tokenizer.encode(answer.reasoning))
 
     def text(self, output_ids: list[int]) -> str:
-        """An output that is no turn of a conversation: its plain text, without the token that ends it."""
+        """The plain text of a completion's output, without the token that ends it."""
         return self.tokenizer.decode(output_ids, skip_special_tokens=True)
 
+    def token_logprobs(self, output_ids: Sequence[int], logprobs: Sequence[float]) -> list[TokenLogprob]:
+        """Output tokens as agents see them: each with its text and logprob, without the end of turn."""
+        decode, stop_ids = self.tokenizer.decode, self.stop_ids
+        pairs = zip(output_ids, logprobs, strict=True)
+        return [TokenLogprob(text=decode([n]), logprob=logprob) for n, logprob in pairs if n not in stop_ids]
+
     def text_reading(self) -> Reading:
-        """How such an output is read while it comes."""
+        """How such an output is parsed while it streams."""
         return Reading(
             tokenizer=self.tokenizer.backend,
             glimpse=lambda output_ids: Glimpse(content=self.text(output_ids), reasoning=""),
@@ -188,7 +196,7 @@ class Rendering:
         return content.strip() if self.family.strips_content else content
 
     def _known_segments(self, output_ids: list[int]) -> list[int]:
-        """The output without a last part of which nobody knows yet what it is."""
+        """The output without a last part whose kind is not yet known."""
         if self.family.segment_end is None:
             return output_ids
         end = self._id(self.family.segment_end)
@@ -201,7 +209,7 @@ class Rendering:
         return number
 
     def _ended_by_mark(self, output_ids: list[int], starts_open: bool) -> bool:
-        """Whether there is no reasoning to end, or its own marker has ended it."""
+        """Whether there is no reasoning, or its own marker closed it."""
         if self.family.think_marks is None:
             return True
         open_id, close_id = (self._id(mark) for mark in self.family.think_marks)
@@ -256,7 +264,7 @@ def _by_template(tokenizer: ModelTokenizer, config: ProxyConfig) -> list[int] | 
     arguments: dict[str, Any] = {} if config.thinking is None else {"enable_thinking": config.thinking}
     try:
         ids: list[int] = tokenizer.apply_chat_template(_SAMPLE, add_generation_prompt=True, **arguments)
-    except Exception as error:  # a template that refuses the sample says nothing about the renderer
+    except Exception as error:  # a template that refuses the sample proves nothing about the renderer
         logger.warning("the chat template in %s does not take a sample: %s", tokenizer.name_or_path, error)
         return None
     return ids
@@ -285,7 +293,7 @@ def _build(tokenizer: ModelTokenizer, name: str, config: ProxyConfig) -> Rendere
         if config.thinking is not None and "enable_thinking" in type(settings).model_fields:
             changes["enable_thinking"] = config.thinking
         return create_renderer(tokenizer, type(settings)(**changes))
-    except Exception as error:  # the library asserts and raises at will; this is the edge of the start
+    except Exception as error:  # the library raises any exception; the start must end with a clear error
         raise SetupError(f"cannot build the renderer {name!r}: {error}; set proxy.renderer to another") from error
 
 

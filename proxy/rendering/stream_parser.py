@@ -1,12 +1,12 @@
-"""A streamed answer while it comes: which of its tokens are reasoning, text or tool calls, and what may be shown.
+"""Incremental parsing of a streamed answer into reasoning, text and tool calls, and how much of each may be shown.
 
-The renderer's own parser says what the tokens so far mean. It is asked where the structure may change: at the start
-and around every added token of the vocabulary; plain tokens in between only lengthen what they follow. So every family
-is told apart by its own rules, and a stream costs a few parses, not one for each token.
+The renderer's own parser interprets the tokens so far. It runs only where the structure may change: at the start and
+around every added token of the vocabulary; plain tokens in between extend the text that they follow. So each family's
+own rules apply, and a stream costs a few parses, not one for each token.
 
-Invariant: what is shown is always a prefix of what the finished answer says. Where that cannot be told yet it is held
-back: white space at an end, text that may be the start of a stop string or a marker, all that follows reasoning which
-was not closed by its marker. `rest` is what is left to show when the answer is finished.
+Invariant: what is shown is always a prefix of the finished answer. Text that might not be one is held back: white space
+at an end, text that may start a stop string or a marker, everything after reasoning that its marker did not close.
+`rest` gives what is left to show when the answer is finished.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ _MARK_START = "<"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Glimpse:
-    """What the output so far means, as far as it goes; a tool call that is not closed is not in it."""
+    """The output so far, parsed; without a tool call that is still open."""
 
     content: str
     reasoning: str
     tool_calls: tuple[ToolCall, ...] = ()
     is_thinking: bool = False  # the reasoning is still open
-    closed_explicitly: bool = True  # nothing that follows can make the content part of the reasoning
+    closed_explicitly: bool = True  # later tokens cannot turn the content into reasoning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """How a family's output is read while it comes."""
+    """How a family's output is parsed while it streams."""
 
     tokenizer: Tokenizer
     glimpse: Callable[[list[int]], Glimpse]
-    structure: frozenset[int]  # token ids at which the meaning of what follows may change
+    structure: frozenset[int]  # token ids after which another kind of text may begin
     stop_ids: frozenset[int]
-    header_id: int | None = None  # an answer that opens with it is known when it is finished
-    marks: tuple[str, ...] = ()  # texts at which it may change too; all start alike
+    header_id: int | None = None  # an answer that opens with it can be parsed only when it is finished
+    marks: tuple[str, ...] = ()  # texts with the same effect; all start with the same character
     calls_are_text: bool = False  # a JSON object may be a tool call, and a header may come again
     skips_special: bool = False
 
 
 class StreamedText:
-    """Feed it output ids; it returns what may be shown of them."""
+    """The incremental parser of one answer: fed with output ids, it returns what may be shown of them."""
 
     def __init__(self, reading: Reading, stops: Sequence[str], forced: Sequence[int] = ()) -> None:
         self._reading = reading
@@ -57,20 +57,20 @@ class StreamedText:
         self._last_text = ""  # of the last plain tokens, and the white space before it
         self._content = _Shown(stops, reading.marks, strips_start=False)
         self._reasoning = _Shown(stops, reading.marks, strips_start=True)
-        self._growing: _Shown | None = None  # what plain tokens lengthen; None: the parser has to be asked
-        self._is_held = False  # the rest is known when the answer is finished
-        self._has_doubt = False  # whether the content was content, when the parser was last asked
+        self._growing: _Shown | None = None  # the text that plain tokens extend; None: the parser must run
+        self._is_held = False  # the rest is shown when the answer is finished
+        self._is_ambiguous = False  # at the last parse, the content might have been reasoning
         self._num_calls = 0
-        self._asked_at = 0  # how many ids there were when the parser was last asked
-        self._patience = 1  # how many more plain ones there have to be until it is asked again
+        self._parsed_at = 0  # number of ids at the last parse
+        self._backoff = 1  # number of further plain ids before the next parse; doubles
 
     @property
     def stopped(self) -> bool:
-        """A stop string was seen: the answer ends before it, whatever else comes."""
+        """Whether a stop string was found, before which the answer ends."""
         return self._content.stopped or self._reasoning.stopped
 
     def feed(self, ids: list[int]) -> Delta:
-        """Take in new output ids; returns what may be shown now."""
+        """Consume new output ids; returns what may be shown now."""
         if self._is_held:
             return NOTHING
         calls: tuple[ToolCall, ...] = ()
@@ -81,13 +81,13 @@ class StreamedText:
             ids = ids[after:]
         if ids and not self._is_held:
             self._take_plain(ids)
-            if self._growing is None and len(self._ids) - self._asked_at >= self._patience:
-                self._asked_at, self._patience = len(self._ids), 2 * self._patience
-                calls += self._understand()
-        return self._told(calls)
+            if self._growing is None and len(self._ids) - self._parsed_at >= self._backoff:
+                self._parsed_at, self._backoff = len(self._ids), 2 * self._backoff
+                calls += self._parse()
+        return self._shown(calls)
 
-    def _told(self, calls: tuple[ToolCall, ...]) -> Delta:
-        """What may be shown; nothing of what follows a stop string in the reasoning."""
+    def _shown(self, calls: tuple[ToolCall, ...]) -> Delta:
+        """The newly shown part of each text; nothing after a stop string in the reasoning."""
         reasoning = self._reasoning.take()
         if self._reasoning.stopped:
             return Delta(content="", reasoning=reasoning) if reasoning else NOTHING
@@ -97,7 +97,7 @@ class StreamedText:
         )
 
     def rest(self, answer: Answer) -> Delta:
-        """What the finished answer says beyond what was shown."""
+        """The part of the finished answer that was not shown yet."""
         return Delta(
             content=self._content.rest(answer.content),
             reasoning=self._reasoning.rest(answer.reasoning or ""),
@@ -108,14 +108,14 @@ class StreamedText:
         self._ids += ids
         text = self._decoder.step(self._reading.tokenizer, ids) or ""
         if "\ufffd" in text:
-            # Bytes that are no UTF-8 decode differently alone and in company: what follows waits for the end.
+            # Invalid UTF-8 decodes differently alone and next to other bytes: the rest waits for the end.
             self._is_held = True
         elif self._growing is not None and self._growing.add(text):
-            self._ask_again()
+            self._reset_growth()
         self._last_text = self._last_text + text if text.isspace() else text or self._last_text
 
     def _take_structure(self, ids: list[int]) -> tuple[ToolCall, ...]:
-        """Up to a token after which anything may follow: what lengthens a text from here on is what comes after it."""
+        """Consume ids that end with a structural token, parse, and reset text growth. Returns new tool calls."""
         stop = next((i for i, number in enumerate(ids) if number in self._reading.stop_ids), None)
         self._ids += ids if stop is None else ids[:stop]
         self._decoder = DecodeStream(skip_special_tokens=self._reading.skips_special)
@@ -124,17 +124,17 @@ class StreamedText:
             self._content.drop()
             self._is_held = True
             return ()
-        calls = self._understand()
-        self._ask_again()
+        calls = self._parse()
+        self._reset_growth()
         self._is_held = self._is_held or stop is not None
         return calls
 
-    def _ask_again(self) -> None:
+    def _reset_growth(self) -> None:
         self._growing = None
-        self._asked_at, self._patience = 0, 1
+        self._parsed_at, self._backoff = 0, 1
 
-    def _understand(self) -> tuple[ToolCall, ...]:
-        """Take over what the parser says of all tokens, and so what the last text is. Returns new tool calls."""
+    def _parse(self) -> tuple[ToolCall, ...]:
+        """Parse all ids so far; update the texts and which of them grows. Returns new tool calls."""
         glimpse = self._reading.glimpse(self._ids)
         if "\ufffd" in glimpse.content + glimpse.reasoning:
             return ()
@@ -142,8 +142,8 @@ class StreamedText:
         self._reasoning.grow(glimpse.reasoning, space)
         if glimpse.is_thinking or not glimpse.closed_explicitly:
             self._content.drop()
-            self._has_doubt = True
-            # Of white space alone nobody can tell how much stood before the last token of structure.
+            self._is_ambiguous = True
+            # White space alone does not show how much of it preceded the last structural token.
             is_certain = not glimpse.reasoning or not self._last_text.isspace()
             self._growing = self._reasoning if glimpse.is_thinking and is_certain else None
             return ()
@@ -151,9 +151,9 @@ class StreamedText:
             self._is_held = True
             return ()
         has_grown = self._content.grow(glimpse.content, space)
-        # What grew by the end of a doubt need not be what the last tokens lengthened.
-        self._growing = self._content if has_grown and not self._has_doubt else None
-        self._has_doubt = False
+        # Content that grew because an ambiguity was resolved need not be what the last tokens extend.
+        self._growing = self._content if has_grown and not self._is_ambiguous else None
+        self._is_ambiguous = False
         new = glimpse.tool_calls[self._num_calls :]
         self._num_calls += len(new)
         return new
@@ -175,12 +175,12 @@ class _Shown:
         self.stopped = False
 
     def add(self, text: str) -> bool:
-        """The text goes on. Whether what is not shown yet has a marker in it."""
+        """Append to the text; True if the part not shown yet contains a marker."""
         self._pending += text
         return _MARK_START in self._pending and any(mark in self._pending for mark in self._marks)
 
     def grow(self, whole: str, space: str) -> bool:
-        """The text is `whole` now, which may have lost the white space at its end; whether it has grown by more."""
+        """Replace the text by `whole`, to which `space` restores lost trailing white space; True if it has grown."""
         shown, whole = "".join(self._shown), whole.rstrip()
         num_before = len((shown + self._pending).rstrip())
         if not whole.startswith(shown):
@@ -190,11 +190,11 @@ class _Shown:
         return len(whole) > num_before
 
     def drop(self) -> None:
-        """What is not shown yet was no text after all."""
+        """Discard the part that was not shown yet."""
         self._pending = ""
 
     def take(self) -> str:
-        """Show what can no longer change."""
+        """Show the part that can no longer change, and return it."""
         if self.stopped or not self._pending:
             return ""
         if self._strips_start and not self._shown:
@@ -203,7 +203,7 @@ class _Shown:
         if self._stops:
             text = self._without_stop(text)
         if not self.stopped and (self._longest_stop or _MARK_START in text):
-            text = text[: len(text) - self._num_doubtful(text)]
+            text = text[: len(text) - self._num_undecided(text)]
         text = text.rstrip()
         if text:
             self._pending = self._pending[len(text) :]
@@ -211,7 +211,7 @@ class _Shown:
         return text
 
     def rest(self, final: str) -> str:
-        """What is left of the finished text."""
+        """The part of the finished text that was not shown."""
         shown = "".join(self._shown)
         return final[len(shown) :] if final.startswith(shown) else ""
 
@@ -222,7 +222,7 @@ class _Shown:
             return text[: min(found)]
         return text
 
-    def _num_doubtful(self, text: str) -> int:
+    def _num_undecided(self, text: str) -> int:
         """How many characters at the end may be part of a stop string or of a marker."""
         ends = [n for mark in self._marks for n in range(1, len(mark)) if text.endswith(mark[:n])]
         return min(max([self._longest_stop - 1, 0, *ends]), len(text))

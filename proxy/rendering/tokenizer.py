@@ -1,12 +1,8 @@
-"""Work whose time grows with a text: short texts where the call is served, long ones in a thread.
+"""The model's tokenizer, built from its tokenizer.json: the interface that `renderers` needs, and nothing else.
 
-A megabyte takes half a second to tokenise, in which nobody else would be served; a thread costs a short text more than
-its tokens do.
-
-The model's tokenizer, straight from its tokenizer.json: the surface that `renderers` asks for, and nothing else.
-
-It stands in for transformers' PreTrainedTokenizerFast, whose wrapping costs ten times the tokenisation itself and
-offers character offsets that the proxy has no use for. Invariant: torch is never imported.
+It replaces transformers' PreTrainedTokenizerFast, whose wrapping costs ten times the tokenisation itself and computes
+character offsets that the proxy has no use for. Long texts are tokenised in a thread (`off_the_loop`): a megabyte takes
+half a second, during which the event loop would serve nobody. Invariant: torch is never imported.
 """
 
 from __future__ import annotations
@@ -24,18 +20,19 @@ from weir.proxy.errors import SetupError
 from weir.store.records.vocabulary_digest import vocabulary_digest
 
 LONG_CHARACTERS = 32_768
+_SHORT_TEXT = 32  # characters
+_SHORT_TEXTS = 4096  # remembered
+_ROLES = ("bos_token", "eos_token", "unk_token", "pad_token")
 
 _T = TypeVar("_T")
 
 
 async def off_the_loop(num_characters: int, work: Callable[[], _T]) -> _T:
-    """The result of `work`, done in a thread where it is about a long text. It must not touch what others change."""
+    """The result of `work`, run in a thread where its text is long; it must be safe to run beside the event loop.
+
+    A thread costs a short text more than its tokenisation does.
+    """
     return work() if num_characters < LONG_CHARACTERS else await asyncio.to_thread(work)
-
-
-_SHORT_TEXT = 32  # characters
-_SHORT_TEXTS = 4096  # remembered
-_ROLES = ("bos_token", "eos_token", "unk_token", "pad_token")
 
 
 class ModelTokenizer:
@@ -75,7 +72,7 @@ class ModelTokenizer:
         return text
 
     def convert_tokens_to_ids(self, tokens: Any) -> Any:
-        """The id of a token, or of each in a list; `unk_token_id` for those that do not exist."""
+        """The id of a token, or of each in a list; `unk_token_id` for unknown ones."""
         if not isinstance(tokens, str):
             return [self.convert_tokens_to_ids(token) for token in tokens]
         number = self.backend.token_to_id(tokens)
@@ -91,7 +88,10 @@ class ModelTokenizer:
         return_dict: bool = False,
         **template_arguments: Any,
     ) -> Any:
-        """The folder's own Jinja template, as transformers runs it; ids, or text with tokenize=False."""
+        """Render the folder's own Jinja template as transformers does; ids, or text with tokenize=False.
+
+        Raises ValueError where there is no template.
+        """
         from transformers.utils.chat_template_utils import render_jinja_template
 
         if return_dict or self.chat_template is None:

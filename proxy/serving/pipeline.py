@@ -1,143 +1,150 @@
-"""The way of a request through the proxy: body → prompts → gate and engine → answers → records → last byte.
+"""Level `tokens`, from route to last byte: body → prompts → gate and engine → answers → records.
 
-A request has one call for each answer that it asks for; they run at the same time. Invariant: whatever ends a call
-that reached an engine, it goes through the recorder. Not here: wire forms (dialects), prompts and limits (opening.py),
-sending again (generation.py), HTTP (exchange.py).
+Invariant: whatever ends a call that reached an engine, it goes through the recorder.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Sequence
+from functools import partial
 
-from weir.proxy.config import ProxyConfig
-from weir.proxy.conversation.call_request import CallRequest, Dialect, Finished
-from weir.proxy.conversation.caller import AGENT_HEADERS, Caller, Names, identify
-from weir.proxy.errors import CallError, UnknownModel
-from weir.proxy.http.exchange import EVENTS, JSON, Exchange, json_keepalive
-from weir.proxy.recording.call import Call, now_us
-from weir.proxy.recording.recorder import Recorder
-from weir.proxy.rendering.renderer import Rendering
-from weir.proxy.serving.generate import Generation
+from weir.proxy.conversation.call_request import CallRequest, Dialect
+from weir.proxy.conversation.caller import Caller, identify
+from weir.proxy.dialects import chat_answer, messages_answer
+from weir.proxy.dialects.messages_request import parse_for_count
+from weir.proxy.dialects.registry import ROUTES, speaks_anthropic
+from weir.proxy.errors import NoSuchRoute, UnknownModel
+from weir.proxy.http.admission import Place
+from weir.proxy.http.exchange import EVENTS, JSON, Exchange
+from weir.proxy.pipeline.answer_guard import AnswerGuard
+from weir.proxy.pipeline.client_retries import ClientRetries
+from weir.proxy.pipeline.intake import Intake
+from weir.proxy.pipeline.replay import can_replay, replay
+from weir.proxy.serving.answers import Answers
+from weir.proxy.serving.call import Call
 from weir.proxy.serving.prepare import Arrived, Opening
 from weir.proxy.serving.previous_responses import Responses
-from weir.proxy.serving.replay import can_replay, replay
-from weir.proxy.serving.retries import Retries
-from weir.proxy.serving.stream import Sending, name_version, together
 from weir.proxy.stitching.response_cache import continued
-from weir.store.records.call_record import FinishReason
+from weir.store.clock import now_us
+
+COUNT_TOKENS, MODELS = "/v1/messages/count_tokens", "/v1/models"
 
 
-class Serving:
-    """Serves calls of any dialect at capture level `tokens`."""
+class TokensPipeline:
+    """Serves calls of any dialect: the proxy renders and parses, engines get and give token ids."""
 
     def __init__(
         self,
+        intake: Intake,
+        retries: ClientRetries,
+        guard: AnswerGuard,
         *,
-        config: ProxyConfig,
         model_names: Sequence[str],
-        rendering: Rendering,
         opening: Opening,
-        retries: Retries,
         responses: Responses,
-        generation: Generation,
-        recorder: Recorder,
+        answers: Answers,
     ) -> None:
-        self.model_names = tuple(model_names)
-        self._config = config
-        self._rendering = rendering
-        self._opening = opening
+        self._intake = intake
         self._retries = retries
+        self._guard = guard
+        self._model_names = tuple(model_names)
+        self._opening = opening
         self._responses = responses
-        self._generation = generation
-        self._recorder = recorder
+        self._answers = answers
+        self._created_s = int(time.time())
 
-    async def serve(self, exchange: Exchange, dialect: Dialect, names: Names) -> None:
-        """Serve one request. Raises `CallError` where nothing was answered yet, and CancelledError from outside."""
+    async def serve(self, exchange: Exchange, route: str, caller: Caller) -> None:
+        """Serve one request. Raises `CallError` where nothing was answered yet, and CancelledError."""
+        dialect = ROUTES.get(route)
+        if dialect is not None:
+            _require_method(exchange, "POST")
+            with self._intake.place() as place:
+                await self._serve_call(exchange, place, dialect, caller)
+        elif route == COUNT_TOKENS:
+            _require_method(exchange, "POST")
+            with self._intake.place():
+                await self._count_tokens(exchange)
+        elif route == MODELS or route.startswith(f"{MODELS}/"):
+            _require_method(exchange, "GET", "HEAD")
+            await self._list_models(exchange, route.removeprefix(MODELS).strip("/"))
+        else:
+            routes = ", ".join((*ROUTES, COUNT_TOKENS))
+            raise NoSuchRoute(f"Nothing is served at {route:.200}; the agents' routes are {routes}, {MODELS}.")
+
+    async def _serve_call(self, exchange: Exchange, place: Place, dialect: Dialect, caller: Caller) -> None:
         started_us = now_us()
-        body = await exchange.body(self._config.max_request_bytes, self._config.body_timeout_s)
-        if await self._retries.joined(exchange, body):
+        body = await self._intake.body(exchange)
+        if await self._retries.joined(exchange, caller, body):
             return
-        request = await self._request(dialect.parse(body, exchange.headers))
-        caller = self._caller(exchange, names, request)
-        records = await self._retries.recorded(exchange, dialect.name, body, caller.session_id)
-        if records and can_replay(request, records, self._rendering):
-            await replay(exchange, dialect, request, records, self._rendering)
+        request = await self._checked(dialect.parse(body, exchange.headers))
+        identity = identify(caller, exchange.headers, request.session_hint, request.agent_ids)
+        records = await self._retries.recorded(exchange, caller, dialect.name, body, identity.session_id)
+        rendering = self._answers.rendering
+        if records and can_replay(request, records, rendering):
+            await replay(exchange, dialect, request, records, rendering)
             return
-        async with self._retries.trying(exchange, body) as this:
+        async with self._retries.trying(exchange, body) as this_try:
             arrived = Arrived(
                 dialect=dialect.name, body=body, user_agent=exchange.headers.get("user-agent"), started_us=started_us
             )
-            calls = await self._opening.calls(arrived, request, caller)
-            this.call_ids = [call.call_id for call in calls]
-            await self._answer(exchange, dialect, calls)
+            calls = await self._opening.calls(arrived, request, identity)
+            if await self._answer(exchange, place, dialect, calls):
+                this_try.call_ids = [call.call_id for call in calls]
 
-    async def _answer(self, exchange: Exchange, dialect: Dialect, calls: list[Call]) -> None:
-        """Generate, record and send; whatever ends the calls, they are recorded."""
+    async def _answer(self, exchange: Exchange, place: Place, dialect: Dialect, calls: list[Call]) -> bool:
+        """Answer calls as one body or as events; False where a stream ended with an error."""
         exchange.answer_headers["x-weir-call"] = calls[0].call_id
         exchange.answer_headers["x-weir-session"] = calls[0].membership.session_id
-        try:
-            if calls[0].request.stream:
-                exchange.attend(self._config.keepalive_s, lambda: dialect.keepalive, EVENTS)
-                await exchange.turn()
-                await self._answer_stream(exchange, dialect, calls)
-            else:
-                were_held = json_keepalive(lambda: exchange.queued or any(call.was_held for call in calls))
-                exchange.attend(self._config.keepalive_s, were_held, JSON)
-                await exchange.turn()
-                await self._answer_whole(exchange, dialect, calls)
-        except asyncio.CancelledError:
-            await self._recorder.cut(
-                calls, FinishReason.DISCONNECT if exchange.client_left else FinishReason.ABORT, None
+        answers = self._answers
+        if calls[0].request.stream:
+            events = answers.stream(exchange, dialect, calls[0])
+            return await self._guard.answer(
+                exchange,
+                place,
+                calls,
+                answers.recorder,
+                events.send,
+                keepalive=lambda: dialect.keepalive,
+                content_type=EVENTS,
+                error_event=events.error,
             )
-            raise
-        except CallError as error:
-            await self._recorder.cut(calls, FinishReason.ERROR, error.message)
-            raise
-        finally:
-            exchange.dismiss()
+        return await self._guard.answer(
+            exchange,
+            place,
+            calls,
+            answers.recorder,
+            partial(answers.send_whole, exchange, dialect),
+            keepalive=lambda: b" " if place.waits or any(call.was_held for call in calls) else b"",
+            content_type=JSON,
+        )
 
-    def _caller(self, exchange: Exchange, names: Names, request: CallRequest) -> Caller:
-        headers = exchange.headers
-        agent_ids = request.agent_ids | {name: headers[name] for name in AGENT_HEADERS if name in headers}
-        return identify(names, exchange.key_names, headers, request.session_hint, agent_ids)
-
-    async def count_tokens(self, exchange: Exchange, parse: Callable[[bytes, Mapping[str, str]], CallRequest]) -> int:
-        """The number of prompt tokens that a request would have, without calling the model."""
-        body = await exchange.body(self._config.max_request_bytes, self._config.body_timeout_s)
-        request = await self._request(parse(body, exchange.headers))
-        return sum(len(prompt.ids) for prompt in await self._opening.prompts(request, None))
-
-    async def _request(self, request: CallRequest) -> CallRequest:
-        """A request that this proxy can serve, with the conversation that it goes on from."""
-        if request.model not in self.model_names:
-            raise UnknownModel(
-                f"The model {request.model!r:.200} is not served here; {self.model_names[0]!r} is.", param="model"
-            )
+    async def _checked(self, request: CallRequest) -> CallRequest:
+        """A request that this proxy can serve, with the conversation that it continues by id. Raises `CallError`."""
+        if request.model not in self._model_names:
+            raise self._unknown_model(request.model)
         if request.thread is not None and request.thread.previous is not None:
             request = continued(request, await self._responses.history(request.thread.previous))
         return request
 
-    async def _answer_whole(self, exchange: Exchange, dialect: Dialect, calls: list[Call]) -> None:
-        finished = await together([self._whole(call) for call in calls])
-        first = calls[0]
-        name_version(exchange, first)
-        await exchange.answer(200, dialect.answer(first.request, first.call_id, first.started_us // 10**6, finished))
+    async def _count_tokens(self, exchange: Exchange) -> None:
+        """Answer with the number of prompt tokens that a request would have, without calling the model."""
+        body = await self._intake.body(exchange)
+        request = await self._checked(parse_for_count(body, exchange.headers))
+        num_tokens = sum(len(prompt.ids) for prompt in await self._opening.prompts(request, None))
+        await exchange.answer(200, messages_answer.count_body(num_tokens))
 
-    async def _whole(self, call: Call) -> Finished:
-        async with contextlib.aclosing(self._generation.run(call)) as pieces:
-            async for _ in pieces:
-                pass
-        return await self._recorder.finish(call, stopped=False)
+    async def _list_models(self, exchange: Exchange, wanted: str) -> None:
+        if wanted and wanted not in self._model_names:
+            raise self._unknown_model(wanted)
+        form = messages_answer if speaks_anthropic(exchange.path, exchange.headers) else chat_answer
+        await exchange.answer(200, form.models_body(self._model_names, self._created_s, only=wanted or None))
 
-    async def _answer_stream(self, exchange: Exchange, dialect: Dialect, calls: list[Call]) -> None:
-        first = calls[0]
-        sending = Sending(
-            exchange,
-            dialect.stream(first.request, first.call_id, first.started_us // 10**6),
-            rendering=self._rendering,
-            generation=self._generation,
-            recorder=self._recorder,
-        )
-        await sending.run(calls)
+    def _unknown_model(self, name: str) -> UnknownModel:
+        return UnknownModel(f"The model {name!r:.200} is not served here; {self._model_names[0]!r} is.", param="model")
+
+
+def _require_method(exchange: Exchange, *methods: str) -> None:
+    if exchange.method not in methods:
+        exchange.answer_headers["allow"] = ", ".join(methods)
+        raise NoSuchRoute(f"{exchange.path:.200} takes {methods[0]}, not {exchange.method:.20}.", status=405)

@@ -1,7 +1,6 @@
-"""From a request to its calls: prompts, how answers are steered, how long they may be, whose they are.
+"""From a request to its calls: prompts, forced beginnings of answers, their limits, and the session they belong to.
 
-Invariant: what cannot be served is refused before anything is charged to a session or sent to an engine. Not here: how
-prompts are found (stitching.py, raw_prompts.py).
+Invariant: what cannot be served is refused before anything is charged to a session or sent to an engine.
 """
 
 from __future__ import annotations
@@ -9,14 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weir.proxy.conversation.call_request import CallRequest
-from weir.proxy.conversation.caller import Caller
+from weir.proxy.conversation.caller import Identity
 from weir.proxy.conversation.parsed_history import num_characters
 from weir.proxy.errors import ContextTooLong
 from weir.proxy.metrics import Metrics
-from weir.proxy.recording.call import Call
 from weir.proxy.rendering.forced_output import Steering, steered
 from weir.proxy.rendering.renderer import Rendering
-from weir.proxy.serving.replay import num_calls
+from weir.proxy.serving.call import Call
 from weir.proxy.sessions.budgets import Budgets
 from weir.proxy.sessions.session_book import SessionBook
 from weir.proxy.stitching.continuation import Prompt, Stitching
@@ -28,7 +26,7 @@ _NORMALISED_SHORTER = 4  # how many characters a tokenizer's Unicode normalisati
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrived:
-    """What is recorded of a request as it came."""
+    """A request as it came, as far as it is recorded."""
 
     dialect: str
     body: bytes
@@ -58,13 +56,13 @@ class Opening:
         self._budgets = budgets
         self._metrics = metrics
 
-    async def calls(self, arrived: Arrived, request: CallRequest, caller: Caller) -> list[Call]:
+    async def calls(self, arrived: Arrived, request: CallRequest, identity: Identity) -> list[Call]:
         """`num_answers` calls for each prompt, one prompt after the other. Raises `CallError`."""
-        prompts = await self.prompts(request, caller.session_id)
+        prompts = await self.prompts(request, identity.session_id)
         steerings = [steered(self._rendering, request, prompt.ids.tail) for prompt in prompts]
         limits = [self._limit(request, prompt, by) for prompt, by in zip(prompts, steerings, strict=True)]
-        members = [await self._sessions.membership(caller, prompt) for prompt in prompts]
-        call_ids = [new_id("call") for _ in range(num_calls(request))]
+        members = [await self._sessions.membership(identity, prompt) for prompt in prompts]
+        call_ids = [new_id("call") for _ in range(request.num_calls)]
         allowance = await self._budgets.begin(members[0], num_calls=len(call_ids))
         calls = []
         for choice, call_id in enumerate(call_ids):
@@ -84,7 +82,7 @@ class Opening:
                 forced_ids=steerings[number].forced_ids,
                 stop_ids=steerings[number].stop_ids,
                 membership=members[number],
-                agent_ids=caller.agent_ids,
+                agent_ids=identity.agent_ids,
                 max_new_tokens=limit if allowance is None else allowance.capped(limit),
                 allowance=allowance,
             )
@@ -92,7 +90,7 @@ class Opening:
         return calls
 
     async def prompts(self, request: CallRequest, session_id: str | None) -> list[Prompt]:
-        """What the model is asked. Raises `BadRequest` or `ContextTooLong`."""
+        """The prompts of a request. Raises `BadRequest` or `ContextTooLong`."""
         self._refuse_hopeless(request)
         if request.raw_prompts:
             prompts = [await self._raw_prompts.plan(raw, session_id) for raw in request.raw_prompts]
@@ -103,7 +101,7 @@ class Opening:
         return prompts
 
     def _refuse_hopeless(self, request: CallRequest) -> None:
-        """What cannot fit is not tokenised, which would take seconds: every token is the longest one."""
+        """Refuse texts that cannot fit even if every token were the longest one: tokenising them would take seconds."""
         lengths = [len(raw) for raw in request.raw_prompts if isinstance(raw, str)]
         lengths.append(num_characters(request.messages))
         least = max(lengths) // (self._rendering.tokenizer.longest_token * _NORMALISED_SHORTER)

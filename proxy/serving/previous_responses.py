@@ -1,23 +1,20 @@
-"""Conversations that requests go on from by a response's id, whether this process remembers them or not.
-
-Not here: what is remembered (response_memory.py), or how a record is found (following.py).
-"""
+"""Conversations that requests continue by a response's id, from this process's memory or from the store."""
 
 from __future__ import annotations
 
 from weir.proxy.conversation.call_request import Message
 from weir.proxy.dialects.responses_answer import ResponsesDialect
 from weir.proxy.recording.call import answer_of
-from weir.proxy.stitching.response_cache import ResponseMemory
-from weir.proxy.stitching.store_lookup import ANSWERED, Following
+from weir.proxy.stitching.response_cache import ResponseCache
+from weir.proxy.stitching.store_lookup import ANSWERED, StoreLookup
 
 
 class Responses:
-    """The responses of late, and behind them those in the store."""
+    """Recent responses, and behind them those in the store."""
 
-    def __init__(self, memory: ResponseMemory, following: Following) -> None:
+    def __init__(self, memory: ResponseCache, lookup: StoreLookup) -> None:
         self._memory = memory
-        self._following = following
+        self._lookup = lookup
         self._dialect = ResponsesDialect()
 
     async def history(self, call_id: str) -> list[Message] | None:
@@ -27,7 +24,7 @@ class Responses:
             if missing in seen:  # it was not to be kept, or there is no room for it
                 return None
             seen.add(missing)
-            record = await self._following.call(missing)
+            record = await self._lookup.call(missing)
             if record is None or record.dialect != self._dialect.name or record.finish not in ANSWERED:
                 return None
             self._memory.remember(missing, self._dialect.parse(record.request, {}), answer_of(record))

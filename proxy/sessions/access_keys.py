@@ -1,7 +1,7 @@
-"""The keys that agents show: those of registered sessions, which also name the session, and access keys.
+"""The keys of agents: those of registered sessions, which also name the session, and access keys.
 
-Invariant: keys are kept and compared as hashes only, and no message or record holds one. What was registered or revoked
-at another process counts here at once (a key seen for the first time) or after `POLL_S`. Not here: the control key.
+Invariant: keys are kept and compared as hashes only, and no message or record holds one. Keys that another process
+registered or revoked take effect here at once (a key seen for the first time) or after `POLL_S`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ import secrets
 from collections.abc import Mapping
 from typing import Literal
 
+from cachetools import LRUCache
+
 from weir.proxy.conversation.caller import Names
 from weir.proxy.errors import BadKey
 from weir.proxy.sessions.catalog_poll import Polled
-from weir.proxy.sessions.session_book import Remembered
+from weir.proxy.sessions.session_book import REMEMBERED
 from weir.store.catalog.catalog import Catalog
 from weir.store.catalog.keys import access_keys
 
@@ -27,17 +29,17 @@ POLL_S = 1.0
 
 
 class Keys:
-    """Which keys open the agents' routes, and what they name."""
+    """Checks the keys on agents' routes."""
 
     def __init__(self, catalog: Catalog, *, required: bool) -> None:
         self._catalog = catalog
         self._required = required
-        self._sessions: Remembered[Names] = Remembered()
+        self._sessions: LRUCache[str, Names] = LRUCache(REMEMBERED)
         self._good: frozenset[str] = frozenset()
         self._polled = Polled(self._read_access_keys, POLL_S)
 
     async def admit(self, headers: Mapping[str, str]) -> Names | None:
-        """The session whose key a request shows, if it shows one. Raises `BadKey` for a key that opens nothing here."""
+        """The session whose key a request shows, None without one. Raises `BadKey` for an unknown or missing key."""
         shown = keys_shown(headers)
         for key in shown:
             if key.startswith(SESSION_PREFIX):
@@ -61,7 +63,7 @@ class Keys:
             if row is None:
                 raise BadKey("the API key has the form of a session's key, but no session was registered with it")
             names = Names(session_id=row.session_id, group_id=row.group_id)
-            self._sessions.keep(hashed, names)
+            self._sessions[hashed] = names
         return names
 
     async def _check(self, key: str) -> None:
@@ -85,7 +87,7 @@ def keys_shown(headers: Mapping[str, str]) -> list[str]:
 
 
 def session_key(control_key: str, session_id: str) -> str:
-    """The API key of a registered session: credential and name in one, the same each time it is asked for."""
+    """The API key of a registered session: credential and name in one, derived from the control key."""
     digest = hmac.new(control_key.encode(), session_id.encode(), hashlib.sha256).hexdigest()
     return SESSION_PREFIX + digest[:40]
 
@@ -96,19 +98,19 @@ def new_access_key() -> str:
 
 
 def key_hash(key: str) -> str:
-    """What is stored of a key."""
+    """The hash by which a key is stored."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 
 def are_required(setting: Literal["auto", "required", "off"], host: str) -> bool:
-    """Whether agents must show a key: always, never, or where others than this machine can reach the proxy."""
+    """Whether agents must show a key: always, never, or where other machines can reach the proxy."""
     if setting == "auto":
         return not is_loopback(host)
     return setting == "required"
 
 
 def warning_of(setting: Literal["auto", "required", "off"], host: str) -> str | None:
-    """What the proxy says at its start where anybody may use it."""
+    """The warning at the start of a proxy that anybody may use; None where keys are required or only we reach it."""
     if setting != "off" or is_loopback(host):
         return None
     return (

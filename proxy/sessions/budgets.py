@@ -1,4 +1,4 @@
-"""Budgets of registered sessions: how many calls, output tokens and seconds are left, and what happens when none are.
+"""Budgets of registered sessions: limits on calls, output tokens and seconds, charged in the catalog.
 
 The answer that uses a budget up ends in an orderly way, with finish reason `length`; later calls get the dialect's
 context-length error, which agents know as the end. The counts live in the catalog, for all processes over one store:
@@ -6,8 +6,7 @@ calls are charged when they begin and tokens before an answer's last byte is sen
 answers is counted exactly whichever process it asks. Calls of one session that run at the same time each get all the
 tokens that are left when they begin; by that much at most the tokens may be exceeded.
 
-Invariant: what a process has to charge is one transaction for all calls that wait for it. Not here: the counting
-itself (store/catalog_budgets.py).
+Invariant: all charges that wait in a process are one transaction.
 """
 
 from __future__ import annotations
@@ -34,19 +33,19 @@ logger = logging.getLogger("weir.proxy.sessions.budgets")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowance:
-    """What one call may use: tokens of its answer, and the monotonic time at which it ends. None: no limit."""
+    """The limits of one call: tokens of its answer, and the monotonic time at which it ends. None: no limit."""
 
     session_id: str
     output_tokens: int | None
     deadline: float | None
 
     def capped(self, max_new_tokens: int) -> int:
-        """The limit on an answer's tokens that follows."""
+        """The smaller of a limit on an answer's tokens and the allowance's."""
         return max_new_tokens if self.output_tokens is None else min(max_new_tokens, self.output_tokens)
 
 
 class Budgets:
-    """Charges what calls use to their sessions, in the catalog."""
+    """Charges calls to their sessions, in the catalog."""
 
     def __init__(self, catalog: Catalog, metrics: Metrics) -> None:
         self._catalog = catalog
@@ -70,20 +69,20 @@ class Budgets:
         return allowance(budget, num_calls, time.time(), time.monotonic())
 
     async def settle(self, allowed: Allowance, output_tokens: int, *, was_answered: bool) -> None:
-        """Charge what a call has used; one that was not answered and used nothing does not count. Never raises.
+        """Charge the tokens of a call that ended; one without answer and tokens is not counted. Never raises.
 
-        While the catalog refuses, the charge is owed: it goes with the next one.
+        While the catalog refuses, the charge stays queued for the next transaction.
         """
         given_back = 0 if was_answered or output_tokens else 1
         with contextlib.suppress(Unavailable):
             await self._charge(Charge(session_id=allowed.session_id, calls=-given_back, output_tokens=output_tokens))
 
     async def close(self) -> None:
-        """Wait for charges under way."""
+        """Wait for the transaction in progress."""
         if self._charging is not None:
             await self._charging
         if self._waiting:
-            logger.error("what %d calls used was never charged to their sessions", len(self._waiting))
+            logger.error("the usage of %d calls was never charged to their sessions", len(self._waiting))
 
     async def _charge(self, charge: Charge) -> Charged:
         future: asyncio.Future[Charged] = asyncio.get_running_loop().create_future()
@@ -97,14 +96,14 @@ class Budgets:
             batch, self._waiting = self._waiting, []
             try:
                 charged = await asyncio.to_thread(charge_budgets, self._catalog, [charge for charge, _ in batch])
-            except Exception as error:  # the edge of a task: those who wait must hear of whatever it was
-                self._owe(batch, error)
+            except Exception as error:  # the edge of a task: the waiting calls must get the error
+                self._requeue(batch, error)
                 continue
             for (_, future), result in zip(batch, charged, strict=True):
                 if future is not None and not future.done():
                     future.set_result(result)
 
-    def _owe(self, batch: list[tuple[Charge, asyncio.Future[Charged] | None]], error: Exception) -> None:
+    def _requeue(self, batch: list[tuple[Charge, asyncio.Future[Charged] | None]], error: Exception) -> None:
         logger.error("budgets of %d calls could not be charged: %s", len(batch), error)
         self._waiting[:0] = [(charge, None) for charge, _ in batch if charge.calls <= 0]
         for _, future in batch:
@@ -113,7 +112,7 @@ class Budgets:
 
 
 def allowance(budget: BudgetRow, num_calls: int, unix_s: float, monotonic_s: float) -> Allowance:
-    """What each of some calls that begin now may use."""
+    """The allowance of each of `num_calls` calls that begin now."""
     tokens = deadline = None
     if budget.max_output_tokens is not None:
         tokens = max(1, (budget.max_output_tokens - budget.output_tokens) // num_calls)
@@ -123,7 +122,7 @@ def allowance(budget: BudgetRow, num_calls: int, unix_s: float, monotonic_s: flo
 
 
 def refusal(budget: BudgetRow, num_calls: int) -> str:
-    """What an agent is told: the opening is that of the error by which clients know a context that is full."""
+    """The error message of a used-up budget; it begins like the message by which clients recognise a full context."""
     used = {
         "calls": f"{budget.calls} of {budget.max_calls} calls were made, {num_calls} more asked for",
         "output_tokens": f"{budget.output_tokens} of {budget.max_output_tokens} output tokens were used",
@@ -136,7 +135,7 @@ def refusal(budget: BudgetRow, num_calls: int) -> str:
 
 
 async def within(pieces: AsyncGenerator[int, None], capture: Capture, allowed: Allowance) -> AsyncGenerator[int, None]:
-    """A call's pieces until its allowance is used up; its finish says so then."""
+    """A call's pieces until its allowance is used up, which its finish reason then names."""
     async with contextlib.aclosing(pieces):
         while True:
             limit = asyncio.timeout_at(allowed.deadline and _loop_time(allowed.deadline))

@@ -1,7 +1,6 @@
-"""What this process knows from the catalog, read again before it is older than a limit.
+"""Polling of the catalog on demand: data is read again when a caller needs it and it is older than a limit.
 
-Invariant: however many ask at the same time, one read is under way, and all of them wait for it. Not here: what is
-read.
+Invariant: however many callers ask at the same time, one read is in progress, and all of them wait for it.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 
 class Polled:
-    """Calls `read` when somebody asks and the last read began longer than `every_s` ago."""
+    """Calls `read` when a caller asks and the last read began more than `every_s` ago."""
 
     def __init__(self, read: Callable[[], Awaitable[None]], every_s: float) -> None:
         self._read = read
@@ -21,7 +20,7 @@ class Polled:
         self._reading: asyncio.Future[None] | None = None
 
     async def fresh(self, *, now: bool = False) -> None:
-        """Return when the knowledge is fresh; `now` reads even if it is. Raises what `read` raises."""
+        """Return when the data is fresh; `now` reads it in any case. Raises what `read` raises."""
         if self._reading is None:
             if not now and time.monotonic() - self._began < self._every_s:
                 return

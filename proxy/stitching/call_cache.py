@@ -1,8 +1,8 @@
-"""The calls of late that later requests may continue, in memory.
+"""The cache of recent calls that later requests may continue.
 
-Invariant: memory is bounded in bytes; the calls used longest ago are forgotten first, and a call is kept once, however
-often it is learnt. Not here: what a request makes of a call (stitching.py), or where calls of others come from
-(following.py).
+Invariant: its memory is bounded in bytes; the least recently used calls are evicted first, and a call is kept once,
+however often it is added. An OrderedDict rather than a cache of cachetools: three indices and a lock belong to it, and
+it is used several times in every call.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from weir.proxy.conversation.prompt_ids import PromptIds, ids_json, joined
 from weir.store.log.tail import CallSketch
 from weir.store.records.call_record import CallRecord, TokenIds, unpack_ids
 
-_ENTRY_BYTES = 1024  # what one remembered call costs besides its ids: objects, digests and dictionary slots
-_SEEN_LIMIT = 65_536  # histories that are remembered by digest only
+_ENTRY_BYTES = 1024  # memory of one cached call besides its ids: objects, digests and dictionary slots
+_SEEN_LIMIT = 65_536  # histories that are kept by digest only
 _SEEN_CALLS = 64  # calls remembered for each of them
 _SESSION_CALLS = 16  # the latest calls of a session that are found by its name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownCall:
-    """A recorded call that later ones may continue. Ids are kept packed: a Python int costs eight times more."""
+    """A recorded call that later ones may continue. Its ids are packed: Python ints would cost eight times more."""
 
     call_id: str
     session_id: str
@@ -36,31 +36,31 @@ class KnownCall:
     num_messages: int  # of its request
     prompt: bytes
     output: bytes
-    json: bytes  # both, as the inside of a JSON list; empty where only the log is known
-    last_turn_start: int  # where the prompt's last turn starts; 0 where only the log is known
+    json: bytes  # both, as the inside of a JSON list; empty where the call was read from the store
+    last_turn_start: int  # index at which the prompt's last turn starts; 0 where it was read from the store
 
     @property
     def ids(self) -> PromptIds:
-        """Prompt and output, for the next prompt to go on from."""
+        """Prompt and output, the beginning of a prompt that continues this call."""
         packed = self.prompt + self.output
         return PromptIds(packed=packed, json=self.json, tail=[]) if self.json else PromptIds.unpacked(packed)
 
     @property
     def last_turn(self) -> list[int]:
-        """The end of the prompt, from where its last turn starts."""
+        """The ids of the prompt's last turn."""
         ids: list[int] = unpack_ids(self.prompt)[self.last_turn_start :].tolist()
         return ids
 
     @property
     def num_bytes(self) -> int:
-        """What it is counted as in memory."""
+        """The memory that it is counted with."""
         return len(self.prompt) + len(self.output) + len(self.json) + _ENTRY_BYTES
 
 
 def known_call(call: CallRecord | CallSketch, ids: PromptIds | None = None) -> KnownCall:
-    """What is remembered of a recorded call; `ids` is its prompt, where this process made it.
+    """The cache entry of a recorded call; `ids` is its prompt, where this process made it.
 
-    What was forced belongs to what it said.
+    The forced beginning of an answer counts as output.
     """
     asked = len(call.prompt_ids) - 4 * call.forced
     output = call.prompt_ids[asked:] + call.output_ids if call.forced else call.output_ids
@@ -77,12 +77,12 @@ def known_call(call: CallRecord | CallSketch, ids: PromptIds | None = None) -> K
     )
 
 
-class StitchMemory:
-    """Calls, found by the digest of the history that they end, by a part of it, or by their session."""
+class CallCache:
+    """Calls, found by the digest of the history that they complete, by a part of it, or by their session."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
-        self._lock = threading.RLock()  # long prompts are planned in threads
+        self._lock = threading.RLock()  # long prompts are stitched in threads
         self._num_bytes = 0
         self._calls: OrderedDict[str, KnownCall] = OrderedDict()
         self._by_digest: dict[Digest, list[KnownCall]] = {}
@@ -93,7 +93,7 @@ class StitchMemory:
         return len(self._calls)
 
     def remember(self, call: KnownCall, digests: Sequence[Digest] = ()) -> None:
-        """Keep a finished call; `digests` are those of its request's messages, where they are known."""
+        """Add a finished call; `digests` are those of its request's messages, where they are known."""
         with self._lock:
             if call.call_id in self._calls:
                 return
@@ -109,7 +109,7 @@ class StitchMemory:
                 del had_it[:-_SEEN_CALLS]
                 self._seen.move_to_end(digest)
             while self._num_bytes > self.limit_bytes and len(self._calls) > 1:
-                self._forget(next(iter(self._calls)))
+                self._evict(next(iter(self._calls)))
             while len(self._seen) > _SEEN_LIMIT:
                 self._seen.popitem(last=False)
 
@@ -129,9 +129,9 @@ class StitchMemory:
             return None
 
     def find_partial(self, digests: Sequence[Digest], ids: list[int], session_id: str | None) -> KnownCall | None:
-        """A remembered call whose request shares the longest prefix of the messages.
+        """A cached call whose request shares the longest prefix of the messages.
 
-        Sessions of one task share their first messages, so there may be many: the one whose ids `ids` go on from wins,
+        Sessions of one task share their first messages, so there may be many: one whose ids are a prefix of `ids` wins,
         then one of the same session, then the latest.
         """
         with self._lock:
@@ -148,7 +148,7 @@ class StitchMemory:
         with self._lock:
             return [self._calls[call_id] for call_id in self._by_session.get(session_id, ()) if call_id in self._calls]
 
-    def _forget(self, call_id: str) -> None:
+    def _evict(self, call_id: str) -> None:
         call = self._calls.pop(call_id)
         self._num_bytes -= call.num_bytes
         _drop(self._by_digest, call.digest, call)
@@ -164,7 +164,7 @@ def _drop(index: dict, key: object, item: object) -> None:  # type: ignore[type-
 
 
 def first_difference(ids: list[int] | TokenIds, packed: bytes) -> int | None:
-    """The first position where `ids` does not go on as the packed ids do; None if it starts with all of them."""
+    """The first index at which `ids` differs from the packed ids; None if it starts with all of them."""
     earlier = unpack_ids(packed)
     length = min(len(ids), len(earlier))
     differs = np.flatnonzero(np.asarray(ids[:length], dtype=np.int32) != earlier[:length])

@@ -1,9 +1,9 @@
-"""Which recorded call a request continues, and the prompt ids that follow from it.
+"""Stitching: which recorded call a request continues, and the prompt ids that follow from it.
 
-A history is never tokenised again when it can be avoided: the prompt is the earlier call's exact prompt and output
-ids plus the rendering of the new messages. Invariants: a `bridged` prompt starts with those ids byte for byte; any
-other prompt says why not, and where it first differs from the call that it was compared with. Not here: where earlier
-calls are remembered (stitch_memory.py) or looked up (following.py), and parenthood, which readers compute from the ids.
+A history is tokenised again only where that cannot be avoided: the prompt is the earlier call's exact prompt and output
+ids plus the rendering of the new messages. Invariants: a `bridged` prompt starts with exactly those ids; any other
+prompt has a reason, and the index at which it first differs from the call that it was compared with. Parenthood is
+computed from the ids by readers, never here.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from weir.proxy.conversation.prompt_ids import PromptIds
 from weir.proxy.errors import BadRequest
 from weir.proxy.rendering.renderer import Rendering
 from weir.proxy.rendering.tokenizer import off_the_loop
-from weir.proxy.stitching.call_cache import KnownCall, StitchMemory, first_difference
-from weir.proxy.stitching.store_lookup import Following
+from weir.proxy.stitching.call_cache import CallCache, KnownCall, first_difference
+from weir.proxy.stitching.store_lookup import StoreLookup
 from weir.store.records.call_record import Stitch, unpack_ids
 
 
@@ -31,26 +31,26 @@ class Prompt:
     ids: PromptIds
     digests: list[Digest]  # of every prefix of the request's messages
     stitch: Stitch
-    known: KnownCall | None = None  # the call that was bridged from or compared with
-    continues: bool = False  # whether it goes on where `known` ended: by its messages, or by the very ids
+    known: KnownCall | None = None  # the call that it was bridged from or compared with
+    continues: bool = False  # whether it continues `known`, by its messages or by its ids
     differs_at: int | None = None
 
     @property
     def new_digests(self) -> list[Digest]:
-        """Of the messages that no earlier call of the conversation had; before them, what they go on from."""
+        """Digests of the messages that no earlier call had, after that of the history which they continue."""
         return self.digests[self.known.num_messages + 1 :] if self.known and self.continues else self.digests
 
 
 class Stitching:
-    """Plans the prompts of one process's calls, with what it remembers and what it can look up."""
+    """Makes the prompts of one process's calls, from its cache and from the store."""
 
-    def __init__(self, rendering: Rendering, memory: StitchMemory, following: Following) -> None:
+    def __init__(self, rendering: Rendering, memory: CallCache, lookup: StoreLookup) -> None:
         self._rendering = rendering
         self._memory = memory
-        self._following = following
+        self._lookup = lookup
 
     async def plan(self, request: CallRequest, session_id: str | None) -> Prompt:
-        """The prompt of a request; where a part of its history is unknown, the store is looked into first."""
+        """The prompt of a request; first looks up unknown parts of its history in the store. Raises `BadRequest`."""
         digests = digests_of(request)
         found = self._memory.find(answered_digests(request, digests), session_id)
         num_known = found[1] if found is not None else 0
@@ -60,7 +60,7 @@ class Stitching:
             if message["role"] == "assistant"
         ]
         if unknown:
-            await self._following.learn_ends(unknown)
+            await self._lookup.learn_ends(unknown)
         num_new = num_characters(request.messages[num_known:])
         return await off_the_loop(
             num_new, lambda: plan_prompt(self._rendering, self._memory, request, session_id, digests)
@@ -73,23 +73,23 @@ def digests_of(request: CallRequest) -> list[Digest]:
 
 
 def answered_digests(request: CallRequest, digests: Sequence[Digest]) -> Sequence[Digest]:
-    """The digests of the parts of a history that a call may have ended: all but the whole, where a question ends it."""
+    """The digests of the prefixes that a call may have completed: not the whole history where a question ends it."""
     return digests if request.messages and request.messages[-1]["role"] == "assistant" else digests[:-1]
 
 
 def has_answers(messages: Sequence[Message]) -> bool:
-    """Whether the agent sends back what some model said before."""
+    """Whether the messages hold an earlier answer of a model."""
     return any(message["role"] == "assistant" for message in messages)
 
 
 def plan_prompt(
     rendering: Rendering,
-    memory: StitchMemory,
+    memory: CallCache,
     request: CallRequest,
     session_id: str | None,
     digests: list[Digest] | None = None,
 ) -> Prompt:
-    """The prompt of a request: bridged from the call that it continues, else rendered in full, and why."""
+    """The prompt of a request: bridged from the call that it continues, else rendered in full, with the reason."""
     digests = digests if digests is not None else digests_of(request)
     found = memory.find(answered_digests(request, digests), session_id)
     if found is None:
@@ -97,7 +97,9 @@ def plan_prompt(
     known, num_messages = found
     new_messages = request.messages[num_messages:]
     rewritten = has_answers(new_messages)
-    if rewritten and request.messages[num_messages - 1]["role"] != "assistant":  # an empty answer, which names nobody
+    if (
+        rewritten and request.messages[num_messages - 1]["role"] != "assistant"
+    ):  # an empty answer, which has no digest of its own
         return _rendered_afresh(rendering, memory, request, digests, session_id)
     if new_messages and not rewritten:
         new_ids = rendering.extension(known.last_turn, unpack_ids(known.output).tolist(), new_messages, request.tools)
@@ -111,12 +113,12 @@ def plan_prompt(
 
 
 def _rendered_afresh(
-    rendering: Rendering, memory: StitchMemory, request: CallRequest, digests: list[Digest], session_id: str | None
+    rendering: Rendering, memory: CallCache, request: CallRequest, digests: list[Digest], session_id: str | None
 ) -> Prompt:
     ids = rendering.render(request.messages, request.tools)
     earlier = memory.of_session(session_id) if session_id is not None else []
     if earlier:
-        prompt = _beside_its_session(rendering, request, ids, digests, earlier)
+        prompt = _compared_with_session(rendering, request, ids, digests, earlier)
         if prompt is not None:
             return prompt
     if has_answers(request.messages):
@@ -126,13 +128,13 @@ def _rendered_afresh(
     return Prompt(ids=PromptIds.of(ids), digests=digests, stitch=Stitch.NEW_ROOT)
 
 
-def _beside_its_session(
+def _compared_with_session(
     rendering: Rendering, request: CallRequest, ids: list[int], digests: list[Digest], earlier: Sequence[KnownCall]
 ) -> Prompt | None:
-    """A history that keeps the first message of its session's latest calls and rewrites what came after it.
+    """The prompt of a history that keeps the first message of its session's latest calls and rewrites the rest.
 
-    Shorter than theirs: compacted. Else rewritten, if it has answers. None where it shares nothing with them, or only
-    begins afresh, as sub-agents and repeated questions do.
+    A shorter history than theirs is compacted, a longer one with answers is rewritten. None where it shares nothing
+    with them, or starts a new conversation, as sub-agents and repeated questions do.
     """
     exact = [call for call in earlier if first_difference(ids, call.prompt + call.output) is None]
     if exact:
@@ -150,7 +152,7 @@ def _beside_its_session(
 
 
 def _length_of_first_message(rendering: Rendering, request: CallRequest, ids: list[int]) -> int:
-    """How many of `ids` render the tools and the first message; all of them where the template needs more than that."""
+    """How many of `ids` render the tools and the first message; all where the template needs more messages."""
     try:
         alone = rendering.render(request.messages[:1], request.tools)
     except BadRequest:
@@ -159,7 +161,7 @@ def _length_of_first_message(rendering: Rendering, request: CallRequest, ids: li
 
 
 def _compared(ids: list[int], digests: list[Digest], known: KnownCall, reason: Stitch, *, continues: bool) -> Prompt:
-    """A full rendering beside the ids of the call that it should have continued."""
+    """The prompt of a full rendering, compared with the call that it should have continued."""
     differs_at = first_difference(ids, known.prompt + known.output)
     stitch, continues = (Stitch.BRIDGED, True) if differs_at is None else (reason, continues)
     prompt_ids = PromptIds.of(ids)

@@ -1,8 +1,8 @@
-"""Prompts that are no conversation: texts and token ids, and the earlier completions that they go on from.
+"""Stitching of raw prompts (texts and token ids) to the earlier completions that they continue.
 
 A text that starts with an earlier prompt of its session and the whole answer to it keeps that call's exact ids, and
-only what follows is tokenised; ids are sent as they are. Invariant: memory is bounded in bytes; what was remembered
-longest ago is forgotten first. Not here: conversations (stitching.py).
+only the rest is tokenised; ids are sent as they are. Invariant: memory is bounded in bytes; the oldest completions are
+evicted first.
 """
 
 from __future__ import annotations
@@ -21,43 +21,43 @@ from weir.proxy.stitching.call_cache import KnownCall, first_difference
 from weir.proxy.stitching.continuation import Prompt
 from weir.store.records.call_record import Stitch, unpack_ids
 
-_HEAD_CHARACTERS = 16  # by which texts are looked up
-_PER_HEAD = 64  # completions that begin alike
+_HEAD_CHARACTERS = 16  # texts are indexed by so many of their first characters
+_PER_HEAD = 64  # completions with the same head
 
 Head = tuple[str | None, str]  # session (None: any), and how the text begins
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Completion:
-    """A recorded completion. `told` names its prompt and answer as the agent knows them."""
+    """A recorded completion."""
 
     call: KnownCall
-    was_cut: bool  # at a stop string, which the ids still have
-    length: int  # of that text, in characters
-    told: bytes
+    was_cut: bool  # at a stop string, which the ids still contain
+    length: int  # of the text of prompt and answer, in characters
+    digest: bytes  # of that text
 
 
 class RawPrompts:
-    """Plans raw prompts, with the completions of late."""
+    """Makes raw prompts, with recent completions."""
 
     def __init__(self, rendering: Rendering, limit_bytes: int) -> None:
         self._rendering = rendering
         self._limit_bytes = limit_bytes
         self._num_bytes = 0
-        self._latest: OrderedDict[str, tuple[str, _Completion]] = OrderedDict()  # by call: how it begins, and it
+        self._latest: OrderedDict[str, tuple[str, _Completion]] = OrderedDict()  # by call: head and completion
         self._by_head: dict[Head, list[_Completion]] = {}
 
     async def plan(self, raw: Raw, session_id: str | None) -> Prompt:
-        """The prompt that a text or a list of ids becomes. Raises `BadRequest` for ids that the model does not have."""
+        """The prompt of a text or a list of ids. Raises `BadRequest` for ids that the model does not have."""
         return self._of_ids(raw) if isinstance(raw, list) else await self._of_text(raw, session_id)
 
     def remember(self, raw: Raw, answer: str, call: KnownCall, *, was_cut: bool) -> None:
-        """Keep a finished completion that a later text may go on from."""
+        """Add a finished completion that a later text may continue."""
         if isinstance(raw, list):
             return
         whole = raw + answer
         head = whole[:_HEAD_CHARACTERS]
-        completion = _Completion(call=call, was_cut=was_cut, length=len(whole), told=_name(whole))
+        completion = _Completion(call=call, was_cut=was_cut, length=len(whole), digest=_digest(whole))
         self._latest[call.call_id] = (head, completion)
         self._num_bytes += call.num_bytes
         for session_id in (None, call.session_id):
@@ -65,7 +65,7 @@ class RawPrompts:
             same.append(completion)
             del same[:-_PER_HEAD]
         while self._num_bytes > self._limit_bytes and len(self._latest) > 1:
-            self._forget()
+            self._evict()
 
     def _of_ids(self, ids: list[int]) -> Prompt:
         size = self._rendering.tokenizer.num_tokens
@@ -82,26 +82,26 @@ class RawPrompts:
         known = found.call
         if found.was_cut:
             ids = await self._encoded(text, add_special_tokens=True)
-            return _beside(known, PromptIds.of(ids), Stitch.RETOKENISED)
+            return _compared(known, PromptIds.of(ids), Stitch.RETOKENISED)
         kept = _without_end(known, self._rendering.stop_ids)
         rest = await self._encoded(text[found.length :], add_special_tokens=False)
-        return _beside(known, kept.ids.and_turn(rest), Stitch.TEMPLATE_STRIP)
+        return _compared(known, kept.ids.and_turn(rest), Stitch.TEMPLATE_STRIP)
 
     async def _encoded(self, text: str, *, add_special_tokens: bool) -> list[int]:
         encode = self._rendering.tokenizer.encode
         return await off_the_loop(len(text), lambda: encode(text, add_special_tokens=add_special_tokens))
 
     def _find(self, text: str, session_id: str | None) -> _Completion | None:
-        """The longest beginning of a text that is a completion of the session; of equal ones the latest."""
+        """The completion of the session that is the longest prefix of a text; of equal ones the latest."""
         heads = (text[:length] for length in range(1, _HEAD_CHARACTERS + 1))
         candidates = [one for head in heads for one in self._by_head.get((session_id, head), ())]
         for one in sorted(candidates, key=lambda one: one.length)[::-1]:
-            if one.length <= len(text) and _name(text[: one.length]) == one.told:
+            if one.length <= len(text) and _digest(text[: one.length]) == one.digest:
                 return one
         return None
 
-    def _forget(self) -> None:
-        """The one that was remembered longest ago."""
+    def _evict(self) -> None:
+        """Drop the oldest completion."""
         _, (head, completion) = self._latest.popitem(last=False)
         self._num_bytes -= completion.call.num_bytes
         for session_id in (None, completion.call.session_id):
@@ -112,8 +112,8 @@ class RawPrompts:
                 self._by_head.pop((session_id, head), None)
 
 
-def _beside(known: KnownCall, ids: PromptIds, reason: Stitch) -> Prompt:
-    """A prompt that goes on from a known call; `reason` says why, where its ids are not that call's."""
+def _compared(known: KnownCall, ids: PromptIds, reason: Stitch) -> Prompt:
+    """A prompt that continues a known call; `reason` is its stitch where its ids are not that call's."""
     exact = known.prompt + known.output
     differs_at = None if ids.packed.startswith(exact) else first_difference(unpack_ids(ids.packed).tolist(), exact)
     return Prompt(
@@ -126,12 +126,12 @@ def _beside(known: KnownCall, ids: PromptIds, reason: Stitch) -> Prompt:
     )
 
 
-def _name(text: str) -> bytes:
+def _digest(text: str) -> bytes:
     return xxhash.xxh3_128_digest(text.encode(errors="surrogatepass"))
 
 
 def _without_end(known: KnownCall, stop_ids: list[int]) -> KnownCall:
-    """The call without the token that ended its answer: the text that goes on from it does not end there."""
+    """The call without the token that ended its answer, because the text continues there."""
     output = unpack_ids(known.output)
     if not len(output) or int(output[-1]) not in stop_ids:
         return known

@@ -1,9 +1,8 @@
-"""Calls that this process did not serve, or has forgotten: looked up in the store when a request needs one.
+"""Look-ups of calls that this process did not serve or has evicted: in the logs of all processes, then in Parquet.
 
-A record is in its process's log before the last byte of its answer, so whatever an agent sends back can be found: first
-in the logs of all processes, where this one reads on from its last look, then among the compacted calls. Invariants:
-looking up happens in a thread, one at a time, and only on a miss; a look-up that fails is counted and logged, and the
-request goes on as if nothing had been found. Not here: what is made of what was found (stitching.py, retries.py).
+A record is in its process's log before the last byte of its answer, so every answer that an agent sends back can be
+found. The logs are read from the position of the last look-up on. Invariants: look-ups run in a thread, one at a time,
+and only on a cache miss; a look-up that fails is counted and logged, and its request continues as if nothing was found.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any, TypeVar
 
 from weir.proxy.conversation.digests import Digest
 from weir.proxy.metrics import Metrics
-from weir.proxy.stitching.call_cache import StitchMemory, known_call
+from weir.proxy.stitching.call_cache import CallCache, known_call
 from weir.store.catalog.catalog import Catalog
 from weir.store.config import StoreConfig
 from weir.store.errors import StoreError
@@ -27,17 +26,17 @@ from weir.store.records.call_record import CallRecord, FinishReason
 from weir.store.shared.files import fetch_log
 
 ANSWERED = (FinishReason.STOP, FinishReason.LENGTH)
-_PLACES = 65_536  # calls whose place in the log is kept
-_AT_ONCE = 256  # calls remembered before others have their turn on the event loop
+_PLACES = 65_536  # calls whose position in the log is kept
+_AT_ONCE = 256  # calls cached before the event loop may run other tasks
 
 logger = logging.getLogger("weir.proxy.stitching.store_lookup")
 _T = TypeVar("_T")
 
 
-class Following:
-    """Reads on in the store for one process."""
+class StoreLookup:
+    """Finds recorded calls in the store for one process."""
 
-    def __init__(self, store: StoreConfig, catalog: Catalog, memory: StitchMemory, metrics: Metrics) -> None:
+    def __init__(self, store: StoreConfig, catalog: Catalog, memory: CallCache, metrics: Metrics) -> None:
         self._store = store
         self._catalog = catalog
         self._memory = memory
@@ -48,25 +47,25 @@ class Following:
         self._places: OrderedDict[str, tuple[CallSketch, Place]] = OrderedDict()
 
     async def learn_ends(self, digests: Sequence[Digest]) -> None:
-        """Remember the calls that end any of these histories; the longest, at the least."""
+        """Cache the calls that complete these histories; at least that of the longest one that is found."""
         await self._to_the_end(self._learn_ends(digests))
 
     async def first_tries(self, dialect: str, body: bytes, session_id: str | None, since_us: int) -> list[CallRecord]:
-        """The answered calls of a session (None: of any) that the very same body asked for, the latest last."""
+        """The answered calls of a session (None: of any) with exactly this body, the latest last."""
         records = await self._to_the_end(self._first_tries(dialect, body, session_id, since_us))
         answered = [record for record in records if record.finish in ANSWERED and record.finished_us >= since_us]
         return sorted(answered, key=lambda record: (record.finished_us, record.choice))
 
     async def group_of(self, session_id: str) -> str | None:
-        """The group of a session that any process recorded a call of."""
+        """The group of a session with a call that any process recorded; None where there is none."""
         return await self._to_the_end(self._group_of(session_id))
 
     async def call(self, call_id: str) -> CallRecord | None:
-        """One recorded call, by its id."""
+        """One recorded call by its id; None where it is not found."""
         return await self._to_the_end(self._call(call_id))
 
     async def _to_the_end(self, look_up: Coroutine[Any, Any, _T]) -> _T:
-        """One look-up after the other, each to its end: what was read of the logs is not given again."""
+        """Run look-ups one at a time, each to its end even if its request is cancelled: log entries come only once."""
 
         async def alone() -> _T:
             async with self._one:
@@ -118,7 +117,7 @@ class Following:
         return record
 
     async def _read_on(self, found: Callable[[CallSketch], bool]) -> bool:
-        """Take in what the logs gained, and older calls until one is found. Whether one was."""
+        """Cache new log entries, and older ones until `found` accepts one. Returns whether it did."""
         news = await self._ask(lambda: self._read_tail(found)) or []
         any_found = False
         for number, (sketch, place) in enumerate(news, 1):
@@ -137,12 +136,12 @@ class Following:
         return self._tail.read(found)
 
     async def _ask(self, work: Callable[[], _T]) -> _T | None:
-        """Do work that reads files or the catalog in a thread; None where it fails."""
+        """Run work that reads files or the catalog in a thread; None where it fails."""
         try:
             return await asyncio.to_thread(work)
         except (StoreError, OSError) as error:
             self._metrics.look_ups.labels(what="any", found="failed").inc()
-            logger.warning("a look-up in the store failed, and its request goes on without: %s", error)
+            logger.warning("a look-up in the store failed, and its request continues without: %s", error)
             return None
 
     def _count(self, what: str, found: str) -> None:
@@ -150,7 +149,7 @@ class Following:
 
 
 def _read(places: Iterable[Place]) -> list[CallRecord]:
-    """The records there; without those whose segment was deleted since."""
+    """The records at these places, without those whose segment was deleted meanwhile."""
     records = []
     for place in places:
         try:

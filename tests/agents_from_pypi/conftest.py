@@ -1,4 +1,4 @@
-"""Agents that nobody here wrote, in front of a real proxy process and router, answered by a scripted engine."""
+"""Third-party agents in front of a real proxy process and router, with a scripted engine behind them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weir.store.reader import StoredCall, connect, load_calls
 
 @dataclass(kw_only=True)
 class Theatre:
-    """A stack whose engine gives the answers that a test wrote."""
+    """A stack whose engine gives the test's scripted answers."""
 
     stack: Stack
     engine: ScriptedEngine
@@ -40,12 +40,12 @@ class Theatre:
         return self.stack.proxy.url + path
 
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        """What the store answers to one SELECT, as it is now."""
+        """The rows of one SELECT on the store's current content."""
         with connect(self.stack.settings.store) as db:
             return db.execute(query, values).fetchall()
 
     def column(self, query: str, *values: Any) -> list[Any]:
-        """The same, of a query with one column."""
+        """The values of a SELECT with one column."""
         return [value for (value,) in self.rows(query, *values)]
 
     def calls(self, session_id: str) -> list[StoredCall]:
@@ -53,7 +53,7 @@ class Theatre:
         return load_calls(self.stack.settings.store, [session_id])[session_id]
 
     def hold_answers(self, session_id: str, answers: Sequence[Script]) -> None:
-        """The session's calls, and the tokens of them, are the played answers, id for id."""
+        """Assert that the session's calls and their tokens are the played answers, id for id."""
         query = "SELECT output_ids FROM calls WHERE session_id = ? ORDER BY started_us"
         assert self.column(query, session_id) == [answer.ids for answer in answers]
         query = "SELECT token_id FROM tokens JOIN calls USING (call_id) WHERE calls.session_id = ? ORDER BY ALL"
@@ -62,7 +62,7 @@ class Theatre:
         assert self.rows(query, session_id) == [(len(answers), sum(len(answer.ids) for answer in answers))]
 
     def hold_line(self, session_id: str, answers: Sequence[Script]) -> None:
-        """The session is one line of turns: each call continues the one before it with its exact ids."""
+        """Assert that the session is one branch: each call continues the one before it with its exact ids."""
         self.hold_answers(session_id, answers)
         query = "SELECT call_id, parent_call, depth, stitch, stitch_call FROM calls WHERE session_id = ? ORDER BY depth"
         rows = self.rows(query, session_id)
@@ -88,7 +88,7 @@ class Theatre:
         assert self.rows(query, session_id) == [(ids[-1], ids[0], ids, num_sampled, num_tokens)]
 
     def last_turn(self, session_id: str) -> str:
-        """What the agent told the model between the last two answers, as the model read it."""
+        """The agent's messages between the last two answers, as text of the prompt."""
         one, last = self.calls(session_id)[-2:]
         start = len(one.prompt_ids) + len(one.output_ids)
         text: str = make_tokenizer(512).decode(last.prompt_ids[start:].tolist(), skip_special_tokens=False)

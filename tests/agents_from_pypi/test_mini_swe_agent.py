@@ -1,4 +1,4 @@
-"""mini-swe-agent's own command, told nothing but base_url and api_key by OpenAI's variables.
+"""mini-swe-agent's own command, configured with nothing but base_url and api_key in OpenAI's variables.
 
 It is not among Weir's test dependencies: WEIR_TEST_MINI_SWE_AGENT names a virtual environment that has it, made by
 `python -m venv v && v/bin/pip install mini-swe-agent mcp`.
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.skipif(not ENVIRONMENT, reason="WEIR_TEST_MINI_SWE_AGEN
 
 
 def run_agent(folder: Path, base_url: str, api_key: str) -> dict[str, Any]:
-    """One session of `mini` in `folder`; what it says of it afterwards."""
+    """Run one session of `mini` in `folder`; returns the info in its trajectory file."""
     trajectory = folder / "trajectory.json"
     command = [Path(ENVIRONMENT).absolute() / "bin" / "mini", "--task", "Write 15 to answer.txt.", "--yolo"]
     settings = {"OPENAI_BASE_URL": base_url, "OPENAI_API_KEY": api_key, "MSWEA_GLOBAL_CONFIG_DIR": str(folder)}

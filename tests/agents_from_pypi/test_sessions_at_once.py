@@ -1,4 +1,4 @@
-"""Sessions of one task that run at the same time share their first messages, and must stay apart all the same."""
+"""Concurrent sessions of one task share their first messages, and must still be kept apart."""
 
 import threading
 from typing import Any

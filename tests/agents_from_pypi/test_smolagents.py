@@ -1,4 +1,4 @@
-"""smolagents as it comes from PyPI, told nothing but base_url and api_key, and what the store says of its sessions.
+"""smolagents as it comes from PyPI, configured with nothing but base_url and api_key, and its sessions in the store.
 
 It writes tool calls back as text of its own behind the model's answer. A CodeAgent's answers end at a stop string, so
 that its rewritten turns still start with the exact ids; a ToolCallingAgent's end with the end of turn, so they do not.
@@ -20,7 +20,7 @@ TASK = "What is 2 + 3 + 10?"
 
 
 class Add(Tool):  # type: ignore[misc]
-    """A tool that remembers what it was asked."""
+    """A tool that keeps the arguments of its calls."""
 
     name = "add"
     description = "Adds two integers."

@@ -1,4 +1,4 @@
-"""The records against the engines' own ledger, token by token, while weights change under calls in flight.
+"""The records compared with the engines' own ledger, token by token, while weights change under calls in flight.
 
 Agents hold conversations of several turns, streamed and not; meanwhile weights are published again and again through
 the gate. Afterwards every recorded token id, logprob and version must be what an engine sampled, none missing, none
@@ -155,7 +155,7 @@ async def one_call(
 ) -> dict[str, object]:
     """The assistant's message as an agent would keep it: content and tool calls, no reasoning.
 
-    Spoken by hand, because two dozen SDK clients in one process would leave no processor time to have calls in flight.
+    Uses raw HTTP, because two dozen SDK clients in one process would leave no CPU time for calls in flight.
     """
     body = {"model": "weir", "messages": messages, "max_tokens": max_tokens, "temperature": 1.0, "stream": stream}
     async with http.post("/v1/chat/completions", json=body) as answer:
@@ -167,7 +167,7 @@ async def one_call(
 
 
 def joined(chunks: list[dict[str, Any]]) -> dict[str, object]:
-    """The message that a stream's chunks make; the stream must have ended with a finish reason."""
+    """The message assembled from a stream's chunks; the stream must have ended with a finish reason."""
     deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
     assert chunks[-1]["choices"][0]["finish_reason"], chunks[-1]
     calls: dict[int, dict[str, Any]] = {}
@@ -230,7 +230,7 @@ def hold_prefixes(records: list[CallRecord]) -> None:
 
 
 def hold_store(stack: Stack, records: list[CallRecord]) -> None:
-    """The same calls from the views, before and after compaction."""
+    """Assert that the views give the same calls before and after compaction."""
     config = stack.settings.store
     for _ in range(2):
         stored = load_calls(config, sorted({record.session_id for record in records}))

@@ -1,4 +1,4 @@
-"""At level passthrough: the records against what a real SGLang's own chat API put on the wire, while weights change.
+"""At level passthrough: the records compared with the bytes of a real SGLang's chat API, while weights change.
 
 A tap between router and engine keeps every answer as the engine gave it, with the ids in it. Afterwards every record
 must have exactly those ids and logprobs, and a version only where it is certain.

@@ -1,4 +1,4 @@
-"""At level passthrough in front of a real vLLM: the ids are its own, and the agent sees what it sees without us."""
+"""At level passthrough in front of a real vLLM: the ids are its own, and the agent gets what it gets without us."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def said(items: list[dict[str, Any]]) -> str:
 
 
 def members(items: list[dict[str, Any]]) -> set[str]:
-    """Every member there is, with the value of those that are empty."""
+    """Every member of an object, and the value of the empty ones."""
     holders = [*items, *(choice for item in items for choice in item["choices"])]
     return {f"{name}: null" if value is None else name for holder in holders for name, value in holder.items()}
 

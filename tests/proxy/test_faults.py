@@ -1,7 +1,7 @@
 """kill -9 of a proxy worker, an engine and the router, idle and in the middle of an update, under the real openai SDK.
 
-What is killed is started again as `weir up` does it (a worker: by its own parent), engines with their first weights.
-Invariants held: no answer that a client has is missing in the store; clients see no error that their SDK does not
+Killed processes are restarted as `weir up` does it (a worker: by its own parent), engines with their first weights.
+Invariants: no answer that a client has is missing in the store; clients see no error that their SDK does not
 retry (a stream that is cut with its proxy worker is one); everything serves the current version again by itself.
 """
 
@@ -33,7 +33,7 @@ LOAD_S = "1.0"
 
 
 class Load:
-    """Agents that call without pause, each on an SDK client of its own with the SDK's own retries."""
+    """Agents that call without pause, each with its own SDK client and the SDK's own retries."""
 
     def __init__(self, url: str) -> None:
         self.answered: list[str] = []
@@ -104,7 +104,7 @@ class Fleet:
         self.router = self._start_router(port)
 
     def publish(self) -> PublishReport:
-        """One version further, and what the catalog is told of it."""
+        """Publish the next version, with its row in the catalog."""
         self.version += 1
         urls = [engine.url for engine in self.engines]
         config = TrainerConfig(engine_urls=urls, router_url=None, proxy_urls=[])

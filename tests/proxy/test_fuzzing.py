@@ -1,4 +1,4 @@
-"""Nonsense at the doors: generated requests to the control routes, odd paths, headers and methods find no 500."""
+"""Fuzzing: generated requests to the control routes, odd paths, headers and methods cause no 500."""
 
 import json
 import string
@@ -53,7 +53,7 @@ def proxy(
 
 
 def refuse_a_bad_answer(answer: Any) -> None:
-    """An answer is no 500, and every error has the one form."""
+    """Assert that an answer is no 500, and that an error has the usual form."""
     assert answer.status_code < 500, answer.text
     if answer.status_code >= 400:
         assert set(answer.json()["error"]) == ERROR_FIELDS

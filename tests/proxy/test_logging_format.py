@@ -1,4 +1,4 @@
-"""The proxy's own log and its metrics: what is told of each call, in which form, and what never is."""
+"""The proxy's own log and its metrics: the fields of each call, their format, and what they never contain."""
 
 import io
 import json
@@ -13,7 +13,7 @@ import openai
 import pytest
 from support_way import Way
 
-from weir.proxy.logging_format import JsonLines, TextLines, tell
+from weir.proxy.logging_format import JsonLines, TextLines, log_fields
 
 USER: Any = [{"role": "user", "content": "a secret of the user"}]
 DOCS = Path(__file__).parents[2] / "docs/proxy.md"
@@ -21,7 +21,7 @@ DOCS = Path(__file__).parents[2] / "docs/proxy.md"
 
 @pytest.fixture
 def lines() -> Iterator[Callable[[], list[dict[str, Any]]]]:
-    """What every logger below weir says, as JSON lines."""
+    """The records of every logger below weir, as JSON lines."""
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonLines())
@@ -86,7 +86,7 @@ def test_a_line_of_the_log_is_one_line_whatever_is_in_it() -> None:
     logger.addHandler(handler)
     for form in (JsonLines(), TextLines()):
         handler.setFormatter(form)
-        tell(logger, logging.INFO, "call", {"session": 'a\n"b" \x1b[0m', "seconds": 0.25, "error": None})
+        log_fields(logger, logging.INFO, "call", {"session": 'a\n"b" \x1b[0m', "seconds": 0.25, "error": None})
     as_json, as_text = stream.getvalue().splitlines()
     assert json.loads(as_json)["session"] == 'a\n"b" \x1b[0m'
     assert as_text.endswith(r'call session="a\n\"b\" \u001b[0m" seconds=0.250')

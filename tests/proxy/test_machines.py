@@ -69,7 +69,7 @@ class Proxy:
 
 
 class Agent:
-    """The conversation of one session: it may go on at another proxy with any turn."""
+    """The conversation of one session, which any turn may continue at another proxy."""
 
     def __init__(self, group: str, number: int) -> None:
         self.group, self.number = group, number
@@ -94,7 +94,7 @@ class Agent:
 
 
 def answer(body: dict[str, Any]) -> Script:
-    """A candidate whose reward follows from the session, in ids that no tokenizer gives for its text."""
+    """A candidate whose reward depends on the session, in ids that no tokenizer gives for its text."""
     first = re.search(r"of g\d-(\d)", text_of(body["input_ids"]))
     assert first
     text = f"```\nreward={'1.0' if first[1] == '1' else '0.3'} {len(body['input_ids'])}\n```"
@@ -140,7 +140,7 @@ def training(store: StoreConfig, model: Path) -> Iterator[None]:
 
 
 def trees(store: StoreConfig) -> dict[str, list[Call]]:
-    """Every session's calls, with their tokens and parents, and nothing that names a run."""
+    """Every session's calls, with their tokens and parents, without the ids that differ between runs."""
     found = load_calls(store, [f"{group}-{number}" for group in GROUPS for number in (0, 1)])
     return {
         session: [

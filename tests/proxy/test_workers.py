@@ -1,4 +1,4 @@
-"""Several worker processes on one port: one gate, one state, and no call that depends on which of them it met."""
+"""Several worker processes on one port: one gate, one state, and calls that do not depend on the worker they reach."""
 
 import concurrent.futures
 import os
@@ -39,7 +39,7 @@ def ask(workers: Workers) -> str:
 
 
 def ask_until_all_have_served(workers: Workers) -> int:
-    """How many calls that took."""
+    """Call until every worker has served; returns the number of calls."""
     number = 0
     while not all(worker["calls"] for worker in workers.state()["workers"]):
         assert ask(workers) == ANSWER

@@ -1,4 +1,4 @@
-"""Several answers to one request, tool calls that must come, and answers in a given format, over real sockets."""
+"""Several answers to one request, required tool calls, and answers in a given format, over real sockets."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Bodies of chat completions: what is honoured, what is refused and by which name, and that nothing else can happen."""
+"""Bodies of chat completions: honoured and refused fields, the parameter named in errors, and no other exception."""
 
 import json
 from typing import Any
@@ -18,7 +18,7 @@ TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "
 
 
 def parse(data: bytes) -> CallRequest:
-    """A body, read as if it were the first."""
+    """Parse a body without known beginnings."""
     return chat_request.parse(data, Beginnings())
 
 

@@ -1,4 +1,4 @@
-"""Completions over real sockets: texts and token ids as prompts, and the exact ids of texts that go on."""
+"""Completions over real sockets: texts and token ids as prompts, and the exact ids of texts that continue."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""What holds for every dialect alike: one conversation is one prompt, and no body makes the proxy fail."""
+"""Properties of all dialects: one conversation gives one prompt, and no body makes the proxy fail."""
 
 from __future__ import annotations
 

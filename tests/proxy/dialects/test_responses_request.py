@@ -1,4 +1,4 @@
-"""Bodies of Responses: what is honoured, what is refused and by which name, and that nothing else can happen."""
+"""Bodies of Responses: honoured and refused fields, the parameter that an error names, and no other exception."""
 
 import json
 from typing import Any

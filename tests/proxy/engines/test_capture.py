@@ -1,4 +1,4 @@
-"""What engines' chunks become: ids, logprobs and version spans, whichever form they come in."""
+"""Engines' chunks become ids, logprobs and version spans, whichever form they have."""
 
 import msgspec
 import pytest

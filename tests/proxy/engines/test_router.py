@@ -1,4 +1,4 @@
-"""The same way behind both routers, and with the embedded engine's own tokens behind them."""
+"""Calls through both routers, and with the embedded engine's own tokens behind them."""
 
 import concurrent.futures
 import statistics

@@ -1,4 +1,4 @@
-"""Engines that die or come back with old weights: out of the router's rotation, in again once they are current."""
+"""Engines that die or come back with old weights leave the router's rotation, and return once they are current."""
 
 import concurrent.futures
 import time
@@ -41,7 +41,7 @@ class Fleet:
         return found
 
     def publish(self, folder: Path, version: int) -> None:
-        """What a publish does, and what the catalog knows afterwards."""
+        """Publish a version as the publisher does, with its row in the catalog."""
         self.proxy.control("POST", "/weir/pause")
         for engine in self.engines:
             body = {"model_path": str(folder), "weight_version": str(version), "flush_cache": True}
@@ -52,7 +52,7 @@ class Fleet:
         catalog.set_published(version, time.time_ns() // 1000, [engine.url for engine in self.engines])
 
     def restart(self, engine: ServerProcess, model: Path, folder: Path) -> ServerProcess:
-        """The engine again, on its port, with the weights that it was first started with."""
+        """Restart the engine on its port, with its first weights."""
         again = start_engine(model, folder=folder, port=engine.port)
         self.engines[self.engines.index(engine)] = again
         return again

@@ -1,4 +1,4 @@
-"""What one client may take: turns in order, honest refusals, bounds on heads, bodies and time."""
+"""Limits on one client: turns in order, clear refusals, bounds on heads, bodies and time."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ def connected(way: Way) -> Iterator[socket.socket]:
 
 
 def received(client: socket.socket) -> bytes:
-    """All that comes until the other side closes."""
+    """All bytes until the other side closes."""
     parts = []
     while part := client.recv(65536):
         parts.append(part)

@@ -1,4 +1,4 @@
-"""The start of a proxy in front of an upstream that cannot give the level, or is not there."""
+"""The start of a proxy in front of an upstream that cannot give the level, or does not answer."""
 
 import asyncio
 

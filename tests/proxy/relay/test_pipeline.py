@@ -1,4 +1,4 @@
-"""Relayed calls: the host gets what the agent sent, the agent gets what the host says, and the record has the ids."""
+"""Relayed calls: the host gets the agent's bytes, the agent gets the host's, and the record has the ids."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def opened(tmp_path: Path) -> Iterator[Open]:
 
 
 def direct(host: ScriptedHost, body: bytes, path: str = "/v1/chat/completions") -> httpx.Response:
-    """The same call without us, on a host that adds nothing by itself."""
+    """The same call without the proxy, on a host that adds nothing by itself."""
     host.server_flags = False
     try:
         return httpx.post(host.url + path, content=body, headers={"content-type": "application/json"}, trust_env=False)

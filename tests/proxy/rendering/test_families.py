@@ -1,4 +1,4 @@
-"""Every continued turn of every family starts with the exact ids of the turn before, whatever the model said."""
+"""Every continued turn of every family starts with the exact ids of the turn before, whatever the answer was."""
 
 import json
 from typing import Any
@@ -13,24 +13,24 @@ from weir.proxy.errors import BadRequest
 from weir.proxy.rendering.families import family_of
 from weir.proxy.rendering.forced_output import steered
 from weir.proxy.rendering.renderer import Rendering
-from weir.proxy.stitching.call_cache import KnownCall, StitchMemory
+from weir.proxy.stitching.call_cache import CallCache, KnownCall
 from weir.proxy.stitching.continuation import Prompt, plan_prompt
 from weir.store.records.call_record import Stitch, pack_ids, unpack_ids
 
 
 class Conversation:
-    """An agent that sends back what it was given, and a model whose tokens are not the tokenizer's own."""
+    """An agent that sends back the answers it got, and a model whose tokens are not the tokenizer's own."""
 
     def __init__(self, name: str, *, drops_reasoning: bool) -> None:
         self.rendering: Rendering = rendering_of(name)
-        self.memory = StitchMemory(2**24)
+        self.memory = CallCache(2**24)
         self.messages: list[Message] = [{"role": "system", "content": "Be brief."}]
         self.exact: list[int] = []
         self._drops_reasoning = drops_reasoning
         self._num_calls = 0
 
     def turn(self, new: list[Message], reply: Message | list[int]) -> tuple[Prompt, Answer]:
-        """The agent says `new`, the model answers."""
+        """Send the messages `new` and let the model answer."""
         self.messages += new
         prompt = plan_prompt(self.rendering, self.memory, self.request(), None)
         if prompt.stitch is Stitch.BRIDGED and prompt.known is not None:
@@ -69,7 +69,7 @@ class Conversation:
 
 
 def ids_of(prompt: Prompt) -> list[int]:
-    """The prompt's ids, which its JSON says as well."""
+    """The prompt's ids; asserts that its JSON has the same."""
     ids: list[int] = unpack_ids(prompt.ids.packed).tolist()
     assert json.loads(b"[%b]" % prompt.ids.json) == ids
     return ids

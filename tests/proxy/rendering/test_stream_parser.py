@@ -1,4 +1,4 @@
-"""What a stream shows is always a prefix of the finished answer, and in the end all of it, for every family."""
+"""A stream always shows a prefix of the finished answer, and in the end all of it, for every family."""
 
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ def streamed(
     tools: list[Tool] | None = TOOLS,
     prompt: list[int] | None = None,
 ) -> list[Delta]:
-    """Every delta; what they say together is what the finished answer says."""
+    """Every delta; asserts that together they are the finished answer."""
     prompt = rendering.render(USER, tools) if prompt is None else prompt
     text = StreamedText(rendering.reading(prompt, tools, tools is not None, "call_x"), stops)
     shown: list[Delta] = []

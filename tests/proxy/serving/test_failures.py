@@ -1,4 +1,4 @@
-"""What goes wrong outside: engines that die or abort, a router without workers, a full disk, a client that leaves."""
+"""Failures outside the proxy: dead or aborting engines, a router without workers, a full disk, a client that leaves."""
 
 import errno
 import json
@@ -143,7 +143,7 @@ def test_a_router_that_is_not_there_gives_503(tiny_model_dir: Path, tmp_path: Pa
 
 @pytest.fixture
 def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """While the event is set the disk takes no bytes of the log."""
+    """While the event is set, writes to the log fail with a full disk."""
     full = threading.Event()
     real = {name: getattr(os, name) for name in ("pwrite", "posix_fallocate")}
 

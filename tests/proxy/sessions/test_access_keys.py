@@ -1,4 +1,4 @@
-"""Keys of agents: what opens the proxy, what is kept of it, and where it never appears."""
+"""Keys of agents: which ones open the proxy, what is stored of them, and where they never appear."""
 
 from collections.abc import Callable
 from typing import Any

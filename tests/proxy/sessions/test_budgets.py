@@ -1,4 +1,4 @@
-"""Budgets of registered sessions: counted in the catalog, for all proxies over it, and ended in an orderly way."""
+"""Budgets of registered sessions: counted in the catalog for all proxies, and ended in an orderly way."""
 
 import sqlite3
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Who is calling: what decides, what is kept, and what control routes say and refuse."""
+"""The caller of a request: which name decides, which are kept, and the control routes' answers and refusals."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 from support_proxy import CONTROL_KEY, running_proxy
 from support_way import Way
 
-from weir.proxy.conversation.caller import Names, identify
+from weir.proxy.conversation.caller import Caller, Names, identify
 from weir.proxy.sessions.access_keys import SESSION_PREFIX
 from weir.store.config import StoreConfig
 from weir.store.maintenance.compact import compact
@@ -29,21 +29,21 @@ def test_the_strongest_name_decides_and_the_others_are_kept() -> None:
     headers = {"x-weir-session": "h", "x-weir-group": "gh"}
     ids = {"user": "u"}
 
-    caller = identify(path, key, headers, "d", ids)
-    assert (caller.session_id, caller.source, caller.group_id) == ("p", SessionSource.PATH, "gp")
-    assert caller.agent_ids == {"user": "u", "x-weir-session": "h", "x-weir-group": "gh", "key": "k"}
+    identity = identify(Caller(path, key), headers, "d", ids)
+    assert (identity.session_id, identity.source, identity.group_id) == ("p", SessionSource.PATH, "gp")
+    assert identity.agent_ids == {"user": "u", "x-weir-session": "h", "x-weir-group": "gh", "key": "k"}
 
-    caller = identify(Names(), key, headers, "d", ids)
-    assert (caller.session_id, caller.source, caller.group_id) == ("k", SessionSource.KEY, "gk")
+    identity = identify(Caller(Names(), key), headers, "d", ids)
+    assert (identity.session_id, identity.source, identity.group_id) == ("k", SessionSource.KEY, "gk")
 
-    caller = identify(Names(), None, headers, "d", ids)
-    assert (caller.session_id, caller.source, caller.group_id) == ("h", SessionSource.HEADER, "gh")
+    identity = identify(Caller(Names(), None), headers, "d", ids)
+    assert (identity.session_id, identity.source, identity.group_id) == ("h", SessionSource.HEADER, "gh")
 
-    caller = identify(Names(), None, {}, "d", ids)
-    assert (caller.session_id, caller.source, caller.group_id) == ("d", SessionSource.DIALECT, None)
+    identity = identify(Caller(Names(), None), {}, "d", ids)
+    assert (identity.session_id, identity.source, identity.group_id) == ("d", SessionSource.DIALECT, None)
 
-    caller = identify(Names(), None, {}, None, {})
-    assert (caller.session_id, caller.source, caller.group_id) == (None, SessionSource.INFERRED, None)
+    identity = identify(Caller(Names(), None), {}, None, {})
+    assert (identity.session_id, identity.source, identity.group_id) == (None, SessionSource.INFERRED, None)
 
 
 def test_each_way_of_naming_a_session_ends_up_in_the_record(way: Way) -> None:

@@ -1,4 +1,4 @@
-"""Recognising histories, and what is remembered of them."""
+"""Recognising histories, and the cache of calls."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from weir.proxy.conversation.digests import chain
-from weir.proxy.stitching.call_cache import KnownCall, StitchMemory, first_difference
+from weir.proxy.stitching.call_cache import CallCache, KnownCall, first_difference
 from weir.store.records.call_record import pack_ids
 
 
@@ -86,7 +86,7 @@ def known(name: str, digest: bytes, *, session: str = "s", num_ids: int = 4) -> 
 
 
 def test_the_longest_known_history_wins_then_the_own_session_then_the_latest() -> None:
-    memory = StitchMemory(2**20)
+    memory = CallCache(2**20)
     for call in (known("a", b"1"), known("b", b"2"), known("c", b"2", session="t"), known("d", b"2")):
         memory.remember(call, [b"0"])
     found = [
@@ -109,7 +109,7 @@ def test_the_longest_known_history_wins_then_the_own_session_then_the_latest() -
 
 
 def test_memory_is_bounded_in_bytes_and_forgets_what_was_used_longest_ago() -> None:
-    memory = StitchMemory(10 * 9024)
+    memory = CallCache(10 * 9024)
     for number in range(10):
         memory.remember(known(f"c{number}", str(number).encode(), num_ids=1000), [b"root"])
     assert memory.find([b"root", b"0"], None) is not None
@@ -120,7 +120,7 @@ def test_memory_is_bounded_in_bytes_and_forgets_what_was_used_longest_ago() -> N
 
 
 def test_a_history_that_matches_in_part_is_found_by_its_longest_common_part() -> None:
-    memory = StitchMemory(2**20)
+    memory = CallCache(2**20)
     memory.remember(known("a", b"end-a"), [b"0", b"1", b"2"])
     memory.remember(known("b", b"end-b"), [b"0", b"1"])
     hit = memory.find_partial([b"0", b"1", b"2", b"x"], [9], None)

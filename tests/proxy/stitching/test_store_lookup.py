@@ -1,4 +1,4 @@
-"""Turns that arrive where their parent is not known: at another process, after a restart, after compaction."""
+"""Turns that arrive where their parent is not cached: at another process, after a restart, after compaction."""
 
 from __future__ import annotations
 

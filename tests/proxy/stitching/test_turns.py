@@ -1,4 +1,4 @@
-"""Conversations: every later turn's prompt starts with the exact ids of the turn before, and why where it cannot."""
+"""Conversations: every later turn's prompt starts with the exact ids of the turn before, or has the reason why not."""
 
 import itertools
 import json

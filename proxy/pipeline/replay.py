@@ -1,9 +1,7 @@
-"""A recorded answer, given again: what the agent was told the first time, in its own dialect.
+"""A recorded answer, given again in the agent's own dialect.
 
-At the relayed levels it is said in the dialect's usual form, not in the upstream's own bytes.
-
-Invariant: the same call, session and version in the headers, the same texts, ids of tool calls and counts. Not here:
-whether a request is a retry (retries.py).
+Invariant: the same call, session and version in the headers, the same texts, ids of tool calls and counts as the first
+time. At the relayed levels the answer has the dialect's usual form, not the upstream's own bytes.
 """
 
 from __future__ import annotations
@@ -14,7 +12,6 @@ from collections.abc import Sequence
 from weir.proxy.conversation.call_request import CallRequest, Delta, Dialect, Finished, Usage, total_usage
 from weir.proxy.http.exchange import EVENTS, Exchange
 from weir.proxy.recording.call import answer_of
-from weir.proxy.recording.recorder import token_logprobs
 from weir.proxy.rendering.renderer import Rendering
 from weir.store.records.call_record import CallRecord, unpack_ids, unpack_logprobs
 
@@ -26,7 +23,7 @@ async def replay(
     records: Sequence[CallRecord],
     rendering: Rendering | None,
 ) -> None:
-    """Answer a request with what is recorded of its calls."""
+    """Answer a request from the records of its calls; `rendering` is None at the relayed levels."""
     first = records[0]
     exchange.answer_headers |= {"x-weir-call": first.call_id, "x-weir-session": first.session_id}
     if first.spans:
@@ -44,14 +41,9 @@ async def replay(
     await exchange.end(b"".join([*parts, stream.close(usage)]))
 
 
-def num_calls(request: CallRequest) -> int:
-    """How many calls a request asks for."""
-    return request.num_answers * max(1, len(request.raw_prompts))
-
-
 def can_replay(request: CallRequest, records: Sequence[CallRecord], rendering: Rendering | None) -> bool:
-    """Whether the records are all that was asked for; logprobs are told of tokens that the proxy rendered only."""
-    return len(records) == num_calls(request) and not (request.logprobs and rendering is None)
+    """Whether the records hold all that was asked for; text of single tokens needs the proxy's own tokenizer."""
+    return len(records) == request.num_calls and not (request.logprobs and rendering is None)
 
 
 def _finished(record: CallRecord, request: CallRequest, rendering: Rendering | None) -> Finished:
@@ -67,7 +59,7 @@ def _finished(record: CallRecord, request: CallRequest, rendering: Rendering | N
             completion_tokens=len(ids) or record.counted_output or 0,
             cached_tokens=record.cached_tokens,
         ),
-        logprobs=token_logprobs(rendering, ids, logprobs) if request.logprobs and rendering is not None else None,
+        logprobs=rendering.token_logprobs(ids, logprobs) if request.logprobs and rendering is not None else None,
         stop_string=matched if isinstance(matched, str) and matched in request.sampling.stop else None,
     )
 

@@ -1,4 +1,4 @@
-"""What an SDK sends again: joined while it is in flight, answered from the record afterwards, never a second call."""
+"""Requests that an SDK retries: joined while in flight, answered from the record afterwards, never a second call."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def leave_early(way: Way, headers: dict[str, str]) -> None:
 
 
 def in_background(work: Callable[[], Any]) -> Callable[[], Any]:
-    """Start work in a thread; call the result to wait for what it gave."""
+    """Start work in a thread; call the returned function to wait for its result."""
     results: list[Any] = []
     thread = threading.Thread(target=lambda: results.append(work()), daemon=True)
     thread.start()
@@ -57,7 +57,7 @@ def until_joined(proxy: RunningProxy) -> None:
 
 
 def said(response: httpx.Response) -> tuple[str, str, list[Any]]:
-    """Text, reasoning and tool calls of a stream, put together."""
+    """Text, reasoning and tool calls of a stream, assembled."""
     events = [line.removeprefix("data: ") for line in response.text.splitlines() if line.startswith("data: {")]
     deltas = [choice["delta"] for event in events for choice in json.loads(event)["choices"]]
     return (
@@ -159,7 +159,7 @@ def test_a_call_without_a_client_is_stopped_and_recorded_as_far_as_it_came(
 
 @pytest.fixture
 def restarted(way: Way, tiny_model_dir: Path, tmp_path: Path) -> Callable[[], Any]:
-    """A proxy that starts over a store that others may have left."""
+    """A proxy that starts on an existing store."""
     return lambda: running_proxy(tmp_path / "restarted", tiny_model_dir, way.router.url)
 
 

@@ -1,27 +1,30 @@
-"""Requests that an SDK sends again: they join the call in flight, or get the answer that was recorded.
+"""Requests that a client sends again: they join the call in flight, or get the answer that was recorded.
 
-A request is a retry if its client says so: x-stainless-retry-count above 0 (openai, anthropic), or an idempotency key
+A request is a retry if its client marks it: x-stainless-retry-count above 0 (openai, anthropic), or an idempotency key
 that was there before. It belongs to an earlier try of the same caller, path and body. Invariants: a repeated prompt
 that is no retry is a call of its own; so is a retry of a try that failed, and one that could be of several callers who
-have no name of their own. Not here: how an answer is shared (shared_answer.py) or said again (replaying.py).
+have no name of their own.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from cachetools import LRUCache
 from xxhash import xxh3_128_hexdigest
 
-from weir.proxy.conversation.caller import IDEMPOTENCY_KEY
+from weir.proxy.conversation.caller import IDEMPOTENCY_KEY, Caller
+from weir.proxy.errors import Unavailable
+from weir.proxy.http.client_watch import while_client_stays
 from weir.proxy.http.exchange import Exchange
 from weir.proxy.metrics import Metrics
-from weir.proxy.recording.call import now_us
-from weir.proxy.stitching.store_lookup import Following
+from weir.proxy.stitching.store_lookup import StoreLookup
 from weir.store.catalog.rows import ProxyRow
+from weir.store.clock import now_us
 from weir.store.records.call_record import CallRecord
 
 WINDOW_US = 15 * 60 * 10**6  # how long after its answer a call can be asked for again
@@ -37,70 +40,70 @@ class Try:
     call_ids: list[str] = field(default_factory=list)  # of its calls, once they are answered
 
 
-class Elsewhere(Protocol):
+class OtherWorkers(Protocol):
     """The other processes of the same proxy, which may have the first try in flight."""
 
     async def holder(self, request_hash: str) -> ProxyRow | None:
-        """The process that has the request in flight."""
+        """The process that has the request in flight; None where there is none."""
         ...
 
     async def take_over(self, holder: ProxyRow, exchange: Exchange, body: bytes) -> bool:
-        """Let it give its answer to this client. False if it could not, and nothing was sent."""
+        """Pass the holder's answer through to this client; False if that failed before anything was sent."""
         ...
 
 
-class Retries:
-    """The tries of late, of clients that try again."""
+class ClientRetries:
+    """Recent requests, for deduplicating retries."""
 
-    def __init__(self, following: Following, metrics: Metrics, grace_s: float, elsewhere: Elsewhere) -> None:
-        self._following = following
+    def __init__(self, lookup: StoreLookup, metrics: Metrics, grace_s: float, others: OtherWorkers) -> None:
+        self._lookup = lookup
         self._metrics = metrics
         self._grace_s = grace_s
-        self._elsewhere = elsewhere
-        self._tries: OrderedDict[str, list[Try]] = OrderedDict()
+        self._others = others
+        self._tries: LRUCache[str, list[Try]] = LRUCache(_KEPT_REQUESTS)
 
     def has_in_flight(self, request_hash: str) -> bool:
         """Whether a try of this request is in flight here."""
         return any(one.exchange is not None for one in self._tries.get(request_hash, ()))
 
-    async def joined(self, exchange: Exchange, body: bytes) -> bool:
-        """Give a retry the answer of the call in flight that it belongs to. Whether there was one."""
+    async def joined(self, exchange: Exchange, caller: Caller, body: bytes) -> bool:
+        """Give a retry the answer of the call in flight that it belongs to; False where there is none."""
         if not _is_retry(exchange.headers):
             return False
         hashed = request_hash(exchange, body)
-        first = self._first_try(hashed, exchange)
+        first = self._first_try(hashed, caller, exchange.headers)
         if first is not None and first.exchange is not None:
             self._count("joined")
-            await exchange.join(first.exchange)
+            await _follow(exchange, first.exchange)
             return True
-        holder = await self._elsewhere.holder(hashed) if first is None else None
+        holder = await self._others.holder(hashed) if first is None else None
         if holder is None:
             return False
         self._count("handed_over")
-        return await self._elsewhere.take_over(holder, exchange, body)
+        return await self._others.take_over(holder, exchange, body)
 
     async def recorded(
-        self, exchange: Exchange, dialect: str, body: bytes, session_id: str | None
+        self, exchange: Exchange, caller: Caller, dialect: str, body: bytes, session_id: str | None
     ) -> Sequence[CallRecord]:
         """The calls that answered an earlier try of this request, in the order of their choices; else none."""
         if not _is_retry(exchange.headers):
             return ()
         hashed = request_hash(exchange, body)
-        first = self._first_try(hashed, exchange)
+        first = self._first_try(hashed, caller, exchange.headers)
         if first is not None:
-            found = [await self._following.call(call_id) for call_id in first.call_ids]
+            found = [await self._lookup.call(call_id) for call_id in first.call_ids]
             records = [record for record in found if record is not None]
         elif self._tries.get(hashed):
-            records = []  # tries that failed, or of callers that cannot be told apart
+            records = []  # tries that failed, or of callers that cannot be distinguished
         else:
-            tries = await self._following.first_tries(dialect, body, session_id, now_us() - WINDOW_US)
+            tries = await self._lookup.first_tries(dialect, body, session_id, now_us() - WINDOW_US)
             records = _one_request(tries, exchange.headers.get(IDEMPOTENCY_KEY), is_named=session_id is not None)
         self._count("replayed" if records else "new")
         return records
 
     @contextlib.asynccontextmanager
     async def trying(self, exchange: Exchange, body: bytes) -> AsyncIterator[Try]:
-        """While the block runs the request is in flight and can be joined; it was answered if nothing is raised."""
+        """Around the serving of a request, which can be joined meanwhile; `Try.call_ids` names what answered it."""
         this = Try(exchange)
         if tries_again(exchange.headers):
             exchange.share(self._grace_s)
@@ -117,17 +120,14 @@ class Retries:
         tries = self._tries.setdefault(hashed, [])
         tries.append(this)
         del tries[:-_KEPT_TRIES]
-        self._tries.move_to_end(hashed)
-        if len(self._tries) > _KEPT_REQUESTS:
-            self._tries.popitem(last=False)
 
-    def _first_try(self, hashed: str, exchange: Exchange) -> Try | None:
+    def _first_try(self, hashed: str, caller: Caller, headers: Mapping[str, str]) -> Try | None:
         """The try that this request repeats: in flight, or answered."""
         tries = self._tries.get(hashed, [])
-        deserted = [one for one in tries if one.exchange is not None and one.exchange.is_alone]
+        deserted = [one for one in tries if one.exchange is not None and one.exchange.client_gone]
         if deserted:
             return deserted[-1]
-        if tries and (len(tries) == 1 or names_itself(exchange)):
+        if tries and (len(tries) == 1 or caller.names_itself(headers)):
             return tries[-1] if tries[-1].exchange is not None or tries[-1].call_ids else None
         return None
 
@@ -136,22 +136,23 @@ class Retries:
 
 
 def tries_again(headers: Mapping[str, str]) -> bool:
-    """Whether this client is one that sends a request again when it fails."""
+    """Whether this client sends a request again when it fails."""
     return "x-stainless-retry-count" in headers or IDEMPOTENCY_KEY in headers
 
 
-def names_itself(exchange: Exchange) -> bool:
-    """Whether the request says which session it belongs to, so that no other agent sends the same."""
-    is_in_path = exchange.path.startswith(("/s/", "/g/")) and "/s/" in exchange.path
-    headers = ("x-weir-session", IDEMPOTENCY_KEY)
-    return is_in_path or exchange.key_names is not None or any(name in exchange.headers for name in headers)
-
-
 def request_hash(exchange: Exchange, body: bytes) -> str:
-    """What all tries of one request share: caller, path and body."""
+    """The hash of what all tries of one request share: caller, path and body."""
     names = ("authorization", "x-api-key", "x-weir-session", "x-weir-group", IDEMPOTENCY_KEY)
     parts = [exchange.path, *(exchange.headers.get(name, "") for name in names)]
     return xxh3_128_hexdigest("\0".join(parts).encode() + b"\0" + body)
+
+
+async def _follow(exchange: Exchange, first: Exchange) -> None:
+    """Give this client the answer of another exchange from its beginning. Raises `Unavailable` if that never ends."""
+    assert first.shared is not None
+    following = asyncio.create_task(first.shared.follow(exchange.send_message))
+    if not await while_client_stays(exchange, following) and not exchange.started:
+        raise Unavailable("the call that this retry joined was cut short; try again")
 
 
 def _is_retry(headers: Mapping[str, str]) -> bool:

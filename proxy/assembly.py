@@ -1,0 +1,170 @@
+"""The pipeline of a proxy, put together for its capture level from the parts that both pipelines share."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from weir.proxy.config import ProxyConfig
+from weir.proxy.engines.client import Upstream
+from weir.proxy.engines.gate import Gate
+from weir.proxy.engines.versions import EngineVersions
+from weir.proxy.errors import SetupError
+from weir.proxy.http.admission import Admission
+from weir.proxy.metrics import Metrics
+from weir.proxy.pipeline.answer_guard import AnswerGuard
+from weir.proxy.pipeline.client_retries import ClientRetries
+from weir.proxy.pipeline.dispatch import Dispatch
+from weir.proxy.pipeline.intake import Intake
+from weir.proxy.pipeline.protocol import Pipeline
+from weir.proxy.recording.record_sink import RecordSink
+from weir.proxy.relay.client import RelayUpstream
+from weir.proxy.relay.forward import LOST_RETRIES, Forwarding
+from weir.proxy.relay.levels import AT_TOKENS, Certified, Level
+from weir.proxy.relay.pipeline import RelayPipeline
+from weir.proxy.relay.prepare import RelayOpening
+from weir.proxy.relay.recorder import RelayRecorder
+from weir.proxy.relay.response import Answering
+from weir.proxy.rendering.renderer import Rendering, context_length, open_rendering
+from weir.proxy.serving.answers import Answers
+from weir.proxy.serving.generate import Generation
+from weir.proxy.serving.pipeline import TokensPipeline
+from weir.proxy.serving.prepare import Opening
+from weir.proxy.serving.previous_responses import Responses
+from weir.proxy.serving.recorder import Recorder
+from weir.proxy.sessions.budgets import Budgets
+from weir.proxy.sessions.session_book import SessionBook
+from weir.proxy.stitching.call_cache import CallCache
+from weir.proxy.stitching.continuation import Stitching
+from weir.proxy.stitching.raw_prompts import RawPrompts
+from weir.proxy.stitching.response_cache import ResponseCache
+from weir.proxy.stitching.store_lookup import StoreLookup
+from weir.store.config import StoreConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """The model that a proxy serves, and the store that it records into."""
+
+    config: ProxyConfig
+    store: StoreConfig
+    model_path: Path | None  # only level `tokens` needs one
+    model_name: str
+    upstream_url: str
+    certified: Certified = AT_TOKENS  # what the upstream was found to give
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name of the model that agents may use, its own first."""
+        return (self.model_name, *self.config.model_aliases)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What a pipeline is built from, whatever its level."""
+
+    gate: Gate
+    metrics: Metrics
+    admission: Admission
+    retries: ClientRetries
+    sessions: SessionBook
+    budgets: Budgets
+    memory: CallCache
+    lookup: StoreLookup
+    sink: RecordSink
+    on_trouble: Callable[[], None]  # called when an engine failed a call
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assembled:
+    """A pipeline, and what the rest of the proxy needs of it."""
+
+    pipeline: Pipeline
+    rendering: Rendering | None  # at level `tokens`
+    is_there: Callable[[], Awaitable[bool]]  # whether the upstream can take calls
+    close: Callable[[], Awaitable[None]]
+
+
+def assemble(served: Served, parts: Parts, upstream: Upstream) -> Assembled:
+    """The pipeline of a proxy's capture level. Raises `SetupError`."""
+    if served.certified.level is Level.TOKENS:
+        return _tokens(served, parts, upstream)
+    return _relay(served, parts)
+
+
+def _tokens(served: Served, parts: Parts, upstream: Upstream) -> Assembled:
+    """The proxy renders and parses."""
+    config, folder = served.config, served.model_path
+    assert folder is not None
+    rendering = open_rendering(folder, served.model_name, config)
+    raw_prompts = RawPrompts(rendering, config.stitch_memory_bytes // 4)
+    responses = ResponseCache(config.response_memory_bytes)
+    recorder = Recorder(
+        parts.sink, parts.budgets, rendering, memory=parts.memory, raw_prompts=raw_prompts, responses=responses
+    )
+    dispatch = Dispatch(
+        config, parts.gate, parts.metrics, on_trouble=parts.on_trouble, lost_retries=config.lost_retries
+    )
+    opening = Opening(
+        max_model_len=_max_model_len(config, folder),
+        rendering=rendering,
+        stitching=Stitching(rendering, parts.memory, parts.lookup),
+        raw_prompts=raw_prompts,
+        sessions=parts.sessions,
+        budgets=parts.budgets,
+        metrics=parts.metrics,
+    )
+    pipeline = TokensPipeline(
+        Intake(config, parts.admission),
+        parts.retries,
+        AnswerGuard(config.keepalive_s),
+        model_names=served.names,
+        opening=opening,
+        responses=Responses(responses, parts.lookup),
+        answers=Answers(rendering, Generation(upstream, dispatch), recorder),
+    )
+    return Assembled(pipeline=pipeline, rendering=rendering, is_there=upstream.has_workers, close=upstream.close)
+
+
+def _relay(served: Served, parts: Parts) -> Assembled:
+    """What agents send and get passes as it is."""
+    config, certified = served.config, served.certified
+    upstream = RelayUpstream(served.upstream_url, config)
+    versions = EngineVersions(parts.gate, upstream.versions, config.assumed_version)
+    recorder = RelayRecorder(parts.sink, parts.budgets, parts.memory, versions, parts.metrics)
+    dispatch = Dispatch(
+        config,
+        parts.gate,
+        parts.metrics,
+        on_trouble=parts.on_trouble,
+        lost_retries=LOST_RETRIES,
+        versions=versions if certified.level is Level.PASSTHROUGH else None,
+    )
+    key = config.upstream_api_key
+    pipeline = RelayPipeline(
+        Intake(config, parts.admission),
+        parts.retries,
+        AnswerGuard(config.keepalive_s),
+        opening=RelayOpening(
+            certified,
+            config.below_level,
+            sessions=parts.sessions,
+            budgets=parts.budgets,
+            memory=parts.memory,
+            lookup=parts.lookup,
+        ),
+        forwarding=Forwarding(upstream, dispatch, Answering(recorder, key), key),
+        recorder=recorder,
+    )
+    return Assembled(pipeline=pipeline, rendering=None, is_there=upstream.is_there, close=upstream.close)
+
+
+def _max_model_len(config: ProxyConfig, model_path: Path) -> int:
+    length = config.max_model_len or context_length(model_path)
+    if length is None:
+        raise SetupError(
+            f"the context length of {model_path} is unknown: its config.json has no max_position_embeddings; "
+            "set proxy.max_model_len"
+        )
+    return length

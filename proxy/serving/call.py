@@ -1,0 +1,146 @@
+"""A call at level `tokens` in progress, and its record.
+
+Invariant: a record holds exactly the tokens that were received, whatever ended the call. Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from weir.proxy.conversation.call_request import Answer, CallRequest, Raw
+from weir.proxy.conversation.digests import extend
+from weir.proxy.conversation.prompt_ids import PromptIds
+from weir.proxy.engines.capture import Capture
+from weir.proxy.recording.call import CallInProgress
+from weir.proxy.stitching.continuation import Prompt
+from weir.store.clock import now_us
+from weir.store.records.call_record import CallRecord, CaptureLevel, FinishReason, pack_ids, pack_logprobs
+
+_SEEDS_APART = 1_000_003
+
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(slots=True, kw_only=True)
+class Call(CallInProgress):
+    """One answer that is asked of an engine, with the ids that it is asked by."""
+
+    call_id: str
+    choice: int = 0
+    request: CallRequest
+    prompt: Prompt
+    raw_prompt: Raw | None = None  # where it answers no conversation
+    max_new_tokens: int
+    stop_ids: list[int]  # token ids that end the answer
+    forced_ids: list[int] = field(default_factory=list)  # behind the prompt, to force how the answer begins
+    capture: Capture = field(default_factory=Capture)
+
+    @property
+    def sent_ids(self) -> PromptIds:
+        """The ids before the output: the prompt and the forced beginning of the answer."""
+        return self.prompt.ids.and_forced(self.forced_ids) if self.forced_ids else self.prompt.ids
+
+    @property
+    def answer_ids(self) -> list[int]:
+        """The ids of the answer: its forced beginning and the output."""
+        return self.forced_ids + self.capture.ids if self.forced_ids else self.capture.ids
+
+    @property
+    def may_be_cut(self) -> bool:
+        """Whether a time limit may end it in the middle of the answer, so that its tokens are wanted as they come."""
+        return self.allowance is not None and self.allowance.deadline is not None
+
+
+def sampling_params(call: Call) -> dict[str, object]:
+    """The engine's sampling parameters for the part of the answer that is still missing."""
+    sampling = call.request.sampling
+    done = len(call.capture.ids)
+    params: dict[str, object] = {
+        "max_new_tokens": call.max_new_tokens - done,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+        "stop_token_ids": call.stop_ids,
+        **sampling.extra,
+    }
+    if sampling.stop:
+        params["stop"] = list(sampling.stop)
+    if sampling.seed is not None:
+        # A continuation must not draw the random numbers of the first tokens again, nor one choice those of another.
+        params["sampling_seed"] = (sampling.seed + done + call.choice * _SEEDS_APART) % 2**31
+    return params
+
+
+def _history(prompt: Prompt, finish: FinishReason, answer: Answer | None) -> bytes:
+    """History digest of a call; empty if it gave no complete answer, or answered no messages."""
+    answered = answer is not None and finish in (FinishReason.STOP, FinishReason.LENGTH) and prompt.digests
+    return extend(prompt.digests[-1], answer.message()) if answered and answer is not None else b""
+
+
+def _retry_count(header: str) -> int:
+    return int(header) if header.isdecimal() and len(header) < 6 else 0
+
+
+def record_of(
+    call: Call,
+    finish: FinishReason,
+    *,
+    matched: int | str | None = None,
+    answer: Answer | None,
+    error: str | None = None,
+    tokenizer: str,
+) -> CallRecord:
+    """The record of a call that has ended."""
+    capture, request, prompt = call.capture, call.request, call.prompt
+    sampling = request.sampling
+    asked = {
+        "max_new_tokens": call.max_new_tokens,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+        **sampling.extra,
+    }
+    if sampling.stop:
+        asked["stop"] = list(sampling.stop)
+    if sampling.seed is not None:
+        asked["seed"] = sampling.seed
+    return CallRecord(
+        call_id=call.call_id,
+        session_id=call.membership.session_id,
+        session_source=call.membership.source,
+        group_id=call.membership.group_id,
+        dialect=call.dialect,
+        level=CaptureLevel.TOKENS,
+        model=request.model,
+        stream=request.stream,
+        started_us=call.started_us,
+        first_token_us=call.first_token_us,
+        finished_us=now_us(),
+        held_us=call.held_us,
+        prompt_ids=call.sent_ids.packed,
+        output_ids=pack_ids(capture.ids),
+        output_logprobs=pack_logprobs(capture.logprobs),
+        spans=capture.spans,
+        finish=finish,
+        finish_matched=matched,
+        stitch=prompt.stitch,
+        stitch_call=prompt.known.call_id if prompt.known else None,
+        stitch_differs_at=prompt.differs_at,
+        request=call.body,
+        answer=_encode(answer.message()) if answer else b"",
+        sampling=asked,
+        agent_ids=call.agent_ids,
+        user_agent=call.user_agent,
+        engine_rids=tuple(capture.rids),
+        error=error,
+        request_id=call.request_id,
+        choice=call.choice,
+        forced=len(call.forced_ids),
+        tokenizer=tokenizer,
+        cached_tokens=capture.cached_tokens,
+        num_messages=len(request.messages),
+        digest=_history(prompt, finish, answer),
+        retry_count=_retry_count(call.agent_ids.get("x-stainless-retry-count", "")),
+    )
