@@ -1,4 +1,4 @@
-"""A small reward model behind HTTP: the reference of what `http_rewards.py` asks for, for tests and to start from.
+"""A small reward model behind HTTP: a reference for `rewards/reward_model.py`, and a start for your own.
 
 It rewards an answer by a function of its text, remembers the batches that it was asked for, and can be out of order
 for some requests.

@@ -119,7 +119,7 @@ def cast_impl(self: Any, src: Any, dst_type: Any) -> Any:
 
 
 def create_fp_to_fp(self: Any, src: Any, dst_type: Any, rounding_mode: Any) -> Any:
-    """Conversions with a rounding mode. Narrow types support only round to nearest even."""
+    """Convert with a rounding mode. Raises NotImplementedError for a narrow type and any mode but nearest even."""
     if not (is_narrow(src.dtype) or is_narrow(dst_type)):
         return _fp_to_fp(self, src, dst_type, rounding_mode)
     if rounding_mode == interpreter._ir.ROUNDING_MODE.RTZ:

@@ -107,7 +107,10 @@ def _read(sock: socket.socket, size: int, deadline: float | None, fds: list[int]
 
 
 async def write_frame(sock: socket.socket, message: msgspec.Struct, fds: tuple[int, ...] = ()) -> None:
-    """`send` for a non-blocking socket in an event loop. Sending the length never blocks: the buffer is empty."""
+    """`send` for a non-blocking socket in an event loop. Raises `ChannelClosed`.
+
+    Sending the length never blocks: the buffer is empty.
+    """
     payload = _encode(message)
     try:
         socket.send_fds(sock, [_LENGTH.pack(len(payload))], list(fds))
@@ -117,7 +120,10 @@ async def write_frame(sock: socket.socket, message: msgspec.Struct, fds: tuple[i
 
 
 async def read_frame(sock: socket.socket, kind: type[Message]) -> Message:
-    """`receive` for a non-blocking socket in an event loop, without descriptors."""
+    """`receive` for a non-blocking socket in an event loop, without descriptors.
+
+    Raises `FrameError`, `ChannelClosed`.
+    """
     (length,) = _LENGTH.unpack(await _read_async(sock, _LENGTH.size))
     if length > MAX_FRAME_BYTES:
         raise FrameError(f"a message of {length} bytes, at most {MAX_FRAME_BYTES} are accepted")

@@ -98,7 +98,10 @@ class GpuMachine(Machine):
         return judgement
 
     async def reset_gpu(self, index: int) -> None:
-        """Reset a GPU that neither an evaluation nor another process uses, and examine it before it is used again."""
+        """Reset a GPU that neither an evaluation nor another process uses, and examine it before it is used again.
+
+        Raises `GpuBusy`, and `GpuStatusError` where the driver does not answer.
+        """
         gpu = next((gpu for gpu in self._fleet.gpus if gpu.index == index), None)
         if gpu is None:
             return await super().reset_gpu(index)

@@ -58,7 +58,7 @@ class Machines(Protocol):
         """The body of GET /gpu_status."""
 
     async def reset_gpu(self, index: int) -> None:
-        """Reset one GPU that nobody uses."""
+        """Reset one GPU that nobody uses. Raises `NoSuchGpu`, or `GpuBusy` where something uses it."""
 
     async def reset_devices(self) -> dict[str, Any]:
         """Reset every GPU that nobody uses. The report names those in use, and those that could not be reset."""
@@ -131,7 +131,7 @@ class Machine:
         return {"gpus": gpus, "mode": "interpreter"}
 
     async def reset_gpu(self, index: int) -> None:
-        """Reset one GPU that nobody uses."""
+        """Reset one GPU that nobody uses. Raises `NoSuchGpu`, or `GpuBusy` where something uses it."""
         gpu = await asyncio.to_thread(status.find, index)
         if gpu is None:
             raise NoSuchGpu(f"there is no GPU {index}; GET /gpu_status lists them")

@@ -84,7 +84,7 @@ class EvalServer:
         return _json(await self._machines.gpus())
 
     async def reset_gpu(self, request: Request) -> Response:
-        """POST /reset_gpu/{id}: 404 for an unknown GPU, 409 for one that is in use."""
+        """POST /reset_gpu/{id}: 404 for an unknown GPU, 409 for one that is in use. Raises HTTPException."""
         self._authorize(request)
         number = request.path_params["id"]
         if not _GPU_NUMBER.fullmatch(number):

@@ -116,7 +116,7 @@ class Reference:
             names[size] = before
 
     def expected(self, model: Any, inputs: list[Any]) -> Expected:
-        """Run the model on a copy of the inputs, in their own precision."""
+        """Run the model on a copy of the inputs, in their own precision. Raises `InvalidReference`."""
         own = copy.deepcopy(inputs)
         with self._step("Model.forward()"):
             answer = model(*own)

@@ -25,7 +25,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def messages_in(fields: dict[str, Any]) -> list[Message]:
-    """The whole conversation, the system prompt first."""
+    """The whole conversation, the system prompt first. Raises `BadRequest`."""
     given = required(fields, "messages", list)
     if not given:
         raise BadRequest("messages: at least one message is required.", param="messages")

@@ -19,7 +19,7 @@ READ_IN_TOOLS = frozenset({"type", "name", "description", "parameters", "strict"
 
 
 def messages_in(fields: dict[str, Any]) -> list[Message]:
-    """The messages of `input`, without instructions; empty where there is no input."""
+    """The messages of `input`, without instructions; empty where there is no input. Raises `BadRequest`."""
     given = fields.get("input", [])
     if isinstance(given, str):
         return [{"role": "user", "content": given}]

@@ -6,6 +6,7 @@ Invariant: a record holds exactly the tokens that were received, whatever ended 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
@@ -94,18 +95,6 @@ def record_of(
 ) -> CallRecord:
     """The record of a call that has ended."""
     capture, request, prompt = call.capture, call.request, call.prompt
-    sampling = request.sampling
-    asked = {
-        "max_new_tokens": call.max_new_tokens,
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "top_k": sampling.top_k,
-        **sampling.extra,
-    }
-    if sampling.stop:
-        asked["stop"] = list(sampling.stop)
-    if sampling.seed is not None:
-        asked["seed"] = sampling.seed
     return CallRecord(
         call_id=call.call_id,
         session_id=call.membership.session_id,
@@ -130,7 +119,7 @@ def record_of(
         stitch_differs_at=prompt.differs_at,
         request=call.body,
         answer=_encode(answer.message()) if answer else b"",
-        sampling=asked,
+        sampling=_sampling_of(call),
         agent_ids=call.agent_ids,
         user_agent=call.user_agent,
         engine_rids=tuple(capture.rids),
@@ -144,3 +133,20 @@ def record_of(
         digest=_history(prompt, finish, answer),
         retry_count=_retry_count(call.agent_ids.get("x-stainless-retry-count", "")),
     )
+
+
+def _sampling_of(call: Call) -> dict[str, Any]:
+    """The sampling settings as the engine got them."""
+    sampling = call.request.sampling
+    sent = {
+        "max_new_tokens": call.max_new_tokens,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+        **sampling.extra,
+    }
+    if sampling.stop:
+        sent["stop"] = list(sampling.stop)
+    if sampling.seed is not None:
+        sent["seed"] = sampling.seed
+    return sent

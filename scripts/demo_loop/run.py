@@ -153,7 +153,7 @@ def has_learned(
 
 
 def prepare(options: DemoOptions, say: Say) -> None:
-    """The demo's folder: corpus, tasks, tokenizer, untrained model."""
+    """Fill the demo's folder: corpus, tasks, tokenizer, untrained model. Raises `CommandError` if it is not empty."""
     folder = options.folder
     if folder.exists() and any(folder.iterdir()):
         raise CommandError(f"{folder} is not empty; name another folder with --dir, or delete it to start again")

@@ -71,7 +71,10 @@ def engines_and_router(settings: Settings, config: list[str], logs: Path) -> lis
 
 
 def served_model(settings: Settings) -> Path:
-    """The folder that engines load: the newest published version, else `[model] path`."""
+    """The folder that engines load: the newest published version, else `[model] path`.
+
+    Raises `UsageError` if there is neither.
+    """
     folder = found_model(settings)
     if folder is None:
         raise UsageError(

@@ -150,7 +150,10 @@ def compile_bytecode(venv: Path, packages: Sequence[str]) -> None:
 
 
 def write_lock(root: Path, *, upgrade: bool) -> None:
-    """Write the lock: all extras, all platforms; pins that are there stay, unless a bound or `upgrade` moves them."""
+    """Write the lock for all extras and platforms; pins stay unless a bound or `upgrade` moves them.
+
+    Raises InstallError where uv is missing or fails.
+    """
     venv = root / ".venv"
     make_environment(venv)
     settings = {key: value for key, value in pip_settings(venv).items() if key not in OF_OTHER_PACKAGES}
@@ -308,7 +311,7 @@ def uv_version(uv: str) -> tuple[int, ...]:
 
 
 def pip_settings(venv: Path) -> dict[str, str]:
-    """What pip would install by: its files and variables, the nearest first."""
+    """The settings that pip would use, from its files and variables, the nearest first. Raises InstallError."""
     listed = subprocess.run([venv / "bin" / "python", "-m", "pip", "config", "list"], capture_output=True, text=True)
     if listed.returncode != 0:
         raise InstallError(f"pip cannot read its own configuration: {listed.stderr.strip()}")
@@ -337,7 +340,7 @@ def uv_variables(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def pinned(root: Path, package: str) -> str:
-    """The version that the lock has for a package."""
+    """The version that the lock has for a package. Raises InstallError where it has none."""
     found = re.search(rf"^{package}==([^\s;]+)", (root / LOCK).read_text(), re.MULTILINE)
     if found is None:
         raise InstallError(f"{LOCK} has no line {package}==…; write it anew with scripts/install --lock")

@@ -38,6 +38,7 @@ def register_group(
 
 
 def insert_session(connection: sa.Connection, session_id: str, given: dict[str, Any]) -> None:
+    """Add a session. Raises SessionConflict if it was registered in the meantime."""
     try:
         connection.execute(t.sessions.insert().values(session_id=session_id, created_us=now_us(), **given))
     except IntegrityError as error:
@@ -67,6 +68,7 @@ def refuse_other_session(connection: sa.Connection, found: sa.Row[Any], given: d
 
 
 def session_or_raise(connection: sa.Connection, session_id: str, verb: str) -> sa.Row[Any]:
+    """The row of a session. Raises SessionUnknown, which says what was tried (`verb`)."""
     found = connection.execute(sa.select(t.sessions).where(t.sessions.c.session_id == session_id)).first()
     if found is None:
         raise _unknown(session_id, verb)

@@ -1,4 +1,4 @@
-"""Public functions say what they raise."""
+"""Public functions say what they raise. Commands do not: their docstrings are help texts, and their errors one line."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from support_house import PARTS, ROOT, sources
 
+COMMANDS = Path("scripts/cli/commands")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -36,7 +37,8 @@ def raises(function: Function) -> bool:
 
 @pytest.mark.parametrize("part", PARTS)
 def test_a_public_function_that_raises_says_so(part: str) -> None:
-    raising = [(path, function) for path in sources(part) for function in public_functions(path) if raises(function)]
+    checked = [path for path in sources(part) if path.parent != COMMANDS]
+    raising = [(path, function) for path in checked for function in public_functions(path) if raises(function)]
     assert raising
     silent = [
         f"{path}:{function.lineno} {function.name}"

@@ -19,7 +19,7 @@ from weir.kernel_eval.protocol import Fault
 
 Read = Callable[[str], str]
 ROUNDS = int(os.environ.get("WEIR_TEST_KILLS", "1"))  # each kind of process, again and again
-WORKERS, COMPILERS, JUDGES = 0, 1, 3  # forkservers; test_server.py kills the workers' one
+WORKERS, COMPILERS, JUDGES = 0, 1, 3  # forkservers
 NUM_FORKSERVERS = 4
 OPERATION = "tl.maximum(x, 0.0)"
 RETURN = "        return out"

@@ -1,7 +1,7 @@
 """`weir bench kernel-eval --gpu`: how well kernels are timed on this machine's GPU.
 
-Each of some kernels of torch is measured several times by the protocol of `timing.py` and `gpu_clock.py`. Reported is
-the deviation within a measurement (`cv`) and that of the medians of repeated ones (`median_cv`).
+Measures several of torch's kernels repeatedly by the protocol of `timing/sampling.py` and `timing/cuda_clock.py`, and
+reports the deviation within a measurement (`cv`) and between the medians of repeated ones (`median_cv`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LONG_US = 20.0  # kernels below are reported, and not held to anything
 
 
 def main(device: int = 0) -> None:
-    """Prints a line for each kernel, and one JSON object on the last."""
+    """Prints a line for each kernel, and one JSON object on the last. Raises `NoDevice` where torch finds no GPU."""
     if not torch.cuda.is_available():
         raise NoDevice(
             f"torch {torch.__version__} finds no CUDA device; run this on a machine with a GPU and torch's CUDA build"

@@ -171,7 +171,7 @@ def _count(pid: int, folder: Path) -> tuple[int, int]:
 
 
 def main(count: int) -> None:
-    """Print the result; exit 1 if an attack had an effect."""
+    """Print the result. Raises SystemExit with status 1 if an attack had an effect."""
     tally = run_hostile(count)
     for outcome, number in sorted(tally.outcomes.items()):
         print(f"{number:6} {outcome}")

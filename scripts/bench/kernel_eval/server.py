@@ -75,7 +75,8 @@ async def evaluate(http: httpx.AsyncClient, task: str, candidate: str, trials: i
 def descendants(pid: int) -> list[psutil.Process]:
     """The living descendants of a process; none if it has ended."""
     try:
-        return psutil.Process(pid).children(recursive=True)
+        found: list[psutil.Process] = psutil.Process(pid).children(recursive=True)
+        return found
     except psutil.NoSuchProcess:
         return []
 
