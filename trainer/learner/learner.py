@@ -48,8 +48,8 @@ class Learner:
         self.ranks = ranks
         self.folder = folder
         self.reference = reference or folder
-        self._recomputed: Scores | None = None
-        self._referred: Scores | None = None
+        self._old_logprobs: Scores | None = None
+        self._reference_logprobs: Scores | None = None
         self._values: Scores | None = None
         self._credit: dict[str, TokenCredit] = {}
         self.device = choose_device(config.device)
@@ -105,9 +105,9 @@ class Learner:
         """Compute what the settings need before the first step: old and reference logprobs, values, token credit."""
         config = self.config
         if config.old_logprobs == "recomputed":
-            self._recomputed = score(self.model, samples, config, self.device, self.ranks)
+            self._old_logprobs = score(self.model, samples, config, self.device, self.ranks)
         if config.kl != "none":
-            self._referred = score_by(self.reference, samples, config, self.device, self.ranks)
+            self._reference_logprobs = score_by(self.reference, samples, config, self.device, self.ranks)
         if self.critic is not None:
             self._values = self.critic.values(samples)
         penalties = self._penalties(samples) if config.kl_in == "reward" else None
@@ -142,11 +142,11 @@ class Learner:
 
     def _penalties(self, samples: Sequence[Sample]) -> Scores:
         """kl_coef times the KL estimate of each token, to subtract from its reward (kl_in = reward)."""
-        assert self._referred is not None
-        known = self._recomputed or {sample.call_id: sample.old_logprobs for sample in samples}
+        assert self._reference_logprobs is not None
+        known = self._old_logprobs or {sample.call_id: sample.old_logprobs for sample in samples}
         penalties: Scores = {}
         for call_id, logprobs in known.items():
-            reference = torch.from_numpy(self._referred[call_id])
+            reference = torch.from_numpy(self._reference_logprobs[call_id])
             divergence = DIVERGENCES[self.config.kl](torch.from_numpy(logprobs), reference)
             penalties[call_id] = (self.config.kl_coef * divergence).numpy()
         return penalties
@@ -238,8 +238,8 @@ class Learner:
             logprobs=predicted.logprobs,
             entropy=predicted.entropy if self.config.entropy_coef > 0 else predicted.entropy.detach(),
             recorded=self._flat([sample.old_logprobs for sample in samples]),
-            recomputed=self._scored(self._recomputed, samples),
-            reference=self._scored(self._referred, samples),
+            recomputed=self._scored(self._old_logprobs, samples),
+            reference=self._scored(self._reference_logprobs, samples),
             advantages=self._flat([self._credit[sample.call_id].advantages for sample in samples]),
             staleness=fresh_version - versions.long(),
             sequences=Sequences.of(lengths, self.device),

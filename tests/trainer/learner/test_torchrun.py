@@ -148,11 +148,12 @@ def test_ranks_end_with_the_process_that_is_killed_and_their_folder_with_the_nex
 ) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     config = TrainerConfig(device="cpu", processes=2)
     train = started(train_on_what_is_read_forever, tiny_model_dir, config, fifo, temporary)
+    # After the start: the fork server's socket must not lie in so long a path.
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     writer = os.open(fifo, os.O_WRONLY)  # until a rank reads
     train.kill()
     train.join()

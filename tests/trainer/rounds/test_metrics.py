@@ -88,7 +88,7 @@ def test_the_figures_of_rounds_and_their_steps_are_in_sql_and_in_tensorboard(
 def test_a_folder_in_the_place_of_the_figures_is_named(tmp_path: Path) -> None:
     log = tmp_path / METRICS_LOG
     log.mkdir()
-    with pytest.raises(TrainerUsageError, match=r"cannot read .*metrics.jsonl: Is a directory; .* move away what is"):
+    with pytest.raises(TrainerUsageError, match=r"cannot read .*metrics.jsonl: Is a directory; .* move it away"):
         write_metrics(tmp_path, {"round": 1}, tensorboard=False)
     log.rmdir()
     write_metrics(tmp_path, {"round": 1}, tensorboard=False)

@@ -41,7 +41,7 @@ def test_a_damaged_file_of_the_parent_is_named_before_anything_is_claimed(
 ) -> None:
     file = version_path(store.folder, 1) / name
     whole = damaged(file)
-    with pytest.raises(VersionError, match=rf"00000001/{name} is not what the manifest says .*back from a copy, or go"):
+    with pytest.raises(VersionError, match=rf"00000001/{name} is not what the manifest says .*from a copy, or return"):
         trainer.run_round()
     assert [row.round_id for row in trainer.catalog.rounds()] == [1]
     file.write_bytes(whole)
