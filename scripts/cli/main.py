@@ -52,16 +52,16 @@ app = typer.Typer(
 @app.callback()
 def weir(
     version: Annotated[
-        bool, typer.Option("--version", help="Say which Weir this is, and end.", is_eager=True, callback=_say_version)
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_say_version)
     ] = False,
 ) -> None:
     """Record what a model does, token for token, and learn from it."""
 
 
-store_app = typer.Typer(help="Look after the store: status, compaction, garbage and repair.", no_args_is_help=True)
-key_app = typer.Typer(help="Keys that open the proxy to agents.", no_args_is_help=True)
-tasks_app = typer.Typer(help="Which tasks can be judged; other forms of tasks.", no_args_is_help=True)
-bench_app = typer.Typer(help="Measure a part; the last line is JSON.", no_args_is_help=True)
+store_app = typer.Typer(help="Maintain the store: status, compaction, garbage and repair.", no_args_is_help=True)
+key_app = typer.Typer(help="Access keys for agents.", no_args_is_help=True)
+tasks_app = typer.Typer(help="Check tasks, and convert other formats.", no_args_is_help=True)
+bench_app = typer.Typer(help="Benchmarks; the last line is JSON.", no_args_is_help=True)
 
 app.command("up")(up.up)
 app.command("demo")(demo.demo)

@@ -21,9 +21,7 @@ def doctor(
     config: ConfigOption = None,
     upstream: Annotated[str | None, typer.Option(help="URL of a router, an engine or another host to certify.")] = None,
     model: Annotated[str | None, typer.Option(help="The model's name there; default: model.name.")] = None,
-    level: Annotated[
-        str | None, typer.Option(help="Capture level that is required of it; default: proxy.level.")
-    ] = None,
+    level: Annotated[str | None, typer.Option(help="Capture level that it must support; default: proxy.level.")] = None,
     leave_engines: Annotated[
         bool, typer.Option("--leave-engines", help="Do not try abort, pause and continue: an update is under way.")
     ] = False,

@@ -23,9 +23,9 @@ def engine(
     max_running: Annotated[int | None, typer.Option(help="Requests in the running batch.")] = None,
     max_model_len: Annotated[int | None, typer.Option(help="Prompt and output tokens of a request.")] = None,
     num_threads: Annotated[int | None, typer.Option(help="torch threads on a CPU.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of requests that bring none.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of requests without one.")] = None,
     incremental_streaming_output: Annotated[
-        bool | None, typer.Option("--incremental-streaming-output", help="Stream only what is new in each chunk.")
+        bool | None, typer.Option("--incremental-streaming-output", help="Stream only new tokens in each chunk.")
     ] = None,
     config: ConfigOption = None,
 ) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from weir.store.catalog.catalog import Catalog
     from weir.store.config import StoreConfig
 
-NameArgument = Annotated[str, typer.Argument(help="Name of the key, for the list.")]
+NameArgument = Annotated[str, typer.Argument(help="Name of the key in the list.")]
 
 
 def add(name: NameArgument, root: RootOption = None, config: ConfigOption = None) -> None:

@@ -34,9 +34,9 @@ class Setup:
 
 def regression(
     before: Annotated[Path, typer.Argument(help="Hugging Face folder of the first weights.")],
-    after: Annotated[Path, typer.Argument(help="Folder of the weights that came of them.")],
-    tasks: Annotated[Path, typer.Option(help="Folder (or file) of tasks, all of which are asked.")],
-    samples: Annotated[int | None, typer.Option(help="Answers to each task.")] = None,
+    after: Annotated[Path, typer.Argument(help="Folder of the new weights.")],
+    tasks: Annotated[Path, typer.Option(help="Folder (or file) of tasks; all are used.")],
+    samples: Annotated[int | None, typer.Option(help="Answers per task.")] = None,
     bound: Annotated[float | None, typer.Option(help="How far a share may fall before it counts as worse.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the answers.")] = None,
     engine: Annotated[
@@ -44,7 +44,7 @@ def regression(
         typer.Option(help="URL of an idle engine, which loads both and keeps the second; default: one is started."),
     ] = None,
     fail_on_regression: Annotated[
-        bool, typer.Option("--fail-on-regression", help="Exit 1 where it got worse.")
+        bool, typer.Option("--fail-on-regression", help="Exit with 1 where a share fell.")
     ] = False,
     config: ConfigOption = None,
 ) -> None:

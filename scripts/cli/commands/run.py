@@ -26,9 +26,9 @@ FAILURE_CHARACTERS = 300  # characters of a server's message
 
 def run(
     tasks: Annotated[Path, typer.Option(help="Folder (or file) of tasks: *.py in KernelBench's form, *.jsonl.")],
-    samples: Annotated[int | None, typer.Option(min=1, help="Sessions of a group.")] = None,
-    concurrency: Annotated[int | None, typer.Option(min=1, help="Sessions at the same time.")] = None,
-    turns: Annotated[int | None, typer.Option(min=1, help="Answers that an agent may give.")] = None,
+    samples: Annotated[int | None, typer.Option(min=1, help="Sessions per group.")] = None,
+    concurrency: Annotated[int | None, typer.Option(min=1, help="Concurrent sessions.")] = None,
+    turns: Annotated[int | None, typer.Option(min=1, help="Most answers of an agent.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Groups to run; default: each task once.")] = None,
     split: Annotated[str, typer.Option(help="Which tasks: train, heldout or all.")] = "train",
     agent: Annotated[str | None, typer.Option(help="Import path of the agent, module:function.")] = None,

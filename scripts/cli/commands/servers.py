@@ -13,9 +13,9 @@ from weir.scripts.launch.settings import ConfigOption, RootOption, load_settings
 def kernel_eval(
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
-    concurrency: Annotated[int | None, typer.Option(help="Evaluations at a time.")] = None,
+    concurrency: Annotated[int | None, typer.Option(help="Concurrent evaluations.")] = None,
     min_sandbox: Annotated[
-        str | None, typer.Option(help="Refuse to start below: rlimits, landlock, bubblewrap.")
+        str | None, typer.Option(help="Weakest sandbox to start with: rlimits, landlock, bubblewrap.")
     ] = None,
     ray: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Judge on the machines of a Ray cluster.")] = None,
     config: ConfigOption = None,

@@ -23,14 +23,14 @@ def sft(
         Path | None, typer.Option(help="Hugging Face folder to start from; default: [model] path.")
     ] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the data.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Conversations in one optimiser step.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Conversations per optimiser step.")] = None,
     lr: Annotated[float | None, typer.Option(help="AdamW's highest learning rate.")] = None,
     max_tokens: Annotated[int | None, typer.Option(help="Longer sequences are left out.")] = None,
     validation_share: Annotated[
-        float | None, typer.Option(help="Part of the conversations that is held back and scored after each epoch.")
+        float | None, typer.Option(help="Share of the conversations held out and scored after each epoch.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the order of the data.")] = None,
-    version: Annotated[int | None, typer.Option(help="The weight version that the result is called.")] = None,
+    version: Annotated[int | None, typer.Option(help="Weight version of the result.")] = None,
     tasks: Annotated[
         Path | None, typer.Option(help="Tasks that first and new weights answer afterwards; see weir regression.")
     ] = None,
@@ -38,7 +38,7 @@ def sft(
         str | None, typer.Option(help="With --tasks: URL of an idle engine; default: an embedded one is started.")
     ] = None,
     fail_on_regression: Annotated[
-        bool, typer.Option("--fail-on-regression", help="With --tasks: exit 1 where it got worse.")
+        bool, typer.Option("--fail-on-regression", help="With --tasks: exit with 1 where a share fell.")
     ] = False,
     config: ConfigOption = None,
 ) -> None:

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 def sft_data(
     pairs: Annotated[Path, typer.Argument(help="KernelBook's form: *.parquet or *.jsonl, or a folder of them.")],
-    out: Annotated[Path, typer.Argument(help="The file of conversations that is written, *.jsonl.")],
+    out: Annotated[Path, typer.Argument(help="Output file of conversations, *.jsonl.")],
     turns: Annotated[int, typer.Option(min=1, max=2, help="2: a mistake and the judge's feedback first.")] = 1,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Leave out conversations longer than this.")] = None,
-    model: Annotated[Path | None, typer.Option(help="Whose tokens they are; default: [model] path.")] = None,
+    model: Annotated[Path | None, typer.Option(help="Model folder whose tokens count; default: [model] path.")] = None,
     relax_rule: Annotated[list[str] | None, typer.Option(help="A rule that candidates may break.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of inputs and mistakes.")] = 0,
     config: ConfigOption = None,

@@ -35,19 +35,20 @@ class Format(enum.StrEnum):
 
 def sql(
     query: Annotated[
-        str | None, typer.Argument(help="One SELECT; '-': from stdin. None: a shell, at a terminal.")
+        str | None, typer.Argument(help="One SELECT; '-' reads stdin. Without one, a shell at a terminal.")
     ] = None,
     param: ParamOption = None,
-    format: Annotated[Format, typer.Option("--format", "-f", help="How the answer is given.")] = Format.TABLE,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file for the answer; else stdout.")] = None,
+    format: Annotated[Format, typer.Option("--format", "-f", help="Format of the answer.")] = Format.TABLE,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="File for the answer; default: stdout.")] = None,
     timeout_s: Annotated[
-        float | None, typer.Option(min=0.001, help="Stop the query after so many seconds; else store.query_timeout_s.")
+        float | None,
+        typer.Option(min=0.001, help="Time limit of the query in seconds; default: store.query_timeout_s."),
     ] = None,
     memory_mb: Annotated[
-        int | None, typer.Option(min=16, help="Memory for the query; else store.query_memory_mb.")
+        int | None, typer.Option(min=16, help="Memory limit of the query; default: store.query_memory_mb.")
     ] = None,
     tokenizer: Annotated[
-        Path | None, typer.Option(help="Folder of the tokenizer for texts of tokens; else model.path of weir.toml.")
+        Path | None, typer.Option(help="Folder of the tokenizer for texts of tokens; default: model.path of weir.toml.")
     ] = None,
     root: RootOption = None,
     config: ConfigOption = None,

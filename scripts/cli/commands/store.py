@@ -15,7 +15,7 @@ from weir.scripts.launch.settings import ConfigOption, RootOption, existing_stor
 
 
 def sessions(
-    group: Annotated[str | None, typer.Option(help="Only sessions of this group (or of ids that begin so).")] = None,
+    group: Annotated[str | None, typer.Option(help="Only sessions of this group (or id prefix).")] = None,
     limit: Annotated[int, typer.Option(min=1, help="How many of the latest sessions.")] = 50,
     root: RootOption = None,
     config: ConfigOption = None,
@@ -33,9 +33,9 @@ def sessions(
 
 def show(
     name: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="A session or group, or the beginning of its id.")
+        str | None, typer.Argument(metavar="[ID]", help="A session or group id, or a prefix of one.")
     ] = None,
-    call: Annotated[str | None, typer.Option(help="One call instead, by its id: all of it.")] = None,
+    call: Annotated[str | None, typer.Option(help="Instead: one whole call, by its id.")] = None,
     full: Annotated[bool, typer.Option("--full", help="Print every message and answer whole.")] = False,
     tokens: Annotated[bool, typer.Option("--tokens", help="With --call: its tokens and their logprobs.")] = False,
     root: RootOption = None,

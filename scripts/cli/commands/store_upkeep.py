@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def store_compact(
-    seal_open: Annotated[bool, typer.Option(help="Ask running proxies to seal what they are writing first.")] = True,
-    every: Annotated[float | None, typer.Option(min=1, metavar="SECONDS", help="Go on until stopped.")] = None,
+    seal_open: Annotated[bool, typer.Option(help="First ask running proxies to seal their open segments.")] = True,
+    every: Annotated[float | None, typer.Option(min=1, metavar="SECONDS", help="Repeat until stopped.")] = None,
     root: RootOption = None,
     config: ConfigOption = None,
 ) -> None:
@@ -68,7 +68,7 @@ def _retired(done: Retirement) -> str:
 
 
 def store_gc(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and do nothing.")] = False,
     root: RootOption = None,
     config: ConfigOption = None,
 ) -> None:

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 AT_ONCE = 16
 LevelOption = Annotated[list[int] | None, typer.Option(min=1, max=4, help="KernelBench levels; default: all.")]
-DivideOption = Annotated[int, typer.Option(min=1, help="Divide KernelBench's sizes from 32 on by this.")]
+DivideOption = Annotated[int, typer.Option(min=1, help="Divide KernelBench's sizes of 32 and more by this.")]
 
 
 def check(
     paths: Annotated[list[Path], typer.Argument(help="Task files, folders of them, KernelBench folders.")],
     level: LevelOption = None,
     divide_sizes: DivideOption = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="A JSON object a line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write the tasks that can be judged here, *.jsonl.")] = None,
     config: ConfigOption = None,
 ) -> None:
@@ -56,7 +56,7 @@ def check(
 
 def import_(
     folder: Annotated[Path, typer.Argument(help="A checkout of KernelBench, or one of its levels.")],
-    out: Annotated[Path, typer.Argument(help="The file of tasks that is written, *.jsonl.")],
+    out: Annotated[Path, typer.Argument(help="Output file of tasks, *.jsonl.")],
     level: LevelOption = None,
     divide_sizes: DivideOption = 1,
 ) -> None:

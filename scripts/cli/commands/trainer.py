@@ -22,15 +22,16 @@ PLAIN_WIDTH = 240  # of a table that goes into a file or a pipe
 
 
 def round_(
-    loop: Annotated[bool, typer.Option("--loop", help="Go on with the next round, waiting for groups.")] = False,
+    loop: Annotated[bool, typer.Option("--loop", help="Run rounds repeatedly, waiting for groups.")] = False,
     max_rounds: Annotated[int | None, typer.Option(min=1, help="With --loop: end after this many rounds.")] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what the round would do, and change nothing.")
+        bool, typer.Option("--dry-run", help="Print what the round would do, and change nothing.")
     ] = False,
     replay: Annotated[
-        int | None, typer.Option("--replay", help="Repeat this past round, and say whether it gives the same bits.")
+        int | None,
+        typer.Option("--replay", help="Repeat this past round, and report whether the result is bit-identical."),
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for a round that is running instead of leaving.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for a running round instead of exiting.")] = False,
     model: Annotated[Path | None, typer.Option(help="Hugging Face folder of the first weights.")] = None,
     config: ConfigOption = None,
 ) -> None:
@@ -86,7 +87,7 @@ def publish(
 
 
 def rollback(
-    version: Annotated[int, typer.Argument(help="Version whose weights are to be served again.")],
+    version: Annotated[int, typer.Argument(help="Version whose weights are published again.")],
     config: ConfigOption = None,
 ) -> None:
     """Go back to the weights of an earlier version.
@@ -161,7 +162,7 @@ def _run_rounds(trainer: Trainer, max_rounds: int | None) -> None:
     every_s = 0.0 if config.loop_trigger == "groups" else config.loop_every_s
     if config.loop_trigger == "time":
         trainer.config = config.model_copy(update={"min_groups": 1})
-    done, said, due = 0, "", time.monotonic()
+    done, printed, due = 0, "", time.monotonic()
     while max_rounds is None or done < max_rounds:
         time.sleep(max(due - time.monotonic(), 0.0))
         started = time.monotonic()
@@ -171,11 +172,11 @@ def _run_rounds(trainer: Trainer, max_rounds: int | None) -> None:
         except (JudgeUnavailable, PublishFailed) as error:
             report, why = None, str(error)
         if report is not None:
-            done, said, due = done + 1, "", started + every_s
+            done, printed, due = done + 1, "", started + every_s
             continue
-        if why != said:
+        if why != printed:
             typer.echo(why)
-            said = why
+            printed = why
         due = time.monotonic() + config.loop_poll_s
 
 
@@ -196,15 +197,15 @@ def _trainer(settings: Settings, model: Path | None) -> Trainer:
 
 def _too_few(trainer: Trainer) -> str:
     found = trainer.ready()
-    said = (
+    text = (
         f"no round: too few finished groups are waiting: {len(found.groups)} of the {trainer.config.min_groups} that "
         "trainer.min_groups asks for are ready"
     )
     if found.expired:
-        said += f"; {len(found.expired)} more have weights too old for trainer.max_staleness"
+        text += f"; {len(found.expired)} more have weights too old for trainer.max_staleness"
     if found.damaged:
-        said += f"; {len(found.damaged)} more wait because the log is damaged"
-    return said
+        text += f"; {len(found.damaged)} more wait because the log is damaged"
+    return text
 
 
 def _plan_text(planned: ClaimedRound) -> str:

@@ -50,7 +50,7 @@ def export(
     where: Annotated[str, typer.Option(help="A condition in SQL on the view trajectories.")] = "true",
     param: ParamOption = None,
     policy: Annotated[
-        Targets, typer.Option(help="Which branches of a session train on a call that they share.")
+        Targets, typer.Option(help="Which branches of a session train on a shared call.")
     ] = Targets.LONGEST,
     root: RootOption = None,
     config: ConfigOption = None,

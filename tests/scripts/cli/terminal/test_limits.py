@@ -16,7 +16,7 @@ from weir.store.config import StoreConfig
 CODE = """
 import sys
 from pathlib import Path
-from weir.scripts.cli import main
+from weir.scripts.cli.main import main
 try:
     main()
 finally:  # of this program alone: ru_maxrss also counts what its parent was when it forked
