@@ -1,7 +1,7 @@
 """The errors of this part.
 
 KernelEvalError
-├── SandboxUnavailable      the machine cannot contain a candidate as `min_sandbox` asks; the server does not start
+├── SandboxUnavailable      the machine does not reach the level `min_sandbox`; the server does not start
 ├── UnknownReward           kernel_eval.reward names no known reward function; the server does not start
 ├── InsecureBinding         an address reachable from other machines, without a key; the server does not start
 ├── AddressUnavailable      the server cannot listen on its address, or the port is taken; it does not start
@@ -35,7 +35,7 @@ class UnknownReward(KernelEvalError):
 
 
 class InsecureBinding(KernelEvalError):
-    """The server was asked to listen beyond loopback without an API key."""
+    """The server would listen beyond loopback without an API key."""
 
     exit_code = 2
 
@@ -59,7 +59,7 @@ class RayUnavailable(KernelEvalError):
 
 
 class NoSuchGpu(KernelEvalError):
-    """A GPU was asked for that this machine does not have."""
+    """This machine has no GPU of the requested number."""
 
 
 class KernelEvalRejected(KernelEvalError):

@@ -1,8 +1,8 @@
-"""CUDA's error codes as faults. Pure.
+"""Maps CUDA's error codes to faults. Pure.
 
-The numbers are those of cudaError_t (CUDA runtime API, "Data types used by CUDA Runtime"), which are the driver's too.
-A code comes from a candidate's process, which could make it up: so no code alone is a fault of ours. One that speaks of
-the device (`SUSPICIOUS`) asks for the judge's own look at it; while that finds the device well, the launch failed.
+The numbers are those of cudaError_t (CUDA runtime API, "Data types used by CUDA Runtime"), which the driver shares. A
+code comes from a candidate's process, which could forge it: therefore no code alone is a fault of the server. A code
+about the device (`SUSPICIOUS`) counts as a failed launch; the server then examines the device itself.
 """
 
 from __future__ import annotations

@@ -75,21 +75,21 @@ async def run(uuid: str, command: tuple[str, ...] = ("-m", "weir.kernel_eval.gpu
 async def examine(gpu: Gpu) -> bool:
     """Whether its status is healthy and a probe succeeds. Raises nothing."""
     try:
-        found = await asyncio.to_thread(status.find, gpu.index)
+        gpu_status = await asyncio.to_thread(status.find, gpu.index)
     except GpuStatusError:
         return False
-    return found is not None and found.healthy and (await run(gpu.uuid)).well
+    return gpu_status is not None and gpu_status.healthy and (await run(gpu.uuid)).well
 
 
 async def reset(gpu: Gpu) -> bool:
     """Reset a GPU that no other process uses. Returns whether that worked; raises nothing."""
     try:
-        found = await asyncio.to_thread(status.find, gpu.index)
-        if found is not None:
-            await asyncio.to_thread(gpu_reset.reset, found)
+        gpu_status = await asyncio.to_thread(status.find, gpu.index)
+        if gpu_status is not None:
+            await asyncio.to_thread(gpu_reset.reset, gpu_status)
     except (GpuBusy, GpuStatusError):
         return False
-    return found is not None
+    return gpu_status is not None
 
 
 async def find_all(wanted: list[int] | None) -> list[Gpu]:

@@ -168,12 +168,12 @@ class Trace(msgspec.Struct, frozen=True, array_like=True):
 
 def places(arguments: tuple[Argument, ...] | list[Argument]) -> list[Place]:
     """All tensors among arguments."""
-    found: list[Place] = []
+    tensors: list[Place] = []
     for argument in arguments:
         if isinstance(argument, Place):
-            found.append(argument)
+            tensors.append(argument)
         elif isinstance(argument, Descriptor):
-            found.append(argument.base)
+            tensors.append(argument.base)
         elif isinstance(argument, Many):
-            found.extend(places(argument.items))
-    return found
+            tensors.extend(places(argument.items))
+    return tensors

@@ -129,7 +129,7 @@ class GpuMachine(Machine):
     async def gpus(self) -> dict[str, Any]:
         """The status of each GPU, and its state for evaluations."""
         states = {gpu.uuid: self._fleet.states[gpu] for gpu in self._fleet.gpus}
-        found = await asyncio.to_thread(status.read)
+        statuses = await asyncio.to_thread(status.read)
         gpus = [
             {
                 **msgspec.to_builtins(gpu),
@@ -137,7 +137,7 @@ class GpuMachine(Machine):
                 "evaluates": gpu.uuid in states,
                 "state": states.get(gpu.uuid),
             }
-            for gpu in found
+            for gpu in statuses
         ]
         return {"gpus": gpus, "mode": "gpu"}
 
@@ -150,9 +150,9 @@ def machine_for(config: KernelEvalConfig, level: SandboxLevel) -> Machine:
         gpus = thread.submit(asyncio.run, health_probe.find_all(config.gpus)).result()
     wanted = sorted(config.gpus or [])
     if wanted and [gpu.index for gpu in gpus] != wanted:
-        found = [gpu.index for gpu in gpus]
+        healthy = [gpu.index for gpu in gpus]
         raise GpuStatusError(
-            f"kernel_eval.gpus is {wanted}, but of these only {found} passed a health check: see nvidia-smi"
+            f"kernel_eval.gpus is {wanted}, but of these only {healthy} passed a health check: see nvidia-smi"
         )
     if not gpus:
         raise GpuStatusError(

@@ -126,8 +126,8 @@ class Machine:
 
     async def gpus(self) -> dict[str, Any]:
         """The GPUs of this machine, none of which evaluations use."""
-        found = await asyncio.to_thread(status.read)
-        gpus = [{**msgspec.to_builtins(gpu), "healthy": gpu.healthy, "evaluates": False} for gpu in found]
+        statuses = await asyncio.to_thread(status.read)
+        gpus = [{**msgspec.to_builtins(gpu), "healthy": gpu.healthy, "evaluates": False} for gpu in statuses]
         return {"gpus": gpus, "mode": "interpreter"}
 
     async def reset_gpu(self, index: int) -> None:

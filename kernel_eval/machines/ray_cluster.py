@@ -183,12 +183,12 @@ class RayMachines:
             await self._leave()
             return
         self._on_gpus = self._config.gpus != [] and any(node["Resources"].get("GPU", 0) >= 1 for node in nodes)
-        found = {key: device for node in nodes for key, device in self._devices_of(node)}
-        for key in self._devices.keys() - found.keys():
+        current = {key: device for node in nodes for key, device in self._devices_of(node)}
+        for key in self._devices.keys() - current.keys():
             gone = self._devices.pop(key)
             _log.warning("%s has left the Ray cluster, or is not used beside GPUs", gone.name)
             await gone.close()
-        self._devices.update({key: found[key] for key in found.keys() - self._devices.keys()})
+        self._devices.update({key: current[key] for key in current.keys() - self._devices.keys()})
         await asyncio.gather(*(device.refresh() for device in self._devices.values()))
         async with self._changed:
             self._changed.notify_all()
@@ -210,11 +210,11 @@ class RayMachines:
             key = (node["NodeID"], number, self._on_gpus)
             yield key, RayDevice(self._config, name, node["NodeID"], slots, uses_gpu=self._on_gpus)
 
-    async def _ask_each_machine(self, what: str) -> list[tuple[str, dict[str, Any]]]:
+    async def _ask_each_machine(self, method: str) -> list[tuple[str, dict[str, Any]]]:
         """Call a method of one ready device on each machine. Returns pairs of the machine's name and the result."""
         one_each = {device.node_id: device for device in self._ready()}
-        asked: list[Awaitable[dict[str, Any]]] = [device.ask(what) for device in one_each.values()]
-        return list(zip((device.machine for device in one_each.values()), await asyncio.gather(*asked), strict=True))
+        calls: list[Awaitable[dict[str, Any]]] = [device.ask(method) for device in one_each.values()]
+        return list(zip((device.machine for device in one_each.values()), await asyncio.gather(*calls), strict=True))
 
 
 def _join(address: str) -> None:

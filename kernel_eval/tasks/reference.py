@@ -176,10 +176,10 @@ def _scaled(value: Any, scale: float) -> Any:
 
 
 def _callable(module: types.ModuleType, name: str) -> Callable[..., Any]:
-    found = getattr(module, name, None)
-    if not callable(found):
+    function = getattr(module, name, None)
+    if not callable(function):
         raise InvalidReference(f"the task defines no {name}")
-    return found  # type: ignore[no-any-return]
+    return function  # type: ignore[no-any-return]
 
 
 def _described(error: BaseException) -> str:

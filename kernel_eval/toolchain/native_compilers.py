@@ -114,8 +114,8 @@ def runs_here(toolchain: Toolchain) -> str | None:
     """The reason why extensions of this toolchain cannot be loaded beside torch; None if they can."""
     of_torch = _torch_cuda()
     header = Path(toolchain.home, "include/cuda.h")
-    found = _VERSION.search(header.read_text(errors="replace")) if header.is_file() else None
-    own = int(found[1]) // 1000 if found else None
+    version = _VERSION.search(header.read_text(errors="replace")) if header.is_file() else None
+    own = int(version[1]) // 1000 if version else None
     if of_torch is None or own is None or own == of_torch:
         return None
     return f"{toolchain.home} has CUDA {own}, and torch is built for CUDA {of_torch}: install the same version"
@@ -128,14 +128,14 @@ def available() -> tuple[Language, ...]:
 
 def homes() -> tuple[str, ...]:
     """The folders of all installed toolkits."""
-    found = (toolkit_home(language) for language in _PLACES)
-    return tuple(home for home in found if home is not None)
+    homes = (toolkit_home(language) for language in _PLACES)
+    return tuple(home for home in homes if home is not None)
 
 
 def _torch_cuda() -> int | None:
     """The major version of CUDA that torch is built for, from its wheel's name; None without CUDA."""
-    found = re.search(r"\+cu(\d+)\d$", importlib.metadata.version("torch"))
-    return int(found[1]) if found else None
+    version = re.search(r"\+cu(\d+)\d$", importlib.metadata.version("torch"))
+    return int(version[1]) if version else None
 
 
 def _torch_libraries() -> tuple[str, ...]:

@@ -48,13 +48,13 @@ def layouts_in(ptx: str) -> list[Layout]:
 
 
 def _parameters(declared: str) -> tuple[Parameter, ...]:
-    found: list[Parameter] = []
+    parameters: list[Parameter] = []
     end = 0
     for align, _, bits, count in _PARAMETER.findall(declared):
         element = int(bits) // 8
         size = element * int(count or 1)
         alignment = int(align or element)
         offset = -(-end // alignment) * alignment
-        found.append(Parameter(offset, size, alignment))
+        parameters.append(Parameter(offset, size, alignment))
         end = offset + size
-    return tuple(found)
+    return tuple(parameters)

@@ -47,9 +47,9 @@ class NativeRecorder:
 
     def _handle_event(self, kind: bytes, name: bytes, numbers: Any, parameters: Any) -> None:
         if kind == b"launch":
-            found = self._layouts.get(name.decode())
-            given = _gather(found[1], parameters) if found else b""
-            self._note(name.decode(), numbers[:8], given)
+            known = self._layouts.get(name.decode())
+            gathered = _gather(known[1], parameters) if known else b""
+            self._note(name.decode(), numbers[:8], gathered)
         elif kind == b"set":
             self._set(*numbers[:3])
         elif kind == b"copy":
@@ -75,12 +75,12 @@ class NativeRecorder:
         return launch
 
     def _pointers(self, parameters: bytes) -> tuple[Pointer, ...]:
-        found = []
+        pointers = []
         for at in range(0, len(parameters) - _WORD + 1, _WORD):
             place = self._recorder.locate(struct.unpack_from("<Q", parameters, at)[0])
             if place is not None:
-                found.append(Pointer(at, *place))
-        return tuple(found)
+                pointers.append(Pointer(at, *place))
+        return tuple(pointers)
 
     def _set(self, address: int, value: int, size: int) -> None:
         place = self._place(address, size)
@@ -98,8 +98,8 @@ class NativeRecorder:
         self._recorder.note(Operator(EXTENSION, (Opaque(what),), {}, ()))
 
     def _place(self, address: int, size: int) -> Place | None:
-        found = self._recorder.locate(address)
-        return None if found is None else Place(found[0], "uint8", (size,), (1,), found[1])
+        located = self._recorder.locate(address)
+        return None if located is None else Place(located[0], "uint8", (size,), (1,), located[1])
 
 
 def _gather(layout: Layout, parameters: Any) -> bytes:

@@ -41,7 +41,7 @@ def prepare(level: SandboxLevel, target: str) -> Children:
 
 
 def run_role(spawn: Spawn, channel: socket.socket, folder: str) -> None:
-    """Run the role that was asked for, in a contained child."""
+    """Run the requested role, in a contained child."""
     from weir.kernel_eval.compiler import builder, compile_worker, source_collector
 
     roles = {_COMPILE_WORKER: compile_worker.run, BUILDER: builder.run, COLLECTOR: source_collector.run}

@@ -30,7 +30,7 @@ def prepare(level: SandboxLevel) -> Children:
 
 
 def run_role(spawn: Spawn, channel: socket.socket, folder: str) -> None:
-    """Become the program that was asked for, in a contained child."""
+    """Become the requested program, in a contained child."""
     _ROLES[spawn.role](channel, folder)
 
 

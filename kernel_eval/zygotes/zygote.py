@@ -1,6 +1,6 @@
 """What all zygotes share: a process that imports slow modules once, and forks its children from that state.
 
-`start` runs one; a zygote's module only says what to import and how its children run. A zygote must stay
+`start` runs one; a zygote's own module defines only its imports and its children. A zygote must stay
 single-threaded (a fork copies one thread, and the locks of the others) and must hold nothing that a candidate may not
 see, because every child starts as its copy.
 """

@@ -1,4 +1,4 @@
-"""A subclass of torch.Tensor that would compute when it is looked at."""
+"""Returns a subclass of torch.Tensor that would compute when it is read."""
 
 import torch
 import triton

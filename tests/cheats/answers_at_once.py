@@ -1,4 +1,4 @@
-"""Takes next to no time, because it does next to nothing."""
+"""Takes almost no time, because it does almost nothing."""
 
 import torch
 import triton

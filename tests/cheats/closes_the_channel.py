@@ -1,4 +1,4 @@
-"""Closes all descriptors and stays."""
+"""Closes all descriptors and keeps running."""
 
 import os
 import time

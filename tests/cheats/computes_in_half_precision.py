@@ -1,4 +1,4 @@
-"""Answers in float32 what was computed in float16."""
+"""Computes in float16 and answers in float32."""
 
 import torch
 import triton

@@ -1,4 +1,4 @@
-"""Launches on a stream that nobody waits for."""
+"""Launches on a stream that no one synchronises with."""
 
 import torch
 import triton

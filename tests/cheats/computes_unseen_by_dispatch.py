@@ -1,4 +1,4 @@
-"""Hides what torch computes from whoever watches its operators."""
+"""Hides a computation of torch from modes that record its operators."""
 
 import torch
 import triton

@@ -1,4 +1,4 @@
-"""A kernel that is right where it is interpreted, and another one, which does nothing, where it is compiled."""
+"""Defines a right kernel when interpreted, and one that does nothing when compiled."""
 
 import torch
 import triton

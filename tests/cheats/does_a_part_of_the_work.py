@@ -1,4 +1,4 @@
-"""A kernel stores one element, the others are moved by torch."""
+"""A kernel stores one element; torch copies the others."""
 
 import torch
 import triton

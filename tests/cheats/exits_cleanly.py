@@ -1,4 +1,4 @@
-"""Leaves through sys.exit(0): an unfinished protocol is a fault whatever the exit code."""
+"""Ends with sys.exit(0): an unfinished protocol is a fault with any exit code."""
 
 import sys
 

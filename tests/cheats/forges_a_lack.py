@@ -1,4 +1,4 @@
-"""Sends in its worker's name that a launch of an honest kernel failed for want of something in the interpreter."""
+"""Sends a forged message of its worker: a launch of an honest kernel failed because of the interpreter."""
 
 import gc
 import time

@@ -1,4 +1,4 @@
-"""Stores one block too far, over whatever lies behind its output."""
+"""Stores one block too many, beyond its output."""
 
 import torch
 import triton

@@ -1,4 +1,4 @@
-"""Looks among the loaded modules for the process that only compiles, and hides from it a kernel that does not build."""
+"""Detects the compile worker by its loaded modules, and hides a kernel from it that does not compile."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Says that the model holds so many tensors that its judge runs out of memory, which would be nobody's fault."""
+"""Claims that the model holds so many tensors that the judge runs out of memory."""
 
 import gc
 import time

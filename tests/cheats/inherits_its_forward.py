@@ -1,4 +1,4 @@
-"""Brings a model along and inherits its forward."""
+"""Defines a model and inherits its forward."""
 
 import torch
 import triton

@@ -1,4 +1,4 @@
-"""NaN compares as neither larger nor smaller than any tolerance."""
+"""Answers NaN, which is neither larger nor smaller than any tolerance."""
 
 import torch
 import triton

@@ -1,4 +1,4 @@
-"""Asks the network for the answer."""
+"""Opens a connection to get the answer from the network."""
 
 import socket
 

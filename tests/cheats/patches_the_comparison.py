@@ -1,4 +1,4 @@
-"""Replaces whatever a checker in the same process would use."""
+"""Replaces the functions that a checker in the same process would use."""
 
 import sys
 

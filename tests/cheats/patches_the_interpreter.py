@@ -1,4 +1,4 @@
-"""A kernel that copies, and an interpreter that was changed by attribute, in the worker, so that a store computes."""
+"""Patches the interpreter in the worker, so that the store of a kernel that copies computes."""
 
 import torch
 import triton

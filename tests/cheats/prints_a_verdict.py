@@ -1,4 +1,4 @@
-"""Prints the verdict that it would like, and leaves with exit code 0."""
+"""Prints a forged verdict, and ends with exit code 0."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The input, untouched, after a launch that does nothing for it."""
+"""Returns the unchanged input after a launch without effect on it."""
 
 import torch
 import triton

@@ -1,4 +1,4 @@
-"""Gives the same buffer back from every call."""
+"""Returns the same buffer from every call."""
 
 import torch
 import triton

@@ -1,4 +1,4 @@
-"""Replaces what writes its calls down, so that a computation of torch seems to be a mere copy."""
+"""Patches the recorder, so that a computation of torch looks like a copy."""
 
 import gc
 

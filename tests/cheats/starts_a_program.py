@@ -1,4 +1,4 @@
-"""Runs a program, pip say."""
+"""Runs a program such as pip."""
 
 import subprocess
 

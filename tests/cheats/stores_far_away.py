@@ -1,4 +1,4 @@
-"""A store to an address that is not mapped."""
+"""Stores to an unmapped address."""
 
 import torch
 import triton

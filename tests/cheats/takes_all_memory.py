@@ -1,4 +1,4 @@
-"""Asks for 100 GB."""
+"""Allocates 100 GB."""
 
 import torch
 import triton

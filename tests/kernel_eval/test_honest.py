@@ -1,4 +1,4 @@
-"""Every file of honest/ is a task and a right answer to it; none may be refused, and each is compiled for a GPU too."""
+"""Every file of honest/ is a task with a right answer; none may be refused, and each is also compiled for a GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TASK = ("Model", "get_inputs", "get_init_inputs")
 
 
 def parts(source: str) -> tuple[str, str]:
-    """The task's part of a file, and the candidate's: everything else."""
+    """Splits a file into the task and the candidate."""
     lines = source.splitlines(keepends=True)
     task, candidate = ["import torch\n"], []
     for node in ast.parse(source).body:

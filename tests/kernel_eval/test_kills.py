@@ -1,4 +1,4 @@
-"""Processes of a server are killed with -9 while it evaluates: every verdict is what it would have been.
+"""Processes of a server are killed with -9 while it evaluates, and every verdict stays the same.
 
 WEIR_TEST_KILLS sets how often the round of kills is repeated."""
 
@@ -19,7 +19,7 @@ from weir.kernel_eval.protocol import Fault
 
 Read = Callable[[str], str]
 ROUNDS = int(os.environ.get("WEIR_TEST_KILLS", "1"))  # each kind of process, again and again
-WORKERS, COMPILERS, JUDGES = 0, 1, 3  # forkservers
+WORKERS, COMPILERS, JUDGES = 0, 1, 3  # forkservers; server/test_app.py kills the workers' one
 NUM_FORKSERVERS = 4
 OPERATION = "tl.maximum(x, 0.0)"
 RETURN = "        return out"
@@ -52,14 +52,14 @@ def is_bubblewrap(pid: int) -> bool:
 
 
 def forkserver_at(pid: int) -> int:
-    """The forkserver that was started as `pid`, inside bubblewrap where that is used."""
+    """The forkserver below the started process `pid`, which is bubblewrap's if that is used."""
     while is_bubblewrap(pid) and (below := children(pid)):
         pid = below[0]
     return pid
 
 
 async def kill_one(http: httpx.AsyncClient, number: int, *, forked: bool) -> None:
-    """Kill a forkserver, or the newest process that one has forked; as soon as there is one."""
+    """Kill a forkserver, or its newest child as soon as it has one."""
     while True:
         state = (await http.get("/health")).json()
         pid = forkserver_at(state["zygotes"][number]["pid"]) if state["ready"] else None
@@ -100,7 +100,7 @@ async def evaluate_under_fire(url: str, bodies: list[tuple[dict[str, Any], Any]]
 
 
 def test_a_worker_that_is_killed_in_every_attempt_is_nobodys_reward(start_server: Any, read_example: Read) -> None:
-    """From outside, which it could not have done: its fault is ours, also the second time."""
+    """A kill from outside, which the candidate could not cause, is a fault of the server, also the second time."""
     waits = read_example("relu_candidate").replace(RETURN, "        import time; time.sleep(30)\n" + RETURN)
     body = {"original_model_src": read_example("relu_task"), "custom_model_src": waits}
 

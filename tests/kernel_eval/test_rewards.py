@@ -1,4 +1,4 @@
-"""Rewards, speeds that are believed, and figures over many evaluations, by hand."""
+"""Rewards compared with values computed by hand."""
 
 from __future__ import annotations
 

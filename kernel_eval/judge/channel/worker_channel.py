@@ -176,6 +176,6 @@ class WorkerChannel:
         os.close(self._output_fd)
 
 
-def _true_phase(failed: Failed, asked: Phase) -> Phase:
-    """The phase of a failure: the one that the judge asked for, which a worker can only refine from "load"."""
-    return "entry_point" if asked == "load" and failed.phase == "entry_point" else asked
+def _true_phase(failed: Failed, requested: Phase) -> Phase:
+    """The phase of a failure: the requested one, which a worker can only refine if it is "load"."""
+    return "entry_point" if requested == "load" and failed.phase == "entry_point" else requested

@@ -1,4 +1,4 @@
-"""What a check returns, and the protocol that all checks share."""
+"""The protocol of checks, one for each backend, and the outcome that they return."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ _READS = frozenset({"get", "items", "keys", "values", "copy", "pop"})
 
 
 def environment_query(tree: ast.Module) -> str | None:
-    """The first place where the source asks in which process it runs, in words; None if it does not."""
+    """The first use of a name that reveals in which process the source runs, in words; None without any."""
     for node in ast.walk(tree):
         name = _revealing_name(node)
         if name is not None:

@@ -1,7 +1,7 @@
-"""`weir bench kernel-eval --gpu`: how well kernels are timed on this machine's GPU.
+"""`weir bench kernel-eval --gpu`: the precision of kernel timings on this machine's GPU.
 
-Measures several of torch's kernels repeatedly by the protocol of `timing/sampling.py` and `timing/cuda_clock.py`, and
-reports the deviation within a measurement (`cv`) and between the medians of repeated ones (`median_cv`).
+Several kernels of torch are measured repeatedly by the protocol of `sampling.py` and `cuda_clock.py`. Reported are the
+coefficient of variation within a measurement (`cv`), and that of the medians of repeated ones (`median_cv`).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from weir.kernel_eval.timing.cuda_clock import GpuClock, fresh_calls
 from weir.scripts.launch.errors import NoDevice
 
 _REPEATS = 5
-_LONG_US = 20.0  # kernels below are reported, and not held to anything
+_LONG_US = 20.0  # shorter kernels are reported, but do not count for the maxima
 
 
 def main(device: int = 0) -> None:
-    """Prints a line for each kernel, and one JSON object on the last. Raises `NoDevice` where torch finds no GPU."""
+    """Print a line for each kernel, and one JSON object at the end. Raises `NoDevice` without a GPU."""
     if not torch.cuda.is_available():
         raise NoDevice(
             f"torch {torch.__version__} finds no CUDA device; run this on a machine with a GPU and torch's CUDA build"

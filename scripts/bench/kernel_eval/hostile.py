@@ -32,7 +32,7 @@ _RETURN = "        return out\n"
 OUTSIDE = ("/", "/tmp", "/dev/shm", "/usr", "/etc", "/root", "/home", "/var/tmp")
 ATTACKS = {
     "fork bomb": "while True: os.fork()",
-    "forks, whatever it is told": "\n".join(
+    "forks despite refusals": "\n".join(
         ("while True:", "    try: os.fork()", "    except OSError: time.sleep(0.001)"),
     ),
     "double fork and setsid": "\n".join(

@@ -1,4 +1,4 @@
-"""What the compiler finds that the interpreter lets pass, and that its verdict cannot be forged into a reward."""
+"""Errors that the compiler reports and the interpreter does not; its verdict cannot be forged into a reward."""
 
 from __future__ import annotations
 

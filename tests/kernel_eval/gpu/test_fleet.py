@@ -1,4 +1,4 @@
-"""GPUs that a kernel may have broken: examined by real processes, fenced, reset or left out, used again when well."""
+"""GPUs that a kernel may have broken: examined by real processes, reset or left out, and used again when well."""
 
 from __future__ import annotations
 

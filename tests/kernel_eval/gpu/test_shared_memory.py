@@ -1,4 +1,4 @@
-"""Memory of a GPU between processes: the driver's structures as its own header has them, and the memory itself."""
+"""GPU memory shared between processes: the driver's structures compared with its header, and the memory itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the driver reports about GPUs: read from a stand-in where there is no driver, and from the real one on a GPU."""
+"""The status of GPUs, read from a fake driver, and from the real one on a machine with a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""bfloat16 and 8-bit floats against torch's own conversions; libdevice's functions against torch's."""
+"""bfloat16 and 8-bit floats compared with torch's conversions; libdevice's functions compared with torch's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules that a task or a request relaxes, together and by name; and what the interpreter has not, which is no fault."""
+"""Rules that a task or a request relaxes, singly and together; features that the interpreter lacks are no fault."""
 
 from __future__ import annotations
 

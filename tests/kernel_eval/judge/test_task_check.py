@@ -1,4 +1,4 @@
-"""Tasks that cannot be judged are rejected by the name of their problem; those that can are not."""
+"""Tasks that cannot be judged are rejected with the name of their problem; others are accepted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server says of honest and of broken candidates."""
+"""The verdicts of a server on honest and on broken candidates."""
 
 from __future__ import annotations
 

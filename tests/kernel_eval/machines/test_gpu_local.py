@@ -1,4 +1,4 @@
-"""A server on a GPU: kernels are run, proven, timed and rewarded there. Without one, that servers say so."""
+"""A server on a GPU runs, proves, times and rewards kernels there; without one, it reports the interpreter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evaluations on the machines of a real Ray cluster, which come and go."""
+"""Evaluations on the machines of a real Ray cluster, which join and leave."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_jobs_of_a_machine_that_dies_are_judged_by_another(
 
 
 def test_a_machine_that_cannot_contain_candidates_is_not_used(cluster: Cluster, start_server: Any) -> None:
-    """The machine that a test before this one left."""
+    """The machine that an earlier test left running."""
     with start_server(ray=cluster.address, sandbox="rlimits", min_sandbox="bubblewrap") as server:
         told = wait_for(server, lambda health: any("sandbox" in m.get("trouble", "") for m in health["machines"]))
         assert not told["ready"]
@@ -105,7 +105,7 @@ def test_a_gpu_that_ray_counts_and_nothing_can_use_judges_nothing_and_nor_do_mac
 def test_a_second_server_waits_for_the_first_ones_processors_and_has_them_when_that_is_killed_in_a_job(
     cluster: Cluster, first_machine: Any, start_server: Any, read_example: Callable[[str], str]
 ) -> None:
-    """On that machine, or the one that a test before this one left in its place."""
+    """Uses the machine that an earlier test left running, or its replacement."""
     endless = read_example("relu_candidate").replace("        return ", SLOW.replace("1.5", "600"), 1)
     large = read_example("relu_candidate") + "# " + "x" * 900_000  # goes through Ray's store of objects
     with start_server(ray=cluster.address, call_timeout_s=600) as first, ThreadPoolExecutor() as threads:

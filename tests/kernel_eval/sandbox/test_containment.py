@@ -1,4 +1,4 @@
-"""What a sandbox does to a process, one step at a time, in a fork; whole servers are in the other tests."""
+"""The steps of a sandbox, one at a time, each in a fork; other tests use whole servers."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_somebody_who_is_not_root_can_leave_the_network_too() -> None:
         pytest.skip("needs root, to become somebody else, and a Python that others can run")
     code = (
         "import os, sys\n"
-        f"exec(compile({Path(syscalls.__file__).read_text()!r}, 'linux.py', 'exec'))\n"
+        f"exec(compile({Path(syscalls.__file__).read_text()!r}, 'syscalls.py', 'exec'))\n"
         "before = os.readlink('/proc/self/ns/net')\n"
         "try:\n    leave_network()\nexcept PermissionError:\n    sys.exit(3)\n"
         "sys.exit(0 if os.readlink('/proc/self/ns/net') != before and os.getuid() == 65534 else 1)\n"

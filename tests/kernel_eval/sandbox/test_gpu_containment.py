@@ -1,4 +1,4 @@
-"""What a worker on a GPU may do beyond others, which is what the driver of a GPU does; none of it needs a GPU here."""
+"""The additional rights of a worker on a GPU, which the GPU's driver needs. No test needs a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A zygote's memory in huge pages: where one fits, and that nothing is changed by it."""
+"""A zygote's memory in huge pages: where one fits, and that the contents stay the same."""
 
 from __future__ import annotations
 

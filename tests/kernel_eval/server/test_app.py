@@ -1,4 +1,4 @@
-"""The server as others see it: requests, concurrency, what survives what."""
+"""The server as clients see it: requests, concurrency, recovery from lost processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many evaluations in one request, jobs that are sent twice, a full queue, and what operators ask of the server."""
+"""Batches of evaluations, repeated jobs, a full queue, and the routes for operators."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_sources_may_be_base64(server: Any, request_of: Any) -> None:
 
 @pytest.fixture
 def fake_gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Servers see these GPUs, through a stand-in for NVML."""
+    """Makes servers see these GPUs, through a fake NVML module."""
 
     def install(gpus: str) -> None:
         monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "gpu" / "fake_nvml"))
@@ -138,7 +138,7 @@ def test_gpus_that_are_not_there_are_an_empty_list_and_a_404(
 def test_a_gpu_in_use_is_never_reset(
     start_server: Any, fake_gpus: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """GPU 0 is free, GPU 1 has a process; a stand-in for nvidia-smi notes what it is asked."""
+    """GPU 0 is free, GPU 1 has a process; a fake nvidia-smi records its arguments."""
     asked = tmp_path / "asked"
     smi = tmp_path / "nvidia-smi"
     smi.write_text(f'#!/bin/sh\necho "$@" >> {asked}\n')
@@ -173,7 +173,7 @@ def test_cleanup_removes_what_killed_servers_left_and_nothing_else(
     (tmp_path / "weir-kernel-eval-notes").mkdir()
     with start_server(sandbox="rlimits") as server:
         assert server.evaluate(request_of()["custom_model_src"])["correct"] is True
-        told = server.http.post("/cleanup").json()
-        assert told == {"judges_ended": 1, "folders_removed": [f"weir-kernel-eval-{dead.pid}-left"]}
+        report = server.http.post("/cleanup").json()
+        assert report == {"judges_ended": 1, "folders_removed": [f"weir-kernel-eval-{dead.pid}-left"]}
         assert (tmp_path / "weir-kernel-eval-notes").is_dir()
         assert server.evaluate(request_of()["custom_model_src"])["correct"] is True

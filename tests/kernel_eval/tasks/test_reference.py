@@ -1,4 +1,4 @@
-"""What a task's own code does stays with its task: it is contained, and its judge has no other task."""
+"""A task's own code affects no other task: it is contained, and its judge judges no other task."""
 
 from __future__ import annotations
 

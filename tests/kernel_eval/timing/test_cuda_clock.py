@@ -1,4 +1,4 @@
-"""The protocol of timing, what is known of GPUs without one, and the clock of a GPU where there is one."""
+"""The timing protocol, the classification of CUDA's errors, and a GPU's clock on machines with a GPU."""
 
 from __future__ import annotations
 

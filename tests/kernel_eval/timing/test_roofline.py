@@ -1,4 +1,4 @@
-"""What a measured speed counts, and what a reference's time is known by; the figures are given here, not measured."""
+"""Which measured speeds count, and the keys of baselines; the times are given, not measured."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HERE = baselines.Surroundings("NVIDIA H100", "580.95", "2.13.0", "3.7.1", "sm_90
 
 
 def measuring(*pairs: tuple[float, float]) -> Callable[[], tuple[sampling.Timing, sampling.Timing]]:
-    """Gives (reference, candidate) medians, one pair each time it is asked."""
+    """A measurement that returns these pairs of (reference, candidate) medians in turn."""
     left: Iterator[tuple[float, float]] = iter(pairs)
 
     def measure() -> tuple[sampling.Timing, sampling.Timing]:

@@ -1,7 +1,7 @@
-"""CUDA C++ that is to be run: it is built whole, its launches are heard, and can be made again with other addresses.
+"""CUDA C++ extensions: they are built, and their launches are recorded and can be repeated with other addresses.
 
-Everything up to the launch itself needs no GPU: the extension is loaded, called, and tells of its launches, before the
-runtime finds that there is no device.
+Everything up to the launch itself needs no GPU: the extension is loaded, called, and reports its launches, before the
+runtime finds no device.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ extern "C" void with_clusters(float* x) {
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which the code was built as a judge has it built, without bindings (which need torch's headers)."""
+    """A folder with the code as a judge builds it, without bindings, which need torch's headers."""
     assert isinstance(toolchain, Toolchain)
     folder = tmp_path_factory.mktemp("native")
     module = NativeModule("native", (NativeSource("native", CODE),), host_text="")
@@ -78,7 +78,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Heard:
-    """The extension, loaded, and what it tells."""
+    """The loaded extension, and the events that it reports."""
 
     def __init__(self, folder: Path) -> None:
         assert isinstance(toolchain, Toolchain)
@@ -158,7 +158,7 @@ def test_a_launch_of_code_that_nobody_built_cannot_be_judged() -> None:
     recorder = Recorder()
     recorder.start([])
     NativeRecorder(recorder, BuiltNative(None, (), (), 0)).launched("elsewhere", (1, 1, 1), (1, 1, 1), 0, b"")
-    assert "no kernel of what was built" in (provenance.untransferable(recorder.finish([])) or "")
+    assert "no kernel of the code that was built" in (provenance.untransferable(recorder.finish([])) or "")
 
 
 def test_parameters_lie_as_c_lays_them_out() -> None:
@@ -207,7 +207,7 @@ def test_a_toolkit_of_another_version_than_torchs_is_named(tmp_path: Path, monke
     (tmp_path / "include/cuda.h").write_text("#define CUDA_VERSION 12040\n")
     found = Toolchain("cuda", f"{tmp_path}/bin/nvcc", str(tmp_path))
     monkeypatch.setattr(native_compilers, "_torch_cuda", lambda: 13)
-    assert "is of CUDA 12, and torch is built for CUDA 13" in (native_compilers.runs_here(found) or "")
+    assert "has CUDA 12, and torch is built for CUDA 13" in (native_compilers.runs_here(found) or "")
     monkeypatch.setattr(native_compilers, "_torch_cuda", lambda: 12)
     assert native_compilers.runs_here(found) is None
 

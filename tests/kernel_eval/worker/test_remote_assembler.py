@@ -1,4 +1,4 @@
-"""A worker that may start no program has its kernels assembled by its judge, in another process."""
+"""A worker, which cannot start programs, has its judge assemble its kernels in another process."""
 
 from __future__ import annotations
 

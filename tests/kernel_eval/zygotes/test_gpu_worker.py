@@ -1,4 +1,4 @@
-"""The forkserver of workers on GPUs, as far as it comes without one: with a driver that finds no device."""
+"""The zygote of GPU workers on a machine without a GPU, with a driver that finds no device."""
 
 from __future__ import annotations
 

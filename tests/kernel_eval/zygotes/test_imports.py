@@ -1,4 +1,4 @@
-"""What a zygote has imported, each of its children carries: libraries of the server have no place there."""
+"""A zygote's imports are part of each of its children: it must not import the server's libraries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stands for nvidia-ml-py where there is no driver: the GPUs that the variable FAKE_GPUS describes, as JSON."""
+"""A fake of nvidia-ml-py for machines without a driver, with the GPUs in the variable FAKE_GPUS, as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CUDA C++ where no device is: it is compiled, never believed to be right, and what is missing is not its fault."""
+"""CUDA C++ without a device: it is compiled, never judged correct, and a missing toolkit is not its fault."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker wants compiled, it has its judge build: in another process, while it may start none itself."""
+"""A worker, which cannot start processes, has its judge compile CUDA C++ in another process."""
 
 from __future__ import annotations
 

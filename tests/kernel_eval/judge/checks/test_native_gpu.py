@@ -67,7 +67,7 @@ def test_what_is_wrong_with_an_extension_is_told(
 
 
 def test_what_a_library_launches_is_no_kernel_of_the_candidate(gpu_server: Any, read_example: Read) -> None:
-    """The extension's own launches are heard; the memory that another stream of work fills is not proven by them."""
+    """The extension's own launches are recorded; memory that other launches fill is not proven by them."""
     copies = "fmaxf(x[i], 0.0f)"
     hidden = "auto hidden = at::relu(x);\n    relu<<<"
     source = read_example("relu_extension").replace(copies, "x[i]").replace("relu<<<", hidden, 1)

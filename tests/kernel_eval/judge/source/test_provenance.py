@@ -1,4 +1,4 @@
-"""What may be said in a kernel, what a trace says of a call, and how inputs vary: the pure parts of the proof."""
+"""The pure parts of the proof: the language of kernels, the analysis of traces, the variants of inputs."""
 
 from __future__ import annotations
 
