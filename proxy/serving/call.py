@@ -79,6 +79,23 @@ def _history(prompt: Prompt, finish: FinishReason, answer: Answer | None) -> byt
     return extend(prompt.digests[-1], answer.message()) if answered and answer is not None else b""
 
 
+def _requested_sampling(call: Call) -> dict[str, object]:
+    """The sampling parameters of a call, as its record keeps them."""
+    sampling = call.request.sampling
+    requested: dict[str, object] = {
+        "max_new_tokens": call.max_new_tokens,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+        **sampling.extra,
+    }
+    if sampling.stop:
+        requested["stop"] = list(sampling.stop)
+    if sampling.seed is not None:
+        requested["seed"] = sampling.seed
+    return requested
+
+
 def _retry_count(header: str) -> int:
     return int(header) if header.isdecimal() and len(header) < 6 else 0
 
@@ -94,18 +111,6 @@ def record_of(
 ) -> CallRecord:
     """The record of a call that has ended."""
     capture, request, prompt = call.capture, call.request, call.prompt
-    sampling = request.sampling
-    asked = {
-        "max_new_tokens": call.max_new_tokens,
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "top_k": sampling.top_k,
-        **sampling.extra,
-    }
-    if sampling.stop:
-        asked["stop"] = list(sampling.stop)
-    if sampling.seed is not None:
-        asked["seed"] = sampling.seed
     return CallRecord(
         call_id=call.call_id,
         session_id=call.membership.session_id,
@@ -130,7 +135,7 @@ def record_of(
         stitch_differs_at=prompt.differs_at,
         request=call.body,
         answer=_encode(answer.message()) if answer else b"",
-        sampling=asked,
+        sampling=_requested_sampling(call),
         agent_ids=call.agent_ids,
         user_agent=call.user_agent,
         engine_rids=tuple(capture.rids),
