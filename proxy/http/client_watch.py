@@ -42,6 +42,7 @@ class ClientWatch:
 
     def stop(self) -> None:
         """Stop watching. May be called twice."""
+        self._exchange.before_end = None  # else both would be a cycle, which only the garbage collector frees
         if self._task is not None:
             self._task.cancel()
             self._task = None

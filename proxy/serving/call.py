@@ -6,7 +6,6 @@ Invariant: a record holds exactly the tokens that were received, whatever ended 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 
@@ -80,6 +79,23 @@ def _history(prompt: Prompt, finish: FinishReason, answer: Answer | None) -> byt
     return extend(prompt.digests[-1], answer.message()) if answered and answer is not None else b""
 
 
+def _requested_sampling(call: Call) -> dict[str, object]:
+    """The sampling parameters of a call, as its record keeps them."""
+    sampling = call.request.sampling
+    requested: dict[str, object] = {
+        "max_new_tokens": call.max_new_tokens,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+        **sampling.extra,
+    }
+    if sampling.stop:
+        requested["stop"] = list(sampling.stop)
+    if sampling.seed is not None:
+        requested["seed"] = sampling.seed
+    return requested
+
+
 def _retry_count(header: str) -> int:
     return int(header) if header.isdecimal() and len(header) < 6 else 0
 
@@ -119,7 +135,7 @@ def record_of(
         stitch_differs_at=prompt.differs_at,
         request=call.body,
         answer=_encode(answer.message()) if answer else b"",
-        sampling=_sampling_of(call),
+        sampling=_requested_sampling(call),
         agent_ids=call.agent_ids,
         user_agent=call.user_agent,
         engine_rids=tuple(capture.rids),
@@ -133,20 +149,3 @@ def record_of(
         digest=_history(prompt, finish, answer),
         retry_count=_retry_count(call.agent_ids.get("x-stainless-retry-count", "")),
     )
-
-
-def _sampling_of(call: Call) -> dict[str, Any]:
-    """The sampling settings as the engine got them."""
-    sampling = call.request.sampling
-    sent = {
-        "max_new_tokens": call.max_new_tokens,
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "top_k": sampling.top_k,
-        **sampling.extra,
-    }
-    if sampling.stop:
-        sent["stop"] = list(sampling.stop)
-    if sampling.seed is not None:
-        sent["seed"] = sampling.seed
-    return sent
