@@ -110,7 +110,7 @@ def _answer(
 
     if form is Format.PARQUET:
         if output is None:
-            raise UsageError("Parquet cannot be printed: name a file, --output answer.parquet")
+            raise UsageError("Parquet cannot be printed: name a file for it, --output answer.parquet")
         typer.echo(f"{write_parquet(answer_batches(connection, query, parameters), output):,} rows", err=True)
     elif output is None:
         print_answer(answer_rows(connection, query, parameters), form.value, sys.stdout)

@@ -157,6 +157,7 @@ import os, sys
 from pathlib import Path
 from weir.store.catalog import files as catalog_files
 from weir.store.maintenance import compact, garbage, merge
+from weir.store.parquet import files as parquet_files
 from weir.store.config import StoreConfig
 die = lambda *a, **k: os.kill(os.getpid(), 9)
 def kill_before(module, name):

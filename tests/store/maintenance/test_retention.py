@@ -138,7 +138,7 @@ def test_groups_leave_whole_once_rounds_have_consumed_them_and_they_are_old(
     assert (verdict.is_sound, verdict.findings) == (True, [])
     looked_after(kept, clock, 10)
     assert groups_of(kept) == {"late"}, "the latest round can be repeated"
-    assert [call.prompt_ids.tolist() for call in load_calls(kept, ["recent session"])["recent session"]] == [
+    assert [call.prompt_ids.tolist() for call in load_calls(kept, ["session of late"])["session of late"]] == [
         [1, 2, 3],
         [1, 2, 3, 4, 5],
     ]
