@@ -1,6 +1,6 @@
 """A real SGLang engine for tests, where one is installed: WEIR_TEST_SGLANG names its environment's folder.
 
-It runs on a CPU, with the flags that make it give what a GPU would; it is a target to be held against, not a way to
+It runs on a CPU, with the flags that make it give what a GPU would; it is a target to compare with, not a way to
 serve.
 """
 

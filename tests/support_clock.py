@@ -11,7 +11,7 @@ DAY_S = 24 * HOUR_S
 
 
 class Clock:
-    """What `time.time` and `time.time_ns` say in this process; monotonic time goes on."""
+    """What `time.time` and `time.time_ns` say in this process; monotonic time continues."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._now_ns = time.time_ns()

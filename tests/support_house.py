@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import ast
 import functools
+import io
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PARTS = ("agents", "engine", "kernel_eval", "proxy", "scripts", "store", "trainer")
+FOLDERS = (*PARTS, "docs", "tests")  # that hold code
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "tests").rglob("*.md")])
+CODE = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 DATA = {Path("agents/examples")}  # task files: package data, never imported
 
 
@@ -77,6 +82,19 @@ def reachable(start: Path) -> set[Path]:
             found.add(target)
             open_.append(target)
     return found
+
+
+def prose_of(path: Path) -> Iterator[tuple[int, str]]:
+    """The docstrings and comments of a source, each with its first line."""
+    source = path.read_text()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = ast.get_docstring(node, clean=False)
+            if text is not None:
+                yield node.body[0].lineno, text
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
 
 
 def _path(module: str) -> Path:

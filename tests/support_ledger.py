@@ -1,4 +1,4 @@
-"""What engines really sampled, by request id: the truth that records are held against.
+"""What engines really sampled, by request id: the truth that records are compared with.
 
 The embedded engine writes its own ledger. A real SGLang has none, so a tap in front of it keeps what the engine itself
 put on the wire, before any router or proxy saw it.

@@ -1,6 +1,6 @@
 """Engines that only take weights: the control routes of SGLang that a publish uses, over a real socket.
 
-What one does wrong when it is told to load is set by the test; it keeps what it was told, in order.
+The test sets what it does wrong on a load request; it keeps the requests in order.
 """
 
 from __future__ import annotations

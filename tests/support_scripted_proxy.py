@@ -1,4 +1,4 @@
-"""A proxy's control routes, scripted: what it is told while weights are exchanged, over a real socket.
+"""A proxy's control routes, scripted: the requests it gets while weights are exchanged, over a real socket.
 
 Not here: calls of agents; tests of those start a real proxy (`support_proxy.py`).
 """

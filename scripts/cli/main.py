@@ -6,6 +6,7 @@ one line on stderr: exit 2 for wrong use, 1 otherwise; any other exception is a 
 
 from __future__ import annotations
 
+import logging
 import sys
 from importlib import metadata
 from typing import Annotated
@@ -32,6 +33,9 @@ from weir.scripts.cli.commands import (
     transfer,
     up,
 )
+
+
+logging.getLogger("stamina").addHandler(logging.NullHandler())  # the error after the last try is the message
 
 
 def _say_version(wanted: bool) -> None:

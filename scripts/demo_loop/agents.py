@@ -63,7 +63,7 @@ def heldout_correctness(
 ) -> float:
     """The share of right answers over `samples` first attempts at every task, sampled at temperature 1.
 
-    `on_answer` is told how many answers were judged.
+    `on_answer` gets the number of answers judged so far.
     """
     judged = itertools.count(1)
 

@@ -92,7 +92,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"weir: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("weir: interrupted; the next call goes on", file=sys.stderr)
+        print("weir: interrupted; the next call resumes", file=sys.stderr)
         return 130
     return 0
 

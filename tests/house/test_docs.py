@@ -6,20 +6,14 @@ pages at the repository's root as well, and every name of a file in pages, docst
 
 from __future__ import annotations
 
-import ast
 import functools
-import io
 import re
-import tokenize
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from support_house import CODE, FOLDERS, PAGES, ROOT, prose_of
 
-ROOT = Path(__file__).parents[2]
-FOLDERS = ("agents", "docs", "engine", "kernel_eval", "proxy", "scripts", "store", "tests", "trainer")
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "tests").rglob("*.md")])
-CODE = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 SHELL = sorted(
     [*(path for path in (ROOT / "scripts").iterdir() if path.is_file() and not path.suffix), ROOT / ".ci/run"]
 )
@@ -53,19 +47,6 @@ def anchors(page: Path) -> set[str]:
     """The anchors that code hosts give to headings: lower case, without punctuation, hyphens for spaces."""
     headings = HEADING.findall(FENCED.sub("", page.read_text()))
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
-
-def prose_of(path: Path) -> Iterator[tuple[int, str]]:
-    """The docstrings and comments of a source, each with its first line."""
-    source = path.read_text()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            text = ast.get_docstring(node, clean=False)
-            if text is not None:
-                yield node.body[0].lineno, text
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            yield token.start[0], token.string
 
 
 def missing_names(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The explicit package list, held against the tree, and the wheel that is built from it."""
+"""The explicit package list, compared with the tree, and the wheel that is built from it."""
 
 import subprocess
 import sys

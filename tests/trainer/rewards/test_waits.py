@@ -110,7 +110,7 @@ def test_a_function_that_never_returns_is_an_outage(
     reward = {"function": f"{__name__}:{function.__name__}"}
     outage = outage_of(store, judge, tiny_model_dir, reward, 0.3)
     assert "returned nothing within judge_timeout_s = 0.3 s on call call-g1-" in outage
-    monkeypatch.setattr(sys.modules[__name__], function.__name__, half)  # its author mends it
+    monkeypatch.setattr(sys.modules[__name__], function.__name__, half)  # its author fixes it
     running = Trainer(trainer_config(judge, rewards={"odd": reward}), store, model_path=tiny_model_dir)
     report = running.run_round()
     assert report is not None and (report.round, report.metrics["samples"]) == (1, 2)
