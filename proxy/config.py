@@ -31,7 +31,7 @@ class ProxyConfig(BaseModel):
     )
     below_level: Literal["refuse", "record"] = Field(
         default="refuse",
-        description="Calls on a route that gives less than the level: refuse them, or record what it gives.",
+        description="Calls on a route that gives less than the level: refuse them, or record them at the route's level.",
     )
     upstream_api_key: str | None = Field(
         default=None,
@@ -80,7 +80,7 @@ class ProxyConfig(BaseModel):
         default=8192, ge=1, description="Requests of agents that are served at the same time, held ones included."
     )
     max_queued: int = Field(
-        default=8192, ge=0, description="Further requests that wait for their turn; beyond them a 503 is the answer."
+        default=8192, ge=0, description="Further requests that wait for their turn; more requests get 503."
     )
     access_keys: Literal["auto", "required", "off"] = Field(
         default="auto",

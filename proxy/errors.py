@@ -4,7 +4,7 @@
     ├── SetupError            the proxy cannot start with this model or configuration (exit 2)
     ├── UpstreamNotTaken      no engine took a piece of a call
     ├── UpstreamLost          an engine took a piece and did not finish it
-    ├── UpstreamRejected      an engine refused a piece for what it asks
+    ├── UpstreamRejected      an engine rejected a piece as an invalid request
     ├── PeerGone              another process of this proxy has ended
     └── CallError             a call ends with an error that its dialect can express
         ├── BadRequest        the agent's body cannot be served; names the parameter

@@ -41,7 +41,7 @@ class GpuStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GpuStatusError(Exception):
-    """The driver or nvidia-smi reported an error, or did not answer."""
+    """NVML reported an error, or nvidia-smi during a reset, or did not answer."""
 
 
 def read() -> list[GpuStatus]:

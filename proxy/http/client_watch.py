@@ -1,4 +1,4 @@
-"""The watch over the client of an answer in the making: keepalives in every long silence, and an end when it leaves.
+"""Keepalives in every long silence, and the end of the work when the client leaves.
 
 Invariant: keepalives never fall between the two halves of another send, and none is sent once the answer has ended. A
 client that leaves cancels the task that serves it, once no other client follows its answer; `Exchange.abandoned`

@@ -1,4 +1,4 @@
-"""The frame in which calls are answered: the client is watched, and whatever ends the calls, they are recorded."""
+"""Sends answers while the client is watched, and records the calls if sending ends early."""
 
 from __future__ import annotations
 

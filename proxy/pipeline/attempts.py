@@ -1,7 +1,7 @@
 """How often one call is sent upstream again, and how long it pauses before each time.
 
-The proxy owns these retries, because it alone knows what may be sent again. While the gate is not open trouble is
-expected and not counted. A piece that an engine may have taken is repeated rarely, so that a call which kills engines
+The proxy owns these retries, because it alone knows what may be sent again. Failures while the gate is closed are
+expected and do not count. A piece that an engine may have taken is repeated rarely, so that a call which kills engines
 cannot kill them all.
 """
 

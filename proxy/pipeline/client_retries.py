@@ -1,9 +1,8 @@
 """Requests that a client sends again: they join the call in flight, or get the answer that was recorded.
 
 A request is a retry if its client marks it: x-stainless-retry-count above 0 (openai, anthropic), or an idempotency key
-that was there before. It belongs to an earlier try of the same caller, path and body. Invariants: a repeated prompt
-that is no retry is a call of its own; so is a retry of a try that failed, and one that could be of several callers who
-have no name of their own.
+that was used before. It belongs to an earlier request of the same caller, path and body. A repeated prompt without
+these marks is a new call. So is a retry of a failed request, and a retry that could belong to several unnamed callers.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from weir.store.catalog.rows import ProxyRow
 from weir.store.clock import now_us
 from weir.store.records.call_record import CallRecord
 
-WINDOW_US = 15 * 60 * 10**6  # how long after its answer a call can be asked for again
+WINDOW_US = 15 * 60 * 10**6  # how long after its answer a retry still gets the recorded one
 _KEPT_REQUESTS = 16_384
 _KEPT_TRIES = 64
 

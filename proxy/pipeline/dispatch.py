@@ -1,4 +1,4 @@
-"""The way of one piece of a call to the engines: past the gate, counted while in flight, again after trouble."""
+"""The gate and the retry policy for one piece of a call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every request passes before its body is understood: a place among the others, and the limits on its body."""
+"""Admission and limits on the body, applied before the body is parsed."""
 
 from __future__ import annotations
 

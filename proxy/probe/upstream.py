@@ -188,7 +188,7 @@ async def _check_tokens(upstream: RelayUpstream) -> None:
         return
     if status == 404:
         raise SetupError(
-            f"level tokens cannot be had from {upstream.url}: it has no /generate; put sglang-router, smg or SGLang "
+            f"{upstream.url} does not support level tokens: it has no /generate; put sglang-router, smg or SGLang "
             'there, or set proxy.level = "passthrough", or "auto" for the best that it gives'
         )
 
@@ -206,7 +206,7 @@ async def _probed(probe: Probe, upstream: RelayUpstream, wanted: str, *, can_ren
             "proxy.upstream_url and the model's name (model.name)"
         )
     if wanted not in ("auto", best.value):
-        raise SetupError(f"level {wanted} cannot be had from {upstream.url}: {WHAT_IS_MISSING[Level(wanted)]}")
+        raise SetupError(f"{upstream.url} does not support level {wanted}: {WHAT_IS_MISSING[Level(wanted)]}")
     infos = await upstream.model_info()
     reports = any(info.get("weight_version") is not None for info in infos)
     return Certified(level=best, forms=forms, reports_version=reports, remarks=remarks(best, infos, reports))

@@ -103,7 +103,7 @@ def level_of(
 
 
 def spans_of(parsed: ParsedChoice, served: Served | None, *, held_on: bool) -> tuple[VersionSpan, ...] | None:
-    """Versions of the output: the engine's own spans, else the one version that was served all the while.
+    """Versions of the output: the engine's own spans, else the one version that was served during the whole call.
 
     None where neither is known.
     """

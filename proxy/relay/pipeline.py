@@ -1,8 +1,7 @@
 """The levels below `tokens`, from route to last byte: the agent's body upstream as it came, the answer back as it came.
 
-Invariants: what the agent sends and gets is what it would be without us, byte for byte, but for the flags that are
-added and taken out again; an answer's last byte is sent only after its records were accepted, unless the store's
-settings say otherwise; a record below the certified level is counted by its reason.
+Invariants: bodies pass unchanged, byte for byte, except for flags that are added and removed again; an answer's last
+byte is sent only after its records were accepted, unless the store's settings say otherwise; a record below the certified level is counted by its reason.
 """
 
 from __future__ import annotations

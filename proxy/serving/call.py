@@ -25,7 +25,7 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(slots=True, kw_only=True)
 class Call(CallInProgress):
-    """One answer that is asked of an engine, with the ids that it is asked by."""
+    """One requested answer, and the token ids that are sent to the engine."""
 
     call_id: str
     choice: int = 0

@@ -1,4 +1,4 @@
-"""One answer from as many pieces as it takes: past the gate, to an engine, and again after an abort or a death.
+"""One answer in as many pieces as it takes: past the gate, to an engine, retried after an abort or an engine's failure.
 
 Invariants: every piece has a request id of its own; a piece starts from the prompt and everything captured before it;
 no more than `max_new_tokens` are captured in all.

@@ -21,7 +21,7 @@ class Responses:
         """The conversation up to and with a call's answer; None where a part of it was not kept."""
         seen: set[str] = set()
         while (missing := self._memory.missing(call_id)) is not None:
-            if missing in seen:  # it was not to be kept, or there is no room for it
+            if missing in seen:  # stored with `store: false`, or evicted
                 return None
             seen.add(missing)
             record = await self._lookup.call(missing)

@@ -72,7 +72,7 @@ class Keys:
         if hashed not in self._good:
             await self._polled.fresh(now=True)
         if hashed not in self._good:
-            raise BadKey("the access key is unknown or was revoked; `weir key list` names those there are")
+            raise BadKey("the access key is unknown or was revoked; `weir key list` lists the existing keys")
 
     async def _read_access_keys(self) -> None:
         rows = await asyncio.to_thread(access_keys, self._catalog)
@@ -114,8 +114,8 @@ def warning_of(setting: Literal["auto", "required", "off"], host: str) -> str | 
     if setting != "off" or is_loopback(host):
         return None
     return (
-        f"no keys are asked for (proxy.access_keys = off) and the proxy listens on {host}: whoever reaches it can use "
-        "the model and write records; set it to auto, and make keys with `weir key add`"
+        f"the proxy requires no keys (proxy.access_keys = off) and listens on {host}: every client that reaches it can "
+        "use the model and write records; set it to auto, and make keys with `weir key add`"
     )
 
 

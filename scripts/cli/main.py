@@ -34,7 +34,6 @@ from weir.scripts.cli.commands import (
     up,
 )
 
-
 logging.getLogger("stamina").addHandler(logging.NullHandler())  # the error after the last try is the message
 
 

@@ -1,7 +1,7 @@
 """The whole loop from nothing: a small model is made, cold-started, used by agents while rounds train it, and measured.
 
-Everything is made under one folder, which `weir up --config FOLDER/weir.toml` and `weir sql` can continue with. Nothing is
-special to the demo but its sizes: servers, agents' runner, trainer and store are the ones that users run.
+Everything is made under one folder, which `weir up --config FOLDER/weir.toml` and `weir sql` can continue with.
+Only the sizes are special to the demo: servers, agents' runner, trainer and store are the ones that users run.
 """
 
 from __future__ import annotations

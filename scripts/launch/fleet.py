@@ -1,4 +1,4 @@
-"""Which servers a run's settings mean on this machine, and how each is started.
+"""The servers to start for a run's settings, and the command line of each.
 
 Engines, then the router in front of them, then the proxy, the kernel-evaluation server and the compactor. Nothing is
 started here: `servers.running` does that with what this returns.

@@ -1,4 +1,4 @@
-"""Who has a TCP port of this machine: any process at all, or one of a given session."""
+"""Which process listens on a TCP port of this machine: any process at all, or one of a given session."""
 
 from __future__ import annotations
 

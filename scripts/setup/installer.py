@@ -1,9 +1,8 @@
 """What `scripts/install` does: .venv, and in it Weir with the extras that are asked for, pinned by requirements.lock.
 
-Invariants: nothing is done where the same files and extras were installed before; what is there for other extras
-stays; an installation that was cut off is put right by the next call. uv installs; where none can be had pip does, and
-that is said. Indexes, certificates and proxies are those that pip is configured with. Only the standard library is
-used, for nothing is installed yet.
+Invariants: a call does nothing if the same files and extras are installed; installed extras are kept; the next call
+repairs an interrupted installation. uv installs; if uv is unavailable, pip does, and a message says so. Indexes,
+certificates and proxies are those of pip's configuration. Only the standard library is used: nothing is installed yet.
 """
 
 from __future__ import annotations
@@ -47,11 +46,11 @@ SETTINGS = {
     "client-cert": "SSL_CLIENT_CERT",
     "proxy": "ALL_PROXY",
 }
-OF_OTHER_PACKAGES = {"extra-index-url", "find-links"}  # a lock is not made from what lies beside the index
+OF_OTHER_PACKAGES = {"extra-index-url", "find-links"}  # the lock is made from the index only
 
 
 class InstallError(Exception):
-    """What was tried, what was met, and what to do next."""
+    """The message says what failed, why, and what to do next."""
 
 
 class NothingFits(InstallError):
@@ -198,7 +197,7 @@ def stamped(venv: Path) -> set[str]:
 
 
 def write_stamp(venv: Path, files: str, extras: set[str]) -> None:
-    """Say what is installed, now that it is."""
+    """Write the stamp file: what is installed."""
     aside = venv / f"{STAMP}.new"
     aside.write_text(json.dumps({"files": files, "extras": sorted(extras)}))
     aside.replace(venv / STAMP)
@@ -275,7 +274,7 @@ def choose_installer(root: Path, venv: Path) -> Installer:
     if uv is not None:
         variables = uv_variables(pip_settings(venv)) | os.environ
         return Installer(name="uv", argv=(uv, "pip", "install", "--python", python), environment=variables)
-    say("no uv on this machine, and none from the package index: pip installs in its place, which takes some minutes")
+    say("uv was not found and could not be installed: pip installs instead, which takes some minutes")
     pip = (python, "-m", "pip", "install", "--disable-pip-version-check")
     return Installer(name="pip", argv=pip, environment=os.environ)
 
@@ -389,9 +388,9 @@ def run(installer: Installer, arguments: Sequence[str], root: Path) -> None:
             "another index with PIP_INDEX_URL or PIP_EXTRA_INDEX_URL, and call again"
         )
     raise InstallError(
-        f"the installation failed: {installer.name} ended with status {status}, and says why above. The package index "
-        "must be reachable (pip config list says which), and the disk have room. Then call again: what was fetched is "
-        f"not fetched twice{disk_hint(root)}"
+        f"the installation failed: {installer.name} ended with status {status}, and says why above. Check that the "
+        "package index is reachable (`pip config list` shows it) and that the disk has free space, then run it again: "
+        f"nothing is fetched twice{disk_hint(root)}"
     )
 
 

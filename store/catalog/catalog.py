@@ -239,7 +239,8 @@ class Catalog:
                 connection.execute(t.versions.insert().values(row))
             elif found.manifest_sha256 != manifest_sha256:
                 raise VersionConflict(
-                    f"cannot add version {version} from {path}: it is there, from {found.path}, with other weights"
+                    f"cannot add version {version} from {path}: the version already exists, from {found.path}, "
+                    "with other weights"
                 )
 
     def set_published(self, version: int, at_us: int, engines: list[str]) -> None:

@@ -48,7 +48,7 @@ def pin_generation(connection: sa.Connection, snapshot_id: str, holder: str) -> 
 
 
 def renew_snapshot(catalog: Catalog, snapshot_id: str) -> bool:
-    """Renew a reader's lease. False: it was taken for dead, and its files may be gone."""
+    """Renew a reader's lease. False: it expired, and its files may be deleted."""
     with catalog.writing().begin() as connection:
         mine = t.snapshots.c.snapshot_id == snapshot_id
         now = database_now_us(connection)

@@ -62,7 +62,8 @@ def refuse_other_session(connection: sa.Connection, found: sa.Row[Any], given: d
         if held != value:
             seen = "" if name == "key_hash" else f" {held!r}, not {value!r}"
             raise SessionConflict(
-                f"cannot register session {found.session_id}: it is there with another {name}{seen and ':'}{seen}; "
+                f"cannot register session {found.session_id}: it is already registered with another "
+                f"{name}{seen and ':'}{seen}; "
                 "choose another session id"
             )
 

@@ -1,8 +1,8 @@
 """Groups that may lack calls because a segment of the log is damaged in its middle, or missing.
 
-Invariant: a torn end, as every crash leaves one, is not damage: no whole record lies behind it. A group may lack calls
-where whole records of it lie behind a bad frame and are stored nowhere else; and, until the segment is compacted, where
-a bad frame contains its name or one of its sessions has no call. Repair stores the records behind bad frames, and
+Invariant: a torn end, as every crash leaves one, is not damage: no whole record follows it. A group may lack calls
+where whole records of it follow a bad frame and are stored nowhere else; and, until the segment is compacted, where
+a bad frame contains its name or one of its sessions has no call. Repair stores the records after bad frames, and
 compacts. A group may also lack calls where one of its sessions has none and a missing segment may be younger than the
 group.
 """

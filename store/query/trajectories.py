@@ -143,7 +143,7 @@ _PARTS = f"""
 SELECT t.nth, b.call_id, c.session_id, b.start, b.output_start, b."end", b.target, c.spans, c.finish, c.request,
     c.answer, c.end_hash, {", ".join(f"c.{name}" for name in _DETAILS)},
     coalesce(c.forced, 0) AS forced,
-    c.prompt_suffix[b.start - c.base_len + 1 :] AS told, c.output_ids, c.output_logprobs
+    c.prompt_suffix[b.start - c.base_len + 1 :] AS given_ids, c.output_ids, c.output_logprobs
 FROM chosen t JOIN asked_calls b USING (leaf_call) JOIN stored.calls c USING (call_id)
 WHERE t.nth >= $start AND t.nth < $stop ORDER BY t.nth, b.place
 """
@@ -164,7 +164,7 @@ def read_chosen(connection: duckdb.DuckDBPyConnection) -> Iterator[Trajectory]:
 
 
 def _part_rows(table: pa.Table) -> dict[int, list[dict[str, Any]]]:
-    lists = ("told", "output_ids", "output_logprobs")
+    lists = ("given_ids", "output_ids", "output_logprobs")
     slices = {name: list_slices(table[name]) for name in lists}
     found: dict[int, list[dict[str, Any]]] = {}
     for i, row in enumerate(table.drop_columns(list(lists)).to_pylist()):
@@ -173,7 +173,7 @@ def _part_rows(table: pa.Table) -> dict[int, list[dict[str, Any]]]:
 
 
 def _trajectory(facts: dict[str, Any], rewards: Sequence[Mapping[str, Any]], rows: list[dict[str, Any]]) -> Trajectory:
-    ids = np.concatenate([piece for row in rows for piece in (row["told"], row["output_ids"])]).astype(np.int32)
+    ids = np.concatenate([piece for row in rows for piece in (row["given_ids"], row["output_ids"])]).astype(np.int32)
     if len(ids) != rows[-1]["end"] or TokenSequence(pack_ids(ids)).end_hash != rows[-1]["end_hash"]:
         raise StoreCorrupt(f"the branch of call {facts['leaf_call']} does not match its stored hash: a file is damaged")
     mask = np.zeros(len(ids), np.uint8)

@@ -75,8 +75,8 @@ class Objects:
                 pass
             if self._digest(key) != _digest_of(source):
                 raise ObjectConflict(
-                    f"cannot put {self.root}/{key}: an object of that name is there with another content, "
-                    "which another writer put first"
+                    f"cannot put {self.root}/{key}: an object with that key exists already and its content differs: "
+                    "another writer put it first"
                 )
 
     def fetch(self, key: str, path: Path) -> None:
@@ -147,7 +147,7 @@ class Objects:
 def _too_large(name: str, num_bytes: int) -> StoreUnavailable:
     return StoreUnavailable(
         f"cannot put {name}: it has {num_bytes:,} bytes, and storage takes at most {ONE_REQUEST_BYTES:,} under the "
-        "condition that nothing of that name is there; lower store.segment_bytes if it is a segment of the log"
+        "condition that the key does not exist; lower store.segment_bytes if it is a segment of the log"
     )
 
 

@@ -47,6 +47,7 @@ def _refuse_other(session_id: str, found: dict[str, Any], given: dict[str, Any])
     for name, value in given.items():
         if found[name] != value:
             raise SessionConflict(
-                f"cannot import session {session_id}: it is there with another {name}: {found[name]!r}, not {value!r}; "
+                f"cannot import session {session_id}: it is already registered with another {name}: "
+                f"{found[name]!r}, not {value!r}; "
                 "import into another store, or give it another session_id"
             )

@@ -1,4 +1,4 @@
-"""The part of a round behind the rename of its version folder: share, commit, publish, report, delete old versions.
+"""The part of a round after the rename of its version folder: share, commit, publish, report, delete old versions.
 
 Invariant: all of it is repeatable and reads only what the folder and the catalog hold, so the next start completes it
 for a process that was killed in between.

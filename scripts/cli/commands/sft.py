@@ -49,7 +49,7 @@ def sft(
     """
     if tasks is None and (engine is not None or fail_on_regression):
         flag = "--fail-on-regression" if engine is None else "--engine"
-        raise UsageError(f"{flag} goes with --tasks; without it first and new weights are not compared")
+        raise UsageError(f"{flag} requires --tasks; without it first and new weights are not compared")
     settings = load_settings(config)
     first = first_weights(settings, model)
     given = {

@@ -37,13 +37,13 @@ def round_(
 ) -> None:
     """Run one training round over finished groups.
 
-    Judges, trains, checkpoints, publishes. For cron: without groups, or beside another round, it prints a line and
-    exits.
+    Judges, trains, checkpoints, publishes. For cron: if no group is ready or another round is
+    running, it prints a line and exits.
     """
     if loop + dry_run + (replay is not None) > 1:
         raise UsageError("--loop, --dry-run and --replay exclude each other: give one of them")
     if max_rounds is not None and not loop:
-        raise UsageError("--max-rounds goes with --loop; without it one round is run")
+        raise UsageError("--max-rounds requires --loop; without it one round is run")
     settings = load_settings(config)
     if dry_run or replay is not None:
         existing_store(None, config)  # only a round may make one

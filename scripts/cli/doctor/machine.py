@@ -65,7 +65,7 @@ def _gpu() -> Finding:
 def _routers() -> Finding:
     folder = Path(sys.executable).parent
     there = [name for name in ("sglang-router", "smg") if (folder / name).exists()]
-    problem = None if "sglang-router" in there else "no sglang-router beside this python"
+    problem = None if "sglang-router" in there else "sglang-router is not installed in this environment"
     return found(ABOUT, "routers", ", ".join(there), problem, "pip install sglang-router", required=False)
 
 

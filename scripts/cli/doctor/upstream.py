@@ -68,7 +68,7 @@ class _Certifying:
     async def _front(self) -> Finding:
         workers = await self._upstream.listed_engines()
         if workers is None:
-            return found(ABOUT, "in front", f"no router: {self._upstream.url} is asked itself", required=False)
+            return found(ABOUT, "in front", f"no router; the checks used {self._upstream.url} directly", required=False)
         problem = None if workers else "a router without engines"
         return found(ABOUT, "in front", f"a router with {len(workers)} engines", problem, "add engines", required=True)
 

@@ -90,7 +90,7 @@ def test_a_key_can_be_made_before_anything_else(tmp_path: Path) -> None:
 @pytest.mark.parametrize("flag", [["--engine", "http://127.0.0.1:1"], ["--fail-on-regression"]])
 def test_flags_of_a_regression_run_go_with_its_tasks(tmp_path: Path, flag: list[str]) -> None:
     said = usage_error(tmp_path, "sft", "--data", "pairs.jsonl", "--out", "new", *flag)
-    assert said.startswith(f"{flag[0]} goes with --tasks; ")
+    assert said.startswith(f"{flag[0]} requires --tasks; ")
 
 
 PAIRS = '{"entry_point": "A", "python_code": "", "triton_code": ""}\n'

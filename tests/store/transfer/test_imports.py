@@ -221,7 +221,7 @@ def test_lines_that_contradict_each_other_are_named_and_nothing_of_the_file_is_k
     [
         (
             own_line() | {"group_size": 2, "metadata": {"a": 1}},
-            "cannot import session s: it is there with another metadata",
+            "cannot import session s: it is already registered with another metadata",
         ),
         (own_line() | {"group_size": 9}, "cannot register a session in group g: its group_size is 9, not 2"),
         (own_line() | {"completion_ids": [8, 9]}, "call c is in the store with other tokens, logprobs"),

@@ -102,7 +102,7 @@ def test_models_and_devices_that_are_not_there_are_named_before_anything_is_clai
     [
         (["--loop", "--dry-run"], "give one of them"),
         (["--replay", "1", "--loop"], "give one of them"),
-        (["--max-rounds", "3"], "--max-rounds goes with --loop"),
+        (["--max-rounds", "3"], "--max-rounds requires --loop"),
         (["--loop", "--max-rounds", "0"], "greater than or equal to 1"),
     ],
 )

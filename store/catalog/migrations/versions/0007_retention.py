@@ -1,4 +1,4 @@
-"""The store"s age, and the groups that retention removed."""
+"""The store's age, and the groups that retention removed."""
 
 from __future__ import annotations
 
