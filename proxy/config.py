@@ -31,7 +31,7 @@ class ProxyConfig(BaseModel):
     )
     below_level: Literal["refuse", "record"] = Field(
         default="refuse",
-        description="Calls on a route that gives less than the level: refuse them, or record them at the route's level.",
+        description="Calls on a route that gives less than the level: refuse them, or record at the route's level.",
     )
     upstream_api_key: str | None = Field(
         default=None,

@@ -1,7 +1,8 @@
 """The levels below `tokens`, from route to last byte: the agent's body upstream as it came, the answer back as it came.
 
 Invariants: bodies pass unchanged, byte for byte, except for flags that are added and removed again; an answer's last
-byte is sent only after its records were accepted, unless the store's settings say otherwise; a record below the certified level is counted by its reason.
+byte is sent only after its records were accepted, unless the store's settings say otherwise; a record below the
+certified level is counted by its reason.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from weir.proxy.relay.call import RelayedCall
 from weir.proxy.relay.forward import Forwarding
 from weir.proxy.relay.prepare import RelayOpening
 from weir.proxy.relay.recorder import RelayRecorder
-from weir.proxy.relay.wire import error_event, keepalive_event, names_in, read_fields
+from weir.proxy.relay.wire import error_event, names_in, read_fields
 from weir.store.clock import now_us
 
 _NO_CALLS = frozenset({("GET", "/v1/models"), ("POST", "/v1/messages/count_tokens")})
@@ -76,7 +77,7 @@ class RelayPipeline:
             return
         async with self._retries.trying(exchange, body) as this_try:
             call = await self._opening.call(dialect.name, body, fields, identity, exchange.headers, started_us)
-            await self._answer(exchange, place, route, call)
+            await self._answer(exchange, place, dialect, route, call)
             this_try.call_ids = call.call_ids if call.answered else []
 
     async def _replayed(
@@ -95,11 +96,11 @@ class RelayPipeline:
         await replay(exchange, dialect, request, records, None)
         return True
 
-    async def _answer(self, exchange: Exchange, place: Place, route: str, call: RelayedCall) -> None:
+    async def _answer(self, exchange: Exchange, place: Place, dialect: Dialect, route: str, call: RelayedCall) -> None:
         exchange.answer_headers["x-weir-call"] = call.call_ids[0]
         exchange.answer_headers["x-weir-session"] = call.membership.session_id
         exchange.answer_headers["x-weir-level"] = call.form.level.value
-        waiting = keepalive_event(call.dialect) if call.streamed else b" "
+        waiting = dialect.keepalive if call.streamed else b" "
         await self._guard.answer(
             exchange,
             place,

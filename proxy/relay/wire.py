@@ -116,11 +116,6 @@ def count(value: Any) -> int:
     return int(value) if isinstance(value, int | str) and str(value).isdecimal() and len(str(value)) < 10 else 0
 
 
-def keepalive_event(dialect: str) -> bytes:
-    """An event that clients of a dialect ignore, for those that wait."""
-    return b'event: ping\ndata: {"type": "ping"}\n\n' if dialect == "messages" else b": waiting\n\n"
-
-
 def error_event(dialect: str, error: CallError) -> bytes:
     """The last event of a stream that broke; SDKs raise it."""
     fields = {"message": error.message, "type": error.kind, "param": error.param, "code": error.code}

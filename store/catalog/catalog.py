@@ -8,7 +8,7 @@ the same database, cover files, segments, leases and more.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -44,6 +44,12 @@ _SESSIONS = sa.select(
     t.sessions, sa.exists().where(t.budgets.c.session_id == t.sessions.c.session_id).label("has_budget")
 )
 SQL_VARIABLES = 500  # ids in one IN list; SQLite takes no more than 32,766 variables
+
+
+def in_portions(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Ids in lists that are short enough for one statement."""
+    for start in range(0, len(ids), SQL_VARIABLES):
+        yield ids[start : start + SQL_VARIABLES]
 
 
 class Catalog:

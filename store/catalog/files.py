@@ -7,7 +7,7 @@ that were prepared from the same generation, one is refused.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ from sqlalchemy.exc import IntegrityError
 
 from weir.store.catalog import schema as t
 from weir.store.catalog.age import advance_age
-from weir.store.catalog.catalog import SQL_VARIABLES, Catalog
+from weir.store.catalog.catalog import Catalog, in_portions
 from weir.store.catalog.engine import database_now_us
 from weir.store.catalog.retention import refuse_needed, remove_groups
 from weir.store.catalog.rows import CompactedSegment, FileGroup, FileRow
@@ -61,7 +61,7 @@ def files_with_groups(connection: sa.Connection, group_ids: Collection[str]) -> 
     """The files that have calls of these groups, or whose groups are unknown, oldest first."""
     known = sa.exists().where(t.file_groups.c.file_id == t.files.c.file_id)
     found = {row.file_id: row for row in connection.execute(sa.select(t.files).where(~known))}
-    for some in _portions(list(group_ids)):
+    for some in in_portions(list(group_ids)):
         query = sa.select(t.files).join(t.file_groups).where(t.file_groups.c.group_id.in_(some)).distinct()
         found.update((row.file_id, row) for row in connection.execute(query))
     ordered = sorted(found.values(), key=lambda row: (row.created_us, row.file_id))
@@ -121,14 +121,14 @@ def publish(catalog: Catalog, change: Publication, generation: int) -> None:
                 refuse_needed(connection, change.retired.config, change.retired.group_ids, now)
             age_us = advance_age(connection, now)
             connection.execute(t.publications.insert().values(generation=generation + 1, published_us=now))
-            for some in _portions(change.removed):
+            for some in in_portions(change.removed):
                 connection.execute(t.call_ends.delete().where(t.call_ends.c.call_id.in_(some)))
             for one in change.changes:
                 _enter(connection, one, age_us)
                 _enter_sources(connection, one, generation + 1, now)
                 _take_out(connection, one, generation + 1, now)
                 _enter_digests(connection, one)
-            for some in _portions(change.reopened):
+            for some in in_portions(change.reopened):
                 for table in (t.file_sources, t.segments):
                     connection.execute(table.delete().where(table.c.segment_id.in_(some)))
             _relink(connection, change)
@@ -197,7 +197,7 @@ def _take_out(connection: sa.Connection, change: FileChange, generation: int, no
 
 
 def _relink(connection: sa.Connection, change: Publication) -> None:
-    for some in _portions([*change.settled, *change.removed, *change.moved]):
+    for some in in_portions([*change.settled, *change.removed, *change.moved]):
         connection.execute(t.relinks.delete().where(t.relinks.c.call_id.in_(some)))
     if change.moved:
         connection.execute(t.relinks.insert(), [_relink_row(name, place) for name, place in change.moved.items()])
@@ -205,8 +205,3 @@ def _relink(connection: sa.Connection, change: Publication) -> None:
 
 def _relink_row(call_id: str, place: Link) -> dict[str, Any]:
     return {"call_id": call_id, **asdict(place), "role": place.role.value}
-
-
-def _portions(ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    for start in range(0, len(ids), SQL_VARIABLES):
-        yield ids[start : start + SQL_VARIABLES]

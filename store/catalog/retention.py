@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import sqlalchemy as sa
 
 from weir.store.catalog import schema as t
-from weir.store.catalog.catalog import SQL_VARIABLES
+from weir.store.catalog.catalog import in_portions
 from weir.store.catalog.leases import ROUNDS
 from weir.store.config import StoreConfig
 from weir.store.errors import CompactionRunning
@@ -84,7 +84,7 @@ def refuse_needed(connection: sa.Connection, config: StoreConfig, group_ids: Seq
 
 def remove_groups(connection: sa.Connection, group_ids: Sequence[str], now_us: int) -> None:
     """Delete all rows of some groups, except the rounds that consumed them, inside a writer's transaction."""
-    for some in _portions(group_ids):
+    for some in in_portions(group_ids):
         of_them = sa.select(t.sessions.c.session_id).where(t.sessions.c.group_id.in_(some))
         for table in (t.rewards, t.budgets):
             connection.execute(table.delete().where(table.c.session_id.in_(of_them)))
@@ -98,7 +98,7 @@ def remove_groups(connection: sa.Connection, group_ids: Sequence[str], now_us: i
 def retired_groups(connection: sa.Connection, group_ids: Sequence[str]) -> dict[str, int]:
     """When retention removed each of these groups (unix microseconds); a group that it did not remove is missing."""
     found: dict[str, int] = {}
-    for some in _portions(group_ids):
+    for some in in_portions(group_ids):
         rows = connection.execute(sa.select(t.retired_groups).where(t.retired_groups.c.group_id.in_(some)))
         found.update((row.group_id, row.retired_us) for row in rows)
     return found
@@ -151,7 +151,7 @@ def _reasons(connection: sa.Connection, config: StoreConfig, group_ids: Sequence
     unclaimed = BEING_CHOSEN if not open_ids and connection.scalar(lease) else CLAIMABLE
     recent_us = now_us - (_least_age_us(config) or YOUNGEST_US)
     found: dict[str, str] = {}
-    for some in _portions(group_ids):
+    for some in in_portions(group_ids):
         taken = _rounds_of(connection, some)
         for group_id, changed_us in _changes(connection, some).items():
             if group_id not in taken:
@@ -177,8 +177,3 @@ def _changes(connection: sa.Connection, group_ids: Sequence[str]) -> dict[str, i
     changed_us = sa.func.max(sa.func.coalesce(s.finished_us, s.created_us))
     query = sa.select(s.group_id, changed_us.label("changed_us")).group_by(s.group_id)
     return {row.group_id: row.changed_us for row in connection.execute(query.where(s.group_id.in_(group_ids)))}
-
-
-def _portions(ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    for start in range(0, len(ids), SQL_VARIABLES):
-        yield ids[start : start + SQL_VARIABLES]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from weir.store.catalog import schema as t
-from weir.store.catalog.catalog import SQL_VARIABLES, Catalog
+from weir.store.catalog.catalog import Catalog, in_portions
 from weir.store.catalog.engine import database_now_us, insert_if_absent
 
 _W = t.log_writers.c
@@ -113,8 +113,8 @@ def _known(
     ids = sorted(segment_ids)
     found: set[str] = set()
     with catalog.reading().begin() as connection:
-        for start in range(0, len(ids), SQL_VARIABLES):
-            chosen = table.c.segment_id.in_(ids[start : start + SQL_VARIABLES])
+        for some in in_portions(ids):
+            chosen = table.c.segment_id.in_(some)
             found |= set(
                 connection.scalars(sa.select(table.c.segment_id).where(chosen, *([] if more is None else [more])))
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import select
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -40,6 +41,15 @@ class Terminal:
         read = ""
         while text not in read:
             read += os.read(self._fd, 4096).decode(errors="replace")
+        self.seen += read
+
+    def press_until(self, keys: str, text: str) -> None:
+        """Press keys until `text` is written: the history is loaded beside the prompt, and is empty until then."""
+        read = ""
+        while text not in read:
+            self.type(keys)
+            while text not in read and select.select([self._fd], [], [], 0.5)[0]:
+                read += os.read(self._fd, 4096).decode(errors="replace")
         self.seen += read
 
     def type(self, keys: str) -> None:
@@ -80,8 +90,7 @@ def test_questions_are_completed_by_tab_and_come_back_by_the_up_key_in_the_next_
     first.wait_for(PROMPT)
     assert first.end() == 0
     second = begin()
-    second.type("\x1b[A")
-    second.wait_for("num_output_tokens")
+    second.press_until("\x1b[A", "num_output_tokens")
     second.type("\r")
     second.wait_for("41")
     assert second.end() == 0
