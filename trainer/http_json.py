@@ -68,7 +68,7 @@ async def within(timeout_s: float, request: Awaitable[httpx.Response]) -> httpx.
         async with asyncio.timeout(timeout_s):
             return await request
     except TimeoutError as error:
-        raise TimeoutError(f"no whole answer within {timeout_s:g} s") from error
+        raise TimeoutError(f"no complete answer within {timeout_s:g} s") from error
 
 
 def why_no_answer(error: BaseException) -> str:

@@ -87,7 +87,7 @@ def raising(folder: Path, config: TrainerConfig, *, reference: Path) -> object:
         (f"{__name__}:raising", r"raised KeyError: 'cuda:9' \(test_backend.py line \d+\)"),
         (
             f"{__name__}:without_anything",
-            "gave a object that has no folder, config, num_parameters, num_steps, train, save",
+            "returned a object that has no folder, config, num_parameters, num_steps, train, save",
         ),
     ],
 )

@@ -37,7 +37,7 @@ def gate(
     hold_s: Annotated[float, typer.Option(min=0, help="How long they are held, in seconds.")] = 60.0,
     workers: Annotated[int, typer.Option(min=1, help="Worker processes of the proxy.")] = 1,
 ) -> None:
-    """Weight updates under agents: errors, tokens, hold times, memory.
+    """Weight updates under agents: errors, tokens, holds, memory.
 
     Afterwards thousands of calls are held at once.
     """
@@ -47,7 +47,7 @@ def gate(
 
 
 def engine() -> None:
-    """Tokens per second, compared with a bare decode loop.
+    """Tokens per second, beside a bare decode loop.
 
     Both use the same model and alternate.
     """
@@ -63,7 +63,7 @@ def store(
         bool, typer.Option("--grow", help="Instead: the queries at 4,000, 40,000 and 400,000 short calls.")
     ] = False,
 ) -> None:
-    """Appends, compaction, sizes and queries, compared with peers.
+    """Appends, compaction, sizes and queries, beside peers.
 
     Queries also run while a proxy writes. The comparison with Delta needs the extra `bench`.
     """
@@ -75,7 +75,7 @@ def store(
 def trainer(
     peer_env: Annotated[Path, typer.Option(help="Folder of TRL's own environment, created if missing.")] = Path(".trl"),
 ) -> None:
-    """Tokens per second of a loss and backward pass, compared with TRL's.
+    """Tokens per second of a loss and backward pass, and TRL's.
 
     Trees of sequences are also compared with the same sequences one by one.
     """

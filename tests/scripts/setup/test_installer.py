@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from weir.scripts import installer as module
+from weir.scripts.setup import installer as module
 from weir.scripts.setup.installer import (
     LOCK,
     STAMP,
@@ -113,7 +113,7 @@ def test_an_installation_that_was_cut_off_is_made_anew_with_the_extras_that_were
 ) -> None:
     project.install("test")
     monkeypatch.setenv("STATUS", "2")
-    with pytest.raises(InstallError, match=r"uv ended with status 2.*index must be reachable.*the disk have room"):
+    with pytest.raises(InstallError, match=r"uv ended with status 2.*index is reachable.*the disk has free space"):
         project.install("dev")
     assert (project.venv / UNFINISHED).exists()
     (project.venv / "half-written").touch()

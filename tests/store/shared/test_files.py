@@ -204,7 +204,7 @@ def test_a_storage_that_is_away_holds_groups_and_loses_nothing(
     writer.record(make_call("c1", [1], [2]))
     finished(catalog, "s", "g")
     writer.close()
-    assert "is not shared, which is tried again" in caplog.text
+    assert "is not shared and will be retried" in caplog.text
     assert ready(catalog) == []
     share_left_behind(machine("a"), catalog)
     assert ready(catalog) == ["g"]

@@ -197,8 +197,8 @@ def says_that_it_serves_another_version(fleet: Fleet, publisher: Publisher) -> N
 @pytest.mark.parametrize(
     ("trouble", "why"),
     [
-        (hangs_before_it_is_paused, "pause_generation: TimeoutError no whole answer within"),
-        (hangs_when_it_is_to_load, "update_weights_from_disk: TimeoutError no whole answer within"),
+        (hangs_before_it_is_paused, "pause_generation: TimeoutError no complete answer within"),
+        (hangs_when_it_is_to_load, "update_weights_from_disk: TimeoutError no complete answer within"),
         (dies_when_it_is_to_load, "update_weights_from_disk: RemoteProtocolError"),
         (dies_when_it_has_loaded, "model_info: RemoteProtocolError"),
         (finds_half_of_its_weights, "Weights refused, the old ones stay: cannot read model.safetensors"),

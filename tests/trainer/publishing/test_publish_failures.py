@@ -29,7 +29,7 @@ def numbers(store: StoreConfig) -> list[int]:
 @pytest.mark.parametrize(
     ("fault", "why"),
     [
-        ("hangs", "TimeoutError no whole answer within"),
+        ("hangs", "TimeoutError no complete answer within"),
         ("refuses", "the shapes differ"),
         ("breaks", "500"),
         ("reports_another_version", "it reports version 'another' instead of '1'"),

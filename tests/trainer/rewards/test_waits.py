@@ -140,7 +140,7 @@ def test_a_reward_model_that_sends_a_byte_now_and_then_is_an_outage(
     add_group(store, tiny_model_dir, "g1", [0.0, 1.0])
     with dripping() as url:
         outage = outage_of(store, judge, tiny_model_dir, {"url": url}, 0.3)
-    assert "after 1 attempts: TimeoutError no whole answer within 0.3 s" in outage
+    assert "after 1 attempts: TimeoutError no complete answer within 0.3 s" in outage
 
 
 def test_a_judge_that_sends_a_byte_now_and_then_is_an_outage(
@@ -150,7 +150,7 @@ def test_a_judge_that_sends_a_byte_now_and_then_is_an_outage(
     with dripping() as url:
         config = trainer_config(judge, kernel_eval_url=url, judge_timeout_s=0.3, judge_attempts=1)
         running = Trainer(config, store, model_path=tiny_model_dir)
-        with pytest.raises(JudgeUnavailable, match="after 1 attempts: TimeoutError: no whole answer within"):
+        with pytest.raises(JudgeUnavailable, match="after 1 attempts: TimeoutError: no complete answer within"):
             running.run_round()
         running.close()
 
@@ -173,7 +173,7 @@ def test_a_server_of_a_publish_that_drips_nests_or_has_no_port_is_named() -> Non
 
 async def ask_what_never_answers() -> None:
     async with httpx.AsyncClient(trust_env=False) as http:
-        named = "TimeoutError no whole answer within 0.3 s"
+        named = "TimeoutError no complete answer within 0.3 s"
         with dripping() as url, pytest.raises(Unreachable, match=f"POST {url}: {named}"):
             await post(http, url, {}, timeout_s=0.3)
         with pytest.raises(Refused, match=r"127\.0\.0\.1:99999/pause: OverflowError"):
