@@ -110,9 +110,13 @@ def engine_servers(settings: Settings, config: list[str], logs: Path) -> list[Se
 
 
 def router_server(config: RouterConfig, workers: list[str], logs: Path) -> Server:
-    """The router as it is, without retries and breaker: the proxy owns retries."""
-    program = str(Path(sys.executable).with_name(config.kind))
-    argv = [program, "launch", "--worker-urls", *workers, "--policy", config.policy]
+    """The router, without retries and breaker: the proxy owns retries. Raises `UsageError` if it is not installed."""
+    program = Path(sys.executable).with_name(config.kind)
+    if not program.exists():
+        raise UsageError(
+            f"router.kind = {config.kind!r}, but {program} does not exist: install the package {config.kind} there"
+        )
+    argv = [str(program), "launch", "--worker-urls", *workers, "--policy", config.policy]
     argv += ["--host", config.host, "--port", str(config.port), "--prometheus-port", str(config.prometheus_port)]
     argv += ["--prometheus-host", config.host, "--disable-retries", "--disable-circuit-breaker"]
     argv += ["--disable-health-check", "--log-level", "warn"]

@@ -64,3 +64,10 @@ def test_the_trainer_is_told_this_machines_servers_where_it_names_none(tmp_path:
 def test_what_the_trainer_is_told_wins_even_when_it_is_nothing(tmp_path: Path) -> None:
     _, settings = settings_of(tmp_path, "[trainer]\nengine_urls = []\n")
     assert trainer_config(settings).engine_urls == []  # type: ignore[arg-type]
+
+
+def test_a_router_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, settings = settings_of(tmp_path, '[model]\npath = "m"\n[router]\nkind = "smg"\n')
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    with pytest.raises(UsageError, match=r"router\.kind = 'smg', but .*/smg does not exist: install the package smg"):
+        fleet(settings, file)  # type: ignore[arg-type]
