@@ -12,6 +12,7 @@ import json
 import math
 import os
 import statistics
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -30,8 +31,9 @@ from weir.scripts.demo_loop.model import train_tokenizer, write_model
 from weir.scripts.demo_loop.progress import AFTER, BEFORE, COLD_START, MODEL, REPORT, START, TRAINING, Progress, Say
 from weir.scripts.launch.errors import CommandError, UsageError
 from weir.scripts.launch.fleet import fleet, served_model
+from weir.scripts.launch.ports import session_listens
 from weir.scripts.launch.resolve import agents_config, chat_renderer, trainer_config
-from weir.scripts.launch.servers import free_ports_in_row, running
+from weir.scripts.launch.servers import Server, free_ports_in_row, running, started, wait_ready
 from weir.scripts.launch.settings import RouterConfig, Settings, load_settings
 from weir.trainer.settings.algorithms import AlgorithmName
 from weir.trainer.trainer import Trainer
@@ -93,11 +95,13 @@ def run_demo(options: DemoOptions, progress: Progress) -> DemoResult:
     started = time.monotonic()
     progress.begin(MODEL)
     prepare(options, progress.say)
-    cold_start(load_settings(write_config(options)), options, progress)
     heldout = family_tasks("heldout")
-    progress.begin(START)
-    progress.say("Starting two engines, the router, the proxy and the kernel-evaluation server …")
-    with serving(options) as settings:
+    with contextlib.ExitStack() as servers:
+        judge = start_judge(options, servers)
+        cold_start(load_settings(options.folder / CONFIG_FILE), options, progress)
+        progress.begin(START)
+        progress.say("Starting two engines, the router and the proxy; the kernel-evaluation server runs already …")
+        settings = start_servers(options, judge, servers)
         heldout_before = measure(heldout, settings, BEFORE, progress)
         rewards = learn(settings, options, progress)
         heldout_after = measure(heldout, settings, AFTER, progress)
@@ -116,19 +120,52 @@ def run_demo(options: DemoOptions, progress: Progress) -> DemoResult:
     )
 
 
-@contextlib.contextmanager
-def serving(options: DemoOptions) -> Iterator[Settings]:
-    """The demo's servers, on ports that are free now: what was free before the cold start may be taken since.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartedJudge:
+    """The kernel-evaluation server, which may not be ready yet."""
 
-    Demos of one user on one machine choose ports and start one after the other.
+    server: Server
+    process: subprocess.Popen[bytes]
+    port: int
+
+
+def start_judge(options: DemoOptions, servers: contextlib.ExitStack) -> StartedJudge:
+    """Start the kernel-evaluation server: it imports torch several times while the cold start leaves a core idle.
+
+    Raises `ServerFailed` if it does not listen.
     """
-    with contextlib.ExitStack() as servers:
-        with (Path(tempfile.gettempdir()) / f"weir-demo-{os.getuid()}.lock").open("w") as ports:
-            fcntl.flock(ports, fcntl.LOCK_EX)
-            config_path = write_config(options)
-            settings = load_settings(config_path)
-            servers.enter_context(running(fleet(settings, config_path)))
-        yield settings
+    with choosing_ports():
+        config_path = write_config(options)
+        settings = load_settings(config_path)
+        (server,) = (one for one in fleet(settings, config_path) if one.name == "kernel-eval")
+        (process,) = servers.enter_context(started([server]))
+        while process.poll() is None and not session_listens(process.pid, settings.kernel_eval.port):
+            time.sleep(0.1)
+        if process.poll() is not None:
+            wait_ready([server], [process])  # raises with the reason
+    return StartedJudge(server=server, process=process, port=settings.kernel_eval.port)
+
+
+def start_servers(options: DemoOptions, judge: StartedJudge, servers: contextlib.ExitStack) -> Settings:
+    """Start the other servers, on ports that are free now: one that was free before the cold start may be taken.
+
+    Raises `ServerFailed` where one does not start.
+    """
+    with choosing_ports():
+        config_path = write_config(options, judge_port=judge.port)
+        settings = load_settings(config_path)
+        others = [server for server in fleet(settings, config_path) if server.name != judge.server.name]
+        servers.enter_context(running(others))
+    wait_ready([judge.server], [judge.process])
+    return settings
+
+
+@contextlib.contextmanager
+def choosing_ports() -> Iterator[None]:
+    """Demos of one user on one machine choose ports and start servers one after the other."""
+    with (Path(tempfile.gettempdir()) / f"weir-demo-{os.getuid()}.lock").open("w") as ports:
+        fcntl.flock(ports, fcntl.LOCK_EX)
+        yield
 
 
 def known_algorithm(name: str) -> AlgorithmName:
@@ -164,20 +201,20 @@ def prepare(options: DemoOptions, say: Say) -> None:
     say(f"Made a tokenizer of {len(tokenizer)} pieces and a Qwen3 of {size / 1e6:.1f}M parameters in {folder}")
 
 
-def write_config(options: DemoOptions) -> Path:
-    """Write the demo's weir.toml, with ports that are free now. Returns its path."""
+def write_config(options: DemoOptions, *, judge_port: int | None = None) -> Path:
+    """Write the demo's weir.toml, with ports that are free now and that of a judge that runs. Returns its path."""
     config_path = options.folder / CONFIG_FILE
-    config_path.write_text(demo_toml(options))
+    config_path.write_text(demo_toml(options, judge_port=judge_port))
     return config_path
 
 
-def demo_toml(options: DemoOptions) -> str:
+def demo_toml(options: DemoOptions, *, judge_port: int | None = None) -> str:
     """The demo's weir.toml: sizes for two cores, and the usual ports where they are free."""
     folder = options.folder.absolute()
     first_engine = free_ports_in_row(2, wanted=EngineConfig().port)
     router = free_ports_in_row(2, wanted=RouterConfig().port)
     proxy = free_ports_in_row(1, wanted=ProxyConfig().port)
-    kernel_eval = free_ports_in_row(1, wanted=KernelEvalConfig().port)
+    kernel_eval = judge_port or free_ports_in_row(1, wanted=KernelEvalConfig().port)
     hooks = (
         'hooks = { normalize_group_data = "weir.trainer.hooks:shuffle_rewards" }\n' if options.shuffle_rewards else ""
     )

@@ -70,19 +70,35 @@ def free_ports_in_row(count: int, *, wanted: int | None = None, host: str = "127
 def running(servers: Sequence[Server], *, ready_timeout_s: float = 120.0) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Start the servers together, wait until each is ready, and stop them in reverse order at the end of the block.
 
-    A server is ready when it answers 200 itself: another server on its port does not count. Raises ServerFailed where
-    one ends or is not ready in time; those that were started are stopped first.
+    Raises ServerFailed as `wait_ready` does; those that were started are stopped first.
     """
+    with started(servers) as processes:
+        wait_ready(servers, processes, timeout_s=ready_timeout_s)
+        yield processes
+
+
+@contextlib.contextmanager
+def started(servers: Sequence[Server]) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Start the servers together without waiting, and stop them in reverse order at the end of the block."""
     processes: list[subprocess.Popen[bytes]] = []
     try:
         processes.extend(start(server) for server in servers)
-        deadline = time.monotonic() + ready_timeout_s
-        for server, process in zip(servers, processes, strict=True):
-            _wait_ready(server, process, deadline)
         yield processes
     finally:
         for process in reversed(processes):
             stop(process)
+
+
+def wait_ready(
+    servers: Sequence[Server], processes: Sequence[subprocess.Popen[bytes]], *, timeout_s: float = 120.0
+) -> None:
+    """Wait until every server answers 200 itself: another server on its port does not count.
+
+    Raises ServerFailed where one ends or is not ready in time.
+    """
+    deadline = time.monotonic() + timeout_s
+    for server, process in zip(servers, processes, strict=True):
+        _wait_ready(server, process, deadline)
 
 
 def stop(process: subprocess.Popen[bytes], *, grace_s: float = 15.0) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import threading
@@ -20,7 +21,8 @@ from weir.scripts.demo_loop.run import (
     has_learned,
     known_algorithm,
     prepare,
-    serving,
+    start_judge,
+    start_servers,
     write_config,
 )
 from weir.scripts.launch.errors import CommandError, UsageError
@@ -116,7 +118,8 @@ def test_demos_that_start_in_one_moment_take_ports_of_their_own(tmp_path: Path) 
         options = DemoOptions(folder=tmp_path / name)
         prepare(options, lambda _: None)
         both.wait()
-        with serving(options) as settings:
+        with contextlib.ExitStack() as servers:
+            settings = start_servers(options, start_judge(options, servers), servers)
             both.wait()
             proxy, judge = settings.proxy.port, settings.kernel_eval.port
             return {settings.engine.port, settings.engine.port + 1, settings.router.port, proxy, judge}
