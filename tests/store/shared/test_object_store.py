@@ -32,7 +32,7 @@ def test_an_object_is_put_once_and_read_back(objects: Objects, tmp_path: Path) -
 
 def test_an_object_is_not_put_over_another(objects: Objects) -> None:
     objects.put("a", b"first")
-    with pytest.raises(ObjectConflict, match="another content"):
+    with pytest.raises(ObjectConflict, match="its content differs"):
         objects.put("a", b"second")
     assert objects.read("a") == b"first"
 
