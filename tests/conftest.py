@@ -11,12 +11,19 @@ from support_model import make_tiny_model
 from support_postgres import Postgres, running_postgres
 from support_s3 import ENVIRONMENT, S3Server, running_s3
 from support_servers import EngineFactory, ServerProcess, find_free_port, start_engine
+from support_smollm2 import cached_smollm2
 
 
 @pytest.fixture(scope="session")
 def tiny_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a random Qwen3 with 512 tokens; nobody writes to it."""
     return make_tiny_model(tmp_path_factory.mktemp("model") / "tiny", vocab_size=512, seed=0)
+
+
+@pytest.fixture(scope="session")
+def smollm2_dir() -> Path:
+    """The folder of SmolLM2-135M-Instruct in bfloat16: a real language model; nobody writes to it."""
+    return cached_smollm2()
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,7 @@ from weir.scripts.cli.commands import (
     doctor,
     engine,
     key,
+    model,
     regression,
     report,
     run,
@@ -64,6 +65,7 @@ def weir(
 store_app = typer.Typer(help="Maintain the store: status, compaction, garbage and repair.", no_args_is_help=True)
 key_app = typer.Typer(help="Access keys for agents.", no_args_is_help=True)
 tasks_app = typer.Typer(help="Check tasks, and convert other formats.", no_args_is_help=True)
+model_app = typer.Typer(help="Pretrained models as folders.", no_args_is_help=True)
 bench_app = typer.Typer(help="Benchmarks; the last line is JSON.", no_args_is_help=True)
 
 app.command("up")(up.up)
@@ -103,7 +105,9 @@ key_app.command("list")(key.list_)
 key_app.command("revoke")(key.revoke)
 tasks_app.command("check")(tasks.check)
 tasks_app.command("import")(tasks.import_)
+model_app.command("get")(model.get)
 app.add_typer(store_app, name="store")
+app.add_typer(model_app, name="model")
 app.add_typer(tasks_app, name="tasks")
 app.add_typer(key_app, name="key")
 app.add_typer(bench_app, name="bench")

