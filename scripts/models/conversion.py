@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import zipfile
 from pathlib import Path
+from typing import Any
 
 from weir.scripts.launch.errors import UsageError
 from weir.scripts.models.model_folder import GetFailed
@@ -44,7 +45,7 @@ def convert_gguf(file: Path, out: Path) -> None:
     where = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
     tokenizer = AutoTokenizer.from_pretrained(**where)
     # Without `dequantize` the weights stay packed, and cannot be saved as plain tensors.
-    model = AutoModelForCausalLM.from_pretrained(
+    model: Any = AutoModelForCausalLM.from_pretrained(
         **where, dtype=torch.bfloat16, quantization_config=GgufConfig(dequantize=True)
     )
     if hasattr(model.config, "quantization_config"):
