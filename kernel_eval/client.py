@@ -87,6 +87,11 @@ def tls_context() -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
+def _in_one_line(error: Exception) -> str:
+    """The type and the first line of an error."""
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}".removesuffix(": ")
+
+
 class KernelEvalClient:
     """Sends candidates to one server. Safe to share between the tasks of one event loop."""
 
@@ -121,6 +126,7 @@ class KernelEvalClient:
         num_correct_trials: int = 3,
         use_cache: bool = False,
         measure_performance: bool = False,
+        num_perf_trials: int = 100,
     ) -> EvalResult:
         """Judge one candidate. Raises `KernelEvalUnavailable`, `KernelUnsupported` or `KernelEvalRejected`."""
         request = EvalRequest(
@@ -132,9 +138,22 @@ class KernelEvalClient:
             relax_rules=tuple(task.relax_rules),
             use_cache=use_cache,
             measure_performance=measure_performance,
+            num_perf_trials=num_perf_trials,
             job_id=uuid.uuid4().hex,  # a retry after a lost connection joins the evaluation instead of repeating it
         )
         return _verdict(task, await self._post_with_retries("/eval", request, EvalReply, task))
+
+    async def mode(self) -> str:
+        """What judges run on: `gpu` or `interpreter`. Raises `KernelEvalUnavailable`.
+
+        A server that still starts its processes says it too.
+        """
+        url = f"{self._http.base_url}/health"
+        try:
+            mode = (await self._http.get("/health")).json()["mode"]
+        except (httpx.TransportError, ValueError, KeyError, TypeError) as error:
+            raise KernelEvalUnavailable(f"{url} does not say what judges run on ({_in_one_line(error)})") from error
+        return str(mode)
 
     async def check_task(self, task: KernelTask) -> TaskCheck:
         """Whether a task can be judged at all. Raises `KernelEvalUnavailable` or `KernelEvalRejected`."""

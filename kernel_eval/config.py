@@ -43,7 +43,8 @@ class KernelEvalConfig(BaseModel):
     max_trials: int = Field(default=32, ge=1, description="Largest num_correct_trials of a request.")
     reward: str = Field(
         default="default",
-        description="Reward function: default, by_stage, speedup, or module:function of a Python module.",
+        description="Reward function: default, by_stage, speedup, log_speedup, fast_1, fast_1.5, fast_2, or "
+        "module:function of a Python module.",
     )
     perf_trials: int = Field(
         default=5, ge=0, description="Most calls that measure_performance adds in the interpreter."

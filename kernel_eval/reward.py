@@ -8,6 +8,8 @@ confirmed, is None, and earns nothing.
 from __future__ import annotations
 
 import enum
+import functools
+import math
 import pkgutil
 from collections.abc import Callable
 from typing import NamedTuple
@@ -56,12 +58,34 @@ def speedup(outcome: Outcome) -> float:
     return 0.3 + min(max((outcome.speedup or 0.0) - 1.0, 0.0), MAX_BONUS)
 
 
+def log_speedup(outcome: Outcome) -> float:
+    """0 · 0.1: it has its entry point · 0.3 + min(max(log2(speedup), 0), 2): correct."""
+    if outcome.stage is not Stage.CORRECT:
+        return speedup(outcome)
+    return 0.3 + min(math.log2(max(outcome.speedup or 0.0, 1.0)), MAX_BONUS)
+
+
+def faster_than(bound: float, outcome: Outcome) -> float:
+    """fast_p (KernelBench, arXiv 2502.10517): 0 · 0.1: it has its entry point · 0.3: correct · 1: speedup > p too."""
+    if outcome.stage is Stage.CORRECT and outcome.speedup is not None and outcome.speedup > bound:
+        return 1.0
+    return 0.3 if outcome.stage is Stage.CORRECT else speedup(outcome)
+
+
 def default(outcome: Outcome) -> float:
     """`speedup` if a speed was measured, else `by_stage`."""
     return speedup(outcome) if outcome.timed or outcome.speedup is not None else by_stage(outcome)
 
 
-REWARDS: dict[str, Reward] = {"default": default, "by_stage": by_stage, "speedup": speedup}
+REWARDS: dict[str, Reward] = {
+    "default": default,
+    "by_stage": by_stage,
+    "speedup": speedup,
+    "log_speedup": log_speedup,
+    "fast_1": functools.partial(faster_than, 1.0),
+    "fast_1.5": functools.partial(faster_than, 1.5),
+    "fast_2": functools.partial(faster_than, 2.0),
+}
 
 
 def find_reward(name: str) -> Reward:

@@ -1,7 +1,9 @@
 """A store with groups to train on, a scripted judge, and rounds in processes that can be killed.
 
 The judge speaks the kernel-evaluation server's /eval and reads its verdict from the candidate: `reward=0.3` in the text
-is the raw reward. Logprobs are the tiny model's own, so that the trainer must find them again.
+is the raw reward. In the mode `gpu` it also times on request: then `speedup=2` in a correct candidate is its speedup,
+and the raw reward that of `kernel_eval/reward.py`. Logprobs are the tiny model's own, so that the trainer must find
+them again.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from support_processes import ended
 from transformers import AutoModelForCausalLM
 
 from weir.kernel_eval.client import KernelTask
+from weir.kernel_eval.reward import Outcome, Stage, default
 from weir.store.catalog.catalog import Catalog
 from weir.store.config import StoreConfig
 from weir.store.log.writer import LogWriter
@@ -48,20 +51,35 @@ class Judge:
     def __init__(self, url: str) -> None:
         self.url = url
         self.candidates: list[str] = []
+        self.requests: list[dict[str, Any]] = []
         self.out_of_order = False
+        self.mode = "interpreter"
 
     def reply(self, body: bytes) -> tuple[int, bytes]:
         """Status and body of an answer to /eval."""
         if self.out_of_order:
             return 503, b"down for maintenance"
-        source = json.loads(body)["custom_model_src"]
+        request = json.loads(body)
+        source = request["custom_model_src"]
         self.candidates.append(source)
+        self.requests.append(request)
         match = re.search(r"reward=([\d.]+)", source)
         reward = float(match[1]) if match else 0.0
         fault = None if reward == 1.0 else "output_mismatch" if reward >= 0.3 else "syntax_error"
         reply = {"compiled": reward >= 0.1, "correct": reward == 1.0, "fault": fault, "fault_message": "scripted"}
-        rest = {"raw_reward": reward, "sandbox": "none", "mode": "interpreter", "trials": 1, "seconds": 0.0}
-        return 200, json.dumps(reply | rest | {"details": {}}).encode()
+        rest = {"raw_reward": reward, "sandbox": "none", "mode": self.mode, "trials": 1, "seconds": 0.0}
+        timed = self._timed(source) if request["measure_performance"] and reward == 1.0 else {"details": {}}
+        return 200, json.dumps(reply | rest | timed).encode()
+
+    def _timed(self, source: str) -> dict[str, Any]:
+        if self.mode != "gpu":
+            return {"details": {"timing": {"timing_kind": "interpreter"}}}
+        match = re.search(r"speedup=([\d.]+)", source)
+        speed = float(match[1]) if match else None
+        flagged = None if match else "speedups of 20.0 and 30.0 do not agree"
+        timing = {"timing_kind": "cuda_events", "speedup": speed, "flagged": flagged}
+        outcome = Outcome(Stage.CORRECT, speed, timed=True)
+        return {"raw_reward": default(outcome), "speedup": speed, "details": {"timing": timing}}
 
 
 @contextmanager
@@ -73,7 +91,7 @@ def scripted_judge() -> Iterator[Judge]:
             self.answer(*judge.reply(self.rfile.read(int(self.headers["content-length"]))))
 
         def do_GET(self) -> None:
-            self.answer(503 if judge.out_of_order else 200, b"{}")
+            self.answer(503 if judge.out_of_order else 200, json.dumps({"mode": judge.mode}).encode())
 
     with listening(Handler) as url:
         judge = Judge(url)
@@ -133,11 +151,15 @@ def add_group(
     task: KernelTask | None = None,
     **more: Any,
 ) -> None:
-    """Record one session of one call for each reward, with the model's own logprobs, and finish them."""
+    """Record one session of one call for each reward, with the model's own logprobs, and finish them.
+
+    `notes` are added to the answers' texts.
+    """
     seed = int.from_bytes(group_id.encode(), "little") % 2**32
     random = np.random.default_rng(seed)
     prompts = np.tile(random.integers(10, 200, PROMPT_TOKENS), (len(rewards), 1))
     outputs = random.integers(10, 200, (len(rewards), num_tokens))
+    notes = more.pop("notes", [""] * len(rewards))
     logprobs = model_logprobs(model_dir, prompts, outputs, more.get("sampling", {}).get("temperature", 1.0))
     add_sessions(
         store,
@@ -151,7 +173,7 @@ def add_group(
                     prompts[i],
                     outputs[i],
                     logprobs[i],
-                    text=f"```\n{group_id} {i} reward={reward}\n```",
+                    text=f"```\n{group_id} {i} reward={reward}{notes[i]}\n```",
                     **more,
                 )
             ]

@@ -33,6 +33,25 @@ def test_a_wrong_answer_earns_what_compiling_does_where_speed_counts() -> None:
     assert find_reward("speedup")(Outcome(Stage.ANSWERED)) == 0.1
 
 
+@pytest.mark.parametrize(
+    ("name", "speedup", "reward"),
+    [
+        ("log_speedup", None, 0.3),
+        ("log_speedup", 0.5, 0.3),
+        ("log_speedup", 2.0, 1.3),
+        ("log_speedup", 64.0, 2.3),
+        ("fast_1", None, 0.3),
+        ("fast_1", 1.0, 0.3),
+        ("fast_1", 1.1, 1.0),
+        ("fast_1.5", 1.1, 0.3),
+        ("fast_2", 2.1, 1.0),
+    ],
+)
+def test_speed_is_rewarded_by_its_logarithm_or_by_a_bound(name: str, speedup: float | None, reward: float) -> None:
+    assert find_reward(name)(Outcome(Stage.CORRECT, speedup, timed=True)) == pytest.approx(reward)
+    assert find_reward(name)(Outcome(Stage.ANSWERED, speedup, timed=True)) == 0.1
+
+
 def test_a_reward_can_be_named_by_its_import_path() -> None:
     assert find_reward("weir.kernel_eval.reward:by_stage")(Outcome(Stage.CORRECT, 9.0)) == 1.0
 

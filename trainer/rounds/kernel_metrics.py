@@ -7,6 +7,7 @@ docs/sql.md have the same metrics over the whole store.
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections import Counter
 from collections.abc import Sequence
@@ -49,15 +50,22 @@ def _at_k(counts: Sequence[tuple[int, int]]) -> dict[str, float]:
 
 
 def _speed(members: Sequence[Sequence[EvaluationRow]]) -> dict[str, Any]:
+    """Speedups of correct calls; `speedup_unconfirmed` counts measurements that the judge refused, by reason."""
     best: list[float] = []
     measured: list[float] = []
     for rows in members:
         speedups = [s for row in rows if row.correct and (s := _speedup(row)) is not None]
         measured += speedups
         best.append(max(speedups, default=0.0))
+    refused = Counter(reason for rows in members for row in rows if row.correct and (reason := _flag(row)) is not None)
+    unconfirmed = {"speedup_unconfirmed": dict(sorted(refused.items()))} if refused else {}
     if not measured:
-        return {}
+        return unconfirmed
     return {
+        **unconfirmed,
+        "timed": len(measured),
+        "speedup_mean": statistics.fmean(measured),
+        "speedup_max": max(measured),
         "log2_speedup_mean": statistics.fmean(math.log2(speedup) for speedup in measured),
         "fast_p": {f"{p:g}": statistics.fmean(speedup > p for speedup in best) for p in SPEEDUPS},
     }
@@ -68,3 +76,12 @@ def _speedup(row: EvaluationRow) -> float | None:
     timing = row.result if "speedup" in row.result else row.result.get("details", {}).get("timing", {})
     value = timing.get("speedup")
     return float(value) if isinstance(value, int | float) and value > 0 else None
+
+
+def _flag(row: EvaluationRow) -> str | None:
+    """Why the judge does not count a measured time, in words without their figures."""
+    timing = row.result.get("details", {}).get("timing", {})
+    flagged = timing.get("flagged") if row.result.get("speedup") is None else None
+    if flagged is None:
+        return None
+    return re.sub(r"[\d.]+", "N", str(flagged))

@@ -37,6 +37,8 @@ _IN_TABLE = (
     "reward_mean",
     "correct",
     "compiled",
+    "speedup_mean",
+    "log2_speedup_mean",
     "frac_groups_without_spread",
     "loss",
     "sft_loss",
@@ -51,6 +53,7 @@ _IN_TABLE = (
     "mfu",
     "groups_waiting",
 )
+_COUNTED = ("fast_p", "skipped", "faults", "speedup_unconfirmed")
 _OF_RATIOS = ("clip_low", "clip_high", "dropped", "ratio_mean", "ess")
 
 Metrics = dict[str, Any]
@@ -141,7 +144,7 @@ def is_reported(root: Path, round_id: int) -> bool:
 def print_table(console: Console, metrics: Metrics) -> None:
     """Print the round's main metrics."""
     rows = [(name, metrics.get(name)) for name in _IN_TABLE]
-    rows += [(f"{title}: {name}", count) for title in ("skipped", "faults") for name, count in metrics[title].items()]
+    rows += [(f"{title}: {name}", count) for title in _COUNTED for name, count in metrics.get(title, {}).items()]
     rows += [(f"{name} (s)", metrics["seconds"].get(name)) for name in ("judge", "train", "checkpoint", "publish")]
     width = max(len(name) for name, _ in rows)
     lines = [f"round {metrics['round']} → version {metrics['version']}"]

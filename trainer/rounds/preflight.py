@@ -10,11 +10,15 @@ from pathlib import Path
 from weir.trainer.errors import TrainerUsageError
 from weir.trainer.hooks import load_hooks
 from weir.trainer.import_path import import_function
+from weir.trainer.rewards.kernel import require_timing
 from weir.trainer.settings.config import TrainerConfig
 
 
 def check_settings(config: TrainerConfig) -> None:
-    """Raise `TrainerUsageError` where a named function, model folder or device does not exist."""
+    """Raise `TrainerUsageError` where a named function, model folder or device does not exist.
+
+    Also where the judge cannot time the answers whose speed is rewarded; `JudgeUnavailable` where it does not say.
+    """
     load_hooks(config.hooks)
     if config.backend != "torch":
         import_function(config.backend)
@@ -29,3 +33,4 @@ def check_settings(config: TrainerConfig) -> None:
         from weir.trainer.model.token_model import choose_device
 
         choose_device(config.device)
+    require_timing(config)

@@ -242,6 +242,12 @@ class TrainerConfig(AlgorithmConfig, MixingConfig):
         """The rewards by name, at least one."""
         return self.rewards or {KERNEL_EVAL: RewardTerm()}
 
+    @property
+    def timed_reward(self) -> RewardTerm | None:
+        """The term of kernel evaluation, if it asks the judge to time answers."""
+        term = self.reward_terms.get(KERNEL_EVAL)
+        return term if term is not None and term.performance else None
+
     @field_validator("rewards")
     @classmethod
     def _names_make_sense(cls, rewards: dict[str, RewardTerm]) -> dict[str, RewardTerm]:

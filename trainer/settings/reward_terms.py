@@ -33,6 +33,13 @@ class RewardTerm(BaseModel):
         default=None, description='Import path "pkg.mod:name" of a reward function of an Answer.'
     )
     stored: bool = Field(default=False, description="The reward is in the store before the round, under this name.")
+    performance: bool = Field(
+        default=False,
+        description="kernel_eval: have the judge time correct answers, so that speed is rewarded; it needs a GPU.",
+    )
+    performance_trials: int = Field(
+        default=100, ge=1, le=10_000, description="kernel_eval: timed samples of one answer, at most."
+    )
 
     @property
     def source(self) -> Source:
@@ -47,6 +54,10 @@ class RewardTerm(BaseModel):
     def _makes_sense(self) -> Self:
         if (self.url is not None) + (self.function is not None) + self.stored > 1:
             raise ValueError("a reward comes from one place: give url, function or stored = true, or none of them")
+        if self.source != "kernel_eval" and (self.performance or self.performance_trials != 100):
+            raise ValueError(f"performance asks the judge to time answers, and this reward comes from {self.source}")
+        if not self.performance and self.performance_trials != 100:
+            raise ValueError("performance_trials has no effect without performance = true")
         if self.low is not None and self.high is not None and self.low >= self.high:
             raise ValueError(f"low = {self.low} is not below high = {self.high}")
         return self
