@@ -12,6 +12,7 @@ import functools
 import re
 import ssl
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -19,6 +20,7 @@ import httpx
 import msgspec
 
 from weir.kernel_eval.errors import KernelEvalRejected, KernelEvalUnavailable, KernelUnsupported
+from weir.kernel_eval.exec_result import decode_reply
 from weir.kernel_eval.protocol import (
     EvalReply,
     EvalRequest,
@@ -50,6 +52,7 @@ _DETAIL_LINES = 12
 _LONGEST_WAIT_S = 30.0
 
 Reply = TypeVar("Reply", EvalReply, TaskCheck)
+_decode_check = msgspec.json.Decoder(TaskCheck).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +144,7 @@ class KernelEvalClient:
             num_perf_trials=num_perf_trials,
             job_id=uuid.uuid4().hex,  # a retry after a lost connection joins the evaluation instead of repeating it
         )
-        return _verdict(task, await self._post_with_retries("/eval", request, EvalReply, task))
+        return _verdict(task, await self._post_with_retries("/eval", request, decode_reply, task))
 
     async def mode(self) -> str:
         """What judges run on: `gpu` or `interpreter`. Raises `KernelEvalUnavailable`.
@@ -158,17 +161,17 @@ class KernelEvalClient:
     async def check_task(self, task: KernelTask) -> TaskCheck:
         """Whether a task can be judged at all. Raises `KernelEvalUnavailable` or `KernelEvalRejected`."""
         request = TaskCheckRequest(reference_src=task.reference_src, relax_rules=tuple(task.relax_rules))
-        return await self._post_with_retries("/tasks/check", request, TaskCheck, task)
+        return await self._post_with_retries("/tasks/check", request, _decode_check, task)
 
     async def _post_with_retries(
-        self, path: str, request: msgspec.Struct, reply_type: type[Reply], task: KernelTask
+        self, path: str, request: msgspec.Struct, decode: Callable[[bytes], Reply], task: KernelTask
     ) -> Reply:
         """The first usable reply. Raises `KernelEvalUnavailable` after the last attempt, and `KernelEvalRejected`."""
         body, failure = msgspec.json.encode(request), _NoReply("no attempt was made")
         for attempt in range(self._attempts):
             if attempt:
                 await asyncio.sleep(max(self._backoff_s * 2 ** (attempt - 1), failure.retry_after_s))
-            reply = await self._post(path, body, reply_type)
+            reply = await self._post(path, body, decode)
             if not isinstance(reply, _NoReply):
                 return reply
             failure = reply
@@ -177,14 +180,14 @@ class KernelEvalClient:
             f"{failure.reason}; look at the server's /health"
         )
 
-    async def _post(self, path: str, body: bytes, reply_type: type[Reply]) -> Reply | _NoReply:
+    async def _post(self, path: str, body: bytes, decode: Callable[[bytes], Reply]) -> Reply | _NoReply:
         """One attempt. Raises `KernelEvalRejected` on HTTP 4xx."""
         try:
             async with asyncio.timeout(self._timeout_s):  # httpx limits each read, not their sum
                 response = await self._http.post(path, content=body, headers={"content-type": "application/json"})
             if response.status_code != 200:
                 return self._failed_attempt(response)
-            reply = msgspec.json.decode(response.content, type=reply_type)
+            reply = decode(response.content)
         except TimeoutError:
             return _NoReply(f"TimeoutError: no complete answer within {self._timeout_s:g} s")
         except (httpx.TransportError, msgspec.DecodeError) as error:

@@ -51,7 +51,7 @@ class Backend(Protocol):
         seed: int,
         supervised: Sequence[Sequence[SupervisedRow]] = (),
     ) -> list[StepStats]:
-        """Take the round's optimiser steps, at most `config.optimizer_steps`; none without samples.
+        """Take the round's optimiser steps, at most `config.epochs` × `config.optimizer_steps`; none without samples.
 
         Args:
             samples: Calls with P prompt ids and N output ids each, their advantages (per sample), logprobs in nats and

@@ -131,6 +131,7 @@ class HookedGroups:
         meta_info: The numbers of `get_group_data_meta_info`.
         items_filtered: Number of items that `filter_item` dropped.
         groups_invalid: Number of groups that `is_valid_group` dropped.
+        groups_too_small: Number of groups of which `filter_item` left too few items.
         without: Calls whose shaped reward cannot be trained on, with the reason.
     """
 
@@ -138,6 +139,7 @@ class HookedGroups:
     meta_info: dict[str, float]
     items_filtered: int
     groups_invalid: int
+    groups_too_small: int
     without: dict[str, Skip]
 
 
@@ -150,8 +152,10 @@ def load_hooks(paths: Mapping[HookName, str]) -> Hooks:
     return replace(Hooks(), **{name: import_function(path) for name, path in paths.items()})
 
 
-def apply_hooks(groups: Sequence[Group], hooks: Hooks) -> HookedGroups:
+def apply_hooks(groups: Sequence[Group], hooks: Hooks, *, min_item_ratio: float = 0.0) -> HookedGroups:
     """Run the five hooks over judged groups.
+
+    Groups are dropped of which `filter_item` leaves fewer sessions than `min_item_ratio` times their size.
 
     Raises:
         TrainerUsageError: A hook raises, returns a value of a wrong type, changes a `raw_reward`, copies an item, or
@@ -163,7 +167,9 @@ def apply_hooks(groups: Sequence[Group], hooks: Hooks) -> HookedGroups:
         replace(g, items=tuple(item for item in g.items if _is_kept("filter_item", hooks.filter_item, item)))
         for g in groups
     ]
-    valid = [group for group in filtered if _is_kept("is_valid_group", hooks.is_valid_group, group)]
+    large = [group for group in filtered if _num_sessions(group) >= min_item_ratio * group.group_size]
+    small = [group for group in filtered if _num_sessions(group) < min_item_ratio * group.group_size]
+    valid = [group for group in large if _is_kept("is_valid_group", hooks.is_valid_group, group)]
     shaped = [_shaped(group, hooks) for group in valid]
     _check_raw_rewards(raw, shaped)
     _check_copies(shaped)
@@ -174,9 +180,15 @@ def apply_hooks(groups: Sequence[Group], hooks: Hooks) -> HookedGroups:
         groups=held,
         meta_info=meta_info,
         items_filtered=sum(len(g.items) for g in groups) - sum(len(g.items) for g in filtered),
-        groups_invalid=len(groups) - len(valid),
-        without=dict.fromkeys(others, Skip.REWARD_NOT_FINITE),
+        groups_invalid=len(large) - len(valid),
+        groups_too_small=len(small),
+        without=dict.fromkeys(others, Skip.REWARD_NOT_FINITE)
+        | {item.call_id: Skip.TOO_FEW_ITEMS for group in small for item in group.items},
     )
+
+
+def _num_sessions(group: Group) -> int:
+    return len({item.session_id for item in group.items})
 
 
 def _call(name: HookName, hook: Callable[[Any], Any], argument: object) -> Any:

@@ -23,4 +23,5 @@ class Skip(enum.StrEnum):
     REWARD_NOT_FINITE = "reward_not_finite"  # one of its rewards is NaN or infinite
     OTHER_BRANCH = "other_branch"  # not on a branch of its session that is trained on
     FILTERED = "filtered"  # dropped by a hook
+    TOO_FEW_ITEMS = "too_few_items"  # filter_item left fewer of its group than min_valid_item_size_ratio
     NO_SPREAD = "no_spread"  # its group's returns are all alike

@@ -23,6 +23,7 @@ from starlette.routing import Route
 
 from weir.kernel_eval.config import KernelEvalConfig
 from weir.kernel_eval.errors import InsecureBinding, NoSuchGpu
+from weir.kernel_eval.exec_result import exec_fields
 from weir.kernel_eval.gpu.reset import GpuBusy
 from weir.kernel_eval.gpu.status import GpuStatusError
 from weir.kernel_eval.judge.source import rules
@@ -62,7 +63,8 @@ class EvalServer:
         """POST /eval."""
         self._authorize(request)
         wanted = self._evaluations.read(await self._body(request, self._config.max_body_bytes))
-        return _json(await self._evaluations.evaluate(wanted))
+        reply = await self._evaluations.evaluate(wanted)
+        return _json(msgspec.to_builtins(reply) | exec_fields(reply))
 
     async def batch(self, request: Request) -> Response:
         """POST /eval/batch: JSON Lines, one for each item."""

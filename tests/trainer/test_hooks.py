@@ -10,6 +10,7 @@ import pytest
 
 from weir.trainer.errors import TrainerUsageError
 from weir.trainer.hooks import Group, GroupItem, Hooks, apply_hooks, load_hooks, shuffle_rewards
+from weir.trainer.skip import Skip
 
 
 def item(call_id: str, reward: float) -> GroupItem:
@@ -49,6 +50,16 @@ def test_the_defaults_keep_every_finite_reward_however_large() -> None:
     assert [[i.reward for i in g.items] for g in hooked.groups] == [[0.0, 2.3], [1.0]]
     assert (hooked.items_filtered, hooked.groups_invalid) == (1, 0)
     assert hooked.meta_info["groups"] == 2.0
+
+
+def test_a_group_that_filter_item_left_too_few_sessions_of_is_dropped_and_counted() -> None:
+    few = group("a", 1.0, 0.1, 0.1, 0.1)
+    enough = group("b", 1.0, 1.0, 1.0, 0.1)
+    twice = replace(few, group_id="c", items=(*few.items, replace(item("c9", 1.0), session_id="s-a0")))
+    hooked = apply_hooks([few, enough, twice], replace(Hooks(), filter_item=drop_low), min_item_ratio=0.5)
+    assert [g.group_id for g in hooked.groups] == ["b"]
+    assert (hooked.groups_too_small, hooked.groups_invalid, hooked.items_filtered) == (2, 0, 7)
+    assert hooked.without == dict.fromkeys(["a0", "c9"], Skip.TOO_FEW_ITEMS)
 
 
 def test_a_group_that_lost_all_items_is_dropped_and_counted() -> None:

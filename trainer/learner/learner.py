@@ -9,17 +9,20 @@ files of `save` yields the same bits as staying in memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from weir.trainer.credit.samples import Sample
 from weir.trainer.data.dataset import SupervisedRow
 from weir.trainer.errors import NotFinite, VersionError
+from weir.trainer.learner.adaptive_kl import steered
 from weir.trainer.learner.critic import Critic
 from weir.trainer.learner.distributed import Ranks
 from weir.trainer.learner.optimizer import Stepper
@@ -48,6 +51,7 @@ class Learner:
         self.ranks = ranks
         self.folder = folder
         self.reference = reference or folder
+        self.kl_coef = config.kl_coef  # steered by kl_target
         self._old_logprobs: Scores | None = None
         self._reference_logprobs: Scores | None = None
         self._values: Scores | None = None
@@ -62,6 +66,13 @@ class Learner:
         self.stepper = Stepper(self.model, config, lr=config.lr, weight_decay=config.weight_decay, ema=config.ema)
         if (folder / STATE_FILE).exists():
             self._load_state(folder / STATE_FILE)
+
+    @property
+    def _steered_config(self) -> TrainerConfig:
+        """The settings with the steered coefficient of the KL divergence."""
+        if self.config.kl_target is None:
+            return self.config
+        return self.config.model_copy(update={"kl_coef": self.kl_coef})
 
     @property
     def num_parameters(self) -> int:
@@ -91,15 +102,23 @@ class Learner:
         torch.set_num_threads(self.config.torch_threads)  # the setting is per thread
         torch.manual_seed(seed)  # for models with dropout
         self.score(samples)
-        order = np.random.default_rng(seed).permutation(len(samples))
-        parts = np.array_split(order, min(self.config.optimizer_steps, len(samples)))
+        parts = list(self._parts(len(samples), seed))
         mixed = list(supervised)[: len(parts)] or [()] * len(parts)
-        stats = [
-            self._step([samples[i] for i in sorted(part)], rows, fresh_version, on_tokens)
-            for part, rows in zip(parts, mixed, strict=True)
-        ]
+        stats: list[StepStats] = []
+        for (epoch, part), rows in zip(parts, mixed, strict=True):
+            stats.append(self._step([samples[i] for i in sorted(part)], rows, fresh_version, on_tokens, epoch))
+            if stats[-1].stopped_by is not None:
+                break
         self._check_weights()
+        self.kl_coef = steered(self.kl_coef, stats, self.config)
         return stats
+
+    def _parts(self, num_samples: int, seed: int) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+        """Epoch, from 1, and the samples of each step of the round."""
+        random = np.random.default_rng(seed)
+        for epoch in range(1, self.config.epochs + 1):
+            order = random.permutation(num_samples)
+            yield from ((epoch, part) for part in np.array_split(order, min(self.config.optimizer_steps, num_samples)))
 
     def score(self, samples: Sequence[Sample]) -> None:
         """Compute what the settings need before the first step: old and reference logprobs, values, token credit."""
@@ -148,7 +167,7 @@ class Learner:
         for call_id, logprobs in known.items():
             reference = torch.from_numpy(self._reference_logprobs[call_id])
             divergence = DIVERGENCES[self.config.kl](torch.from_numpy(logprobs), reference)
-            penalties[call_id] = (self.config.kl_coef * divergence).numpy()
+            penalties[call_id] = (self.kl_coef * divergence).numpy()
         return penalties
 
     @property
@@ -162,6 +181,8 @@ class Learner:
         Returns the entries of files that are already synced. Raises OSError.
         """
         weights, state = self.stepper.weights(), self.stepper.state()
+        if self.config.kl_target is not None:
+            state["kl_coef"] = self.kl_coef
         averaged = self.config.published_weights == "averaged"
         if averaged or self.model.compute is not torch.float32:
             state["weights"] = weights  # the stepped ones, which the model files do not hold
@@ -182,7 +203,9 @@ class Learner:
         rows: Sequence[SupervisedRow],
         fresh_version: int,
         on_tokens: Callable[[int], None],
+        epoch: int,
     ) -> StepStats:
+        """Take one step, unless the limits of later epochs refuse it; `stopped_by` says so."""
         steppers = [self.stepper, *([self.critic.stepper] if self.critic is not None else [])]
         for stepper in steppers:
             stepper.clear()
@@ -197,9 +220,16 @@ class Learner:
                 + ", ".join(f"{name} {figure}" for name, figure in figures.items() if figure is not None)
                 + f" over {len(samples)} samples; lower trainer.lr, or go back to an earlier version"
             )
+        finished = replace(
+            stats.finished(grad_norm=norm, num_samples=len(samples), value_loss=value_loss, sft_loss=sft_loss),
+            epoch=epoch,
+            kl_coef=None if self.config.kl_target is None else self.kl_coef,
+        )
+        if epoch > 1 and (limit := _exceeded(finished, self.config)) is not None:
+            return replace(finished, stopped_by=limit)
         for stepper in steppers:
             stepper.step()
-        return stats.finished(grad_norm=norm, num_samples=len(samples), value_loss=value_loss, sft_loss=sft_loss)
+        return finished
 
     def _check_weights(self) -> None:
         modules = [self.model, *([self.critic.model] if self.critic is not None else [])]
@@ -244,7 +274,7 @@ class Learner:
             staleness=fresh_version - versions.long(),
             sequences=Sequences.of(lengths, self.device),
         )
-        objectives = objective(tokens, self.config)
+        objectives = objective(tokens, self._steered_config)
         weighted = objectives.losses.loss * self._repeated(weights, lengths)
         weighted.sum().backward()  # type: ignore[no-untyped-call]
         return TokenStats.of(
@@ -272,5 +302,15 @@ class Learner:
             if "weights" in state:
                 self.stepper.load_weights(state["weights"])
             self.stepper.load(state)
+            if self.config.kl_target is not None:
+                self.kl_coef = state.get("kl_coef", self.kl_coef)
         except (OSError, RuntimeError, KeyError, ValueError) as error:
             raise VersionError(f"cannot load the optimiser's state from {file}: {error}") from error
+
+
+def _exceeded(step: StepStats, config: TrainerConfig) -> str | None:
+    """The limit of later epochs that a step exceeds."""
+    if config.max_epoch_kl is not None and step.kl_k3 > config.max_epoch_kl:
+        return "max_epoch_kl"
+    clipped = step.clip_low + step.clip_high
+    return "max_epoch_clip" if config.max_epoch_clip is not None and clipped > config.max_epoch_clip else None

@@ -41,6 +41,9 @@ class StepStats:
     fresh_logprob_diff_max: float
     value_loss: float | None  # of the critic, where there is one
     sft_loss: float | None  # of the supervised rows, where there are any; not part of `loss`
+    epoch: int = 1
+    kl_coef: float | None = None  # where it is steered by kl_target
+    stopped_by: str | None = None  # the setting that refused the step; only an untaken last one has it
 
 
 @dataclass(slots=True)

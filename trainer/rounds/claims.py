@@ -60,6 +60,7 @@ class ClaimedRound(msgspec.Struct, frozen=True, kw_only=True):
     config_hash: str
     groups: list[ClaimedGroup]
     expired: list[str] = []  # groups whose calls are all too old: consumed without judging
+    surplus: list[str] = []  # the oldest groups beyond max_buffer_size: consumed without judging
     mixed_rows: str | None = None  # sha256 of the supervised rows that are mixed in
     stored_rewards: StoredRewards = {}  # the store's rewards at the claim, where the settings use them
     created_us: int
@@ -67,7 +68,7 @@ class ClaimedRound(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def group_ids(self) -> list[str]:
         """The consumed groups."""
-        return [*(group.group_id for group in self.groups), *self.expired]
+        return [*(group.group_id for group in self.groups), *self.expired, *self.surplus]
 
 
 PinnedCalls = dict[str, list[StoredCall]]  # the calls of each claimed group, session by session
@@ -127,6 +128,7 @@ def plan_round(
         config_hash=config_hash(pinned),
         groups=[_pin(group) for group in choice.groups],
         expired=choice.expired,
+        surplus=choice.surplus,
         stored_rewards=joined_rewards([group.rewards for group in choice.groups]),
         created_us=now_us(),
     )

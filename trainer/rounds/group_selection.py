@@ -1,8 +1,9 @@
 """Chooses the groups of a round among the ready ones: those that the settings admit, oldest first.
 
 Invariant: nothing is changed here, and no group is skipped silently for good. A group that is not chosen stays ready; a
-group whose calls are all too stale to train on is reported as expired, which the round consumes without judging; a
-group that may lack calls because the log is damaged is reported with the reason.
+group whose calls are all too stale to train on is reported as expired, the oldest groups beyond `max_buffer_size` as
+surplus, and the round consumes both without judging; a group that may lack calls because the log is damaged is reported
+with the reason.
 """
 
 from __future__ import annotations
@@ -54,24 +55,33 @@ class Choice:
 
     groups: list[ChosenGroup] = field(default_factory=list)
     expired: list[str] = field(default_factory=list)
+    surplus: list[str] = field(default_factory=list)  # the oldest beyond max_buffer_size
     damaged: dict[str, str] = field(default_factory=dict)  # group → why it may lack calls, and the remedy
 
 
 def choose_groups(catalog: Catalog, store: StoreConfig, config: TrainerConfig, *, parent: int) -> Choice:
-    """Up to `groups_per_round` groups, and the expired ones that are older than the last of them.
+    """Up to `groups_per_round` groups, and the expired and surplus ones that are older than the last of them.
 
     Raises `TrainerUsageError` when `groups_where` is not a valid condition on the view `groups`.
     """
     choice = Choice()
     ready = ready_groups(catalog, timeout_s=config.group_timeout_s, min_size_ratio=config.min_timeout_group_size_ratio)
     eligible = _to_train_on(ready, needs_task=KERNEL_EVAL in config.reward_terms)
+    too_many = 0
+    if config.max_buffer_size is not None:
+        everything = _passing(store, config.groups_where, list(eligible))
+        too_many = sum(len(group.session_ids) for group, _ in everything) - config.max_buffer_size
+        eligible = iter(everything)
     for part in _parts(eligible, config.groups_per_round):
         passing = _passing(store, config.groups_where, part)
         loaded, damaged = _read_calls([group for group, _ in passing], catalog, store)
         choice.damaged |= damaged
         whole = [(group, task) for group, task in passing if group.group_id not in damaged]
         for group in _with_rewards(whole, loaded, catalog, config):
-            if _is_expired(group, parent, config.max_staleness):
+            if too_many > 0:
+                choice.surplus.append(group.row.group_id)
+                too_many -= len(group.calls)
+            elif _is_expired(group, parent, config.max_staleness):
                 choice.expired.append(group.row.group_id)
             elif not _waits_for_rewards(group, config):
                 choice.groups.append(group)

@@ -53,7 +53,7 @@ _IN_TABLE = (
     "mfu",
     "groups_waiting",
 )
-_COUNTED = ("fast_p", "skipped", "faults", "speedup_unconfirmed")
+_COUNTED = ("fast_p", "skipped", "faults", "speedup_unconfirmed", "early_stop")
 _OF_RATIOS = ("clip_low", "clip_high", "dropped", "ratio_mean", "ess")
 
 Metrics = dict[str, Any]
@@ -87,14 +87,21 @@ def sample_metrics(samples: Sequence[Sample], skipped: Mapping[Skip, int], paren
 
 
 def step_metrics(steps: Sequence[StepStats]) -> Metrics:
-    """Metrics of the optimiser steps: means, but for the logprob check, which is the first step's."""
+    """Metrics of the optimiser steps taken: means, but for the logprob check, which is the first step's.
+
+    `early_stop` names the limit that refused a further step.
+    """
     if not steps:
         return {"optimizer_steps": 0}
+    stopped_by, steps = steps[-1].stopped_by, [step for step in steps if step.stopped_by is None]
     first = steps[0]
     figures = [{name: value for name, value in asdict(step).items() if value is not None} for step in steps]
     means = {name: statistics.fmean(figure[name] for figure in figures) for name in (*_OF_LOSS, *_OF_RATIOS)}
     return {
         "optimizer_steps": len(steps),
+        "epochs": len({step.epoch for step in steps}),
+        **({} if stopped_by is None else {"early_stop": {stopped_by: 1}}),
+        **({} if first.kl_coef is None else {"kl_coef": first.kl_coef}),
         **means,
         **{
             name: statistics.fmean(figure[name] for figure in figures)

@@ -64,7 +64,7 @@ def prepare(
     on_step("judged")
     with times.step("hooks"):
         groups = judged_groups(claimed, kept, judged, config)
-        hooked = apply_hooks(groups, load_hooks(config.hooks))
+        hooked = apply_hooks(groups, load_hooks(config.hooks), min_item_ratio=config.min_valid_item_size_ratio)
     with times.step("advantages"):
         credited = credit_calls(hooked, config)
     with times.step("samples"):
@@ -110,7 +110,9 @@ def _metrics(
         "groups": len(groups),
         "groups_timed_out": sum(len(group.calls) < group.group_size for group in claimed.groups),
         "groups_expired": len(claimed.expired),
+        "groups_over_buffer": len(claimed.surplus),
         "groups_invalid": hooked.groups_invalid,
+        "groups_too_small": hooked.groups_too_small,
         "frac_groups_without_spread": credited.groups_without_spread / max(len(hooked.groups), 1),
         "items_filtered": hooked.items_filtered,
         "calls": sum(len(call_ids) for group in claimed.groups for call_ids in group.calls.values()),

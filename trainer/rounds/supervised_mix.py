@@ -86,7 +86,8 @@ class MixedData:
                 f"the rows of {', '.join(config.sft_files)} are not those that round {claimed.round} was claimed with: "
                 "a file, the tokenizer or the renderer has changed; restore it"
             )
-        return [mixed.of_step(first_step + i) for i in range(min(config.optimizer_steps, num_samples))]
+        num_steps = config.epochs * min(config.optimizer_steps, num_samples)
+        return [mixed.of_step(first_step + i) for i in range(num_steps)]
 
     def _read(self, config: TrainerConfig) -> MixedRows:
         maker = RowMaker(self.model, self.open_renderer, config.sft_tokens)

@@ -138,6 +138,15 @@ class AlgorithmConfig(BaseModel):
         default="none", description="Estimate of the KL divergence to a reference model."
     )
     kl_coef: float = Field(default=0.0, ge=0, description="Coefficient of the KL divergence.")
+    kl_target: float | None = Field(
+        default=None,
+        gt=0,
+        description="KL divergence per token, in nats, towards which kl_coef is steered from round to round "
+        "(Ziegler et al., 2019); unset: kl_coef stays.",
+    )
+    kl_horizon: int = Field(
+        default=10_000, ge=1, description="Samples over which kl_coef adapts: smaller is faster (kl_target)."
+    )
     kl_in: Literal["loss", "reward"] = Field(
         default="loss",
         description="Where the KL divergence enters: added to the loss, or subtracted from each token's reward, which "

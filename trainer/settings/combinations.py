@@ -67,7 +67,13 @@ DEPENDENCIES = (
         holds=lambda config: config.correction == "mis",
     ),
     Dependency(
-        settings=("kl_in", "kl_ratio", "reference_path"), where="a kl", holds=lambda config: config.kl != "none"
+        settings=("kl_in", "kl_ratio", "reference_path", "kl_target"),
+        where="a kl",
+        holds=lambda config: config.kl != "none",
+    ),
+    Dependency(settings=("kl_horizon",), where="a kl_target", holds=lambda config: config.kl_target is not None),
+    Dependency(
+        settings=("max_epoch_kl", "max_epoch_clip"), where="epochs = 2 or more", holds=lambda config: config.epochs > 1
     ),
     Dependency(
         settings=("overlong_buffer", "overlong_penalty"),

@@ -43,6 +43,7 @@ _NOT_PINNED = frozenset(
         "group_timeout_s",
         "min_timeout_group_size_ratio",
         "groups_where",
+        "max_buffer_size",
         "peak_tflops",
         "loop_trigger",
         "loop_every_s",
@@ -86,6 +87,19 @@ class TrainerConfig(AlgorithmConfig, MixingConfig):
         default=True,
         description="Train on answers that ended at their token limit; off: they only count in their group's mean "
         "(DAPO's overlong filtering).",
+    )
+    min_valid_item_size_ratio: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="Share of a group's sessions that must have a call left after filter_item; other groups are left "
+        "out, and counted.",
+    )
+    max_buffer_size: int | None = Field(
+        default=None,
+        ge=1,
+        description="Largest number of sessions in ready groups; a round consumes the oldest groups beyond it without "
+        "judging them, and counts them; unset: no limit.",
     )
     seed: int = Field(default=0, ge=0, lt=2**62, description="Seed of a round's random numbers.")
     hooks: dict[HookName, str] = Field(
@@ -143,7 +157,25 @@ class TrainerConfig(AlgorithmConfig, MixingConfig):
     )
     gamma: float = Field(default=0.4, ge=0, le=1, description="Discount per turn (credit = turn).")
     optimizer_steps: int = Field(
-        default=1, ge=1, description="Optimiser steps per round; its samples are split among them."
+        default=1, ge=1, description="Optimiser steps per epoch; the round's samples are split among them."
+    )
+    epochs: int = Field(
+        default=1,
+        ge=1,
+        description="Passes over a round's samples, each in another order; old logprobs and values are those before "
+        "the first.",
+    )
+    max_epoch_kl: float | None = Field(
+        default=None,
+        gt=0,
+        description="No further step of a round is taken from the second epoch on once a step's KL divergence from the "
+        "sampling policy (kl_k3), in nats per token, exceeds this; unset: no limit.",
+    )
+    max_epoch_clip: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="The same for the share of clipped tokens (clip_low + clip_high); unset: no limit.",
     )
     lr: float = Field(default=4e-4, gt=0, le=1000, description="AdamW's peak learning rate.")
     lr_schedule: Literal["constant", "linear", "cosine"] = Field(

@@ -219,6 +219,8 @@ def _plan_text(planned: ClaimedRound) -> str:
     ]
     if planned.expired:
         lines.append(f"consumed without training, as their weights are too old: {', '.join(planned.expired)}")
+    if planned.surplus:
+        lines.append(f"consumed without training, beyond trainer.max_buffer_size: {', '.join(planned.surplus)}")
     return "\n".join(lines)
 
 
