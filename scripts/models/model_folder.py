@@ -12,7 +12,7 @@ import fcntl
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,8 @@ from weir.store.atomic_file import fsync, written_aside
 
 RECORD = "weir_source.json"
 MADE = "model"  # the model folder itself, in the folder aside
+
+Make = Callable[[Path], Mapping[str, str]]  # fills a folder; returns the hashes that are known of files in it
 
 
 class GetFailed(CommandError):
@@ -35,11 +37,12 @@ class Source:
     revision: str
 
 
-def model_folder(folder: Path, source: Source, make: Callable[[Path, Path], None], say: Callable[[str], None]) -> bool:
-    """Have `make(scratch, out)` fill a model folder, unless `folder` has that source already; whether it was made.
+def model_folder(folder: Path, source: Source, make: Make, say: Callable[[str], None]) -> bool:
+    """Have `make` fill a model folder, unless `folder` has that source already; whether it was made.
 
-    `scratch` keeps its files from one interrupted call to the next. Raises UsageError for a folder of something else
-    and for one that was changed, and GetFailed where the finished folder cannot be renamed.
+    `make` finds what an earlier, interrupted call left. Its hidden files and folders are deleted at the end. Raises
+    UsageError for a folder of something else and for one that was changed, and GetFailed for a file of another hash
+    and where the finished folder cannot be renamed.
     """
     folder = folder.absolute()
     require_place(folder)
@@ -51,10 +54,10 @@ def model_folder(folder: Path, source: Source, make: Callable[[Path, Path], None
         aside = folder.with_name(f".{folder.name}.part")
         _start(aside, source)
         out = aside / MADE
-        shutil.rmtree(out, ignore_errors=True)
-        out.mkdir()
-        make(aside, out)
-        _write_record(out, source)
+        out.mkdir(exist_ok=True)
+        known = make(out)
+        say("computing the files' hashes")
+        _write_record(out, source, known)
         _rename(out, folder)
         shutil.rmtree(aside)
     return True
@@ -124,13 +127,27 @@ def _start(aside: Path, source: Source) -> None:
         new.write_text(said)
 
 
-def _write_record(folder: Path, source: Source) -> None:
-    files = {str(path.relative_to(folder)): digest(path) for path in sorted(folder.rglob("*")) if path.is_file()}
+def _write_record(folder: Path, source: Source, known: Mapping[str, str]) -> None:
+    shown = [path for path in sorted(folder.rglob("*")) if not _is_hidden(path.relative_to(folder))]
+    files = {str(path.relative_to(folder)): digest(path) for path in shown if path.is_file() and path.name != RECORD}
+    for name, expected in known.items():
+        if files.get(name) != expected:
+            (folder / name).unlink(missing_ok=True)
+            raise GetFailed(
+                f"{name} arrived damaged (its SHA-256 is not {expected}) and was deleted: run the same again"
+            )
     record = {"source": source.name, "revision": source.revision, "files": files}
     for name in files:
         fsync(folder / name)
     with written_aside(folder / RECORD, durable=True) as new:
         new.write_text(json.dumps(record, indent=2) + "\n")
+    for path in folder.iterdir():
+        if _is_hidden(path.relative_to(folder)):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
 
 
 def _rename(made: Path, folder: Path) -> None:

@@ -9,8 +9,11 @@ import typer
 
 
 def get(
-    source: Annotated[str, typer.Argument(help="smollm2-135m.")],
+    source: Annotated[str, typer.Argument(help="smollm2-135m, or hf:ORG/NAME[@REVISION].")],
     folder: Annotated[Path, typer.Argument(help="Where to put it: a new or empty folder.")],
+    config_only: Annotated[
+        bool, typer.Option("--config-only", help="Leave the weights out: enough for `weir round --plan`.")
+    ] = False,
 ) -> None:
     """Fetch a pretrained model and write it as a Hugging Face folder.
 
@@ -19,5 +22,5 @@ def get(
     """
     from weir.scripts.models.sources import get_model
 
-    made = get_model(source, folder, lambda line: typer.echo(line, err=True))
+    made = get_model(source, folder, lambda line: typer.echo(line, err=True), config_only=config_only)
     typer.echo(f"{folder}: {source}{'' if made else ', verified: it was there already'}")

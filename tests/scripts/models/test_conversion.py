@@ -44,7 +44,7 @@ def test_missing_packages_are_named_before_anything_is_fetched(tmp_path: Path, m
 
 
 def test_an_unknown_name_lists_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="unknown model gpt-5: there is smollm2-135m"):
+    with pytest.raises(UsageError, match="unknown model gpt-5: give smollm2-135m, or hf:ORG/NAME"):
         get_model("gpt-5", tmp_path / "model", print)
 
 

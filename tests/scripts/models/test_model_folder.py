@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -18,9 +19,9 @@ KILLED = """
 import os, pathlib, signal, sys
 from weir.scripts.models.model_folder import Source, model_folder
 
-def make(scratch, out):
-    (scratch / "download").write_text("fetched")
-    (out / "config.json").write_text("half")
+def make(out):
+    (out / ".download").mkdir()
+    (out / ".download" / "part").write_text("fetched")
     os.kill(os.getpid(), signal.SIGKILL)
 
 model_folder(pathlib.Path(sys.argv[1]), Source(name="tiny", revision="1"), make, print)
@@ -29,10 +30,11 @@ SLOW = """
 import pathlib, sys
 from weir.scripts.models.model_folder import Source, model_folder
 
-def make(scratch, out):
+def make(out):
     print("making", flush=True)
     sys.stdin.read()
     (out / "config.json").write_text("whole")
+    return {}
 
 def say(line):
     print(line, flush=True)
@@ -41,14 +43,15 @@ print(model_folder(pathlib.Path(sys.argv[1]), Source(name="tiny", revision="1"),
 """
 
 
-def make_whole(scratch: Path, out: Path) -> None:
+def make_whole(out: Path) -> dict[str, str]:
     (out / "config.json").write_text("whole")
     (out / "inner").mkdir()
     (out / "inner" / "more").write_text("more")
+    return {}
 
 
-def make_nothing(scratch: Path, out: Path) -> None:
-    pytest.fail("the folder was there")
+def make_nothing(out: Path) -> dict[str, str]:
+    pytest.fail("it was not to be made")
 
 
 def ignore(line: str) -> None:
@@ -68,23 +71,23 @@ def test_a_folder_is_made_once_and_then_verified(tmp_path: Path) -> None:
 def test_a_kill_leaves_no_folder_and_the_next_get_continues_with_what_was_fetched(tmp_path: Path) -> None:
     folder, seen = tmp_path / "model", []
 
-    def make(scratch: Path, out: Path) -> None:
-        seen.append((scratch / "download").read_text())
-        assert not list(out.iterdir()), "what the killed process had half made is gone"
-        (out / "config.json").write_text("whole")
+    def make(out: Path) -> dict[str, str]:
+        seen.append((out / ".download" / "part").read_text())
+        return make_whole(out)
 
     killed = subprocess.run([sys.executable, "-c", KILLED, folder])
     assert killed.returncode == -9 and not folder.exists()
     assert model_folder(folder, SOURCE, make, ignore)
-    assert seen == ["fetched"] and (folder / "config.json").read_text() == "whole"
+    assert seen == ["fetched"]
+    assert sorted(path.name for path in folder.iterdir()) == ["config.json", "inner", "weir_source.json"]
 
 
 def test_what_another_source_left_aside_is_not_used(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", KILLED, tmp_path / "model"])
 
-    def make(scratch: Path, out: Path) -> None:
-        assert not (scratch / "download").exists()
-        (out / "config.json").write_text("other")
+    def make(out: Path) -> dict[str, str]:
+        assert not list(out.iterdir())
+        return make_whole(out)
 
     assert model_folder(tmp_path / "model", Source(name="tiny", revision="2"), make, ignore)
 
@@ -97,7 +100,7 @@ def test_two_processes_make_a_folder_once(tmp_path: Path) -> None:
     second = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
     assert second.stdout is not None
     assert second.stdout.readline().startswith("waiting for another process")
-    assert first.communicate("")[0] == "True\n"
+    assert first.communicate("")[0].endswith("True\n")
     assert second.communicate()[0] == "False\n"
 
 
@@ -139,11 +142,31 @@ def test_places_that_cannot_hold_a_folder_are_clear_errors(tmp_path: Path) -> No
 def test_a_folder_that_cannot_take_the_name_keeps_the_finished_model(tmp_path: Path) -> None:
     folder = tmp_path / "model"
 
-    def make(scratch: Path, out: Path) -> None:
-        make_whole(scratch, out)
+    def make(out: Path) -> dict[str, str]:
         folder.mkdir()
         (folder / "appeared").touch()
+        return make_whole(out)
 
     with pytest.raises(GetFailed, match="cannot be renamed to"):
         model_folder(folder, SOURCE, make, ignore)
     assert (folder / "appeared").exists()
+
+
+def test_a_file_of_another_hash_than_its_source_says_is_fetched_again(tmp_path: Path) -> None:
+    folder, right = tmp_path / "model", hashlib.sha256(b"whole").hexdigest()
+
+    def make(out: Path) -> dict[str, str]:
+        (out / "other").touch()
+        (out / "config.json").write_text("half")
+        return {"config.json": right}
+
+    with pytest.raises(GetFailed, match=r"config\.json arrived damaged .* and was deleted: run the same again"):
+        model_folder(folder, SOURCE, make, ignore)
+    assert not folder.exists()
+    assert model_folder(folder, SOURCE, make_whole_with_hash, ignore)
+
+
+def make_whole_with_hash(out: Path) -> dict[str, str]:
+    assert not (out / "config.json").exists() and (out / "other").exists()
+    make_whole(out)
+    return {"config.json": hashlib.sha256(b"whole").hexdigest()}
