@@ -1,0 +1,147 @@
+"""The arithmetic of memory, compared with what torch holds: weights, gradients, moments, saved activations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pytest
+import torch
+from support_model import Family, make_tiny_model
+from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+from weir.trainer.data.dataset import SupervisedRow
+from weir.trainer.errors import TrainerUsageError
+from weir.trainer.learner.optimizer import Stepper
+from weir.trainer.model.batching import Layout, lay_out
+from weir.trainer.model.memory import (
+    TrainingPlan,
+    activation_bytes,
+    logit_bytes,
+    serving_memory,
+    training_memory,
+    usable,
+)
+from weir.trainer.model.shape import read_shape
+from weir.trainer.model.token_model import load_model
+from weir.trainer.settings.config import TrainerConfig
+
+CPU = torch.device("cpu")
+TOKENS = (256, 512)
+
+
+def bytes_of(tensors: list[torch.Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def saved_bytes(folder: Path, plan: TrainingPlan) -> int:
+    """What autograd keeps between a forward and a backward pass, without the weights."""
+    model = load_model(folder, CPU, precision=plan.precision, checkpointing=plan.checkpointing)
+    weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    kept: dict[int, torch.UntypedStorage] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        kept.setdefault(storage.data_ptr(), storage)
+        return tensor
+
+    ids = np.arange(plan.tokens + 1, dtype=np.int32) % 500
+    row = SupervisedRow(ids=ids, targets=np.arange(plan.tokens + 1) > 0)
+    batch = lay_out([row], Layout.PACKED, CPU)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        output = model(batch)
+    assert output.logprobs.requires_grad
+    return sum(storage.nbytes() for at, storage in kept.items() if at not in weights)
+
+
+@pytest.mark.parametrize("family", ["qwen3", "qwen2", "llama"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_parameters_are_those_that_are_loaded(tmp_path: Path, family: Family, tied: bool) -> None:
+    folder = make_tiny_model(tmp_path / "model", family=family, tied=tied)
+    model = load_model(folder, CPU)
+    shape = read_shape(folder)
+    assert shape.num_parameters == shape.num_active == sum(p.numel() for p in model.parameters())
+    head = shape.vocabulary * shape.hidden
+    assert shape.num_root_parameters == head * (1 if tied else 2) + shape.hidden
+
+
+def test_weights_gradients_and_moments_are_exact(tiny_model_dir: Path) -> None:
+    model = load_model(tiny_model_dir, CPU)
+    stepper = Stepper(model, TrainerConfig(ema=0.9), lr=1e-4, weight_decay=0.0, ema=0.9)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    stepper.step()
+    memory = training_memory(read_shape(tiny_model_dir), TrainingPlan(tokens=1, average=True))
+    parameters = list(model.parameters())
+    moments = [value for state in stepper.optimizer.state.values() for name, value in state.items() if name != "step"]
+    assert stepper.average is not None
+    assert memory.weights == bytes_of(parameters)
+    assert memory.gradients == bytes_of([p.grad for p in parameters if p.grad is not None])
+    assert memory.moments == bytes_of(moments)
+    assert memory.average == bytes_of(stepper.average._means)
+
+
+@pytest.mark.parametrize("family", ["qwen3", "llama"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_saved_activations_are_within_five_percent(
+    tmp_path: Path, family: Family, precision: Literal["float32", "bfloat16"], checkpointing: bool
+) -> None:
+    folder = make_tiny_model(tmp_path / "model", family=family, hidden_size=128, num_layers=4)
+    shape = read_shape(folder)
+    plans = [TrainingPlan(tokens=tokens, precision=precision, checkpointing=checkpointing) for tokens in TOKENS]
+    few, many = (saved_bytes(folder, plan) for plan in plans)
+    in_half = precision == "bfloat16"
+    expected = [activation_bytes(shape, plan) + logit_bytes(shape, plan.tokens, in_half=in_half) for plan in plans]
+    if checkpointing:  # the layer that is recomputed is no saved tensor
+        whole = TrainingPlan(tokens=TOKENS[1] - TOKENS[0], precision=precision)
+        expected[1] -= activation_bytes(shape, whole) // shape.num_layers
+    assert many - few == pytest.approx(expected[1] - expected[0], rel=0.05)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_saved_activations_of_experts_are_within_a_quarter(
+    tmp_path: Path, precision: Literal["float32", "bfloat16"]
+) -> None:
+    sizes = {"hidden_size": 128, "intermediate_size": 256, "moe_intermediate_size": 64, "num_hidden_layers": 4}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32}
+    config = Qwen3MoeConfig(vocab_size=512, num_experts=8, num_experts_per_tok=2, **sizes, **heads)
+    Qwen3MoeForCausalLM(config).save_pretrained(tmp_path)
+    shape = read_shape(tmp_path)
+    of_experts = 4 * 8 * 3 * 128 * 64
+    assert shape.num_parameters - shape.num_active == of_experts * 6 // 8
+    plans = [TrainingPlan(tokens=tokens, precision=precision) for tokens in TOKENS]
+    few, many = (saved_bytes(tmp_path, plan) for plan in plans)
+    first, second = (training_memory(shape, plan) for plan in plans)
+    expected = second.activations + second.logits - first.activations - first.logits
+    assert many - few == pytest.approx(expected, rel=0.25)
+
+
+def test_the_phases_name_the_peak(tiny_model_dir: Path) -> None:
+    shape = read_shape(tiny_model_dir)
+    one = training_memory(shape, TrainingPlan(tokens=128))
+    assert one.phases["step"] == 16 * shape.num_parameters
+    assert one.peak == max(one.phases.values()) == one.phases["forward and backward"]
+    four = training_memory(shape, TrainingPlan(tokens=128, processes=4))
+    assert four.moments == one.moments // 4 and four.whole == one.whole == one.weights
+    moved = training_memory(shape, TrainingPlan(tokens=128, offload_optimizer=True))
+    assert one.phases["forward and backward"] - moved.phases["forward and backward"] == one.moments
+    assert moved.host == one.host + one.moments
+
+
+def test_serving_counts_the_cache_that_the_engine_allocates(tiny_model_dir: Path) -> None:
+    shape = read_shape(tiny_model_dir)
+    memory = serving_memory(shape, dtype="bfloat16", tokens=1000)
+    assert memory.weights == 2 * shape.num_parameters
+    assert memory.kv_per_token == 2 * 2 * shape.num_layers * shape.key
+    assert memory.total == memory.weights + 1000 * memory.kv_per_token
+    assert usable(100) == 92
+
+
+def test_a_folder_without_a_language_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TrainerUsageError, match=r"it has no config\.json"):
+        read_shape(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "clip"}')
+    with pytest.raises(TrainerUsageError, match="describes no causal language model"):
+        read_shape(tmp_path)

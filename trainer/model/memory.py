@@ -1,0 +1,170 @@
+"""How much memory a model takes: when engines serve it, and when the torch backend trains it.
+
+Weights, gradients and the optimiser's state are exact; activations are those of a Llama-like layer, and of every other
+family an estimate. Bytes are those of one process ("rank"), which has a GPU of its own. What CUDA, NCCL and the
+allocator take themselves is not counted: `RESERVED_SHARE` keeps space for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Literal
+
+from weir.trainer.model.shape import ModelShape
+from weir.trainer.model.token_logprobs import KEPT_BYTES, ROWS
+
+FLOAT32 = 4
+DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+MOMENTS = 2  # AdamW keeps two numbers for each weight, in float32
+RESERVED_SHARE = 0.08  # of a device
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingMemory:
+    """Bytes that serving takes, over all GPUs of one engine."""
+
+    weights: int
+    kv_per_token: int
+    tokens: int  # in the KV cache at once
+
+    @property
+    def total(self) -> int:
+        """Weights and the cache of all tokens."""
+        return self.weights + self.kv_per_token * self.tokens
+
+
+def serving_memory(shape: ModelShape, *, dtype: str, tokens: int) -> ServingMemory:
+    """What an engine needs that holds `tokens` tokens of all its requests together."""
+    size = DTYPE_BYTES[dtype]
+    return ServingMemory(weights=shape.num_parameters * size, kv_per_token=shape.cached * size, tokens=tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingPlan:
+    """The settings that training memory depends on."""
+
+    precision: Literal["float32", "bfloat16"] = "float32"
+    processes: int = 1
+    tokens: int  # of the largest micro-batch
+    checkpointing: bool = False
+    offload_optimizer: bool = False
+    average: bool = False  # a moving average of the weights (ema)
+    critic: bool = False  # GAE's value model
+    reference: bool = False  # a second model for the KL divergence, while samples are scored
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingMemory:
+    """Bytes of one rank while it trains, by what they hold."""
+
+    weights: int  # float32, this rank's share
+    gradients: int
+    moments: int  # AdamW's, this rank's share
+    average: int
+    critic: int  # weights, gradients and moments of the critic
+    rounded: int  # bfloat16 copies that the forward pass computes with, of the whole model
+    gathered: int  # the layers that FSDP has put together from all ranks at one moment
+    activations: int
+    logits: int
+    whole: int  # the model in float32 before it is sharded: every rank loads all of it
+    reference: int  # a reference model while it is loaded
+    offloaded: bool  # whether the moments are in CPU memory except during the step
+
+    @property
+    def resident(self) -> int:
+        """What stays between steps on the device."""
+        return self.weights + self.average + self.critic + (0 if self.offloaded else self.moments)
+
+    @property
+    def phases(self) -> dict[str, int]:
+        """The device memory that each phase needs at its peak."""
+        step = self.weights + self.average + self.critic + self.moments + self.gradients
+        passes = self.resident + self.gradients + self.rounded + self.gathered + self.activations + self.logits
+        found = {"load": self.whole + self.critic // 4, "forward and backward": passes, "step": step}
+        if self.reference:
+            found["score by the reference"] = self.resident + self.reference
+        return found
+
+    @property
+    def peak(self) -> int:
+        """The largest of the phases."""
+        return max(self.phases.values())
+
+    @property
+    def host(self) -> int:
+        """CPU memory of one rank: the model while it is loaded, and offloaded moments."""
+        return self.whole + (self.moments if self.offloaded else 0)
+
+    def as_json(self) -> dict[str, object]:
+        """Every part, the phases and the peak."""
+        parts = {field.name: getattr(self, field.name) for field in fields(self)}
+        return parts | {"phases": self.phases, "peak": self.peak, "host": self.host}
+
+
+def training_memory(shape: ModelShape, plan: TrainingPlan) -> TrainingMemory:
+    """What one rank needs to train a model with AdamW."""
+    share = -(-shape.num_parameters // plan.processes) * FLOAT32
+    in_half = plan.precision == "bfloat16"
+    sharded = plan.processes > 1
+    of_critic = (shape.num_parameters * FLOAT32 // plan.processes) * (2 + MOMENTS)
+    return TrainingMemory(
+        weights=share,
+        gradients=share,
+        moments=MOMENTS * share,
+        average=share if plan.average else 0,
+        critic=of_critic if plan.critic else 0,
+        # torch.autocast rounds each weight once in a pass and keeps it; FSDP's gathered weights are rounded whole
+        rounded=2 * shape.num_parameters if in_half else 0,
+        gathered=_gathered(shape) if sharded else 0,
+        activations=activation_bytes(shape, plan),
+        logits=logit_bytes(shape, plan.tokens, in_half=in_half),
+        whole=shape.num_parameters * FLOAT32,
+        reference=shape.num_parameters * FLOAT32 if plan.reference else 0,
+        offloaded=plan.offload_optimizer,
+    )
+
+
+def _gathered(shape: ModelShape) -> int:
+    """Weights and gradients of the parts outside the layers, and of two layers: one computes, the next arrives."""
+    return FLOAT32 * (2 * shape.num_root_parameters + 3 * shape.num_layer_parameters)
+
+
+def activation_bytes(shape: ModelShape, plan: TrainingPlan) -> int:
+    """What the backward pass needs of the forward pass, for a micro-batch of `plan.tokens` tokens.
+
+    With checkpointing, the input of each layer and the activations of one layer.
+    """
+    of_layer = layer_bytes(shape, in_half=plan.precision == "bfloat16")
+    if plan.checkpointing:
+        return plan.tokens * (shape.num_layers * FLOAT32 * shape.hidden + of_layer)
+    return plan.tokens * (shape.num_layers * of_layer)
+
+
+def layer_bytes(shape: ModelShape, *, in_half: bool) -> int:
+    """Bytes that one layer of a Llama-like model saves for one token: attention, feed-forward block, two norms.
+
+    Counted tensor by tensor: the residual stream and the norms are float32, what linear layers take and give is in the
+    precision of the computation. Attention keeps no scores (flash and memory-efficient kernels).
+    """
+    size = 2 if in_half else FLOAT32
+    norms = 2 * 2 * shape.hidden * FLOAT32  # each: its input and the normalised input
+    # of query, key, value, gate and up: torch.autocast rounds an input for each of them
+    inputs = shape.hidden * (5 * size if in_half else 2 * size)
+    routed = 2 * shape.num_routed * shape.hidden * size  # what goes to the chosen experts, and what they give
+    query_norms = 2 * (shape.query + shape.key) * FLOAT32 if shape.has_query_norm else 0
+    attention = (3 * shape.query + 2 * shape.key) * size  # queries, keys, values, the output, and its rows in order
+    feed_forward = 4 * shape.inner * size  # gate, its activation, up, and their product
+    return norms + inputs + routed + query_norms + attention + feed_forward
+
+
+def logit_bytes(shape: ModelShape, tokens: int, *, in_half: bool) -> int:
+    """Logprobs of all tokens as targets: one block of logits and its softmax, kept softmaxes, the head's gradient."""
+    block = 2 * ROWS * shape.vocabulary * FLOAT32
+    kept = min(KEPT_BYTES, tokens * shape.vocabulary * FLOAT32)
+    states = tokens * shape.hidden * (2 * FLOAT32 + (2 if in_half else FLOAT32))  # with those of the last norm
+    return block + kept + states + shape.vocabulary * shape.hidden * FLOAT32
+
+
+def usable(device_bytes: int) -> int:
+    """The part of a device's memory that a plan may fill."""
+    return int(device_bytes * (1 - RESERVED_SHARE))
