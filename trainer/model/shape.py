@@ -102,6 +102,6 @@ def _inner(config: Any, experts: int, chosen: int) -> int:
 def _cached(config: Any, key: int) -> int:
     """Keys and values of one token in every layer that keeps them; latent attention keeps a compressed form."""
     kinds = getattr(config, "layer_types", None) or ["full_attention"] * config.num_hidden_layers
-    keeping = sum(kind != "linear_attention" for kind in kinds)
+    keeping: int = sum(kind != "linear_attention" for kind in kinds)
     latent = getattr(config, "kv_lora_rank", None)
     return keeping * (int(latent + config.qk_rope_head_dim) if latent else 2 * key)

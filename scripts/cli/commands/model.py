@@ -1,11 +1,14 @@
-"""`weir model get`: pretrained models as Hugging Face folders."""
+"""`weir model get|check`: pretrained models as Hugging Face folders."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from weir.scripts.launch.settings import ConfigOption, load_settings
 
 
 def get(
@@ -24,3 +27,22 @@ def get(
 
     made = get_model(source, folder, lambda line: typer.echo(line, err=True), config_only=config_only)
     typer.echo(f"{folder}: {source}{'' if made else ', verified: it was there already'}")
+
+
+def check(
+    folder: Annotated[Path, typer.Argument(help="A Hugging Face folder.")],
+    tokens: Annotated[int, typer.Option(min=1, help="Tokens in the KV cache, all requests together.")] = 65_536,
+    batch_tokens: Annotated[int, typer.Option(min=1, help="Tokens in one micro-batch of training.")] = 8192,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    config: ConfigOption = None,
+) -> None:
+    """Report what a model folder holds and lacks, and the memory that it needs.
+
+    Exits with 1 if Weir cannot use it. Weights are checked by their headers; nothing is loaded.
+    """
+    from weir.scripts.models.check import check_model, report_lines
+
+    report = check_model(folder, load_settings(config).proxy, tokens=tokens, batch_tokens=batch_tokens)
+    typer.echo(json.dumps(report.as_json()) if as_json else "\n".join(report_lines(report)))
+    if report.problems:
+        raise typer.Exit(1)
