@@ -10,7 +10,7 @@ import torch
 from weir.kernel_eval.ipc.tensor_arena import Arena
 from weir.kernel_eval.judge.checks.expected_answers import difference, raw
 from weir.kernel_eval.judge.source import source_policy
-from weir.kernel_eval.tasks.input_variants import PLAIN, Variant
+from weir.kernel_eval.tasks.input_variants import HARDEST, PLAIN
 from weir.kernel_eval.tasks.reference import Reference
 
 _TASK = """
@@ -50,8 +50,8 @@ def warm_up(guard_bytes: int = 4096) -> None:
     reference = Reference(_TASK, timeout_s=60.0)
     arguments = reference.init_arguments(1)
     model = reference.build(arguments, 2)
-    for number, variant in enumerate((PLAIN, Variant(-1.0))):
-        inputs, expected = reference.question(model, number, variant)
+    for number, variant in enumerate((PLAIN, HARDEST)):
+        inputs, expected, _ = reference.question(model, number, variant)
         arena = Arena(inputs, expected.outputs, guard_bytes)
         answered = arena.take_outputs()
         difference(reference, model, inputs, expected, answered)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import hashlib
 import os
 
 import msgspec
@@ -50,7 +49,6 @@ class Evaluations:
         self._config = config
         self._machines = machines
         self._counts = counts
-        self._secret = os.urandom(32)
         self._reward = find_reward(config.reward)
         self._cache = ResultCache(config.cache_entries)
         self._in_progress: dict[str, asyncio.Event] = {}  # by content: judged now, for the cache
@@ -162,7 +160,7 @@ class Evaluations:
         return Job(
             reference_src=request.original_model_src,
             candidate_src=request.custom_model_src,
-            secret=hashlib.blake2b(str(request.seed_num).encode(), key=self._secret).digest(),
+            secret=os.urandom(32),  # fresh: nothing that one evaluation showed helps in the next
             num_correct_trials=request.num_correct_trials,
             num_perf_trials=request.num_perf_trials if measures else 0,
             preferred_gpu=_number(request.preferred_device),

@@ -1,32 +1,79 @@
-"""The variants of inputs in one evaluation: as the task makes them, and changed to expose hard-coded answers.
+"""The variants of inputs in one evaluation: as the task makes them, drawn from another distribution, of another size.
 
-A scale of a half or of minus one keeps properties that a task may rely on (zeros, symmetry, triangles, ranges that
-contain 0), and breaks assumptions that a candidate must not make: that inputs are positive, that a seed or a statistic
-is known. If sizes can be changed in the task's module, one call gets a smaller input. The first call gets unchanged
-inputs, since its launches are replayed. Pure; no torch.
+The task's own draw often needs only a part of the function: all values of `torch.rand` are positive, small, and of one
+scale. Other kinds of draws need the rest of it (`input_draws.py` makes them). If a size can be changed in the task's
+module, one call gets inputs of another size. Which call gets which variant follows from a secret seed. Pure; no torch.
 """
 
 from __future__ import annotations
 
 import random
+from enum import StrEnum
 from typing import NamedTuple
 
 
-class Variant(NamedTuple):
-    """The change of one call's inputs relative to the result of `get_inputs`."""
+class Draw(StrEnum):
+    """How the values of floating-point inputs are drawn."""
 
-    scale: float = 1.0
-    smaller: bool = False
+    DECLARED = "declared"  # the task's own draw, from a seed of the evaluation
+    MIXED = "mixed"  # every kind below, slice by slice, so that one call needs all of the function
+    WIDE = "wide"  # normals of scale 10 to 100
+    NEAR_ONE = "near_one"  # 1 and a little: products of many values stay of one size
+    SPARSE = "sparse"  # almost zero but for few spikes: no part of a reduction can be left out
+    OFFSET = "offset"  # normals around a large value
+    NORMAL = "normal"  # normals of scale 1
+    NEGATED = "negated"  # the task's own draw times minus one
+    SCALED = "scaled"  # the task's own draw, slices of it times 1/4 to 4: keeps signs and zeros
+
+
+class Variant(NamedTuple):
+    """The change of one call's inputs relative to the result of `get_inputs`.
+
+    `size_seed` asks for another size; `size` is the one that was taken.
+    """
+
+    draw: Draw = Draw.DECLARED
+    size_seed: int | None = None
+    size: int | None = None
 
 
 PLAIN = Variant()
-_SCALED = (Variant(-1.0), PLAIN, Variant(0.5))
+HARDEST = Variant(Draw.MIXED)
+# What is tried if the reference has no finite answer to a draw, for example a logarithm of negative numbers.
+MILDER = (Draw.NORMAL, Draw.NEGATED, Draw.SCALED)
+_OTHERS = (Draw.WIDE, Draw.NEAR_ONE, Draw.SPARSE, Draw.OFFSET, Draw.NEGATED, Draw.DECLARED, Draw.MIXED)
 
 
 def plan(num_calls: int, relaxed: frozenset[str], seed: int) -> list[Variant]:
-    """One variant for each call: the first plain, the others in an unpredictable order."""
-    others = [PLAIN if "varied_inputs" in relaxed else _SCALED[i % len(_SCALED)] for i in range(num_calls - 1)]
+    """One variant for each call: the first plain, the second mixed, the others in an unpredictable order.
+
+    With three calls or more, one of them has another size, unless the task relaxes that.
+    """
+    generator = random.Random(seed)
+    if "varied_inputs" in relaxed:
+        draws = [Draw.DECLARED] * num_calls
+    else:
+        others = list(_OTHERS)
+        generator.shuffle(others)
+        draws = [Draw.DECLARED, Draw.MIXED, *(others[i % len(others)] for i in range(num_calls - 2))][:num_calls]
+    variants = [Variant(draw) for draw in draws]
     if num_calls > 2 and "varied_shapes" not in relaxed:
-        others[1] = Variant(smaller=True)
-    random.Random(seed).shuffle(others)
-    return [PLAIN, *others][:num_calls]
+        variants[2] = variants[2]._replace(size_seed=generator.getrandbits(63))
+    others_calls = variants[1:]
+    generator.shuffle(others_calls)
+    return variants[:1] + others_calls
+
+
+def other_sizes(size: int, seed: int) -> list[int]:
+    """Sizes to try in place of `size`, in an unpredictable order; smaller ones, since memory holds them.
+
+    A power of two is replaced by smaller powers of two, other sizes by multiples of their largest power of two, so that
+    a kernel whose blocks divide the size still fits.
+    """
+    unit = size & -size
+    if unit == size:
+        sizes = [size >> shift for shift in (1, 2) if size >> shift >= 1]
+    else:
+        sizes = [multiple for multiple in range(unit, size, unit) if 4 * multiple >= size] or [size // 2]
+    random.Random(seed).shuffle(sizes)
+    return sizes[:3]

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import torch
 
 from weir.kernel_eval.tasks.device_mapping import CpuForCuda
-from weir.kernel_eval.tasks.input_variants import PLAIN, Variant
+from weir.kernel_eval.tasks.input_draws import redrawn
+from weir.kernel_eval.tasks.input_variants import MILDER, PLAIN, Draw, Variant, other_sizes
 from weir.kernel_eval.tasks.seeds import seed_everything
 
 _UNJUDGEABLE = (torch.float8_e4m3fn, torch.float8_e5m2)
@@ -82,18 +83,31 @@ class Reference:
         _check_supported(inputs)
         return inputs
 
-    def question(self, model: Any, seed: int, variant: Variant) -> tuple[list[Any], Expected]:
-        """Inputs and their expected outputs; unchanged inputs if the model does not accept the variant."""
-        if variant != PLAIN:
+    def question(self, model: Any, seed: int, variant: Variant) -> tuple[list[Any], Expected, Variant]:
+        """Inputs, their expected outputs, and the variant that they are of.
+
+        If the model does not accept the variant, or answers it with NaN or infinities, milder ones are tried; the
+        last is the task's own draw at its own size.
+        """
+        for attempt in self._attempts(variant):
             try:
-                inputs = self._varied(seed, variant)
+                inputs = self._varied(seed, attempt)
                 expected = self.expected(model, inputs)
                 if all(bool(torch.isfinite(output).all()) for output in expected.outputs):
-                    return inputs, expected
+                    return inputs, expected, attempt
             except (InvalidReference, UnsupportedReference):
                 pass
         inputs = self.inputs(seed)
-        return inputs, self.expected(model, inputs)
+        return inputs, self.expected(model, inputs), PLAIN
+
+    def _attempts(self, variant: Variant) -> Iterator[Variant]:
+        """The variant, then milder ones; without the plain one."""
+        milder = () if variant.draw is Draw.DECLARED else tuple(draw for draw in MILDER if draw is not variant.draw)
+        if variant.size_seed is not None and self._size is not None:
+            for size in other_sizes(self._get_inputs.__globals__[self._size], variant.size_seed):
+                for draw in (variant.draw, *milder, Draw.DECLARED):
+                    yield Variant(draw, size=size)
+        yield from (Variant(draw) for draw in (variant.draw, *milder) if draw is not Draw.DECLARED)
 
     def _placed(self, value: Any) -> Any:
         """A value on the evaluation's device; tasks make their inputs on the host."""
@@ -104,16 +118,16 @@ class Reference:
         return value
 
     def _varied(self, seed: int, variant: Variant) -> list[Any]:
-        size = self._size if variant.smaller else None
-        if size is None:
-            return [_scaled(value, variant.scale) for value in self.inputs(seed)]
+        """Inputs of a variant; the generators go on from the seed of the task's own draw, so that they repeat."""
+        if variant.size is None or self._size is None:
+            return redrawn(self.inputs(seed), variant.draw)
         names = self._get_inputs.__globals__
-        before = names[size]
-        names[size] = before // 2
+        before = names[self._size]
+        names[self._size] = variant.size
         try:
-            return self.inputs(seed)
+            return redrawn(self.inputs(seed), variant.draw)
         finally:
-            names[size] = before
+            names[self._size] = before
 
     def expected(self, model: Any, inputs: list[Any]) -> Expected:
         """Run the model on a copy of the inputs, in their own precision. Raises `InvalidReference`."""
@@ -165,14 +179,6 @@ def free_size(source: str, names: dict[str, Any]) -> str | None:
     sizes = {n: names.get(n) for n in used[True] - used[False]}
     even = {name: size for name, size in sizes.items() if type(size) is int and size >= 4 and size % 2 == 0}
     return max(even, key=lambda name: (even[name], name)) if even else None
-
-
-def _scaled(value: Any, scale: float) -> Any:
-    if isinstance(value, torch.Tensor) and value.is_floating_point():
-        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device).copy_(
-            value * scale
-        )
-    return value
 
 
 def _callable(module: types.ModuleType, name: str) -> Callable[..., Any]:

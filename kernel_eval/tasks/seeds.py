@@ -1,7 +1,7 @@
-"""Seeds that a client cannot predict: derived from a secret of the server and the seed of the request.
+"""Seeds that a client cannot predict: derived from a secret of the evaluation.
 
-The same request gives the same inputs during a server's lifetime. Seeds of different purposes are independent, so that
-a worker, which gets the seed of the weights, cannot compute that of the inputs.
+Every evaluation has a secret of its own, so that nothing it showed helps in the next. Seeds of different purposes are
+independent, so that a worker, which gets the seed of the weights, cannot compute that of the inputs.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ def difference(
     if not differences:
         return None
     precise = reference.expected_float64(model, inputs)
-    return differences[0] if precise is None or _compare_all(outputs, precise) else None
+    return differences[0] if precise is None or _compare_all(outputs, precise, expected.outputs) else None
 
 
 def check_form(outputs: tuple[Output, ...], expected: list[torch.Tensor]) -> None:
@@ -44,8 +44,11 @@ def check_form(outputs: tuple[Output, ...], expected: list[torch.Tensor]) -> Non
             )
 
 
-def _compare_all(outputs: list[torch.Tensor], expected: list[torch.Tensor]) -> list[Difference]:
-    compared = (compare(got, reference) for got, reference in zip(outputs, expected, strict=True))
+def _compare_all(
+    outputs: list[torch.Tensor], expected: list[torch.Tensor], rounded: list[torch.Tensor] | None = None
+) -> list[Difference]:
+    own = rounded or [None] * len(expected)
+    compared = (compare(got, reference, low) for got, reference, low in zip(outputs, expected, own, strict=True))
     return [difference for difference in compared if difference is not None]
 
 

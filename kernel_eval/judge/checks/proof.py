@@ -29,7 +29,7 @@ from weir.kernel_eval.judge.source import provenance, source_policy
 from weir.kernel_eval.judge.source.kernel_source import KernelSource, NotFound, NotTriton
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
-from weir.kernel_eval.tasks.input_variants import PLAIN, Variant
+from weir.kernel_eval.tasks.input_variants import HARDEST, PLAIN
 from weir.kernel_eval.tasks.seeds import derive_seed
 from weir.kernel_eval.timing.roofline import Speed
 
@@ -98,8 +98,8 @@ def prove(
     limits, reference, relaxed = job.limits, trials.reference, frozenset(job.relaxed_rules)
     on_gpu = limits.gpu is not None
     called_once = trials.num_answered < 2 or "varied_inputs" in relaxed
-    variant = PLAIN if called_once else Variant(scale=-1.0)
-    inputs, expected = reference.question(trials.model, derive_seed(job.secret, "proof"), variant)
+    variant = PLAIN if called_once else HARDEST
+    inputs, expected, _ = reference.question(trials.model, derive_seed(job.secret, "proof"), variant)
     arguments = [tensors_among(inputs), trials.state]
     arena = Arena(arguments, expected.outputs, limits.guard_bytes, on_gpu=on_gpu)
     worker = WorkerChannel(lease, limits, trials.deadline, handle_request=handle_request)

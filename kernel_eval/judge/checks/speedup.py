@@ -61,7 +61,7 @@ class SpeedCheck:
 
     def _question(self) -> Any:
         seed = derive_seed(self._job.secret, "timing", next(self._numbers))
-        return self._reference.question(self._model, seed, PLAIN)
+        return self._reference.question(self._model, seed, PLAIN)[:2]
 
     def _time_reference(self) -> float:
         inputs = self._reference.inputs(derive_seed(self._job.secret, "timing", next(self._numbers)))

@@ -24,7 +24,7 @@ from weir.kernel_eval.judge.checks.expected_answers import check_form, differenc
 from weir.kernel_eval.judge.source import provenance
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
-from weir.kernel_eval.tasks.input_variants import plan
+from weir.kernel_eval.tasks.input_variants import Variant, plan
 from weir.kernel_eval.tasks.reference import Expected, Reference
 from weir.kernel_eval.tasks.seeds import derive_seed
 from weir.kernel_eval.timing import sampling
@@ -87,7 +87,8 @@ class Trials:
         num_timed = 0 if self._on_gpu else min(self._job.num_perf_trials, self._limits.perf_trials)
         num_trials = self._job.num_correct_trials + num_timed
         for trial, variant in enumerate(plan(num_trials, self._relaxed, derive_seed(secret, "variants"))):
-            inputs, expected = reference.question(self.model, derive_seed(secret, "inputs", trial), variant)
+            inputs, expected, drawn = reference.question(self.model, derive_seed(secret, "inputs", trial), variant)
+            self._count_draw(drawn)
             self._trial(worker, inputs, expected)
             self.num_answered += 1
             if trial == 0 and self.first is not None:
@@ -95,6 +96,11 @@ class Trials:
         self._check_reused_outputs(worker)
         if num_timed:
             self.details["timing"] = {"timing_kind": "interpreter", **sampling.summarize(self._call_us).in_ms()}
+
+    def _count_draw(self, drawn: Variant) -> None:
+        """Count the trials by kind of inputs: a task that accepts none but its own is tried less hard."""
+        counts = self.details.setdefault("inputs", {})
+        counts[drawn.draw.value] = counts.get(drawn.draw.value, 0) + 1
 
     def _take_state(self, worker: WorkerChannel, constructed: Constructed) -> None:
         sizes = constructed.state_bytes

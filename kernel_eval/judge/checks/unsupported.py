@@ -40,7 +40,7 @@ def confirm(job: Job, tree: ast.Module, trials: Trials, claim: UnsupportedClaim,
 
 def _replay(job: Job, trials: Trials, claim: UnsupportedClaim, kernels: str, leases: Leases) -> str | None:
     """The feature that the interpreter lacks, according to a process without the candidate; None if it lacks none."""
-    inputs, _ = trials.reference.question(trials.model, derive_seed(job.secret, "proof"), PLAIN)
+    inputs, _, _ = trials.reference.question(trials.model, derive_seed(job.secret, "proof"), PLAIN)
     arena = Arena([tensors_among(inputs), trials.state], [], job.limits.guard_bytes)
     worker = WorkerChannel(leases.worker, job.limits, trials.deadline)
     request = Replay(kernels, provenance.needed(claim.trace, frozenset(job.relaxed_rules)), arena.spec)

@@ -195,6 +195,8 @@ RULES: dict[str, Rule] = {
     "kernel_is_not_triton": Rule("a kernel keeps to Triton's language", "replay"),
     "replay_differs": Rule("the launches of the first call also answer other inputs, without the candidate", "replay"),
     "kernel_did_no_work": Rule("kernels store the answer: at least a tenth of the elements of every output", "replay"),
-    "varied_inputs": Rule("besides what get_inputs returns, calls get it smaller and with its sign changed", "inputs"),
-    "varied_shapes": Rule("where sizes can be changed in the task's module, one call gets half of it", "inputs"),
+    "varied_inputs": Rule(
+        "besides what get_inputs returns, calls get values of other signs, scales and distributions", "inputs"
+    ),
+    "varied_shapes": Rule("where sizes can be changed in the task's module, one call gets another one", "inputs"),
 }

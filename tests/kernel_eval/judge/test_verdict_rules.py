@@ -152,12 +152,28 @@ def test_floats_are_compared_relative_to_the_size_of_the_answer(
     assert (difference and difference.fault) == fault
 
 
-def test_integers_must_be_equal_and_the_first_difference_is_named() -> None:
+def test_integers_must_be_equal_and_the_place_of_the_first_difference_is_named() -> None:
     got, expected = torch.tensor([[1, 2], [3, 4]]), torch.tensor([[1, 2], [3, 5]])
     difference = compare(got, expected)
     assert difference is not None
-    assert difference.message == "1 of 4 values differ; at index [1, 1] it has 4, expected 5"
+    assert difference.message == "1 of 4 values are wrong, the first at index [1, 1]"
     assert compare(got > 2, expected > 2) is None
+
+
+def test_a_message_shows_the_size_of_an_error_and_no_value() -> None:
+    difference = compare(torch.tensor([3.0, 4.0]), torch.tensor([3.0, 4.668]))
+    assert difference is not None
+    assert difference.message == (
+        "1 of 2 values are wrong, the first at index [1], by up to 0.17 times the answer's root mean square"
+    )
+
+
+def test_an_element_may_be_as_wrong_as_the_reference_is_in_its_own_precision() -> None:
+    precise = torch.tensor([1.0, 1.0], dtype=torch.float64)
+    rounded = torch.tensor([1.001, 1.0])
+    assert compare(torch.tensor([1.003, 1.0]), precise, rounded) is None
+    assert compare(torch.tensor([1.006, 1.0]), precise, rounded) is not None
+    assert compare(torch.tensor([1.0, 1.003]), precise, rounded) is not None
 
 
 def test_an_argument_arrives_with_its_strides_and_its_own_storage() -> None:

@@ -1,4 +1,4 @@
-"""The pure parts of the proof: the language of kernels, the analysis of traces, the variants of inputs."""
+"""The pure parts of the proof: the language of kernels, the analysis of traces."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from weir.kernel_eval.ipc.tensor_arena import Arena
 from weir.kernel_eval.ipc.trace import Launch, Operator, Place, Storage, Trace
 from weir.kernel_eval.judge.source import provenance, rules
 from weir.kernel_eval.judge.source.kernel_source import VALUE_ATTRIBUTES, KernelSource, NotFound, NotTriton
-from weir.kernel_eval.tasks.input_variants import PLAIN, Variant, plan
-from weir.kernel_eval.tasks.reference import Reference, free_size
 from weir.kernel_eval.worker.replay_values import operator_of
 
 NONE: frozenset[str] = frozenset()
@@ -173,42 +171,6 @@ def test_a_trace_shows_what_the_answer_was_made_by(seen: Trace, rule: str | None
     broken = provenance.broken_by(seen, NONE)
     assert (broken and broken[0]) == rule
     assert rule is None or provenance.broken_by(seen, frozenset(rules.RULES)) is None
-
-
-def test_the_first_call_gets_inputs_as_they_are_and_the_others_in_any_order() -> None:
-    for seed in range(5):
-        variants = plan(5, NONE, seed)
-        assert variants[0] == PLAIN
-        assert sorted(variants[1:]) == sorted([Variant(-1.0), Variant(smaller=True), Variant(0.5), Variant(-1.0)])
-    assert len({tuple(plan(5, NONE, seed)) for seed in range(20)}) > 2
-    assert set(plan(4, frozenset({"varied_inputs", "varied_shapes"}), 1)) == {PLAIN}
-
-
-SIZED = """
-import torch
-batch, features = 8, 64
-class Model(torch.nn.Module):
-    def forward(self, x): return torch.log(x)
-def get_inputs(): return [torch.rand(batch, features) + 1]
-def get_init_inputs(): return [features]
-"""
-
-
-def test_a_size_can_be_changed_where_only_the_inputs_depend_on_it() -> None:
-    assert free_size(SIZED, {"batch": 8, "features": 64}) == "batch"
-    reference = Reference(SIZED.replace("[features]", "[]"), 5.0)
-    inputs, expected = reference.question(lambda x: x.log(), 1, Variant(smaller=True))
-    assert (inputs[0].shape, expected.outputs[0].shape) == ((8, 32), (8, 32))
-    assert reference.inputs(1)[0].shape == (8, 64)
-
-
-def test_inputs_stay_as_they_are_where_the_task_does_not_take_them_otherwise() -> None:
-    reference = Reference(SIZED, 5.0)
-    plain = reference.inputs(1)[0]
-    half, _ = reference.question(lambda x: x.log(), 1, Variant(0.5))
-    negative, _ = reference.question(lambda x: x.log(), 1, Variant(-1.0))
-    assert torch.equal(half[0], plain * 0.5)
-    assert torch.equal(negative[0], plain)
 
 
 def test_state_and_inputs_of_a_replay_lie_in_two_lists() -> None:

@@ -1,0 +1,153 @@
+"""Inputs of trials: which variants an evaluation gets, how their values are drawn, and what the task may rely on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from weir.kernel_eval.tasks.input_draws import redrawn
+from weir.kernel_eval.tasks.input_variants import HARDEST, PLAIN, Draw, Variant, other_sizes, plan
+from weir.kernel_eval.tasks.reference import Reference, free_size
+
+NONE: frozenset[str] = frozenset()
+SIZED = """
+import torch
+batch, features = 8, 64
+class Model(torch.nn.Module):
+    def forward(self, x): return FUNCTION
+def get_inputs(): return [torch.rand(batch, features) + 1]
+def get_init_inputs(): return [features]
+"""
+
+
+def sized(function: str, features: str = "[]") -> tuple[Reference, object]:
+    """A task whose `batch` and, without the argument of Model, `features` only `get_inputs` reads; and its model."""
+    reference = Reference(SIZED.replace("FUNCTION", function).replace("[features]", features), 5.0)
+    return reference, reference.build([], 1)
+
+
+def test_the_first_call_gets_inputs_as_they_are_and_the_others_in_any_order() -> None:
+    for seed in range(5):
+        variants = plan(5, NONE, seed)
+        assert variants[0] == PLAIN
+        draws = [variant.draw for variant in variants[1:]]
+        assert Draw.MIXED in draws
+        assert len(set(draws)) >= 3
+        assert sum(variant.size_seed is not None for variant in variants) == 1
+    assert len({tuple(plan(5, NONE, seed)) for seed in range(20)}) > 2
+
+
+@pytest.mark.parametrize("num_calls", [1, 2, 3])
+def test_few_calls_get_the_hardest_inputs_first(num_calls: int) -> None:
+    draws = [variant.draw for variant in plan(num_calls, NONE, 3)]
+    assert len(draws) == num_calls
+    assert draws[0] is Draw.DECLARED
+    assert num_calls == 1 or Draw.MIXED in draws
+
+
+def test_a_task_can_keep_its_own_inputs_and_sizes() -> None:
+    assert set(plan(4, frozenset({"varied_inputs", "varied_shapes"}), 1)) == {PLAIN}
+
+
+@pytest.mark.parametrize("draw", Draw)
+@pytest.mark.parametrize("shape", [(16, 1000), (9, 600), (1000,), (2, 3), (1, 1, 5, 5), (), (0, 4)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+def test_a_draw_keeps_shape_strides_and_dtype(draw: Draw, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    declared = torch.rand(shape, dtype=dtype)
+    declared = declared.mT if declared.dim() >= 2 else declared
+    (drawn,) = redrawn([declared], draw)
+    assert (drawn.shape, drawn.stride(), drawn.dtype) == (declared.shape, declared.stride(), dtype)
+    assert bool(torch.isfinite(drawn).all())
+    assert draw is Draw.DECLARED or declared.numel() == 0 or not torch.equal(drawn, declared)
+
+
+def test_a_mixed_draw_needs_all_of_a_function() -> None:
+    """Where the values of `torch.rand` need one piece of a function, a mixed draw needs the others."""
+    torch.manual_seed(0)
+    for shape in ((16, 1000), (9, 600), (3, 5000), (7000,), (2, 3, 32, 32)):
+        (x,) = redrawn([torch.rand(shape)], Draw.MIXED)
+        assert min(int((x < -6).sum()), int((x > 6).sum())) > 10
+        assert int((x > 88).sum()) + int((x < -88).sum()) + int((x.abs() > 25).sum()) > 3
+        slices = x.reshape(x.shape[0], -1) if x.shape[0] > 7 else None
+        assert slices is None or bool(((slices - 1).abs().amax(1) < 0.2).any())  # products stay near one
+
+
+KEPT: dict[str, tuple[Callable[[], torch.Tensor], Callable[[torch.Tensor, torch.Tensor], bool]]] = {
+    "integers": (lambda: torch.randint(0, 9, (40,)), torch.equal),
+    "booleans": (lambda: torch.rand(40) > 0.5, torch.equal),
+    "labels": (lambda: torch.randint(0, 2, (400,)).float() * 2 - 1, torch.equal),
+    "triangle": (
+        lambda: torch.rand(20, 20).tril(),
+        lambda new, old: torch.equal(new.tril(), new) and not torch.equal(new, old),
+    ),
+    "symmetry": (lambda: (lambda a: a + a.mT)(torch.rand(20, 20)), lambda new, _: torch.equal(new, new.mT)),
+    "infinities": (
+        lambda: torch.rand(64, 64).masked_fill(torch.rand(64, 64) > 0.9, -torch.inf),
+        lambda new, old: torch.equal(new == -torch.inf, old == -torch.inf),
+    ),
+    "distributions": (
+        lambda: torch.rand(8, 30).softmax(-1),
+        lambda new, _: bool(((new.sum(-1) - 1).abs() < 1e-5).all()),
+    ),
+}
+
+
+@pytest.mark.parametrize("kept", KEPT)
+def test_a_draw_keeps_what_a_task_may_rely_on(kept: str) -> None:
+    make, holds = KEPT[kept]
+    declared = make()
+    for draw in (Draw.MIXED, Draw.WIDE, Draw.SPARSE, Draw.NORMAL):
+        (drawn,) = redrawn([declared], draw)
+        assert holds(drawn, declared), draw
+
+
+def test_tensors_in_lists_are_drawn_and_other_values_stay() -> None:
+    declared = [[torch.rand(50), 3], 0.5, None, "x", (torch.rand(50),)]
+    drawn = redrawn(declared, Draw.WIDE)
+    assert (drawn[0][1], drawn[1:4], type(drawn[4])) == (3, [0.5, None, "x"], tuple)
+    assert not torch.equal(drawn[0][0], declared[0][0])  # type: ignore[index]
+
+
+def test_the_same_seed_gives_the_same_inputs() -> None:
+    reference, model = sized("torch.relu(x)")
+    one, two = (reference.question(model, 5, HARDEST)[0][0] for _ in range(2))
+    assert torch.equal(one, two)
+    assert not torch.equal(one, reference.question(model, 6, HARDEST)[0][0])
+
+
+def test_a_size_can_be_changed_where_only_the_inputs_depend_on_it() -> None:
+    assert free_size(SIZED, {"batch": 8, "features": 64}) == "batch"
+    reference, model = sized("x.log()")
+    sizes = set()
+    for seed in range(8):
+        inputs, expected, variant = reference.question(model, 1, Variant(size_seed=seed))
+        assert inputs[0].shape == expected.outputs[0].shape == (8, variant.size)
+        sizes.add(variant.size)
+    assert sizes == {16, 32}
+    assert reference.inputs(1)[0].shape == (8, 64)
+
+
+def test_other_sizes_keep_the_divisibility_that_blocks_need() -> None:
+    for size in (2, 6, 40, 64, 100, 1000, 4096):
+        unit = size & -size
+        for other in other_sizes(size, 3):
+            assert 0 < other < size
+            assert other % unit == 0 or (other & -other) == other
+    assert len({tuple(other_sizes(40, seed)) for seed in range(8)}) > 2
+
+
+def test_inputs_are_milder_where_the_task_has_no_finite_answer_to_the_others() -> None:
+    reference, model = sized("x.log()")
+    inputs, expected, variant = reference.question(model, 1, HARDEST)
+    assert variant.draw is Draw.SCALED  # mixed, normal and negated values have no logarithm
+    assert bool((inputs[0] > 0).all())
+    assert bool(torch.isfinite(expected.outputs[0]).all())
+
+
+def test_a_task_that_takes_only_its_own_inputs_gets_them() -> None:
+    reference, model = sized("x if (x > 1).all() and (x < 2).all() and x.shape == (8, 64) else fails")
+    inputs, _, variant = reference.question(model, 1, Variant(Draw.WIDE, size_seed=1))
+    assert variant == PLAIN
+    assert torch.equal(inputs[0], reference.inputs(1)[0])
