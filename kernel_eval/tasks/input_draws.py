@@ -96,7 +96,8 @@ def _unsliced(slices: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 
 
 def _wide(like: torch.Tensor) -> torch.Tensor:
-    return torch.randn_like(like) * 10.0 ** (1.0 + float(torch.rand(())))
+    scale = 10.0 ** (1.0 + float(torch.rand(())))
+    return torch.randn_like(like) * scale
 
 
 def _near_one(like: torch.Tensor) -> torch.Tensor:
@@ -126,7 +127,7 @@ def _has_few_values(values: torch.Tensor) -> bool:
     if values.numel() <= _FEW_VALUES:
         return False
     sample = values.reshape(-1)[:_SAMPLED]
-    return len(sample.unique()) <= _FEW_VALUES and len(values.unique()) <= _FEW_VALUES
+    return len(set(sample.tolist())) <= _FEW_VALUES and len(torch.unique(values)) <= _FEW_VALUES
 
 
 def _sums_to_one(values: torch.Tensor) -> bool:

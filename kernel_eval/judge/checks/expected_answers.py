@@ -47,7 +47,7 @@ def check_form(outputs: tuple[Output, ...], expected: list[torch.Tensor]) -> Non
 def _compare_all(
     outputs: list[torch.Tensor], expected: list[torch.Tensor], rounded: list[torch.Tensor] | None = None
 ) -> list[Difference]:
-    own = rounded or [None] * len(expected)
+    own: list[torch.Tensor] | list[None] = rounded or [None] * len(expected)
     compared = (compare(got, reference, low) for got, reference, low in zip(outputs, expected, own, strict=True))
     return [difference for difference in compared if difference is not None]
 
