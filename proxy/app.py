@@ -52,7 +52,8 @@ class App:
         dialect = error_dialect(route, exchange.headers)
         status = "200"
         try:
-            caller = Caller(path=names, key=await self._keys.admit(exchange.headers))
+            key, access_key = await self._keys.admit(exchange.headers)
+            caller = Caller(path=names, key=key, access_key=access_key)
             await self._pipeline.serve(exchange, route, caller)
         except RecursionError:
             status = await self._fail(

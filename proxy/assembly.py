@@ -113,6 +113,7 @@ def _tokens(served: Served, parts: Parts, upstream: Upstream) -> Assembled:
         raw_prompts=raw_prompts,
         sessions=parts.sessions,
         budgets=parts.budgets,
+        sampling=config.sampling,
         metrics=parts.metrics,
     )
     pipeline = TokensPipeline(
@@ -149,6 +150,7 @@ def _relay(served: Served, parts: Parts) -> Assembled:
         opening=RelayOpening(
             certified,
             config.below_level,
+            config.sampling,
             sessions=parts.sessions,
             budgets=parts.budgets,
             memory=parts.memory,

@@ -6,6 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from weir.proxy.sampling_config import SamplingConfig
+
 
 class ProxyConfig(BaseModel):
     """Listening, rendering, time limits and refusals of the proxy."""
@@ -150,6 +152,7 @@ class ProxyConfig(BaseModel):
         ge=0,
         description="How long calls are still accepted after SIGTERM while /readyz says 503, for load balancers.",
     )
+    sampling: SamplingConfig = SamplingConfig()
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Level of the proxy's own log; info includes one line for every call."
     )

@@ -51,6 +51,7 @@ class Metrics:
         )
         self.lowered = labelled("weir_calls_lowered", "Calls below their route's certified level, by why.", "reason")
         self.look_ups = labelled("weir_look_ups", "Calls looked for in the store, by where they were.", "what", "found")
+        self.sampling_overridden = counter("weir_sampling_overridden", "Calls with other sampling than was asked for.")
         self.records_lost = counter("weir_records_lost", "Answers given although they could not be recorded.")
         self.hold_seconds = histogram("weir_hold_seconds", "Time that calls waited at the gate.", LONG_S)
         self.first_token_seconds = histogram(
@@ -66,6 +67,8 @@ class Metrics:
         self.tokens.labels(kind="prompt").inc(len(record.prompt_ids) // 4)
         self.tokens.labels(kind="output").inc(len(record.output_ids) // 4)
         self.tokens.labels(kind="cached").inc(record.cached_tokens)
+        if record.asked_sampling:
+            self.sampling_overridden.inc()
         self.call_seconds.observe((record.finished_us - record.started_us) / 1e6)
         if record.first_token_us is not None:
             self.first_token_seconds.observe((record.first_token_us - record.started_us) / 1e6)

@@ -33,6 +33,7 @@ class Caller(NamedTuple):
 
     path: Names
     key: Names | None  # the session whose API key the request shows
+    access_key: str | None = None  # the name of the access key that it shows
 
     def names_itself(self, headers: Mapping[str, str]) -> bool:
         """Whether the request names its session, so that no other agent sends the same request."""
@@ -49,6 +50,7 @@ class Identity:
     source: SessionSource
     group_id: str | None
     agent_ids: dict[str, str] = field(default_factory=dict)
+    access_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +90,9 @@ def identify(caller: Caller, headers: Mapping[str, str], hint: str | None, agent
     if key.session_id is not None and source is not SessionSource.KEY:
         kept["key"] = key.session_id
     group_id = path.group_id or (decided[0].group_id if decided else None) or header.group_id
-    return Identity(session_id=session_id, source=source, group_id=group_id, agent_ids=kept)
+    return Identity(
+        session_id=session_id, source=source, group_id=group_id, agent_ids=kept, access_key=caller.access_key
+    )
 
 
 def is_name(text: str) -> bool:

@@ -18,6 +18,7 @@ from weir.proxy.engines.versions import Served
 from weir.proxy.recording.call import CallInProgress
 from weir.proxy.relay.chat_answer import AnswerParser, ParsedChoice
 from weir.proxy.relay.levels import Level, RouteForm
+from weir.proxy.sampling_config import SamplingOverride
 from weir.proxy.stitching.call_cache import KnownCall, first_difference
 from weir.store.clock import now_us
 from weir.store.records.call_record import (
@@ -58,6 +59,7 @@ class RelayedCall(CallInProgress):
     """One request on its way upstream and its answers on their way back."""
 
     call_ids: list[str]  # one for each answer
+    override: SamplingOverride  # of the agent's sampling
     fields: dict[str, Any]
     promised: Level  # the level of the proxy
     form: RouteForm
@@ -72,6 +74,23 @@ class RelayedCall(CallInProgress):
         """Give every answer that came its own call id."""
         while len(self.call_ids) <= max(self.answer.choices, default=0):
             self.call_ids.append(new_id("call"))
+
+    @property
+    def overrides(self) -> dict[str, Any]:
+        """Fields that the upstream gets instead of the agent's; None: it gets none of that name."""
+        return self.override.set.values() | dict.fromkeys(self.override.drop)
+
+    @property
+    def sampled_with(self) -> dict[str, Any]:
+        """The sampling fields of the body that the upstream gets."""
+        fields = self.fields | self.overrides
+        return {name: fields[name] for name in _ASKED if fields.get(name) is not None}
+
+    @property
+    def asked_sampling(self) -> dict[str, Any]:
+        """The fields that the override changed, as the agent had them."""
+        asked = {name: (value, self.fields.get(name)) for name, value in self.overrides.items()}
+        return {name: own for name, (value, own) in asked.items() if value != own}
 
     @property
     def streamed(self) -> bool:
@@ -156,7 +175,8 @@ def _record(
         **_stitch(call, parsed, prompt),
         request=call.body,
         answer=_encode(parsed.message()) if parsed.content or parsed.tool_calls or parsed.finish else b"",
-        sampling={name: call.fields[name] for name in _ASKED if call.fields.get(name) is not None},
+        sampling=call.sampled_with,
+        asked_sampling=call.asked_sampling,
         agent_ids=call.agent_ids,
         user_agent=call.user_agent,
         engine_rids=(call.answer.response_id,) if call.answer.response_id else (),

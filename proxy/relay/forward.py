@@ -16,7 +16,7 @@ from weir.proxy.relay.call import RelayedCall
 from weir.proxy.relay.client import RelayUpstream
 from weir.proxy.relay.levels import Level
 from weir.proxy.relay.response import Answering, content_type
-from weir.proxy.relay.wire import downward, spliced, upward
+from weir.proxy.relay.wire import downward, spliced, upward, with_values
 
 LOST_RETRIES = 0
 
@@ -34,7 +34,7 @@ class Forwarding:
     async def send(self, exchange: Exchange, route: str, calls: Sequence[RelayedCall]) -> None:
         """Relay one call, and its answer, whole or streamed. Raises `Unavailable` or `UpstreamFailed`."""
         (call,) = calls
-        body = spliced(call.body, call.fields, call.form.flags_for())
+        body = spliced(with_values(call.body, call.fields, call.overrides), call.fields, call.form.flags_for())
         routing_key = call.membership.session_id if call.promised is Level.PASSTHROUGH else None
         headers = upward(exchange.headers, key=self._key, routing_key=routing_key)
         target = _target(exchange, route)

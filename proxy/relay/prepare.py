@@ -14,6 +14,7 @@ from weir.proxy.relay.history import history
 from weir.proxy.relay.item_answers import answer_parser
 from weir.proxy.relay.levels import Certified, RouteForm
 from weir.proxy.relay.wire import count
+from weir.proxy.sampling_config import SamplingConfig
 from weir.proxy.sessions.budgets import Budgets
 from weir.proxy.sessions.session_book import SessionBook
 from weir.proxy.stitching.call_cache import CallCache, KnownCall
@@ -28,6 +29,7 @@ class RelayOpening:
         self,
         certified: Certified,
         below_level: Literal["refuse", "record"],
+        sampling: SamplingConfig,
         *,
         sessions: SessionBook,
         budgets: Budgets,
@@ -36,6 +38,7 @@ class RelayOpening:
     ) -> None:
         self._certified = certified
         self._below_level = below_level
+        self._sampling = sampling
         self._sessions = sessions
         self._budgets = budgets
         self._memory = memory
@@ -60,6 +63,9 @@ class RelayOpening:
             request_id=new_id("request"),
             retry_count=count(headers.get("x-stainless-retry-count")),
             call_ids=[new_id("call")],
+            override=self._sampling.override(
+                session_id=membership.session_id, group_id=membership.group_id, access_key=identity.access_key
+            ),
             dialect=dialect,
             body=body,
             fields=fields,

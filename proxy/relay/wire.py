@@ -18,6 +18,7 @@ from weir.proxy.errors import CallError
 from weir.proxy.sessions.access_keys import ACCESS_PREFIX, SESSION_PREFIX
 
 _decode = msgspec.json.Decoder().decode
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
 _WHITE = " \t\n\r"
 _WHITE_BYTES = _WHITE.encode()
@@ -58,11 +59,29 @@ def spliced(body: bytes, fields: Mapping[str, Any], flags: Mapping[str, bytes]) 
     replaced = {name: text for name, text in flags.items() if name in fields and not asks(fields.get(name))}
     if replaced:
         body = _replaced(body, replaced)
-    added = b"".join(b',"' + name.encode() + b'":' + text for name, text in flags.items() if name not in fields)
+    return _appended(body, {name: text for name, text in flags.items() if name not in fields})
+
+
+def _appended(body: bytes, members: Mapping[str, bytes]) -> bytes:
+    """The body of an object that is not empty, with further members behind its own."""
+    added = b"".join(b',"' + name.encode() + b'":' + text for name, text in members.items())
     if not added:
         return body
     end = body.rindex(b"}")
     return body[:end] + added + body[end:]
+
+
+def with_values(body: bytes, fields: Mapping[str, Any], values: Mapping[str, Any]) -> bytes:
+    """The body with these members set, or cut where their value is None. Empty `fields` leave it as it is."""
+    if not fields or not values:
+        return body
+    texts = {name: _encode(value) for name, value in values.items() if value is not None}
+    body = _replaced(body, {name: text for name, text in texts.items() if name in fields})
+    body = _appended(body, {name: text for name, text in texts.items() if name not in fields})
+    while dropped := [name for name, value in values.items() if value is None and name in _decode_members(body)]:
+        members = _decode_members(body)  # a name may stand there twice
+        body = without(body, [Cut(name, members[name], False) for name in dropped])
+    return body
 
 
 def asks(value: Any) -> bool:

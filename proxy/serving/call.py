@@ -6,10 +6,11 @@ Invariant: a record holds exactly the tokens that were received, whatever ended 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
-from weir.proxy.conversation.call_request import Answer, CallRequest, Raw
+from weir.proxy.conversation.call_request import Answer, CallRequest, Raw, Sampling
 from weir.proxy.conversation.digests import extend
 from weir.proxy.conversation.prompt_ids import PromptIds
 from weir.proxy.engines.capture import Capture
@@ -30,6 +31,8 @@ class Call(CallInProgress):
     call_id: str
     choice: int = 0
     request: CallRequest
+    sampling: Sampling  # that the engine gets
+    asked_sampling: dict[str, Any] = field(default_factory=dict)  # fields that were overridden, as the agent had them
     prompt: Prompt
     raw_prompt: Raw | None = None  # where it answers no conversation
     max_new_tokens: int
@@ -55,7 +58,7 @@ class Call(CallInProgress):
 
 def sampling_params(call: Call) -> dict[str, object]:
     """The engine's sampling parameters for the part of the answer that is still missing."""
-    sampling = call.request.sampling
+    sampling = call.sampling
     done = len(call.capture.ids)
     params: dict[str, object] = {
         "max_new_tokens": call.max_new_tokens - done,
@@ -81,7 +84,7 @@ def _history(prompt: Prompt, finish: FinishReason, answer: Answer | None) -> byt
 
 def _requested_sampling(call: Call) -> dict[str, object]:
     """The sampling parameters of a call, as its record keeps them."""
-    sampling = call.request.sampling
+    sampling = call.sampling
     requested: dict[str, object] = {
         "max_new_tokens": call.max_new_tokens,
         "temperature": sampling.temperature,
@@ -136,6 +139,7 @@ def record_of(
         request=call.body,
         answer=_encode(answer.message()) if answer else b"",
         sampling=_requested_sampling(call),
+        asked_sampling=call.asked_sampling,
         agent_ids=call.agent_ids,
         user_agent=call.user_agent,
         engine_rids=tuple(capture.rids),

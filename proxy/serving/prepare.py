@@ -6,14 +6,17 @@ Invariant: what cannot be served is refused before anything is charged to a sess
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from weir.proxy.conversation.call_request import CallRequest
-from weir.proxy.conversation.caller import Identity
+from weir.proxy.conversation.call_request import CallRequest, Sampling
+from weir.proxy.conversation.caller import Identity, Membership
 from weir.proxy.conversation.parsed_history import num_characters
+from weir.proxy.conversation.sampling_override import overridden
 from weir.proxy.errors import ContextTooLong
 from weir.proxy.metrics import Metrics
 from weir.proxy.rendering.forced_output import Steering, steered
 from weir.proxy.rendering.renderer import Rendering
+from weir.proxy.sampling_config import SamplingConfig
 from weir.proxy.serving.call import Call
 from weir.proxy.sessions.budgets import Budgets
 from weir.proxy.sessions.session_book import SessionBook
@@ -46,6 +49,7 @@ class Opening:
         raw_prompts: RawPrompts,
         sessions: SessionBook,
         budgets: Budgets,
+        sampling: SamplingConfig,
         metrics: Metrics,
     ) -> None:
         self._max_model_len = max_model_len
@@ -54,6 +58,7 @@ class Opening:
         self._raw_prompts = raw_prompts
         self._sessions = sessions
         self._budgets = budgets
+        self._sampling = sampling
         self._metrics = metrics
 
     async def calls(self, arrived: Arrived, request: CallRequest, identity: Identity) -> list[Call]:
@@ -68,6 +73,7 @@ class Opening:
         for choice, call_id in enumerate(call_ids):
             number = choice // request.num_answers
             limit = limits[number]
+            sampling, asked = self._sampled(request.sampling, members[number], identity.access_key)
             call = Call(
                 call_id=call_id,
                 request_id=call_ids[0] if len(call_ids) > 1 else None,
@@ -77,6 +83,8 @@ class Opening:
                 user_agent=arrived.user_agent,
                 started_us=arrived.started_us,
                 request=request,
+                sampling=sampling,
+                asked_sampling=asked,
                 prompt=prompts[number],
                 raw_prompt=request.raw_prompts[number] if request.raw_prompts else None,
                 forced_ids=steerings[number].forced_ids,
@@ -88,6 +96,15 @@ class Opening:
             )
             calls.append(call)
         return calls
+
+    def _sampled(self, asked: Sampling, member: Membership, access_key: str | None) -> tuple[Sampling, dict[str, Any]]:
+        """The sampling of a call, and the fields of it that were overridden, as the agent asked for them."""
+        if not self._sampling:
+            return asked, {}
+        override = self._sampling.override(
+            session_id=member.session_id, group_id=member.group_id, access_key=access_key
+        )
+        return overridden(asked, override)
 
     async def prompts(self, request: CallRequest, session_id: str | None) -> list[Prompt]:
         """The prompts of a request. Raises `BadRequest` or `ContextTooLong`."""

@@ -35,25 +35,27 @@ class Keys:
         self._catalog = catalog
         self._required = required
         self._sessions: LRUCache[str, Names] = LRUCache(REMEMBERED)
-        self._good: frozenset[str] = frozenset()
+        self._good: dict[str, str] = {}  # hash → name
         self._polled = Polled(self._read_access_keys, POLL_S)
 
-    async def admit(self, headers: Mapping[str, str]) -> Names | None:
-        """The session whose key a request shows, None without one. Raises `BadKey` for an unknown or missing key."""
+    async def admit(self, headers: Mapping[str, str]) -> tuple[Names | None, str | None]:
+        """The session whose key a request shows, and the name of the access key that it shows; None without one.
+
+        Raises `BadKey` for an unknown or missing key.
+        """
         shown = keys_shown(headers)
         for key in shown:
             if key.startswith(SESSION_PREFIX):
-                return await self._session_of(key)
+                return await self._session_of(key), None
         for key in shown:
             if key.startswith(ACCESS_PREFIX):
-                await self._check(key)
-                return None
+                return None, await self._name_of(key)
         if self._required:
             raise BadKey(
                 "this proxy asks for a key, as `Authorization: Bearer` or `x-api-key`: a registered session's, or one "
                 "that `weir key add` made"
             )
-        return None
+        return None, None
 
     async def _session_of(self, key: str) -> Names:
         hashed = key_hash(key)
@@ -66,17 +68,18 @@ class Keys:
             self._sessions[hashed] = names
         return names
 
-    async def _check(self, key: str) -> None:
+    async def _name_of(self, key: str) -> str:
         hashed = key_hash(key)
         await self._polled.fresh()
         if hashed not in self._good:
             await self._polled.fresh(now=True)
         if hashed not in self._good:
             raise BadKey("the access key is unknown or was revoked; `weir key list` lists the existing keys")
+        return self._good[hashed]
 
     async def _read_access_keys(self) -> None:
         rows = await asyncio.to_thread(access_keys, self._catalog)
-        self._good = frozenset(row.key_hash for row in rows if row.revoked_us is None)
+        self._good = {row.key_hash: row.name for row in rows if row.revoked_us is None}
 
 
 def keys_shown(headers: Mapping[str, str]) -> list[str]:

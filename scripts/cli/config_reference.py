@@ -27,14 +27,22 @@ def reference() -> str:
 def _section(name: str, field: FieldInfo) -> str:
     model = field.annotation
     assert isinstance(model, type) and issubclass(model, BaseModel)
-    rows = "".join(_row(key, setting) for key, setting in model.model_fields.items())
-    return (
-        f"\n## [{name}]\n\n{(model.__doc__ or '').strip()}\n\n| key | default | meaning |\n| --- | --- | --- |\n{rows}"
-    )
+    nested = {key: setting for key, setting in model.model_fields.items() if _is_section(setting)}
+    rows = "".join(_row(key, setting) for key, setting in model.model_fields.items() if key not in nested)
+    told = "\n".join(line.strip() for line in (model.__doc__ or "").strip().splitlines())
+    own = f"\n## [{name}]\n\n{told}\n\n| key | default | meaning |\n| --- | --- | --- |\n{rows}"
+    return own + "".join(_section(f"{name}.{key}", setting) for key, setting in nested.items())
+
+
+def _is_section(setting: FieldInfo) -> bool:
+    """Whether a setting is a table of settings of its own."""
+    return isinstance(setting.annotation, type) and issubclass(setting.annotation, BaseModel)
 
 
 def _row(key: str, setting: FieldInfo) -> str:
     default = setting.get_default(call_default_factory=True)
+    if isinstance(default, BaseModel):
+        default = default.model_dump(exclude_none=True)
     shown = "unset" if default is None else f"`{default}`"
     return f"| `{key}` | {shown} | {setting.description or ''} |\n"
 

@@ -82,6 +82,7 @@ SCHEMA = pa.schema(
         ("counted_prompt", pa.int32()),
         ("counted_output", pa.int32()),
         ("tokenizer", pa.string()),
+        ("asked_sampling", pa.string()),
     ]
 )
 # Columns that a schema version added: older files lack them, and calls recorded before have NULL.
@@ -91,6 +92,7 @@ ADDED_COLUMNS = {
         *("counted_prompt", "counted_output"),
     ),
     3: ("tokenizer",),
+    4: ("asked_sampling",),
 }
 _RECORD_FIELDS = (
     *("call_id", "session_id", "group_id", "session_source", "dialect", "level", "model", "stream"),
@@ -130,7 +132,7 @@ def call_table(records: Sequence[CallRecord], places: Mapping[str, Link], end_ha
     columns["output_logprobs"] = _packed_lists(columns["output_logprobs"], pa.float32())
     columns["spans"] = _span_lists(columns["spans"])
     columns["end_hash"] = [end_hashes[call_id] for call_id in columns["call_id"]]
-    for name in ("finish_matched", "sampling", "agent_ids"):
+    for name in ("finish_matched", "sampling", "agent_ids", "asked_sampling"):
         columns[name] = [_json(value) for value in columns[name]]
     columns["schema_version"] = columns["schema"]
     columns["digest"] = [digest or None for digest in columns["digest"]]

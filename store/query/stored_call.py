@@ -24,7 +24,7 @@ from weir.store.parquet.prompts import rebuild
 from weir.store.records.call_record import CallRecord, VersionSpan, pack_ids, pack_logprobs
 from weir.store.shared.local_copies import Copies
 
-_AS_JSON = ("finish_matched", "sampling", "agent_ids")
+_AS_JSON = ("finish_matched", "sampling", "agent_ids", "asked_sampling")
 
 
 class StoredCalls:

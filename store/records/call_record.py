@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 TokenIds = npt.NDArray[np.int32]
 Logprobs = npt.NDArray[np.float32]
@@ -125,6 +125,9 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
     # Since schema version 3.
     tokenizer: str = ""  # digest of the ids' vocabulary (`vocabulary_digest`), where it is known
+
+    # Since schema version 4.
+    asked_sampling: dict[str, Any] = {}  # fields of `sampling` that the proxy overrode, as the agent asked for them
 
     def __post_init__(self) -> None:
         num_tokens, rest = divmod(len(self.output_ids), 4)

@@ -107,6 +107,27 @@ def test_a_record_has_ids_logprobs_versions_and_the_message(opened: Open, stream
     assert record.stitch is Stitch.NEW_ROOT and len(record.digest) == 16 and record.num_messages == 1
 
 
+def test_an_override_changes_its_members_of_the_body_and_nothing_else(opened: Open) -> None:
+    override = {"set": {"temperature": 0.7, "top_p": 0.5}, "drop": ["top_k", "min_p"]}
+    host, proxy = opened("sglang", sampling=override)
+    body = BODY.replace(b"{ ", b'{ "top_k" : 20 , ').replace(b'"n":1', b'"n":1, "top_k":3')
+    answer = proxy.post("/v1/chat/completions", body)
+    flagless = BODY.replace(b"1.00", b"0.7")[:-1] + b',"top_p":0.5,"logprobs":true}'
+    assert host.bodies[0] == flagless
+    assert answer.content == direct(host, BODY).content
+    record = only(proxy)
+    assert record.request == body
+    assert record.sampling == {"temperature": 0.7, "top_p": 0.5, "n": 1}
+    assert record.asked_sampling == {"temperature": 1.0, "top_p": None, "top_k": 3}
+
+
+def test_a_body_without_overridden_members_passes_as_it_came(opened: Open) -> None:
+    host, proxy = opened("sglang", sampling={"rules": [{"session": "else*", "set": {"temperature": 0.7}}]})
+    proxy.post("/v1/chat/completions", BODY)
+    assert host.bodies[0] == BODY[:-1] + b',"logprobs":true}'
+    assert only(proxy).asked_sampling == {}
+
+
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("form", ["sglang", "vllm"])
 def test_every_answer_of_a_request_is_a_record(opened: Open, form: Form, stream: bool) -> None:
