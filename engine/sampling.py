@@ -1,8 +1,9 @@
 """Sampling: one token and its logprob for each row of logits, vectorised over rows.
 
-Invariants: a logprob is that of the distribution that the token was sampled from, renormalised after penalties,
-temperature, top_k, top_p and min_p; greedy rows report the untruncated distribution at temperature 1, as SGLang does. A
-row's token is a function of its logits, its seed and its position alone, whatever else is in the batch.
+Invariants: a logprob is that of the distribution after penalties and temperature and before top_k, top_p and min_p, as
+SGLang reports it (its sampler takes the log of the probabilities that it then truncates); greedy rows report that at
+temperature 1. A row's token is a function of its logits, its seed and its position alone, whatever else is in the
+batch.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ def draw(logits: torch.Tensor, rows: SamplingRows, requests: Sequence[Request]) 
     if rows.temperature is not None:
         logits = logits / rows.temperature
     logprobs = torch.log_softmax(logits, dim=-1)
+    whole = logprobs
     if rows.truncation is not None:
         logprobs = truncate(logprobs, *rows.truncation)
     if rows.all_greedy:
@@ -71,7 +73,7 @@ def draw(logits: torch.Tensor, rows: SamplingRows, requests: Sequence[Request]) 
         tokens = invert(logprobs, torch.tensor(uniforms, dtype=torch.float64, device=logits.device))
         if rows.greedy is not None:
             tokens = torch.where(rows.greedy, logprobs.argmax(dim=-1), tokens)
-    return tokens, logprobs.gather(1, tokens[:, None])[:, 0]
+    return tokens, whole.gather(1, tokens[:, None])[:, 0]
 
 
 def invert(logprobs: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:

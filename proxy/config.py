@@ -92,6 +92,12 @@ class ProxyConfig(BaseModel):
     finished_sessions: Literal["refuse", "allow"] = Field(
         default="refuse", description="Whether calls to a finished session are refused."
     )
+    idle_finish_s: float | None = Field(
+        default=None,
+        ge=1,
+        description="Time without a call in flight after which a registered session is finished as done, in seconds; "
+        "unset: only whoever registered it finishes it.",
+    )
     keepalive_s: float = Field(
         default=15.0, gt=0, description="Silence after which a waiting client is sent a keepalive, in seconds."
     )
@@ -152,7 +158,9 @@ class ProxyConfig(BaseModel):
         ge=0,
         description="How long calls are still accepted after SIGTERM while /readyz says 503, for load balancers.",
     )
-    sampling: SamplingConfig = SamplingConfig()
+    sampling: SamplingConfig = Field(
+        default=SamplingConfig(), description="Sampling that replaces what agents ask for, see [proxy.sampling]."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Level of the proxy's own log; info includes one line for every call."
     )

@@ -13,8 +13,11 @@ class Skip(enum.StrEnum):
     EMPTY = "empty"  # no prompt, or no output tokens
     STALE = "stale"  # sampled by weights older than max_staleness allows
     FUTURE = "future"  # sampled by weights newer than the round's parent
-    GREEDY = "greedy"  # temperature 0: the logprobs are not those of a distribution
-    TRUNCATED_SAMPLING = "truncated_sampling"  # top_p, penalties, a grammar: logprobs that no trainer recomputes
+    GREEDY = "greedy"  # temperature 0 or top_k = 1, and off_policy.greedy = skip
+    TRUNCATED_SAMPLING = "truncated_sampling"  # top_p, penalties, a grammar…, and off_policy.truncated = skip
+    UNKNOWN_SUPPORT = (
+        "unknown_support"  # top_k or min_p together with a grammar or bias: probabilities that nobody knows
+    )
     TOO_LONG = "too_long"  # more tokens than max_sample_tokens
     TRUNCATED = "truncated"  # it ended at its token limit, and train_truncated is off
     NOT_FINITE = "not_finite"  # a recorded logprob is NaN or infinite

@@ -38,6 +38,8 @@ _OUTPUT_TOKENS = ("completion_tokens", "output_tokens")
 _ASKED = (
     *("max_tokens", "max_completion_tokens", "max_output_tokens", "temperature", "top_p", "top_k", "min_p", "seed"),
     *("stop", "stop_sequences", "frequency_penalty", "presence_penalty", "repetition_penalty", "n"),
+    *("response_format", "tool_choice", "logit_bias", "min_tokens", "json_schema", "regex", "ebnf", "structural_tag"),
+    *("guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"),
 )
 
 

@@ -98,10 +98,14 @@ def test_stop_strings_cut_alike(pair: Pair) -> None:
             assert comparable(ours) == comparable(sglang)
 
 
-def test_logprobs_after_temperature_are_equal_for_the_same_tokens(pair: Pair) -> None:
-    """What one drew is put to the other as a prompt: its logprob at temperature 1 must be the one reported."""
+@pytest.mark.parametrize("truncation", [{}, {"top_p": 0.5}, {"top_k": 5}, {"min_p": 0.3}])
+def test_logprobs_after_temperature_are_equal_for_the_same_tokens(pair: Pair, truncation: dict[str, Any]) -> None:
+    """What one drew is put to the other as a prompt: its logprob at temperature 1 must be the one reported.
+
+    That is the logprob before truncation, in both engines.
+    """
     for drawing, judging in (pair, pair[::-1]):
-        drawn = generate(drawing, temperature=1.0, max_new_tokens=40)
+        drawn = generate(drawing, temperature=1.0, max_new_tokens=40, **truncation)
         judged = judging.post(
             "/generate",
             body_of(PROMPT + drawn["output_ids"], max_new_tokens=1) | {"logprob_start_len": len(PROMPT) - 1},

@@ -87,7 +87,8 @@ def test_a_greedy_row_reports_the_whole_distribution_beside_a_sampled_one() -> N
     tokens, logprobs = draw(logits.clone(), sampling_rows(requests, torch.device("cpu")), requests)
     assert tokens[0] == 0
     assert math.isclose(logprobs[0], math.log(0.5), abs_tol=1e-6)
-    warm = [math.sqrt(0.5), math.sqrt(0.25)]
+    warm = [math.sqrt(share) for share in PROBS]
+    assert tokens[1] < 2, "top_k = 2 truncates what is drawn from, and not what is reported"
     assert math.isclose(logprobs[1].exp(), warm[tokens[1]] / sum(warm), abs_tol=1e-6)
 
 

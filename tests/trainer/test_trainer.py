@@ -151,11 +151,13 @@ def test_every_call_that_cannot_be_trained_on_is_counted_under_its_reason(
         "future": {"version": "9"},
         "greedy": {"sampling": sampled | {"temperature": 0.0}},
         "truncated": {"sampling": sampled | {"top_p": 0.9}},
+        "half known": {"sampling": sampled | {"top_k": 9, "json_schema": "{}"}},
         "cut off": {"finish": FinishReason.LENGTH, "text": "reward=0.3"},
         "infinite": {"logprobs": np.full(4, -np.inf, np.float32)},
     }
     add_group(store, tiny_model_dir, "first", [0.0, 1.0])
-    config = trainer_config(judge, groups_per_round=1, max_staleness=1)
+    skipping = {"truncated": "skip", "greedy": "skip"}
+    config = trainer_config(judge, groups_per_round=1, max_staleness=1, off_policy=skipping)
     trainer = Trainer(config, store, model_path=tiny_model_dir)
     for version, group_id in enumerate(("second", "third"), start=1):
         assert trainer.run_round() is not None
@@ -176,11 +178,54 @@ def test_every_call_that_cannot_be_trained_on_is_counted_under_its_reason(
         "level": 1,
         "not_finite": 1,
         "stale": 1,
-        "truncated_sampling": 1,
+        "truncated_sampling": 2,
         "unfinished": 2,
     }
     assert report.metrics["samples"] == 3
-    assert report.metrics["judged_calls"] == 9  # an unfinished call has no answer to judge
+    assert report.metrics["corrected"] == {}
+    assert report.metrics["judged_calls"] == 10  # an unfinished call has no answer to judge
+    trainer.close()
+
+
+def test_calls_that_agents_sampled_otherwise_are_trained_on_and_counted(
+    tiny_model_dir: Path, store: StoreConfig, judge: Judge
+) -> None:
+    prompt, output = np.arange(20, 26)[None], np.arange(40, 44)[None]
+    logprobs = model_logprobs(tiny_model_dir, prompt, output)[0]
+    ways = {
+        "plain": {"top_p": 1.0, "top_k": -1},
+        "greedy": {"temperature": 0.0},
+        "truncated": {"top_p": 0.9},
+        "penalised": {"frequency_penalty": 0.5},
+        "grammar": {"json_schema": "{}"},
+        "half known": {"top_k": 9, "json_schema": "{}"},
+    }
+    records = [
+        make_record(name, f"s-{name}", "g", prompt[0], output[0], logprobs, text=f"reward={i % 2}.0", sampling=sampling)
+        for i, (name, sampling) in enumerate(ways.items())
+    ]
+    add_sessions(store, "g", [[record] for record in records])
+    console = Console(record=True, width=120, quiet=False, file=open("/dev/null", "w"))  # noqa: SIM115
+    trainer = Trainer(trainer_config(judge, max_staleness=1), store, model_path=tiny_model_dir, console=console)
+    report = trainer.run_round()
+    assert report is not None
+    metrics = report.metrics
+    assert (metrics["calls"], metrics["samples"]) == (6, 5)
+    assert metrics["corrected"] == {"greedy": 1, "truncated_sampling": 3}
+    assert metrics["skipped"] == {"unknown_support": 1}
+    assert (metrics["fresh_tokens"], metrics["off_policy_tokens"]) == (4, 16)
+    assert 0 < metrics["off_policy_weight_mean"] < 1
+    told = console.export_text()
+    for line in (
+        "corrected: greedy",
+        "corrected: truncated_sampling",
+        "skipped: unknown_support",
+        "off_policy_clipped",
+    ):
+        assert line in told
+    with connect(store) as sql:
+        name = "corrected.truncated_sampling"
+        assert sql.sql(f"SELECT value FROM round_metrics WHERE name = '{name}'").fetchall() == [(3.0,)]
     trainer.close()
 
 

@@ -1,7 +1,7 @@
 """Makes samples from recorded calls that can be trained on.
 
-Invariant: a sample holds exactly the recorded prompt ids, output ids and logprobs of the distribution that the engine
-sampled from. Calls that are left out are counted under a reason; nothing is repaired or guessed.
+Invariant: a sample holds exactly the recorded prompt ids, output ids and logprobs, and says how the engine drew the
+tokens (`behaviour.py`). Calls that are left out are counted under a reason; nothing is repaired or guessed.
 """
 
 from __future__ import annotations
@@ -10,19 +10,17 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from weir.store.reader import StoredCall
 from weir.store.records.call_record import CaptureLevel, FinishReason, Logprobs, TokenIds
+from weir.trainer.credit.behaviour import ON_POLICY, Behaviour, behaviour_of
 from weir.trainer.settings.config import TrainerConfig
 from weir.trainer.skip import Skip
 
 JUDGED_FINISHES = frozenset({FinishReason.STOP, FinishReason.LENGTH})
-DEFAULT_TEMPERATURE = 1.0
-_CONSTRAINTS = ("json_schema", "regex", "ebnf", "structural_tag", "logit_bias", "min_new_tokens")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +33,11 @@ class Sample:
     output_ids: TokenIds  # (N,), all of them targets
     old_logprobs: Logprobs  # (N,), as recorded, in nats
     versions: npt.NDArray[np.int32]  # (N,), the weight version of each token
-    temperature: float
+    temperature: float  # of the policy that is trained
     advantage: float  # of each token; 0 with token-level advantages (`losses/gae.py`)
     reward: float = 0.0  # at the last token, with token-level advantages
     follows: str | None = None  # the sample of the preceding call, with token-level advantages
+    behaviour: Behaviour = ON_POLICY  # how its tokens were drawn
 
     def __post_init__(self) -> None:
         if not len(self.output_ids) == len(self.old_logprobs) == len(self.versions):
@@ -70,7 +69,7 @@ def why_untrainable(call: StoredCall, parent_version: int, config: TrainerConfig
         return Skip.EMPTY
     return (
         _wrong_version(call, parent_version, config.max_staleness)
-        or _wrong_sampling(call.sampling)
+        or _wrong_sampling(behaviour_of(call.sampling), config)
         or _wrong_length(call, config)
         or _wrong_logprobs(call)
     )
@@ -87,19 +86,12 @@ def is_stale(call: StoredCall, parent_version: int, max_staleness: int) -> bool:
     return parent_version - int(call.versions.min()) > max_staleness
 
 
-def _wrong_sampling(sampling: Mapping[str, Any]) -> Skip | None:
-    if sampling_temperature(sampling) <= 0:
-        return Skip.GREEDY
-    neutral = (
-        _number(sampling, "top_p", 1.0) >= 1.0,
-        _number(sampling, "top_k", -1) in (-1, 0, 1 << 30),
-        _number(sampling, "min_p", 0.0) == 0.0,
-        _number(sampling, "frequency_penalty", 0.0) == 0.0,
-        _number(sampling, "presence_penalty", 0.0) == 0.0,
-        _number(sampling, "repetition_penalty", 1.0) == 1.0,
-    )
-    constrained = any(sampling.get(key) for key in _CONSTRAINTS)
-    return None if all(neutral) and not constrained else Skip.TRUNCATED_SAMPLING
+def _wrong_sampling(behaviour: Behaviour, config: TrainerConfig) -> Skip | None:
+    if behaviour.greedy:
+        return Skip.GREEDY if config.off_policy.greedy == "skip" else None
+    if behaviour.is_changed and config.off_policy.truncated == "skip":
+        return Skip.TRUNCATED_SAMPLING
+    return Skip.UNKNOWN_SUPPORT if behaviour.is_unknown else None
 
 
 def _wrong_length(call: StoredCall, config: TrainerConfig) -> Skip | None:
@@ -111,16 +103,6 @@ def _wrong_length(call: StoredCall, config: TrainerConfig) -> Skip | None:
 
 def _wrong_logprobs(call: StoredCall) -> Skip | None:
     return None if np.isfinite(call.output_logprobs).all() else Skip.NOT_FINITE
-
-
-def sampling_temperature(sampling: Mapping[str, Any]) -> float:
-    """The sampling temperature of the request."""
-    return _number(sampling, "temperature", DEFAULT_TEMPERATURE)
-
-
-def _number(sampling: Mapping[str, Any], key: str, default: float) -> float:
-    value = sampling.get(key)
-    return default if value is None else float(value)
 
 
 def make_samples(
@@ -178,6 +160,7 @@ def _of_branch(calls: Iterable[StoredCall], trained: Mapping[str, StoredCall]) -
 
 
 def _sample(call: StoredCall, advantage: float, reward: float, follows: str | None) -> Sample:
+    behaviour = behaviour_of(call.sampling)
     return Sample(
         call_id=call.call_id,
         group_id=call.group_id,
@@ -185,8 +168,9 @@ def _sample(call: StoredCall, advantage: float, reward: float, follows: str | No
         output_ids=call.output_ids,
         old_logprobs=call.output_logprobs,
         versions=call.versions,
-        temperature=sampling_temperature(call.sampling),
+        temperature=behaviour.temperature,
         advantage=advantage,
         reward=reward,
         follows=follows,
+        behaviour=behaviour,
     )

@@ -19,12 +19,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from weir.store.records.call_record import Logprobs
 from weir.trainer.credit.samples import Sample
 from weir.trainer.data.dataset import SupervisedRow
 from weir.trainer.errors import NotFinite, VersionError
 from weir.trainer.learner.adaptive_kl import steered
 from weir.trainer.learner.critic import Critic
 from weir.trainer.learner.distributed import Ranks
+from weir.trainer.learner.off_policy import OffPolicyScores, score_off_policy
 from weir.trainer.learner.optimizer import Stepper
 from weir.trainer.learner.scoring import Scores, score, score_by
 from weir.trainer.learner.step_stats import StepStats, TokenStats
@@ -55,6 +57,7 @@ class Learner:
         self._old_logprobs: Scores | None = None
         self._reference_logprobs: Scores | None = None
         self._values: Scores | None = None
+        self._off_policy: OffPolicyScores | None = None
         self._credit: dict[str, TokenCredit] = {}
         self.device = choose_device(config.device)
         self.model = load_model(
@@ -121,8 +124,9 @@ class Learner:
             yield from ((epoch, part) for part in np.array_split(order, min(self.config.optimizer_steps, num_samples)))
 
     def score(self, samples: Sequence[Sample]) -> None:
-        """Compute what the settings need before the first step: old and reference logprobs, values, token credit."""
+        """Compute what is needed before the first step: old and reference logprobs, values, credit, behaviours."""
         config = self.config
+        self._off_policy = score_off_policy(self.model, samples, config, self.device, self.ranks)
         if config.old_logprobs == "recomputed":
             self._old_logprobs = score(self.model, samples, config, self.device, self.ranks)
         if config.kl != "none":
@@ -267,12 +271,13 @@ class Learner:
         tokens = SampledTokens(
             logprobs=predicted.logprobs,
             entropy=predicted.entropy if self.config.entropy_coef > 0 else predicted.entropy.detach(),
-            recorded=self._flat([sample.old_logprobs for sample in samples]),
-            recomputed=self._scored(self._old_logprobs, samples),
+            recorded=self._flat([self._behaviour(sample) for sample in samples]),
+            recomputed=self._recomputed(samples),
             reference=self._scored(self._reference_logprobs, samples),
             advantages=self._flat([self._credit[sample.call_id].advantages for sample in samples]),
             staleness=fresh_version - versions.long(),
             sequences=Sequences.of(lengths, self.device),
+            off_policy=self._off_policy_targets(samples, lengths),
         )
         objectives = objective(tokens, self._steered_config)
         weighted = objectives.losses.loss * self._repeated(weights, lengths)
@@ -284,7 +289,30 @@ class Learner:
             is_fresh=(tokens.staleness == 0) & self._is_published,
             sample_tokens=sum(len(sample.prompt_ids) + n for sample, n in zip(samples, lengths, strict=True)),
             computed_tokens=batch.num_tokens,
+            outside=sum(self._off_policy.outside.get(sample.call_id, 0) for sample in samples)
+            if self._off_policy is not None
+            else 0,
+            bounds=(self.config.off_policy.low, self.config.off_policy.high),
         )
+
+    def _behaviour(self, sample: Sample) -> Logprobs:
+        """The logprobs of the distribution that drew a sample's tokens, (N,)."""
+        if self._off_policy is None:
+            return sample.old_logprobs
+        return self._off_policy.behaviour.get(sample.call_id, sample.old_logprobs)
+
+    def _recomputed(self, samples: Sequence[Sample]) -> torch.Tensor | None:
+        """Logprobs under the round's first weights: of all targets, of off-policy ones (the others 0), or None."""
+        if self._old_logprobs is not None or self._off_policy is None:
+            return self._scored(self._old_logprobs, samples)
+        known = self._off_policy.policy
+        return self._flat([known.get(sample.call_id, np.zeros_like(sample.old_logprobs)) for sample in samples])
+
+    def _off_policy_targets(self, samples: Sequence[Sample], lengths: Sequence[int]) -> torch.Tensor | None:
+        """Which targets were drawn from another distribution, (N,); None where the round has none."""
+        if self._off_policy is None:
+            return None
+        return self._repeated([float(sample.behaviour.is_off_policy) for sample in samples], lengths).bool()
 
     def _scored(self, scores: Scores | None, samples: Sequence[Sample]) -> torch.Tensor | None:
         return None if scores is None else self._flat([scores[sample.call_id] for sample in samples])

@@ -39,6 +39,11 @@ class StepStats:
     fresh_tokens: int  # sampled by the weights that the round started from
     fresh_logprob_diff_mean: float
     fresh_logprob_diff_max: float
+    off_policy_tokens: int  # drawn from another distribution than the policy's
+    off_policy_outside: int  # of these, tokens that the recomputed truncation would not have kept
+    off_policy_clipped: float  # share of these whose importance weight reached a bound
+    off_policy_weight_mean: float  # bounded
+    off_policy_ess: float  # effective sample size of the bounded weights, as a share of these tokens
     value_loss: float | None  # of the critic, where there is one
     sft_loss: float | None  # of the supervised rows, where there are any; not part of `loss`
     epoch: int = 1
@@ -69,6 +74,11 @@ class TokenStats:
     fresh_tokens: int = 0
     fresh_diff_sum: float = 0.0
     fresh_diff_max: float = 0.0
+    off_policy_tokens: int = 0
+    off_policy_outside: int = 0
+    off_policy_clipped: int = 0
+    off_policy_weight_sum: float = 0.0
+    off_policy_square_sum: float = 0.0
 
     @classmethod
     @torch.no_grad()
@@ -81,16 +91,20 @@ class TokenStats:
         is_fresh: torch.Tensor,
         sample_tokens: int,
         computed_tokens: int,
+        outside: int = 0,
+        bounds: tuple[float, float] = (0.0, math.inf),
     ) -> TokenStats:
         """The statistics of one micro-batch of N target tokens.
 
         `weighted` are the losses times their weights in the step, shape (N,); `is_fresh`, shape (N,), marks the tokens
-        sampled by the weights that the round started from.
+        sampled by the weights that the round started from, `outside` is the number of off-policy ones that truncation
+        would not keep, and `bounds` are those of their weights.
         """
-        diff = tokens.logprobs - tokens.recorded
+        diff = tokens.logprobs - tokens.before
         log_ratio = diff.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
         ratio, diff = log_ratio.exp(), diff.abs()
-        fresh_diff = diff[is_fresh]
+        fresh_diff = diff[is_fresh if tokens.off_policy is None else is_fresh & ~tokens.off_policy]
+        weights = _weights_of(tokens, objective)
         return cls(
             num_tokens=ratio.numel(),
             sample_tokens=sample_tokens,
@@ -111,6 +125,11 @@ class TokenStats:
             fresh_tokens=fresh_diff.numel(),
             fresh_diff_sum=float(fresh_diff.sum()),
             fresh_diff_max=float(fresh_diff.max()) if fresh_diff.numel() else 0.0,
+            off_policy_tokens=weights.numel(),
+            off_policy_outside=outside,
+            off_policy_clipped=int(((weights <= bounds[0]) | (weights >= bounds[1])).sum()),
+            off_policy_weight_sum=float(weights.sum()),
+            off_policy_square_sum=float(weights.square().sum()),
         )
 
     def add(self, other: TokenStats) -> None:
@@ -118,6 +137,11 @@ class TokenStats:
         for name in self.__slots__:
             merge = min if name.endswith("_min") else max if name.endswith("_max") else _plus
             setattr(self, name, merge(getattr(self, name), getattr(other, name)))
+
+    def _off_policy_ess(self) -> float:
+        """(Σw)² / (n Σw²); 1 without off-policy tokens."""
+        spread = self.off_policy_tokens * self.off_policy_square_sum
+        return self.off_policy_weight_sum**2 / spread if spread > 0 else 1.0
 
     def finished(
         self, *, grad_norm: float, num_samples: int, value_loss: float | None = None, sft_loss: float | None = None
@@ -144,9 +168,21 @@ class TokenStats:
             fresh_tokens=self.fresh_tokens,
             fresh_logprob_diff_mean=self.fresh_diff_sum / max(self.fresh_tokens, 1),
             fresh_logprob_diff_max=self.fresh_diff_max,
+            off_policy_tokens=self.off_policy_tokens,
+            off_policy_outside=self.off_policy_outside,
+            off_policy_clipped=self.off_policy_clipped / max(self.off_policy_tokens, 1),
+            off_policy_weight_mean=self.off_policy_weight_sum / max(self.off_policy_tokens, 1),
+            off_policy_ess=self._off_policy_ess(),
             value_loss=value_loss,
             sft_loss=sft_loss,
         )
+
+
+def _weights_of(tokens: SampledTokens, objective: Objective) -> torch.Tensor:
+    """The bounded importance weights of the off-policy tokens."""
+    if tokens.off_policy is None or objective.off_policy_weights is None:
+        return tokens.recorded.new_empty(0)
+    return objective.off_policy_weights[tokens.off_policy]
 
 
 def _plus(left: float, right: float) -> float:

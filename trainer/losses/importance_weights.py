@@ -64,6 +64,20 @@ def correct(recomputed: torch.Tensor, recorded: torch.Tensor, sequences: Sequenc
 
 
 @torch.no_grad()
+def off_policy_weights(
+    recomputed: torch.Tensor, behaviour: torch.Tensor, off_policy: torch.Tensor, config: TrainerConfig
+) -> torch.Tensor:
+    """Weights (N,) of tokens that another distribution drew: p_recomputed / p_behaviour within bounds; 1 for others.
+
+    Truncated per-token importance sampling (Espeholt et al., arXiv 1802.01561, section 4.1; its truncation level is
+    `off_policy.high`). `recomputed` and `behaviour` are logprobs, `off_policy` marks the tokens; all have shape (N,).
+    """
+    weights = (recomputed - behaviour).clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND).exp()
+    bounded = weights.clamp(config.off_policy.low, config.off_policy.high)
+    return torch.where(off_policy, bounded, torch.ones_like(bounded))
+
+
+@torch.no_grad()
 def off_policy_sequences(
     logprobs: torch.Tensor, recorded: torch.Tensor, advantages: torch.Tensor, sequences: Sequences, delta: float
 ) -> torch.Tensor:

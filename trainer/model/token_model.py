@@ -19,6 +19,7 @@ from transformers.utils import logging as transformers_logging
 from weir.trainer.errors import TrainerUsageError
 from weir.trainer.model.batching import Batch, Layout
 from weir.trainer.model.direct_writer import DirectFile
+from weir.trainer.model.kept_mass import TruncationRows, kept_mass
 from weir.trainer.model.segment_attention import ATTENTION, can_pack
 from weir.trainer.model.token_logprobs import token_logprobs
 from weir.trainer.versions.version_folder import FileEntry, copy_tokenizer
@@ -36,6 +37,7 @@ class TargetLogprobs(NamedTuple):  # a tuple, in which sharded weights' hooks fi
 
     logprobs: torch.Tensor  # (N,) float32, with gradient
     entropy: torch.Tensor  # (N,) float32, in nats, with gradient
+    kept: torch.Tensor | None = None  # (N, 2) of `kept_mass`, where it was asked for
 
 
 class TokenModel(torch.nn.Module):
@@ -60,15 +62,22 @@ class TokenModel(torch.nn.Module):
             return Layout.PADDED
         return Layout.TREE if share_prefixes else Layout.PACKED
 
-    def forward(self, batch: Batch, temperatures: torch.Tensor | None = None) -> TargetLogprobs:
+    def forward(
+        self, batch: Batch, temperatures: torch.Tensor | None = None, truncation: TruncationRows | None = None
+    ) -> TargetLogprobs:
         """Logprobs of the batch's targets under softmax(logits / temperature), and the entropies of the same.
 
-        `temperatures` has shape (N,); None means 1.
+        `temperatures` has shape (N,); None means 1. With `truncation`, for which they must be given, also the kept
+        mass.
         """
         predicting = predicting_states(self.network.base_model, batch, self.compute)
         head = self.network.get_output_embeddings().weight.to(self.compute)
         logprobs, entropy = token_logprobs(predicting, head, batch.targets, temperatures)
-        return TargetLogprobs(logprobs=logprobs, entropy=entropy)
+        kept = None
+        if truncation is not None:
+            assert temperatures is not None
+            kept = kept_mass(predicting, head, batch.targets, temperatures, truncation)
+        return TargetLogprobs(logprobs=logprobs, entropy=entropy, kept=kept)
 
 
 def predicting_states(base: Any, batch: Batch, compute: torch.dtype) -> torch.Tensor:

@@ -33,6 +33,7 @@ HISTOGRAM_EDGES = (0.1, 0.3, 0.5, 1.0)  # of raw_reward; the last bin is everyth
 _OF_LOSS = ("loss", "grad_norm", "kl_k3", "kl_reference", "entropy", "tree_ratio")
 _IN_TABLE = (
     "groups",
+    "calls",
     "samples",
     "reward_mean",
     "correct",
@@ -48,12 +49,16 @@ _IN_TABLE = (
     "kl_k3",
     "clip_high",
     "fresh_logprob_diff_max",
+    "off_policy_tokens",
+    "off_policy_weight_mean",
+    "off_policy_clipped",
+    "off_policy_outside",
     "staleness_mean",
     "tokens_per_s",
     "mfu",
     "groups_waiting",
 )
-_COUNTED = ("fast_p", "skipped", "faults", "speedup_unconfirmed", "early_stop")
+_COUNTED = ("fast_p", "corrected", "skipped", "faults", "speedup_unconfirmed", "early_stop")
 _OF_RATIOS = ("clip_low", "clip_high", "dropped", "ratio_mean", "ess")
 
 Metrics = dict[str, Any]
@@ -82,8 +87,19 @@ def sample_metrics(samples: Sequence[Sample], skipped: Mapping[Skip, int], paren
         "tokens": sum(len(sample.prompt_ids) + len(sample.output_ids) for sample in samples),
         "staleness_mean": statistics.fmean(staleness) if staleness else 0.0,
         "staleness_max": max(staleness, default=0),
+        "corrected": _corrected(samples),
         "skipped": {reason.value: count for reason, count in sorted(skipped.items()) if count},
     }
+
+
+def _corrected(samples: Sequence[Sample]) -> dict[str, int]:
+    """Samples that are trained on with importance weights, by the reason for which they would be left out without."""
+    behaviours = [sample.behaviour for sample in samples]
+    counts = {
+        Skip.GREEDY: sum(behaviour.greedy for behaviour in behaviours),
+        Skip.TRUNCATED_SAMPLING: sum(behaviour.is_changed for behaviour in behaviours),
+    }
+    return {reason.value: count for reason, count in counts.items() if count}
 
 
 def step_metrics(steps: Sequence[StepStats]) -> Metrics:
@@ -115,8 +131,21 @@ def step_metrics(steps: Sequence[StepStats]) -> Metrics:
         "fresh_tokens": first.fresh_tokens,
         "fresh_logprob_diff_mean": first.fresh_logprob_diff_mean,
         "fresh_logprob_diff_max": first.fresh_logprob_diff_max,
+        **_off_policy_metrics(steps),
         "steps": figures,
     }
+
+
+def _off_policy_metrics(steps: Sequence[StepStats]) -> Metrics:
+    """Totals and means over the off-policy tokens of all steps; empty without any."""
+    tokens = sum(step.off_policy_tokens for step in steps)
+    if not tokens:
+        return {}
+    means = {
+        name: sum(getattr(step, name) * step.off_policy_tokens for step in steps) / tokens
+        for name in ("off_policy_clipped", "off_policy_weight_mean", "off_policy_ess")
+    }
+    return {"off_policy_tokens": tokens, "off_policy_outside": sum(step.off_policy_outside for step in steps), **means}
 
 
 def speed_metrics(num_tokens: int, seconds: float, num_parameters: int, peak_tflops: float | None) -> Metrics:

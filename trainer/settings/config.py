@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from weir.trainer.settings.algorithms import AlgorithmConfig
 from weir.trainer.settings.combinations import check_combination
 from weir.trainer.settings.mixing import MixingConfig
+from weir.trainer.settings.off_policy import OffPolicyConfig
 from weir.trainer.settings.reward_terms import KERNEL_EVAL, WHERE, RewardTerm, check_names
 
 HookName = Literal[
@@ -149,6 +150,9 @@ class TrainerConfig(AlgorithmConfig, MixingConfig):
         default="all",
         description="Which branches of a session are judged and trained on. last: the one whose last call started "
         "last; longest: the one with the most sampled tokens.",
+    )
+    off_policy: OffPolicyConfig = Field(
+        default=OffPolicyConfig(), description="Calls with greedy or truncated sampling, see [trainer.off_policy]."
     )
     keep_without_spread: bool = Field(
         default=False,

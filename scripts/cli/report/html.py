@@ -64,6 +64,7 @@ def _page(store: StoreConfig, db: duckdb.DuckDBPyConnection) -> str:
         ("Seconds in each phase of a round", _phases(db)),
         ("Weight versions within one call", _versions_within_a_call(db)),
         ("The latest rounds", _rounds_table(db)),
+        ("Samples of the latest rounds, by what was corrected or left out", _samples_table(db)),
     ]
     body = "".join(f"<section><h2>{escape(title)}</h2>{content}</section>" for title, content in sections)
     made = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
@@ -162,6 +163,23 @@ def _rounds_table(db: duckdb.DuckDBPyConnection) -> str:
     rows = "".join(
         f"<tr><td>{number}</td>{''.join(f'<td>{_figure(metrics.get(name))}</td>' for name in names)}</tr>"
         for number, metrics in _rounds(db)[-NUM_ROUNDS:]
+    )
+    return f'<div class="wide"><table><tr>{head}</tr>{rows}</table></div>'
+
+
+def _samples_table(db: duckdb.DuckDBPyConnection) -> str:
+    """Calls, samples, and how many samples were corrected and calls left out for each reason, round by round."""
+    rounds = _rounds(db)[-NUM_ROUNDS:]
+    counts = [
+        {"calls": metrics.get("calls"), "samples": metrics.get("samples")}
+        | {f"{kind}: {name}": n for kind in ("corrected", "skipped") for name, n in metrics.get(kind, {}).items()}
+        for _, metrics in rounds
+    ]
+    names = sorted({name for count in counts for name in count}, key=lambda name: (":" in name, name))
+    head = "".join(f"<th>{escape(name.replace('_', ' '))}</th>" for name in ("round", *names))
+    rows = "".join(
+        f"<tr><td>{number}</td>{''.join(f'<td>{_figure(count.get(name, 0))}</td>' for name in names)}</tr>"
+        for (number, _), count in zip(rounds, counts, strict=True)
     )
     return f'<div class="wide"><table><tr>{head}</tr>{rows}</table></div>'
 

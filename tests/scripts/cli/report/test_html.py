@@ -17,16 +17,21 @@ from weir.trainer.trainer import Trainer
 def test_the_report_shows_rewards_faults_and_phases_of_the_rounds(tmp_path: Path, tiny_model_dir: Path) -> None:
     store = StoreConfig(root=tmp_path / "store")
     with scripted_judge() as judge:
-        add_group(store, tiny_model_dir, "g1", [1.0, 0.3, 0.0, 1.0])
+        add_group(store, tiny_model_dir, "g1", [1.0, 0.3, 0.0, 1.0], sampling={"top_p": 0.9})
         trainer = Trainer(trainer_config(judge, groups_per_round=1), store, model_path=tiny_model_dir)
+        trainer.run_round()
+        add_group(store, tiny_model_dir, "g2", [0.3, 0.3], version="1")
         trainer.run_round()
         trainer.close()
     page = write_report(store, tmp_path / "report.html").read_text()
-    assert "4 calls in 4 sessions and 1 groups; 32 sampled tokens; 4 answers judged." in page
+    assert "6 calls in 6 sessions and 2 groups; 48 sampled tokens; 6 answers judged." in page
     assert "weight version 0: 0.575" in page, "the mean reward of version 0"
     assert "weight version 0: 0.500" in page, "the share correct of version 0"
     assert "0, output_mismatch: 0.25" in page and "0, syntax_error: 0.25" in page
     assert all(f"1, {phase}:" in page for phase in ("judge", "train", "checkpoint", "publish"))
+    assert "<th>corrected: truncated sampling</th><th>skipped: no spread</th>" in page
+    assert "<td>1</td><td>4</td><td>4</td><td>4</td><td>0</td>" in page, "round, calls, samples, corrected, left out"
+    assert "<td>2</td><td>2</td><td>0</td><td>0</td><td>2</td>" in page
     assert not re.search(r"(src|href)=|https?://(?!www\.w3\.org)|@import", page), "the page must be self-contained"
 
 
