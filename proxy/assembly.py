@@ -34,6 +34,7 @@ from weir.proxy.serving.prepare import Opening
 from weir.proxy.serving.previous_responses import Responses
 from weir.proxy.serving.recorder import Recorder
 from weir.proxy.sessions.budgets import Budgets
+from weir.proxy.sessions.idleness import Idleness
 from weir.proxy.sessions.session_book import SessionBook
 from weir.proxy.stitching.call_cache import CallCache
 from weir.proxy.stitching.continuation import Stitching
@@ -69,6 +70,7 @@ class Parts:
     admission: Admission
     retries: ClientRetries
     sessions: SessionBook
+    idleness: Idleness
     budgets: Budgets
     memory: CallCache
     lookup: StoreLookup
@@ -122,6 +124,7 @@ def _tokens(served: Served, parts: Parts, upstream: Upstream) -> Assembled:
         AnswerGuard(config.keepalive_s),
         model_names=served.names,
         opening=opening,
+        idleness=parts.idleness,
         responses=Responses(responses, parts.lookup),
         answers=Answers(rendering, Generation(upstream, dispatch), recorder),
     )
@@ -156,6 +159,7 @@ def _relay(served: Served, parts: Parts) -> Assembled:
             memory=parts.memory,
             lookup=parts.lookup,
         ),
+        idleness=parts.idleness,
         forwarding=Forwarding(upstream, dispatch, Answering(recorder, key), key),
         recorder=recorder,
     )

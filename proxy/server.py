@@ -39,6 +39,7 @@ from weir.proxy.recording.record_sink import RecordSink
 from weir.proxy.relay.levels import Level
 from weir.proxy.sessions.access_keys import Keys, are_required
 from weir.proxy.sessions.budgets import Budgets
+from weir.proxy.sessions.idleness import Idleness
 from weir.proxy.sessions.session_book import SessionBook
 from weir.proxy.stitching.call_cache import CallCache
 from weir.proxy.stitching.store_lookup import StoreLookup
@@ -90,6 +91,8 @@ class Proxy:
         self.memory = CallCache(config.stitch_memory_bytes)
         self.lookup = StoreLookup(store, self.catalog, self.memory, self.metrics)
         self.budgets = Budgets(self.catalog, self.metrics)
+        refuse_finished = config.finished_sessions == "refuse"
+        self.idleness = Idleness(self.catalog, config.idle_finish_s, self.metrics, refuse_finished=refuse_finished)
         self.retries = ClientRetries(self.lookup, self.metrics, config.retry_grace_s, Handover(self.peers))
         self.sink = RecordSink(
             self.log,
@@ -102,7 +105,8 @@ class Proxy:
             metrics=self.metrics,
             admission=self.admission,
             retries=self.retries,
-            sessions=SessionBook(self.catalog, refuse_finished=config.finished_sessions == "refuse"),
+            sessions=SessionBook(self.catalog, refuse_finished=refuse_finished),
+            idleness=self.idleness,
             budgets=self.budgets,
             memory=self.memory,
             lookup=self.lookup,
@@ -186,6 +190,7 @@ class Proxy:
             await self.gates.follow()
             if self._has_engines:
                 self.engines.start()
+            self.idleness.start()
             yield
         finally:
             await self.engines.close()
@@ -199,6 +204,7 @@ class Proxy:
         await self.assembled.close()
         await self.upstream.close()
         await self.budgets.close()
+        await self.idleness.close()
         await asyncio.to_thread(self.log.close)
         await asyncio.to_thread(self.log_sharing.close)
         self.catalog.close()

@@ -24,6 +24,7 @@ from weir.proxy.relay.forward import Forwarding
 from weir.proxy.relay.prepare import RelayOpening
 from weir.proxy.relay.recorder import RelayRecorder
 from weir.proxy.relay.wire import error_event, names_in, read_fields
+from weir.proxy.sessions.idleness import Idleness
 from weir.store.clock import now_us
 
 _NO_CALLS = frozenset({("GET", "/v1/models"), ("POST", "/v1/messages/count_tokens")})
@@ -39,6 +40,7 @@ class RelayPipeline:
         guard: AnswerGuard,
         *,
         opening: RelayOpening,
+        idleness: Idleness,
         forwarding: Forwarding,
         recorder: RelayRecorder,
     ) -> None:
@@ -46,6 +48,7 @@ class RelayPipeline:
         self._retries = retries
         self._guard = guard
         self._opening = opening
+        self._idleness = idleness
         self._forwarding = forwarding
         self._recorder = recorder
 
@@ -77,7 +80,8 @@ class RelayPipeline:
             return
         async with self._retries.trying(exchange, body) as this_try:
             call = await self._opening.call(dialect.name, body, fields, identity, exchange.headers, started_us)
-            await self._answer(exchange, place, dialect, route, call)
+            async with self._idleness.calls({call.membership.session_id}):
+                await self._answer(exchange, place, dialect, route, call)
             this_try.call_ids = call.call_ids if call.answered else []
 
     async def _replayed(

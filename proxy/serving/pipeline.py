@@ -25,6 +25,7 @@ from weir.proxy.serving.answers import Answers
 from weir.proxy.serving.call import Call
 from weir.proxy.serving.prepare import Arrived, Opening
 from weir.proxy.serving.previous_responses import Responses
+from weir.proxy.sessions.idleness import Idleness
 from weir.proxy.stitching.response_cache import continued
 from weir.store.clock import now_us
 
@@ -42,6 +43,7 @@ class TokensPipeline:
         *,
         model_names: Sequence[str],
         opening: Opening,
+        idleness: Idleness,
         responses: Responses,
         answers: Answers,
     ) -> None:
@@ -50,6 +52,7 @@ class TokensPipeline:
         self._guard = guard
         self._model_names = tuple(model_names)
         self._opening = opening
+        self._idleness = idleness
         self._responses = responses
         self._answers = answers
         self._created_s = int(time.time())
@@ -89,8 +92,9 @@ class TokensPipeline:
                 dialect=dialect.name, body=body, user_agent=exchange.headers.get("user-agent"), started_us=started_us
             )
             calls = await self._opening.calls(arrived, request, identity)
-            if await self._answer(exchange, place, dialect, calls):
-                this_try.call_ids = [call.call_id for call in calls]
+            async with self._idleness.calls({call.membership.session_id for call in calls}):
+                if await self._answer(exchange, place, dialect, calls):
+                    this_try.call_ids = [call.call_id for call in calls]
 
     async def _answer(self, exchange: Exchange, place: Place, dialect: Dialect, calls: list[Call]) -> bool:
         """Answer calls as one body or as events; False where a stream ended with an error."""

@@ -18,6 +18,7 @@ class SessionRow:
     status: str | None
     info: dict[str, Any] | None
     finished_us: int | None
+    active_us: int | None  # last noted activity, where sessions may end by idleness
     has_budget: bool
 
 

@@ -158,6 +158,7 @@ sessions = Table(
     Column("status", String),  # NULL while it runs
     Column("info", JSON(none_as_null=True)),
     Column("finished_us", BigInteger, index=True),
+    Column("active_us", BigInteger),  # noted at times, where sessions may end by idleness
 )
 
 # Limits of sessions, and the use by their calls so far.
