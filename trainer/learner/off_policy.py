@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from weir.store.records.call_record import Logprobs
 from weir.trainer.credit.behaviour import Behaviour
 from weir.trainer.credit.samples import Sample
 from weir.trainer.learner.distributed import Ranks
@@ -59,7 +60,7 @@ def score_off_policy(
     )
 
 
-def behaviour_logprobs(sample: Sample, log_mass: np.ndarray) -> np.ndarray:
+def behaviour_logprobs(sample: Sample, log_mass: Logprobs) -> Logprobs:
     """log mu of each target, (N,), from the log of the mass that truncation kept.
 
     A truncated sample of constrained logits, whose mass is unknown, counts as if all was kept: mu is at least that, and
@@ -70,7 +71,8 @@ def behaviour_logprobs(sample: Sample, log_mass: np.ndarray) -> np.ndarray:
         return np.zeros_like(sample.old_logprobs)
     if not behaviour.truncates or behaviour.constrained:
         return sample.old_logprobs
-    return (sample.old_logprobs - log_mass).astype(np.float32)
+    drawn: Logprobs = (sample.old_logprobs - log_mass).astype(np.float32)
+    return drawn
 
 
 def truncation_rows(behaviours: Sequence[Behaviour], lengths: Sequence[int], device: torch.device) -> TruncationRows:
@@ -96,6 +98,6 @@ def _column(values: Sequence[float], lengths: Sequence[int], device: torch.devic
     return torch.from_numpy(np.repeat(np.asarray(values, np.float32), lengths)).to(device)
 
 
-def _outside(sample: Sample, kept: np.ndarray) -> int:
+def _outside(sample: Sample, kept: Logprobs) -> int:
     known = sample.behaviour.truncates and not sample.behaviour.constrained
     return int((kept == 0).sum()) if known else 0
