@@ -96,7 +96,7 @@ def _unsliced(slices: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 
 
 def _wide(like: torch.Tensor) -> torch.Tensor:
-    scale = 10.0 ** (1.0 + float(torch.rand(())))
+    scale: float = 10.0 ** (1.0 + float(torch.rand(())))
     return torch.randn_like(like) * scale
 
 
