@@ -1,4 +1,4 @@
-"""Sampling that the proxy imposes: what the engine gets, what the record keeps, what the agent is told."""
+"""Sampling that the proxy imposes: what the engine gets, what the record keeps, and what the agent sees."""
 
 from __future__ import annotations
 
