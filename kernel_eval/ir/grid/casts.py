@@ -1,0 +1,208 @@
+"""Conversions between types, and constants."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+
+from weir.kernel_eval.ir.errors import Unsupported
+from weir.kernel_eval.ir.grid.frame import Frame, Handler
+from weir.kernel_eval.ir.grid.integers import bits_of, unsigned
+from weir.kernel_eval.ir.grid.values import Affine, Value, affine_of, dtype_of
+from weir.kernel_eval.ir.module import Bits, Operation
+from weir.kernel_eval.ir.types import Pointer, Scalar, Type, element_of, shape_of
+
+_FP8 = {  # dtype, largest number
+    "f8E4M3FN": (torch.float8_e4m3fn, 448.0),
+    "f8E5M2": (torch.float8_e5m2, 57344.0),
+    "f8E4M3FNUZ": (torch.float8_e4m3fnuz, 240.0),
+    "f8E5M2FNUZ": (torch.float8_e5m2fnuz, 57344.0),
+}
+_TABLES = {
+    name: torch.arange(256, dtype=torch.int32).to(torch.uint8).view(dtype).float() for name, (dtype, _) in _FP8.items()
+}
+_INTEGERS = {8: torch.int8, 16: torch.int16, 32: torch.int32, 64: torch.int64}
+
+
+def decoded(value: torch.Tensor, kind: Type) -> torch.Tensor:
+    """Float32 values of floats of 8 bits; all else as it is."""
+    element = element_of(kind)
+    if str(element) not in _FP8:
+        return value
+    return _TABLES[str(element)].index_select(0, value.reshape(-1).to(torch.int32)).view(value.shape)
+
+
+def encoded(value: torch.Tensor, kind: Scalar) -> torch.Tensor:
+    """Bits of 8-bit floats: to nearest, ties to even, and the largest number instead of infinity."""
+    dtype, largest = _FP8[kind.name]
+    return value.float().clamp(-largest, largest).to(dtype).view(torch.uint8)
+
+
+def _toward_zero(value: torch.Tensor, kind: Scalar) -> torch.Tensor:
+    """Floats converted to a narrower type, rounded towards zero."""
+    wide = value.double() if value.dtype == torch.float64 else value.float()
+    if kind.name in _FP8:
+        bits = encoded(wide, kind)
+        return torch.where(decoded(bits, kind).abs() > wide.abs(), bits - 1, bits)
+    narrow = wide.to(dtype_of(kind))
+    lower = (narrow.view(_INTEGERS[kind.bits]) - 1).view(narrow.dtype)
+    too_far = (narrow.to(wide.dtype).abs() > wide.abs()) & ~torch.isinf(wide)
+    return torch.where(too_far, lower, narrow)
+
+
+def _convert_float(frame: Frame, operation: Operation) -> torch.Tensor:
+    """arith.extf, arith.truncf and tt.fp_to_fp."""
+    source, target = frame.kind(operation), element_of(frame.result_kind(operation))
+    assert isinstance(target, Scalar)
+    value = decoded(frame.tensor(operation.operands[0]), source)
+    if operation.attributes.get("rounding") == "rtz":
+        return _toward_zero(value, target)
+    return encoded(value, target) if target.name in _FP8 else value.to(dtype_of(target))
+
+
+def _extend(frame: Frame, operation: Operation) -> Value:
+    """arith.extsi and arith.extui."""
+    source, target = frame.kind(operation), frame.result_kind(operation)
+    value = frame.value(operation.operands[0])
+    signed = operation.name == "arith.extsi"
+    if bits_of(source) > 1:
+        linear = affine_of(value, source)
+        if linear is not None and (signed or linear.low >= 0):
+            return linear
+    elements = frame.tensor(operation.operands[0])
+    if bits_of(source) == 1:
+        wide = elements.to(dtype_of(target))
+        return -wide if signed else wide
+    return elements.to(dtype_of(target)) if signed else unsigned(elements, bits_of(source)).to(dtype_of(target))
+
+
+def _truncate(frame: Frame, operation: Operation) -> Value:
+    target = frame.result_kind(operation)
+    bits = bits_of(target)
+    value = frame.value(operation.operands[0])
+    if isinstance(value, Affine) and bits > 1 and -(1 << bits - 1) <= value.low and value.high < 1 << bits - 1:
+        return value
+    elements = frame.tensor(operation.operands[0])
+    return (elements & 1) != 0 if bits == 1 else elements.to(dtype_of(target))
+
+
+def _to_float(frame: Frame, operation: Operation) -> torch.Tensor:
+    """arith.sitofp and arith.uitofp."""
+    source, target = frame.kind(operation), frame.result_kind(operation)
+    value = frame.tensor(operation.operands[0])
+    bits = bits_of(source)
+    if str(element_of(target)) in _FP8:
+        raise Unsupported(f"{operation.name} to {element_of(target)}")
+    if operation.name == "arith.sitofp":
+        return (-value.to(torch.int8) if bits == 1 else value).to(dtype_of(target))
+    if bits == 64:
+        wide = np.ascontiguousarray(value.numpy()).view(np.uint64)
+        kinds = {torch.float64: np.float64, torch.float32: np.float32}
+        return torch.from_numpy(wide.astype(kinds.get(dtype_of(target), np.float32))).to(dtype_of(target))
+    return (value if bits == 1 else unsigned(value, bits)).to(dtype_of(target))
+
+
+def _to_integer(frame: Frame, operation: Operation) -> torch.Tensor:
+    """arith.fptosi and arith.fptoui: towards zero; a device saturates, and makes 0 of NaN."""
+    source, target = frame.kind(operation), frame.result_kind(operation)
+    value = decoded(frame.tensor(operation.operands[0]), source).double()
+    bits = bits_of(target)
+    signed = operation.name == "arith.fptosi"
+    if bits == 1:
+        return value != 0
+    if bits == 64 and not signed:
+        wide = torch.where(value >= 2.0**63, value - 2.0**64, value)
+        return torch.nan_to_num(torch.trunc(wide), nan=0.0).clamp(-(2.0**63), 2.0**63 - 1024).to(torch.int64)
+    # conversions to fewer than 32 bits go through 32 bits, of which the lower ones are kept
+    width = max(bits, 32)
+    low, high = (-(2.0 ** (width - 1)), 2.0 ** (width - 1) - 1) if signed else (0.0, 2.0**width - 1)
+    high = high if width < 64 else 2.0**63 - 1024  # the largest float64 below
+    whole = torch.trunc(torch.nan_to_num(value, nan=0.0, posinf=high, neginf=low)).clamp(low, high)
+    return whole.to(torch.int64).to(dtype_of(target))
+
+
+def _bitcast(frame: Frame, operation: Operation) -> Value:
+    target = frame.result_kind(operation)
+    value, element = frame.value(operation.operands[0]), element_of(target)
+    if isinstance(element, Pointer) or (
+        isinstance(value, Affine) and isinstance(element, Scalar) and not element.is_float
+    ):
+        return value
+    elements = frame.tensor(operation.operands[0])
+    if elements.dtype == torch.bool:
+        return elements
+    return elements.contiguous().view(dtype_of(target))
+
+
+def _address(frame: Frame, operation: Operation) -> Value:
+    """tt.ptr_to_int: the address in the launch's own space, which has the alignment of the real one."""
+    frame.machine.counts.reads_addresses = True
+    return frame.value(operation.operands[0])
+
+
+def tensor_of(value: Any, kind: Type) -> torch.Tensor:
+    """The elements of a constant: one for all, a list, or bytes; (1, *axes)."""
+    shape, element = shape_of(kind), element_of(kind)
+    assert isinstance(element, Scalar)
+    dtype = dtype_of(kind)
+    if isinstance(value, bytes):
+        return torch.frombuffer(bytearray(value), dtype=dtype).view(1, *shape)
+    values = value if isinstance(value, list) else [value]
+    sizes = shape if isinstance(value, list) else (1,) * len(shape)
+    if element.name in _FP8:
+        codes = [int(one) if isinstance(one, Bits) else int(encoded(torch.tensor([one]), element)) for one in values]
+        return torch.tensor(codes, dtype=torch.uint8).view(1, *sizes)
+    if any(isinstance(one, Bits) for one in values):
+        return torch.cat([_of_literal(one, element) for one in values]).view(1, *sizes)
+    return torch.tensor(values, dtype=torch.float64 if element.is_float else torch.int64).to(dtype).view(1, *sizes)
+
+
+def _of_literal(value: Any, element: Scalar) -> torch.Tensor:
+    if not isinstance(value, Bits):
+        return torch.tensor([value], dtype=torch.float64).to(dtype_of(element))
+    bits = value - (1 << element.bits) if value >> (element.bits - 1) else int(value)
+    return torch.tensor([bits], dtype=_INTEGERS[element.bits]).view(dtype_of(element))
+
+
+def _constant(frame: Frame, operation: Operation) -> Value:
+    kind, value = frame.result_kind(operation), operation.attributes["value"]
+    element, shape = element_of(kind), shape_of(kind)
+    assert isinstance(element, Scalar)
+    if isinstance(value, int) and not element.is_float and element.bits > 1:
+        return Affine(np.array([value], dtype=np.int64), (0,) * len(shape), shape)
+    return tensor_of(value, kind)
+
+
+def poison_of(kind: Type, poisoned: bool) -> torch.Tensor:
+    """What stands for an undefined value; (1, 1, …)."""
+    element = element_of(kind)
+    sizes = (1,) * (len(shape_of(kind)) + 1)
+    dtype = dtype_of(kind)
+    if not poisoned or not isinstance(element, Scalar) or dtype == torch.bool:
+        return torch.zeros(sizes, dtype=dtype)
+    if dtype == torch.uint8:
+        return torch.full(sizes, 0x7F, dtype=dtype)
+    return torch.full(sizes, math.nan if element.is_float else 0x5A, dtype=dtype)
+
+
+def _poison(frame: Frame, operation: Operation) -> torch.Tensor:
+    kind = frame.result_kind(operation)
+    if not isinstance(element_of(kind), Scalar):
+        raise Unsupported(f"{operation.name} of a pointer")
+    return poison_of(kind, frame.machine.limits.poison_masked)
+
+
+HANDLERS: dict[str, Handler] = {
+    **dict.fromkeys(("arith.extf", "arith.truncf", "tt.fp_to_fp"), _convert_float),
+    **dict.fromkeys(("arith.extsi", "arith.extui"), _extend),
+    **dict.fromkeys(("arith.sitofp", "arith.uitofp"), _to_float),
+    **dict.fromkeys(("arith.fptosi", "arith.fptoui"), _to_integer),
+    **dict.fromkeys(("arith.bitcast", "tt.bitcast"), _bitcast),
+    "arith.trunci": _truncate,
+    "arith.constant": _constant,
+    "tt.ptr_to_int": _address,
+    "ub.poison": _poison,
+}

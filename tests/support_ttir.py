@@ -1,0 +1,85 @@
+"""Kernels of Triton to the text of their TTIR, and launches of that text on tensors."""
+
+from __future__ import annotations
+
+import tempfile
+from typing import Any
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.compiler import CUDABackend
+from triton.compiler import ASTSource
+
+from weir.kernel_eval.ir.grid.memory import Storage
+from weir.kernel_eval.ir.grid.run import Argument, DescriptorArgument, PointerArgument, run
+from weir.kernel_eval.ir.limits import RunLimits
+from weir.kernel_eval.ir.text.parser import parse
+
+POINTERS = {
+    torch.float32: "*fp32",
+    torch.float16: "*fp16",
+    torch.bfloat16: "*bf16",
+    torch.float64: "*fp64",
+    torch.int8: "*i8",
+    torch.int16: "*i16",
+    torch.int32: "*i32",
+    torch.int64: "*i64",
+    torch.uint8: "*u8",
+    torch.bool: "*i1",
+    torch.float8_e4m3fn: "*fp8e4nv",
+    torch.float8_e5m2: "*fp8e5",
+    torch.uint32: "*u32",
+}
+
+
+def _only_text(original: Any) -> Any:
+    """Stages that end with TTIR, so that neither a GPU nor an assembler is needed."""
+
+    def add_stages(backend: Any, stages: Any, options: Any, language: Any = None) -> None:
+        real: dict[str, Any] = {}
+        original(backend, real, options, language)
+
+        def text(module: Any, metadata: Any) -> str:
+            metadata["shared"], metadata["name"] = 0, "kernel"
+            return str(module)
+
+        stages["ttir"], stages["cubin"] = real["ttir"], text
+
+    return add_stages
+
+
+def ttir_of(
+    kernel: Any,
+    signature: dict[str, str],
+    constants: dict[str, Any] | None = None,
+    capability: int = 90,
+    **options: Any,
+) -> str:
+    """The TTIR of a `triton.jit` function. signature: Triton's names of types; constants have "constexpr"."""
+    source = ASTSource(kernel, signature, constants or {})
+    original = CUDABackend.add_stages
+    with tempfile.TemporaryDirectory() as folder, triton.knobs.cache.scope():
+        triton.knobs.cache.dir = folder
+        CUDABackend.add_stages = _only_text(original)  # type: ignore[method-assign]
+        try:
+            compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
+        finally:
+            CUDABackend.add_stages = original  # type: ignore[method-assign]
+        return str(compiled.asm["ttir"])
+
+
+def launch_text(text: str, grid: tuple[int, ...], arguments: list[Any], limits: RunLimits | None = None) -> Any:
+    """Run TTIR on tensors, which must be contiguous, and numbers; the report."""
+    storages: list[Storage] = []
+    given: list[Argument] = []
+    for argument in arguments:
+        if isinstance(argument, torch.Tensor):
+            given.append(PointerArgument(storage=len(storages)))
+            storages.append(Storage(memory=argument.view(-1).view(torch.uint8)))
+        elif isinstance(argument, DescriptorArgument):
+            given.append(argument)
+        else:
+            given.append(argument)
+    full = (*grid, 1, 1)[:3]
+    return run(parse(text), full, given, storages, limits)
