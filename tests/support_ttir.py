@@ -83,3 +83,25 @@ def launch_text(text: str, grid: tuple[int, ...], arguments: list[Any], limits: 
             given.append(argument)
     full = (*grid, 1, 1)[:3]
     return run(parse(text), full, given, storages, limits)
+
+
+def signature_of(kernel: Any, arguments: list[Any], constants: dict[str, Any]) -> dict[str, str]:
+    """Triton's names of the types of arguments."""
+    names = [name for name in kernel.arg_names if name not in constants]
+    kinds: dict[str, str] = {}
+    for name, argument in zip(names, arguments, strict=True):
+        if isinstance(argument, torch.Tensor):
+            kinds[name] = POINTERS[argument.dtype]
+        elif isinstance(argument, float):
+            kinds[name] = "fp32"
+        else:
+            kinds[name] = "i32" if -(1 << 31) <= argument < 1 << 31 else "i64"
+    return {name: kinds.get(name, "constexpr") for name in kernel.arg_names}
+
+
+def launch(
+    kernel: Any, grid: tuple[int, ...], arguments: list[Any], constants: dict[str, Any], limits: RunLimits | None = None
+) -> Any:
+    """Compile a kernel to TTIR for its arguments and run that; the report."""
+    text = ttir_of(kernel, signature_of(kernel, arguments, constants), constants)
+    return launch_text(text, grid, arguments, limits)

@@ -34,7 +34,7 @@ def execute(frame: Frame, block: Block, handlers: dict[str, Handler]) -> Operati
         result = handlers[name](frame, operation)
         results = operation.results
         if len(results) == 1:
-            values[results[0]] = result[0] if isinstance(result, tuple) else result
+            values[results[0]] = result[0] if isinstance(result, tuple | list) else result
         elif results:
             for number, value in zip(results, result, strict=True):
                 values[number] = value

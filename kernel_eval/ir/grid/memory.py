@@ -324,7 +324,7 @@ def _with_levels(value: torch.Tensor, levels: tuple[int, ...], shape: tuple[int,
     """Split the programs' axis."""
     rows = value.shape[0]
     value = value.expand(rows, *shape)
-    return value[0].expand(*levels, *shape) if rows == 1 else value.reshape(*levels, *shape)
+    return value[0].expand((*levels, *shape)) if rows == 1 else value.reshape((*levels, *shape))
 
 
 def _joint_shape(addresses: torch.Tensor, mask: torch.Tensor | None) -> torch.Size:

@@ -67,7 +67,7 @@ class Tracker:
             lattice = Lattice(lattice.start * parts, (*lattice.sizes, parts), (*strides, 1))
             mask = None if mask is None else mask.unsqueeze(-1)
         ranks = len(lattice.sizes) - len(levels)
-        owners = torch.from_numpy(programs).to(torch.int32).view(*levels, *([1] * ranks))
+        owners = torch.from_numpy(programs).to(torch.int32).view((*levels, *([1] * ranks)))
         low, high = lattice.bounds
         if self._writers is None and not self.follows_reads and self._atomics is None and self._is_new(low, high):
             self._rows.append((lattice, None if mask is None else mask.clone(), owners))

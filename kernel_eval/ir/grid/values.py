@@ -74,7 +74,7 @@ class Affine:
     def tensor(self) -> torch.Tensor:
         """The elements, int64, with 1 for axes along which they do not vary."""
         ranks = len(self.shape)
-        result = torch.from_numpy(self.base).view(-1, *([1] * ranks))
+        result = torch.from_numpy(self.base).view((-1, *([1] * ranks)))
         for axis, (step, size) in enumerate(zip(self.steps, self.shape, strict=True)):
             if step:
                 along = torch.arange(0, size * step, step, dtype=torch.int64)
