@@ -110,6 +110,7 @@ def _tokens(served: Served, parts: Parts, upstream: Upstream) -> Assembled:
     )
     opening = Opening(
         max_model_len=_max_model_len(config, folder),
+        assumed_version=config.assumed_version,
         rendering=rendering,
         stitching=Stitching(rendering, parts.memory, parts.lookup),
         raw_prompts=raw_prompts,

@@ -40,10 +40,12 @@ class ProxyConfig(BaseModel):
         repr=False,
         description="Key that is sent upstream instead of the agent's own, at the levels below tokens; never recorded.",
     )
-    assumed_version: str | None = Field(
+    assumed_version: int | None = Field(
         default=None,
-        description="Weight version of engines that report none (vLLM), at level passthrough; unset: their calls are "
-        "recorded as logprobs and not trained on.",
+        ge=0,
+        lt=2**31,
+        description="Weight version of engines that report none (vLLM), or a name that is no integer (SGLang's own "
+        'default is "default"); recorded as assumed. Unset: such calls are recorded and never trained on.',
     )
     probe_limit_s: float = Field(
         default=120.0, gt=0, description="How long the start waits for an upstream that does not answer, in seconds."

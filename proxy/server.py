@@ -132,6 +132,7 @@ class Proxy:
             announced=lambda: self.gates.announced,
             folder=self.peers.folder,
             period_s=config.engine_check_s,
+            assumed_version=config.assumed_version,
         )
         control = Control(
             key=self.control_key,

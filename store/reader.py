@@ -126,10 +126,13 @@ def load_calls(
         snapshot.pin.release()
 
 
-def calls_in(snapshot: Snapshot, session_ids: Sequence[str]) -> dict[str, list[StoredCall]]:
+def calls_in(
+    snapshot: Snapshot, session_ids: Sequence[str], unversioned: dict[str, VersionUnknown] | None = None
+) -> dict[str, list[StoredCall]]:
     """Load all calls of some sessions from a snapshot that the caller holds; otherwise as `load_calls`.
 
-    Raises StoreCorrupt and VersionUnknown.
+    Where `unversioned` is given, a session with a version that is not an integer enters it with the reason, and gets no
+    calls. Raises StoreCorrupt, and VersionUnknown where it is not given.
     """
     wanted = set(session_ids)
     groups = groups_of_sessions(snapshot.paths, session_ids)
@@ -144,8 +147,17 @@ def calls_in(snapshot: Snapshot, session_ids: Sequence[str]) -> dict[str, list[S
         members = [body for body in bodies.values() if body.group_id == group_id]
         places = link([body.tokens for body in members])
         for body in members:
-            if body.tokens.session_id in wanted:
-                found[body.tokens.session_id].append(_stored_call(body, places[body.tokens.call_id].parent_call))
+            session_id = body.tokens.session_id
+            if session_id not in wanted:
+                continue
+            try:
+                found[session_id].append(_stored_call(body, places[body.tokens.call_id].parent_call))
+            except VersionUnknown as unknown:
+                if unversioned is None:
+                    raise
+                unversioned[session_id] = unknown
+    for session_id in unversioned or ():
+        found[session_id] = []
     for calls in found.values():
         calls.sort(key=lambda call: (call.started_us, call.call_id))
     return found
@@ -232,7 +244,8 @@ def token_versions(call_id: str, spans: Sequence[VersionSpan]) -> TokenIds:
         if span.version is None:
             raise VersionUnknown(
                 f"call {call_id}: the engine named the weights of tokens {span.start}:{span.end} {span.label!r}, "
-                "which is not an integer below 2**31; start it with an integer --weight-version"
+                "which is not an integer below 2**31; start it with an integer --weight-version, or set "
+                "proxy.assumed_version, before the calls that are to be trained on"
             )
         versions[span.start : span.end] = span.version
     return versions

@@ -101,7 +101,7 @@ class Trainer:
         self.catalog = Catalog.open(store)
         self._backend = LoadedBackend(model_path)
         self._ahead: JudgingAhead | None = None
-        self._reported_damage: set[str] = set()  # groups that wait because the log is damaged
+        self._reported: set[str] = set()  # groups that were printed as left out
 
     def close(self) -> None:
         """Stop judging ahead and close the catalog. May be called twice."""
@@ -177,15 +177,19 @@ class Trainer:
 
     def _planned(self, parent: int, path: Path) -> PlannedRound | None:
         return plan_round(
-            self.catalog, self.store, self.config, parent=parent, parent_path=path, on_damaged=self._report_damage
+            self.catalog, self.store, self.config, parent=parent, parent_path=path, on_left_out=self._report_left_out
         )
 
-    def _report_damage(self, damaged: dict[str, str]) -> None:
-        """Print each damaged group once, however often a loop plans a round."""
-        for group_id, why in damaged.items():
-            if group_id not in self._reported_damage:
+    def _report_left_out(self, choice: Choice) -> None:
+        """Print each group that is left out once, however often a loop plans a round."""
+        for group_id, why in choice.damaged.items():
+            if group_id not in self._reported:
                 self.console.print(f"[red]group {group_id} waits[/red]: {why}", soft_wrap=True)
-        self._reported_damage |= damaged.keys()
+        unversioned = [group_id for group_id in choice.unversioned if group_id not in self._reported]
+        if unversioned:
+            left_out = f"{len(unversioned)} groups are left out" if unversioned[1:] else f"{unversioned[0]} is left out"
+            self.console.print(f"[red]{left_out}[/red]: {choice.unversioned[unversioned[0]]}", soft_wrap=True)
+        self._reported |= choice.damaged.keys() | choice.unversioned.keys()
 
     def _resumed(self, times: RoundTimes) -> PlannedRound | None:
         """The round that was claimed and not committed, with its calls as the store has them."""

@@ -6,7 +6,8 @@ the piece so far, so the new ones are the last `completion_tokens - known` of ea
 uses.
 
 Invariants: ids and logprobs grow together; version spans cover them without gap or overlap; no token is added twice;
-labels are what the engine reported, never what was asked for. Pure: no I/O, no clock.
+labels are what the engine reported, never what was asked for; where it reported no integer, the assumed version, marked
+as such. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -15,9 +16,8 @@ from typing import Any
 
 import msgspec
 
+from weir.proxy.engines.version_labels import version_label
 from weir.store.records.call_record import VersionSpan
-
-UNKNOWN_VERSION = "unknown"
 
 
 class Finish(msgspec.Struct, frozen=True):
@@ -66,9 +66,11 @@ class MalformedChunk(ValueError):
 class Capture:
     """The output of one call so far: fed with chunks, after `begin_piece` each time the call is sent."""
 
-    __slots__ = ("_piece_start", "_versions", "cached_tokens", "finish", "ids", "logprobs", "rids")
+    __slots__ = ("_assumed", "_piece_start", "_versions", "cached_tokens", "finish", "ids", "logprobs", "rids")
 
-    def __init__(self) -> None:
+    def __init__(self, assumed_version: int | None = None) -> None:
+        """`assumed_version` is the version of weights that the engine does not name by an integer."""
+        self._assumed = assumed_version
         self.ids: list[int] = []
         self.logprobs: list[float] = []
         self.rids: list[str] = []
@@ -92,8 +94,7 @@ class Capture:
         num_new = counted - (start - self._piece_start)
         if num_new > 0:
             self._extend(chunk.output_ids, meta.output_token_logprobs, num_new)
-            label = meta.weight_version if meta.weight_version is not None else UNKNOWN_VERSION
-            self._append_span(start, len(self.ids), str(label))
+            self._append_span(start, len(self.ids), version_label(meta.weight_version, self._assumed))
         elif num_new < 0:
             raise MalformedChunk(f"the engine counts {counted} tokens after it counted {counted - num_new}")
         if meta.weight_versions:
@@ -146,4 +147,5 @@ class Capture:
             raise MalformedChunk(f"weight_versions cover {covered} of the piece's {len(self.ids) - offset} tokens")
         self._versions = [VersionSpan(s.start, min(s.end, offset), s.label) for s in self._versions if s.start < offset]
         for span in reported:
-            self._append_span(offset + span.start, offset + span.end, str(span.version))
+            label = version_label(span.version, self._assumed)
+            self._append_span(offset + span.start, offset + span.end, label)

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from weir.proxy.engines.gate import Gate, GateState
+from weir.proxy.engines.version_labels import version_label
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +22,14 @@ class Served:
 
     times_closed: int
     version: str | None
+    assumed: int | None = None  # of the settings, for spans that the engine names by no integer
 
 
 class EngineVersions:
     """Asks once for each opening of the gate."""
 
-    def __init__(self, gate: Gate, ask: Callable[[], Awaitable[set[str | None]]], assumed: str | None) -> None:
-        """`ask` returns the version of every engine; `assumed` is used for engines that report none."""
+    def __init__(self, gate: Gate, ask: Callable[[], Awaitable[set[str | None]]], assumed: int | None) -> None:
+        """`ask` returns the version of every engine; `assumed` stands for one that is no integer."""
         self._gate = gate
         self._ask = ask
         self._assumed = assumed
@@ -43,7 +45,7 @@ class EngineVersions:
             served = self._served
             times_closed = self._gate.times_closed
             if served is None or served.times_closed != times_closed:
-                served = self._served = Served(times_closed, self._agreed(await self._ask()))
+                served = self._served = Served(times_closed, self._agreed(await self._ask()), self._assumed)
         return served
 
     def held_on(self, began: Served) -> bool:
@@ -52,6 +54,8 @@ class EngineVersions:
         return closings == 0 or (closings == 1 and self._gate.state is GateState.CLOSING)
 
     def _agreed(self, reported: set[str | None]) -> str | None:
-        if reported <= {None}:
-            return self._assumed
-        return reported.pop() if len(reported) == 1 else None
+        reported = reported or {None}
+        if self._assumed is None and None in reported:
+            return None
+        labels = {version_label(version, self._assumed) for version in reported}
+        return labels.pop() if len(labels) == 1 else None

@@ -20,6 +20,7 @@ import msgspec
 
 from weir.proxy.engines.gate import Gate
 from weir.proxy.engines.router import Liveness, Probe, RouterClient, RouterFailed
+from weir.proxy.engines.version_labels import remark_on_versions
 from weir.store.atomic_file import written_aside
 from weir.store.catalog.catalog import Catalog
 from weir.store.log.writer import lock_file
@@ -50,6 +51,7 @@ class EngineWatch:
         announced: Callable[[], str | None],
         folder: Path,
         period_s: float,
+        assumed_version: int | None = None,
     ) -> None:
         name = "".join(c if c.isalnum() else "-" for c in rotation.router_url)
         self._rotation = rotation
@@ -61,6 +63,8 @@ class EngineWatch:
         self._period_s = period_s
         self._lock_fd: int | None = None
         self._silent: dict[str, int] = {}
+        self._assumed_version = assumed_version
+        self._remarked: str | None = None
         self._load_after: dict[str, float] = {}
         self._nudged = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -119,11 +123,19 @@ class EngineWatch:
         out = self.out()
         known = sorted({*inside, *out})
         probes = dict(zip(known, await asyncio.gather(*map(self._rotation.probe, known)), strict=True))
+        self._remark_on_versions(probes)
         current = await self._current(probes)
         for engine, probe in probes.items():
             if not self._gate.is_open or self._gate.times_closed != times_closed:
                 return  # the probes are from before an update
             await self._update(engine, probe, current, is_in=engine in inside, why_out=out.get(engine))
+
+    def _remark_on_versions(self, probes: dict[str, Probe]) -> None:
+        """Say once, also of engines that came after the start, that their versions are no integers."""
+        remark = remark_on_versions((probe.version for probe in probes.values()), self._assumed_version)
+        if remark is not None and remark != self._remarked:
+            logger.warning("%s", remark)
+        self._remarked = remark
 
     async def _update(
         self, engine: str, probe: Probe, current: Current | None, *, is_in: bool, why_out: str | None

@@ -18,6 +18,7 @@ import msgspec
 from weir.proxy.config import ProxyConfig
 from weir.proxy.dialects.registry import ROUTES
 from weir.proxy.engines.capture import decode_chunk
+from weir.proxy.engines.version_labels import remark_on_versions
 from weir.proxy.errors import SetupError, UpstreamLost, UpstreamNotTaken
 from weir.proxy.http.sse import EventSplitter, data_of
 from weir.proxy.relay.chat_answer import ChatAnswerParser
@@ -154,21 +155,20 @@ async def certify(config: ProxyConfig, upstream_url: str, model: str, *, can_ren
     probe = Probe(upstream, model, config.upstream_api_key)
     try:
         if config.level == "tokens":
-            await _check_tokens(upstream)
-            return AT_TOKENS
-        return await _waited_for(probe, upstream, config.level, config.probe_limit_s, can_render=can_render)
+            is_verified = await _check_tokens(upstream)
+            return await _at_tokens(upstream, config.assumed_version) if is_verified else AT_TOKENS
+        return await _waited_for(probe, upstream, config, can_render=can_render)
     finally:
         await upstream.close()
 
 
-async def _waited_for(
-    probe: Probe, upstream: RelayUpstream, wanted: str, limit_s: float, *, can_render: bool
-) -> Certified:
+async def _waited_for(probe: Probe, upstream: RelayUpstream, config: ProxyConfig, *, can_render: bool) -> Certified:
+    wanted, limit_s, assumed_version = config.level, config.probe_limit_s, config.assumed_version
     deadline = time.monotonic() + limit_s
     while True:
         try:
             async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
-                return await _probed(probe, upstream, wanted, can_render=can_render)
+                return await _probed(probe, upstream, wanted, assumed_version, can_render=can_render)
         except (UpstreamNotTaken, UpstreamLost, TimeoutError) as error:
             if time.monotonic() > deadline:
                 raise SetupError(
@@ -178,24 +178,36 @@ async def _waited_for(
         await asyncio.sleep(_PAUSE_S)
 
 
-async def _check_tokens(upstream: RelayUpstream) -> None:
-    """Raise `SetupError` for an upstream without /generate. No call is made: engines count every sampled token."""
+async def _at_tokens(upstream: RelayUpstream, assumed_version: int | None) -> Certified:
+    """Level `tokens`, with remarks on the engines' versions."""
+    infos = await upstream.model_info()
+    return msgspec.structs.replace(AT_TOKENS, remarks=remarks(Level.TOKENS, infos, assumed_version))
+
+
+async def _check_tokens(upstream: RelayUpstream) -> bool:
+    """Whether the upstream answers; raises `SetupError` for one without /generate.
+
+    No call is made: engines count every sampled token.
+    """
     try:
         async with asyncio.timeout(_CHECK_LIMIT_S), upstream.relay("GET", "/generate", b"", {}) as response:
             status = response.status
     except (UpstreamNotTaken, UpstreamLost, TimeoutError) as error:
         logger.warning("level tokens is not verified yet, the upstream does not answer: %r", error)
-        return
+        return False
     if status == 404:
         raise SetupError(
             f"{upstream.url} does not support level tokens: it has no /generate; put sglang-router, smg or SGLang "
             'there, or set proxy.level = "passthrough", or "auto" for the best that it gives'
         )
+    return True
 
 
-async def _probed(probe: Probe, upstream: RelayUpstream, wanted: str, *, can_render: bool) -> Certified:
+async def _probed(
+    probe: Probe, upstream: RelayUpstream, wanted: str, assumed_version: int | None, *, can_render: bool
+) -> Certified:
     if wanted == "auto" and can_render and await probe.missing_for_tokens() is None:
-        return AT_TOKENS
+        return await _at_tokens(upstream, assumed_version)
     limit = Level.LOGPROBS if wanted == Level.LOGPROBS else None
     found = {dialect: await probe.form(dialect, limit) for dialect in _FLAGS}
     forms = {dialect: form for dialect, form in found.items() if form is not None}
@@ -209,15 +221,19 @@ async def _probed(probe: Probe, upstream: RelayUpstream, wanted: str, *, can_ren
         raise SetupError(f"{upstream.url} does not support level {wanted}: {WHAT_IS_MISSING[Level(wanted)]}")
     infos = await upstream.model_info()
     reports = any(info.get("weight_version") is not None for info in infos)
-    return Certified(level=best, forms=forms, reports_version=reports, remarks=remarks(best, infos, reports))
+    return Certified(level=best, forms=forms, reports_version=reports, remarks=remarks(best, infos, assumed_version))
 
 
-def remarks(level: Level, infos: Sequence[Mapping[str, Any]], reports_version: bool) -> tuple[str, ...]:
+def remarks(level: Level, infos: Sequence[Mapping[str, Any]], assumed_version: int | None) -> tuple[str, ...]:
     """Warnings about an upstream that works at this level."""
-    if level is not Level.PASSTHROUGH:
+    if level not in (Level.TOKENS, Level.PASSTHROUGH):
         return ()
-    remarks = []
-    if not reports_version:
+    versions = [info.get("weight_version") for info in infos]
+    remark = remark_on_versions(versions, assumed_version)
+    remarks = [remark] if remark is not None else []
+    if level is Level.TOKENS:
+        return tuple(remarks)
+    if assumed_version is None and not any(version is not None for version in versions):
         remarks.append(
             "the engines report no weight version: calls are recorded as logprobs unless proxy.assumed_version is set"
         )

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from weir.proxy.conversation.digests import Digest, extend
+from weir.proxy.engines.version_labels import version_label
 from weir.proxy.engines.versions import Served
 from weir.proxy.recording.call import CallInProgress
 from weir.proxy.relay.chat_answer import AnswerParser, ParsedChoice
@@ -130,7 +131,8 @@ def spans_of(parsed: ParsedChoice, served: Served | None, *, held_on: bool) -> t
     """
     num_tokens = len(parsed.output_ids or ())
     if parsed.spans and parsed.spans[-1].end == num_tokens:
-        return tuple(VersionSpan(span.start, span.end, str(span.version)) for span in parsed.spans)
+        assumed = served.assumed if served is not None else None
+        return tuple(VersionSpan(s.start, s.end, version_label(s.version, assumed)) for s in parsed.spans)
     if served is None or served.version is None or not held_on:
         return None
     return (VersionSpan(0, num_tokens, served.version),) if num_tokens else ()

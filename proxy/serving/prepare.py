@@ -12,6 +12,7 @@ from weir.proxy.conversation.call_request import CallRequest, Sampling
 from weir.proxy.conversation.caller import Identity, Membership
 from weir.proxy.conversation.parsed_history import num_characters
 from weir.proxy.conversation.sampling_override import overridden
+from weir.proxy.engines.capture import Capture
 from weir.proxy.errors import ContextTooLong
 from weir.proxy.metrics import Metrics
 from weir.proxy.rendering.forced_output import Steering, steered
@@ -44,6 +45,7 @@ class Opening:
         self,
         *,
         max_model_len: int,
+        assumed_version: int | None,
         rendering: Rendering,
         stitching: Stitching,
         raw_prompts: RawPrompts,
@@ -53,6 +55,7 @@ class Opening:
         metrics: Metrics,
     ) -> None:
         self._max_model_len = max_model_len
+        self._assumed_version = assumed_version
         self._rendering = rendering
         self._stitching = stitching
         self._raw_prompts = raw_prompts
@@ -93,6 +96,7 @@ class Opening:
                 agent_ids=identity.agent_ids,
                 max_new_tokens=limit if allowance is None else allowance.capped(limit),
                 allowance=allowance,
+                capture=Capture(self._assumed_version),
             )
             calls.append(call)
         return calls

@@ -17,6 +17,8 @@ import numpy.typing as npt
 
 SCHEMA_VERSION = 4
 
+ASSUMED = "assumed:"  # before a version that no engine reported: proxy.assumed_version names it
+
 TokenIds = npt.NDArray[np.int32]
 Logprobs = npt.NDArray[np.float32]
 
@@ -61,7 +63,10 @@ class FinishReason(enum.StrEnum):
 
 
 class VersionSpan(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Output tokens `start:end` were sampled by the weights that the engine named `label`."""
+    """Output tokens `start:end` were sampled by the weights that the engine named `label`.
+
+    A label that begins with `ASSUMED` is a version of the settings, where the engine named no integer.
+    """
 
     start: int
     end: int
@@ -70,7 +75,8 @@ class VersionSpan(msgspec.Struct, frozen=True, array_like=True, gc=False):
     @property
     def version(self) -> int | None:
         """The weight version; None where the label is not an integer, or is above 2**31 - 1."""
-        number = int(self.label) if self.label.isdecimal() else None
+        named = self.label.removeprefix(ASSUMED)
+        number = int(named) if named.isdecimal() else None
         return number if number is None or number < 2**31 else None
 
 

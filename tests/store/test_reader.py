@@ -205,6 +205,18 @@ def test_weights_without_a_number_cannot_be_trained_on(config: StoreConfig, reco
     assert ask(config, "SELECT version_min, num_versions FROM calls") == [(None, 1)]
 
 
+def test_an_assumed_version_is_a_number_to_readers_and_stays_marked(
+    config: StoreConfig, record: Any, make_call: Any
+) -> None:
+    record([make_call("a", [1], [2], versions=[(1, "assumed:7")])])
+    for _ in range(2):
+        [call] = load_calls(config, ["s"])["s"]
+        assert call.versions.tolist() == [7]
+        assert ask(config, "SELECT version_min, version_max, spans[1].label FROM calls") == [(7, 7, "assumed:7")]
+        assert ask(config, "SELECT version FROM tokens") == [(7,)]
+        compact(config, seal_open=True)
+
+
 def test_a_late_parent_moves_calls_that_were_compacted_before(config: StoreConfig, record: Any, make_call: Any) -> None:
     place = "SELECT call_id, parent_call, depth, root_call, role FROM calls ORDER BY started_us"
     child = make_call("b", [1, 2, 3], [4], at=2_000_000)

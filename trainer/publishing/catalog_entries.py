@@ -46,6 +46,13 @@ def serve(folder: Path, catalog: Catalog, store: StoreConfig, config: TrainerCon
         report = publish(folder, manifest.version, config, control_key(config, store), catalog)
         if report.serving:
             catalog.set_published(manifest.version, now_us(), report.serving)
+    if not config.engine_urls:
+        console.print(
+            f"[red]version {manifest.version} is published to nobody[/red]: no engine is known, so agents keep the "
+            "weights that they have; start engines with `weir up`, or name them by engine.urls or trainer.engine_urls, "
+            f"and run `weir publish {folder}`",
+            soft_wrap=True,
+        )
     if report.serving:
         console.print(f"version {manifest.version} is served by {', '.join(report.serving)}")
     for url, why in report.failed.items():

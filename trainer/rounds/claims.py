@@ -23,7 +23,7 @@ from weir.store.config import StoreConfig
 from weir.store.reader import StoredCall, load_calls
 from weir.trainer.errors import RoundError
 from weir.trainer.rewards.stored import StoredRewards, joined_rewards
-from weir.trainer.rounds.group_selection import ChosenGroup, choose_groups
+from weir.trainer.rounds.group_selection import Choice, ChosenGroup, choose_groups
 from weir.trainer.rounds.vocabulary_check import check_vocabulary
 from weir.trainer.settings.config import TrainerConfig, config_hash
 from weir.trainer.versions.version_folder import (
@@ -61,6 +61,7 @@ class ClaimedRound(msgspec.Struct, frozen=True, kw_only=True):
     groups: list[ClaimedGroup]
     expired: list[str] = []  # groups whose calls are all too old: consumed without judging
     surplus: list[str] = []  # the oldest groups beyond max_buffer_size: consumed without judging
+    unversioned: int = 0  # groups left out because a version of theirs is no integer; they stay unclaimed
     mixed_rows: str | None = None  # sha256 of the supervised rows that are mixed in
     stored_rewards: StoredRewards = {}  # the store's rewards at the claim, where the settings use them
     created_us: int
@@ -101,15 +102,15 @@ def plan_round(
     *,
     parent: int,
     parent_path: Path,
-    on_damaged: Callable[[dict[str, str]], None],
+    on_left_out: Callable[[Choice], None],
 ) -> PlannedRound | None:
     """The round that would be claimed now, or None when no group is ready. Changes nothing.
 
-    `on_damaged` gets the groups that wait because the log is damaged, each with the remedy. Raises
-    `TrainerUsageError` where calls were recorded with another vocabulary than the parent's.
+    `on_left_out` gets the choice, to report the groups that it leaves out. Raises `TrainerUsageError` where calls were
+    recorded with another vocabulary than the parent's.
     """
     choice = choose_groups(catalog, store, config, parent=parent)
-    on_damaged(choice.damaged)
+    on_left_out(choice)
     if len(choice.groups) < config.min_groups:
         return None
     calls = {
@@ -129,6 +130,7 @@ def plan_round(
         groups=[_pin(group) for group in choice.groups],
         expired=choice.expired,
         surplus=choice.surplus,
+        unversioned=len(choice.unversioned),
         stored_rewards=joined_rewards([group.rewards for group in choice.groups]),
         created_us=now_us(),
     )

@@ -3,7 +3,7 @@
 Invariant: nothing is changed here, and no group is skipped silently for good. A group that is not chosen stays ready; a
 group whose calls are all too stale to train on is reported as expired, the oldest groups beyond `max_buffer_size` as
 surplus, and the round consumes both without judging; a group that may lack calls because the log is damaged is reported
-with the reason.
+with the reason, and so is one that was sampled by weights whose name is no integer: nobody can say how old they are.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from weir.store.catalog.ready_groups import ready_groups
 from weir.store.catalog.rows import GroupRow
 from weir.store.clock import now_us
 from weir.store.config import StoreConfig
+from weir.store.errors import VersionUnknown
 from weir.store.maintenance.damage import groups_lacking_calls
 from weir.store.query.snapshot import take_snapshot
 from weir.store.reader import StoredCall, calls_in, connect
@@ -57,6 +58,7 @@ class Choice:
     expired: list[str] = field(default_factory=list)
     surplus: list[str] = field(default_factory=list)  # the oldest beyond max_buffer_size
     damaged: dict[str, str] = field(default_factory=dict)  # group → why it may lack calls, and the remedy
+    unversioned: dict[str, str] = field(default_factory=dict)  # group → which call has a version that is no integer
 
 
 def choose_groups(catalog: Catalog, store: StoreConfig, config: TrainerConfig, *, parent: int) -> Choice:
@@ -74,9 +76,11 @@ def choose_groups(catalog: Catalog, store: StoreConfig, config: TrainerConfig, *
         eligible = iter(everything)
     for part in _parts(eligible, config.groups_per_round):
         passing = _passing(store, config.groups_where, part)
-        loaded, damaged = _read_calls([group for group, _ in passing], catalog, store)
+        loaded, damaged, unversioned = _read_calls([group for group, _ in passing], catalog, store)
         choice.damaged |= damaged
-        whole = [(group, task) for group, task in passing if group.group_id not in damaged]
+        choice.unversioned |= unversioned
+        left_out = damaged.keys() | unversioned.keys()
+        whole = [(group, task) for group, task in passing if group.group_id not in left_out]
         for group in _with_rewards(whole, loaded, catalog, config):
             if too_many > 0:
                 choice.surplus.append(group.row.group_id)
@@ -124,18 +128,23 @@ def _passing(store: StoreConfig, where: str | None, groups: Sequence[Eligible]) 
 
 def _read_calls(
     groups: Sequence[GroupRow], catalog: Catalog, store: StoreConfig
-) -> tuple[dict[str, list[StoredCall]], dict[str, str]]:
-    """The calls of each session, and the groups that may have more, with the reason."""
+) -> tuple[dict[str, list[StoredCall]], dict[str, str], dict[str, str]]:
+    """The calls of each session, and with reasons the groups that may have more, and those of unknown versions."""
+    unknown: dict[str, VersionUnknown] = {}
     snapshot = take_snapshot(store, catalog=catalog)
     try:
-        loaded = calls_in(snapshot, [session_id for group in groups for session_id in group.session_ids])
+        loaded = calls_in(snapshot, [session_id for group in groups for session_id in group.session_ids], unknown)
     finally:
         snapshot.pin.release()
+    unversioned = {
+        group.group_id: str(unknown[name]) for group in groups for name in group.session_ids if name in unknown
+    }
     known = {
         group.group_id: {name: {call.call_id for call in loaded[name]} for name in group.session_ids}
         for group in groups
+        if group.group_id not in unversioned
     }
-    return loaded, groups_lacking_calls(store, catalog, snapshot.unread, known)
+    return loaded, groups_lacking_calls(store, catalog, snapshot.unread, known), unversioned
 
 
 def _with_rewards(

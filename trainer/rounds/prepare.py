@@ -111,6 +111,7 @@ def _metrics(
         "groups_timed_out": sum(len(group.calls) < group.group_size for group in claimed.groups),
         "groups_expired": len(claimed.expired),
         "groups_over_buffer": len(claimed.surplus),
+        "groups_unversioned": claimed.unversioned,
         "groups_invalid": hooked.groups_invalid,
         "groups_too_small": hooked.groups_too_small,
         "frac_groups_without_spread": credited.groups_without_spread / max(len(hooked.groups), 1),

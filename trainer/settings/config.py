@@ -239,7 +239,9 @@ class TrainerConfig(AlgorithmConfig, MixingConfig):
         description="Proxies whose gates close for a publish, in addition to the catalog's; unset: that of [proxy].",
     )
     engine_urls: list[str] = Field(
-        default=[], description="The engines that serve the weights; unset: those of [engine]."
+        default=[],
+        description="The engines that serve the weights; unset: those of [engine], or those that the router at "
+        "proxy.upstream_url lists.",
     )
     router_url: str | None = Field(
         default=None, description="Router, from whose rotation an engine that failed to load is removed."

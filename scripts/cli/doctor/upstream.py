@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 
 from weir.proxy.config import ProxyConfig
+from weir.proxy.engines.version_labels import remark_on_versions
 from weir.proxy.errors import SetupError, UpstreamLost, UpstreamNotTaken
 from weir.proxy.probe.engines import missing_for_abort, missing_for_pause
 from weir.proxy.probe.upstream import WHAT_IS_MISSING, Probe, remarks
@@ -17,6 +18,7 @@ from weir.scripts.cli.doctor.finding import Finding, found
 
 ABOUT = "upstream"
 ORDER = list(Level)
+TRAINABLE = (Level.TOKENS, Level.PASSTHROUGH, "auto")  # levels whose calls rounds are to train on
 
 
 async def upstream_findings(
@@ -29,7 +31,7 @@ async def upstream_findings(
     upstream = RelayUpstream(url, config)
     probe = Probe(upstream, model, config.upstream_api_key)
     try:
-        async for finding in _Certifying(upstream, probe, config.level, leave_engines=leave_engines).findings():
+        async for finding in _Certifying(upstream, probe, config, leave_engines=leave_engines).findings():
             yield finding
     except (SetupError, UpstreamNotTaken, UpstreamLost) as error:
         yield found(ABOUT, "answers", "", str(error), "check the URL, the key and the model's name", required=True)
@@ -40,10 +42,11 @@ async def upstream_findings(
 class _Certifying:
     """The checks of one upstream, level by level."""
 
-    def __init__(self, upstream: RelayUpstream, probe: Probe, wanted: str, *, leave_engines: bool) -> None:
+    def __init__(self, upstream: RelayUpstream, probe: Probe, config: ProxyConfig, *, leave_engines: bool) -> None:
         self._upstream = upstream
         self._probe = probe
-        self._wanted = wanted
+        self._wanted: str = config.level
+        self._assumed = config.assumed_version
         self._leave_engines = leave_engines
 
     async def findings(self) -> AsyncGenerator[Finding, None]:
@@ -82,9 +85,19 @@ class _Certifying:
             None if len(versions) == 1 else f"engines differ: {', '.join(versions)}" if versions else "none reported"
         )
         advice = "publish a version to all, or set proxy.assumed_version for engines that cannot say (vLLM)"
-        yield found(ABOUT, "weight version", ", ".join(versions), problem, advice, required=False)
-        for remark in remarks(level, infos, bool(versions)):
-            yield found(ABOUT, "remark", "", remark, required=False)
+        unnumbered = remark_on_versions(versions, self._assumed)
+        problem = unnumbered or problem
+        yield found(
+            ABOUT,
+            "weight version",
+            ", ".join(versions),
+            problem,
+            "" if unnumbered else advice,
+            required=unnumbered is not None and self._assumed is None and self._wanted in TRAINABLE,
+        )
+        for remark in remarks(level, infos, self._assumed):
+            if remark != unnumbered:
+                yield found(ABOUT, "remark", "", remark, required=False)
         if not has_generate or self._leave_engines:
             return
         needed = self._wanted == Level.TOKENS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+VERSION = "TRY_CAST(replace(s.label, 'assumed:', '') AS INTEGER)"  # of a span `s`, as `VersionSpan.version`
 ANSWER = "decode(nullif(answer, ''::BLOB))"  # empty where a call failed before it had one: that is no JSON
 
 CALLS = f"""
@@ -22,8 +23,8 @@ SELECT
     TRY(json_extract({ANSWER}, '$.tool_calls')) AS tool_calls,
     finish, finish_matched,
     spans,
-    list_min(list_transform(spans, lambda s: TRY_CAST(s.label AS INTEGER))) AS version_min,
-    list_max(list_transform(spans, lambda s: TRY_CAST(s.label AS INTEGER))) AS version_max,
+    list_min(list_transform(spans, lambda s: {VERSION})) AS version_min,
+    list_max(list_transform(spans, lambda s: {VERSION})) AS version_max,
     list_unique(list_transform(spans, lambda s: s.label)) AS num_versions,
     list_unique(list_transform(spans, lambda s: s.label)) > 1 AS spans_versions,
     stitch, stitch_call, stitch_differs_at,
@@ -41,14 +42,14 @@ SELECT
 FROM stored.calls
 """
 
-TOKENS = """
+TOKENS = f"""
 SELECT
     call_id, session_id, group_id,
     CAST(unnest(range(num_output_tokens)) AS INTEGER) AS position,
     unnest(output_ids) AS token_id,
     unnest(output_logprobs) AS logprob,
     unnest(flatten(list_transform(
-        spans, lambda s: list_resize(CAST([] AS INTEGER[]), s."end" - s.start, TRY_CAST(s.label AS INTEGER))
+        spans, lambda s: list_resize(CAST([] AS INTEGER[]), s."end" - s.start, {VERSION})
     ))) AS version
 FROM stored.calls
 WHERE num_output_tokens > 0

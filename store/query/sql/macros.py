@@ -7,6 +7,8 @@ none; table macros after them.
 
 from __future__ import annotations
 
+from weir.store.query.sql.calls import VERSION
+
 # rewards[t] + gamma * rewards[t + 1] + …: what a call is worth with what came after it
 _DISCOUNTED_RETURN = """
 discounted_return(rewards, gamma) AS
@@ -32,7 +34,7 @@ span_text(call, start, stop) AS
 """
 
 # The base of a stored prompt is never longer than its parent's end: more calls are known now than when it was stored.
-_SEQUENCES = """
+_SEQUENCES = f"""
 sequences(policy) AS TABLE
 SELECT
     b.leaf_call,
@@ -51,7 +53,7 @@ SELECT
     flatten(list(
         list_resize(CAST([] AS INTEGER[]), b.output_start - b.start, NULL)
         || list_resize(flatten(list_transform(c.spans, lambda s: list_resize(
-            CAST([] AS INTEGER[]), s."end" - s.start, TRY_CAST(s.label AS INTEGER)))), c.num_output_tokens, NULL)
+            CAST([] AS INTEGER[]), s."end" - s.start, {VERSION}))), c.num_output_tokens, NULL)
         ORDER BY b.place)) AS versions,
     flatten(list(
         list_resize(CAST([] AS VARCHAR[]), b."end" - b.start, c.call_id) ORDER BY b.place)) AS of_call

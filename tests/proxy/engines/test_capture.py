@@ -117,3 +117,16 @@ def test_ids_beside_the_logprobs_must_be_the_output_ids() -> None:
     body = b'{"output_ids":[5],"meta_info":{"completion_tokens":1,"output_token_logprobs":[[-1.0,6,null]]}}'
     with pytest.raises(MalformedChunk, match="are not the output ids"):
         begun().feed(decode_chunk(body))
+
+
+def test_a_version_that_is_no_integer_becomes_the_assumed_one_and_others_stay() -> None:
+    capture = Capture(assumed_version=4)
+    capture.begin_piece("r0")
+    capture.feed(chunk([1, 2], 2, version="default"))
+    capture.feed(chunk([3], 3, version=None))
+    capture.feed(chunk([5], 4, version="5", finish="abort"))
+    assert capture.spans == (VersionSpan(0, 3, "assumed:4"), VersionSpan(3, 4, "5"))
+    capture.begin_piece("r1")
+    capture.feed(chunk([7, 8], 2, version="6", spans=[("default", 0, 1), ("6", 1, 2)]))
+    assert capture.spans[2:] == (VersionSpan(4, 5, "assumed:4"), VersionSpan(5, 6, "6"))
+    assert [span.version for span in capture.spans] == [4, 5, 4, 6]

@@ -132,3 +132,15 @@ def test_one_of_two_proxies_before_a_router_watches(tiny_model_dir: Path, tmp_pa
     ):
         wait_for(lambda: one.proxy.engines.watches or other.proxy.engines.watches)
         assert not (one.proxy.engines.watches and other.proxy.engines.watches)
+
+
+def test_an_engine_that_comes_later_with_a_version_that_is_no_integer_is_named_once(
+    fleet: Fleet, tiny_model_dir: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    named = start_engine(tiny_model_dir, folder=tmp_path, arguments=("--weight-version", "default"))
+    fleet.engines.append(named)
+    httpx.post(fleet.router.url + "/workers", json={"url": named.url}, trust_env=False)
+    wait_for(lambda: "'default', which is not an integer" in caplog.text)
+    fleet.engines[0].kill()
+    wait_for(lambda: fleet.engines[0].url in fleet.out())  # a later check
+    assert caplog.text.count("which is not an integer") == 1

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from support_host import ScriptedHost
-from support_servers import find_free_port
+from support_servers import EngineFactory, find_free_port
 
 from weir.proxy.config import ProxyConfig
 from weir.proxy.errors import SetupError
@@ -48,6 +48,25 @@ def test_level_tokens_is_refused_where_there_is_no_generate_and_nothing_is_sampl
     finally:
         host.stop()
     assert host.bodies == []
+
+
+@pytest.mark.parametrize(
+    ("version", "assumed", "said"),
+    [
+        ("3", None, None),
+        ("default", None, "name their weights 'default', which is not an integer: no round can train"),
+        ("default", 3, "name their weights 'default', recorded as assumed version 3"),
+    ],
+)
+def test_level_tokens_names_a_version_that_is_no_integer(
+    engine_server: EngineFactory, version: str, assumed: int | None, said: str | None
+) -> None:
+    engine = engine_server(None, "--weight-version", version)
+    config = ProxyConfig(assumed_version=assumed)
+    certified = asyncio.run(certify(config, engine.url, "weir", can_render=True))
+    assert certified.level is Level.TOKENS
+    assert len(certified.remarks) == (0 if said is None else 1)
+    assert said is None or said in certified.remarks[0]
 
 
 def test_level_tokens_starts_before_its_router(caplog: pytest.LogCaptureFixture) -> None:

@@ -41,6 +41,20 @@ def test_engines_behind_a_router_are_certified_for_tokens_and_obey(
     assert findings["level passthrough"]["verdict"] == "warning"
 
 
+def test_a_version_that_is_no_integer_is_missing_unless_one_is_assumed(
+    engine_server: EngineFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = engine_server(None, "--weight-version", "default")
+    status, findings = doctor(tmp_path, "--upstream", engine.url)
+    assert status == 1 and findings["weight version"]["verdict"] == "missing"
+    assert "'default', which is not an integer" in findings["weight version"]["seen"]
+    assert "--weight-version 0" in findings["weight version"]["seen"]
+    monkeypatch.setenv("WEIR_PROXY__ASSUMED_VERSION", "0")
+    status, findings = doctor(tmp_path, "--upstream", engine.url)
+    assert status == 0 and findings["weight version"]["verdict"] == "warning"
+    assert "recorded as assumed version 0" in findings["weight version"]["seen"]
+
+
 @pytest.mark.parametrize(("form", "best"), [("sglang", "passthrough"), ("vllm", "passthrough"), ("openai", "logprobs")])
 def test_a_host_is_certified_for_what_it_gives_and_no_more(tmp_path: Path, form: Any, best: str) -> None:
     host = ScriptedHost(form)
