@@ -1,19 +1,39 @@
-"""Settings of the embedded engine, validated when built."""
+"""Settings of the engines: the embedded one, and the SGLang servers that `weir up` starts. Validated when built."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+_EMBEDDED_ONLY = ("ledger", "num_threads", "prefill_tokens")
+_SGLANG_ONLY = ("python", "args", "env")
 
 
 class EngineConfig(BaseModel):
-    """The embedded engine; most settings are flags of `weir engine` too."""
+    """The engines; most settings of the embedded one are flags of `weir engine` too."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    count: int = Field(default=1, ge=0, description="Number of engines that `weir up` starts, on consecutive ports.")
+    kind: Literal["embedded", "sglang"] = Field(
+        default="embedded", description="What `weir up` starts: Weir's embedded engine, or SGLang servers."
+    )
+    count: int = Field(
+        default=1, ge=0, description="Number of engines that `weir up` starts, on consecutive ports; 0: none."
+    )
+    urls: tuple[str, ...] = Field(
+        default=(), description="Engines that run elsewhere, behind the same router; rounds publish to them too."
+    )
+    python: Path | None = Field(
+        default=None,
+        description="Python of the environment that has SGLang, or that environment's folder; unset: Weir's own.",
+    )
+    args: tuple[str, ...] = Field(default=(), description="Further flags of SGLang's server, after those of Weir.")
+    env: dict[str, str] = Field(default={}, description="Environment variables of SGLang's servers.")
+    start_limit_s: float = Field(
+        default=1800.0, gt=0, description="How long `weir up` waits until its servers are ready, in seconds."
+    )
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(default=31000, ge=1, le=65535, description="Port of the first engine.")
     device: Literal["cpu", "cuda"] = Field(default="cpu", description="Device of the model.")
@@ -38,3 +58,11 @@ class EngineConfig(BaseModel):
     incremental_streaming_output: bool = Field(
         default=False, description="Stream only the new output in each chunk, instead of all output so far."
     )
+
+    @model_validator(mode="after")
+    def _of_one_kind(self) -> Self:
+        """Refuse settings that the chosen kind does not have."""
+        others, kind = (_EMBEDDED_ONLY, "embedded") if self.kind == "sglang" else (_SGLANG_ONLY, "sglang")
+        if wrong := [name for name in others if name in self.model_fields_set]:
+            raise ValueError(f"{', '.join(wrong)}: only with kind = {kind!r}, and it is {self.kind!r}")
+        return self

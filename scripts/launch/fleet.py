@@ -7,15 +7,19 @@ started here: `servers.running` does that with what this returns.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
+from weir.engine.config import EngineConfig
 from weir.scripts.launch.errors import UsageError
+from weir.scripts.launch.placement import check_placement, num_gpus, of_engine, visible
 from weir.scripts.launch.ports import is_taken
 from weir.scripts.launch.servers import Server
 from weir.scripts.launch.settings import RouterConfig, Settings
+from weir.scripts.launch.sglang_engines import sglang_servers
 from weir.trainer.versions.object_store import fetch_newest
-from weir.trainer.versions.version_folder import current_version
+from weir.trainer.versions.version_folder import MANIFEST, current_version, read_manifest
 
 
 def fleet(settings: Settings, config_path: Path | None) -> list[Server]:
@@ -25,14 +29,17 @@ def fleet(settings: Settings, config_path: Path | None) -> list[Server]:
     """
     logs = settings.store.folder / "logs"
     config = ["--config", str(config_path)] if config_path else []
+    there = num_gpus()
+    check_placement(settings.placement, settings.engine.count, there)
     return [
-        *(engines_and_router(settings, config, logs) if settings.engine.count else []),
+        *(engines_and_router(settings, config, logs) if engine_urls(settings) else []),
         weir_server("proxy", ["proxy", *config], f"http://{settings.proxy.host}:{settings.proxy.port}/readyz", logs),
         weir_server(
             "kernel-eval",
             ["kernel-eval", *config],
             f"http://{settings.kernel_eval.host}:{settings.kernel_eval.port}/health",
             logs,
+            visible(settings.placement.judge, there),
         ),
         _compactor(settings, config, logs),
     ]
@@ -53,7 +60,7 @@ def _ports(settings: Settings) -> Iterator[tuple[str, str, int]]:
     engine, router = settings.engine, settings.router
     for number in range(engine.count):
         yield f"engine.port{f' + {number}' if number else ''}", engine.host, engine.port + number
-    if engine.count:
+    if engine_urls(settings):
         yield "router.port", router.host, router.port
         yield "router.prometheus_port", router.host, router.prometheus_port
     yield "proxy.port", settings.proxy.host, settings.proxy.port
@@ -66,8 +73,9 @@ def _compactor(settings: Settings, config: list[str], logs: Path) -> Server:
 
 
 def engines_and_router(settings: Settings, config: list[str], logs: Path) -> list[Server]:
-    """The embedded engines and the router in front of them; with `[engine] count = 0` they are elsewhere."""
-    return [*engine_servers(settings, config, logs), router_server(settings.router, engine_urls(settings), logs)]
+    """The engines of this machine, and the router in front of them and of those that run elsewhere."""
+    router = router_server(settings.router, engine_urls(settings), logs, sticky=settings.engine.kind == "sglang")
+    return [*engine_servers(settings, config, logs), router] if settings.engine.count else [router]
 
 
 def served_model(settings: Settings) -> Path:
@@ -92,31 +100,59 @@ def found_model(settings: Settings) -> Path | None:
 
 
 def engine_urls(settings: Settings) -> list[str]:
+    """The engines of the run: those of this machine, `count` ports in a row, and those that run elsewhere."""
+    return [*own_engine_urls(settings), *(url.rstrip("/") for url in settings.engine.urls)]
+
+
+def own_engine_urls(settings: Settings) -> list[str]:
     """Where the engines of this machine listen: `count` ports in a row."""
     return [f"http://{settings.engine.host}:{settings.engine.port + i}" for i in range(settings.engine.count)]
 
 
 def engine_servers(settings: Settings, config: list[str], logs: Path) -> list[Server]:
-    """The embedded engines of this machine: each has its own port, seed and ledger."""
+    """The engines of this machine: each has its own port and seed."""
     model, engine = served_model(settings), settings.engine
-    servers = []
-    for number, url in enumerate(engine_urls(settings)):
+    if engine.kind == "sglang":
+        return sglang_servers(
+            engine,
+            own_engine_urls(settings),
+            model=model.absolute(),
+            name=settings.model.name,
+            version=_first_version(model, engine),
+            renders=settings.proxy.level != "tokens",
+            logs=logs,
+            placement=settings.placement,
+        )
+    servers, there = [], num_gpus()
+    for number, url in enumerate(own_engine_urls(settings)):
         flags = ["engine", "--model", str(model), "--port", str(engine.port + number), *config]
         flags += ["--seed", str(engine.seed + number)]
         if engine.ledger is not None:
             flags += ["--ledger", f"{engine.ledger}.{number}"]
-        servers.append(weir_server(f"engine-{number}", flags, f"{url}/health", logs))
+        gpus = visible(of_engine(settings.placement, number, engine.count), there)
+        servers.append(weir_server(f"engine-{number}", flags, f"{url}/health", logs, gpus))
     return servers
 
 
-def router_server(config: RouterConfig, workers: list[str], logs: Path) -> Server:
-    """The router, without retries and breaker: the proxy owns retries. Raises `UsageError` if it is not installed."""
+def _first_version(model: Path, engine: EngineConfig) -> str:
+    """The version of the weights that engines start with: that of the settings, else the manifest's, else 0."""
+    return engine.weight_version or (str(read_manifest(model).version) if (model / MANIFEST).exists() else "0")
+
+
+def router_server(config: RouterConfig, workers: list[str], logs: Path, *, sticky: bool = False) -> Server:
+    """The router, without retries and breaker: the proxy owns retries.
+
+    `sticky`: unless the settings name a policy, the calls of a session go to one engine, which has their prefix in its
+    cache. Raises `UsageError` if the router is not installed.
+    """
     program = Path(sys.executable).with_name(config.kind)
     if not program.exists():
         raise UsageError(
             f"router.kind = {config.kind!r}, but {program} does not exist: install the package {config.kind} there"
         )
-    argv = [str(program), "launch", "--worker-urls", *workers, "--policy", config.policy]
+    policy = config.policy or ("manual" if sticky else "round_robin")
+    argv = [str(program), "launch", "--worker-urls", *workers, "--policy", policy]
+    argv += ["--assignment-mode", "min_load"] if policy == "manual" else []
     argv += ["--host", config.host, "--port", str(config.port), "--prometheus-port", str(config.prometheus_port)]
     argv += ["--prometheus-host", config.host, "--disable-retries", "--disable-circuit-breaker"]
     argv += ["--disable-health-check", "--log-level", "warn"]
@@ -124,12 +160,14 @@ def router_server(config: RouterConfig, workers: list[str], logs: Path) -> Serve
     return Server(name=config.kind, argv=argv, ready_url=url, log_path=logs / f"{config.kind}.log")
 
 
-def weir_server(name: str, arguments: list[str], ready_url: str | None, logs: Path) -> Server:
-    """A server that is a `weir` command of its own."""
+def weir_server(
+    name: str, arguments: list[str], ready_url: str | None, logs: Path, more: Mapping[str, str] = MappingProxyType({})
+) -> Server:
+    """A server that is a `weir` command of its own; `more` are variables of its environment."""
     return Server(
         name=name,
         argv=[sys.executable, "-m", "weir.scripts.cli.main", *arguments],
         ready_url=ready_url,
         log_path=logs / f"{name}.log",
-        environment={"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"},
+        environment={"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1", **more},
     )

@@ -5,6 +5,7 @@ Commands, the demo and benchmarks share them without importing each other.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,19 +28,32 @@ def chat_renderer(model: Path, settings: Settings) -> ChatRenderer:
 
 def trainer_config(settings: Settings) -> TrainerConfig:
     """`[trainer]`, with the addresses and keys of this machine's servers where it sets none."""
-    from weir.scripts.launch.fleet import engine_urls
-
     judge, router = settings.kernel_eval, settings.router
-    addresses = {
+    addresses: dict[str, object] = {
         "proxy_urls": [f"http://{settings.proxy.host}:{settings.proxy.port}"],
-        "engine_urls": engine_urls(settings),
-        "router_url": f"http://{router.host}:{router.port}",
+        "router_url": settings.proxy.upstream_url or f"http://{router.host}:{router.port}",
         "control_key": settings.proxy.control_key,
         "kernel_eval_url": judge.base_url,
         "kernel_eval_key": judge.api_key,
     }
     unset = {name: value for name, value in addresses.items() if name not in settings.trainer.model_fields_set}
+    if "engine_urls" not in settings.trainer.model_fields_set:
+        from weir.scripts.launch.engine_discovery import publishing_urls
+
+        urls = unset["engine_urls"] = publishing_urls(settings)
+        if urls == [settings.proxy.upstream_url] and "router_url" in unset:
+            unset["router_url"] = None  # the upstream is the engine itself
     return settings.trainer.model_copy(update=unset)
+
+
+def see_training_gpus(settings: Settings) -> None:
+    """Let this process see the GPUs of `[placement] train` only, before torch looks. Raises UsageError."""
+    from weir.scripts.launch.placement import check_placement, num_gpus, visible
+
+    if settings.placement.train is not None:
+        there = num_gpus()
+        check_placement(settings.placement, 0, there)
+        os.environ.update(visible(settings.placement.train, there))
 
 
 def first_weights(settings: Settings, model: Path | None) -> Path:

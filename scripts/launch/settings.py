@@ -21,6 +21,7 @@ from weir.engine.config import EngineConfig
 from weir.kernel_eval.config import KernelEvalConfig
 from weir.proxy.config import ProxyConfig
 from weir.scripts.launch.errors import UsageError
+from weir.scripts.launch.placement import PlacementConfig
 from weir.store.config import StoreConfig
 from weir.trainer.settings.config import TrainerConfig
 
@@ -53,7 +54,11 @@ class RouterConfig(BaseModel):
     host: str = Field(default="127.0.0.1", description="Address the router listens on.")
     port: int = Field(default=30000, description="Port the router listens on.")
     prometheus_port: int = Field(default=30001, description="Port of the router's own metrics.")
-    policy: str = Field(default="round_robin", description="How the router chooses an engine for a call.")
+    policy: str | None = Field(
+        default=None,
+        description="How the router chooses an engine for a call; unset: round_robin, or with SGLang engines manual, "
+        "which keeps a session at the engine that has its prefix in its cache.",
+    )
 
 
 class Settings(BaseSettings):
@@ -65,6 +70,7 @@ class Settings(BaseSettings):
     model: ModelConfig = ModelConfig()
     engine: EngineConfig = EngineConfig()
     router: RouterConfig = RouterConfig()
+    placement: PlacementConfig = PlacementConfig()
     proxy: ProxyConfig = ProxyConfig()
     kernel_eval: KernelEvalConfig = KernelEvalConfig()
     trainer: TrainerConfig = TrainerConfig()

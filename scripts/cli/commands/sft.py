@@ -9,7 +9,7 @@ import typer
 
 from weir.scripts.cli.commands import regression
 from weir.scripts.launch.errors import UsageError
-from weir.scripts.launch.resolve import chat_renderer, first_weights
+from weir.scripts.launch.resolve import chat_renderer, first_weights, see_training_gpus
 from weir.scripts.launch.settings import ConfigOption, load_settings, with_flags
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ def sft(
         "version": version,
     }
     setup = regression.prepare(settings, config, tasks, engine, {}) if tasks is not None else None
+    see_training_gpus(settings)
     from rich.console import Console
 
     from weir.trainer.settings.config import SftConfig

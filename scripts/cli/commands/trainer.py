@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from weir.scripts.launch.errors import UsageError
-from weir.scripts.launch.resolve import chat_renderer, first_weights, trainer_config
+from weir.scripts.launch.resolve import chat_renderer, first_weights, see_training_gpus, trainer_config
 from weir.scripts.launch.settings import ConfigOption, RootOption, Settings, existing_store, load_settings
 
 if TYPE_CHECKING:
@@ -75,7 +75,10 @@ def publish(
     verify(folder)
     settings = load_settings(config)
     if not trainer_config(settings).engine_urls:
-        raise UsageError("no engine to publish to: set [trainer] engine_urls in weir.toml")
+        raise UsageError(
+            "no engine to publish to: [engine] has none and no router answers that lists some; start them with "
+            "`weir up`, or name them by [engine] urls or [trainer] engine_urls in weir.toml"
+        )
     trainer = _trainer(settings, folder)
     try:
         report = trainer.publish(folder)
@@ -186,6 +189,7 @@ def _trainer(settings: Settings, model: Path | None) -> Trainer:
     from weir.trainer.trainer import Trainer
 
     first = first_weights(settings, model)
+    see_training_gpus(settings)
     return Trainer(
         trainer_config(settings),
         settings.store,
@@ -205,6 +209,8 @@ def _too_few(trainer: Trainer) -> str:
         text += f"; {len(found.expired)} more have weights too old for trainer.max_staleness"
     if found.damaged:
         text += f"; {len(found.damaged)} more wait because the log is damaged"
+    if found.unversioned:
+        text += f"; {len(found.unversioned)} more are left out: {next(iter(found.unversioned.values()))}"
     return text
 
 

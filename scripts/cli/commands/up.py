@@ -35,7 +35,7 @@ def up(
         signal.signal(number, lambda *_: stop.set())
     servers = fleet(settings, config)
     check_ports(settings)
-    with running(servers) as processes:
+    with running(servers, ready_timeout_s=settings.engine.start_limit_s) as processes:
         base = f"http://{settings.proxy.host}:{settings.proxy.port}"
         typer.echo(f"base_url     {base}/v1")
         typer.echo(f"control      {base}/weir (key: {settings.store.folder / 'control.key'})")

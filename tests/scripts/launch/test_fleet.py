@@ -6,6 +6,8 @@ import socket
 from pathlib import Path
 
 import pytest
+from support_router import running_router
+from support_servers import EngineFactory, find_free_port
 
 from weir.scripts.launch.errors import UsageError
 from weir.scripts.launch.fleet import check_ports, fleet
@@ -71,3 +73,23 @@ def test_a_router_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
     with pytest.raises(UsageError, match=r"router\.kind = 'smg', but .*/smg does not exist: install the package smg"):
         fleet(settings, file)  # type: ignore[arg-type]
+
+
+def test_engines_behind_a_router_of_ones_own_are_found_without_being_named(
+    tmp_path: Path, engine_server: EngineFactory
+) -> None:
+    engine = engine_server()
+    with running_router([engine.url], tmp_path) as router:
+        _, settings = settings_of(tmp_path, f'[engine]\ncount = 0\n[proxy]\nupstream_url = "{router.url}"\n')
+        config = trainer_config(settings)  # type: ignore[arg-type]
+        assert (config.engine_urls, config.router_url) == ([engine.url], router.url)
+    _, settings = settings_of(tmp_path, f'[engine]\ncount = 0\n[proxy]\nupstream_url = "{engine.url}"\n')
+    config = trainer_config(settings)  # type: ignore[arg-type]
+    assert (config.engine_urls, config.router_url) == ([engine.url], None)
+
+
+def test_where_nobody_answers_there_is_nobody_to_publish_to(tmp_path: Path) -> None:
+    _, settings = settings_of(
+        tmp_path, f'[engine]\ncount = 0\n[proxy]\nupstream_url = "http://127.0.0.1:{find_free_port()}"\n'
+    )
+    assert trainer_config(settings).engine_urls == []  # type: ignore[arg-type]
