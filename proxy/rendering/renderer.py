@@ -1,8 +1,8 @@
 """Messages → token ids and token ids → answers, by the model family's own renderer.
 
 The renderer comes from the `renderers` library: named in the configuration, or chosen by the model's architecture if
-its first tokens agree with the folder's own chat template; else the library's default, which wraps that template and
-cannot carry exact ids from turn to turn. Invariant: `parse` shows the agent all that the model wrote: a tool call
+its first tokens agree with the folder's own chat template; else the library's default, which wraps that template; exact
+ids then continue by `template_turns.py`. Invariant: `parse` shows the agent all that the model wrote: a tool call
 that cannot be parsed is given as text.
 """
 
@@ -29,6 +29,7 @@ from weir.proxy.conversation.call_request import Answer, Message, TokenLogprob, 
 from weir.proxy.errors import BadRequest, SetupError
 from weir.proxy.rendering.families import DEFAULT, family_of
 from weir.proxy.rendering.stream_parser import Glimpse, Reading
+from weir.proxy.rendering.template_turns import TemplateTurns
 from weir.proxy.rendering.tokenizer import ModelTokenizer
 
 BY_MODEL_TYPE = {
@@ -51,12 +52,14 @@ class Rendering:
     """A model's renderer and tokenizer."""
 
     def __init__(self, tokenizer: ModelTokenizer, renderer: Renderer, name: str) -> None:
+        """`name` is that of the renderer in its library."""
         self.tokenizer = tokenizer
         self.name = name
         self.family = family_of(name)
         self.renderer = renderer
         self.stop_ids: list[int] = list(renderer.get_stop_token_ids())
         self._structure = tokenizer.added_ids | frozenset(self.stop_ids)
+        self._turns = TemplateTurns(tokenizer, self.stop_ids) if name == DEFAULT else None
 
     @property
     def can_bridge(self) -> bool:
@@ -91,6 +94,8 @@ class Rendering:
         Of the prompt only its last turn is needed: no renderer looks further back.
         """
         new_messages = self._in_known_roles(new_messages)
+        if self._turns is not None:
+            return self._turns.extension(last_turn + output_ids, new_messages, tools)
         bridged = self.renderer.bridge_to_next_turn(last_turn, output_ids, new_messages, tools=tools)
         exact = last_turn + output_ids
         if bridged is not None and bridged.token_ids[: len(exact)] == exact:
@@ -276,14 +281,18 @@ def _default(tokenizer: ModelTokenizer, model_name: str) -> Rendering:
             f"the model {model_name} in {tokenizer.name_or_path} has no chat template and no known renderer; "
             "name one in proxy.renderer"
         )
-    logger.warning(
-        "no renderer is known for the model %s: its own chat template is used, and later turns are tokenised afresh; "
-        "name a renderer in proxy.renderer to keep turns exact",
-        model_name,
-    )
     has_calls = tokenizer.backend.token_to_id("<tool_call>") is not None
     settings = DefaultRendererConfig(tool_parser="qwen3" if has_calls else None, reasoning_parser="think")
-    return Rendering(tokenizer, create_renderer(tokenizer, settings), DEFAULT)
+    rendering = Rendering(tokenizer, create_renderer(tokenizer, settings), DEFAULT)
+    if rendering.extension([], rendering.stop_ids[:1], [_SAMPLE[-1]], None) is not None:
+        logger.info("no renderer is known for the model %s: its own chat template keeps turns exact", model_name)
+    else:
+        logger.warning(
+            "no renderer is known for the model %s, and its own chat template writes a turn differently by what came "
+            "before: later turns are tokenised afresh; name a renderer in proxy.renderer to keep turns exact",
+            model_name,
+        )
+    return rendering
 
 
 def _build(tokenizer: ModelTokenizer, name: str, config: ProxyConfig) -> Renderer:
