@@ -1,9 +1,9 @@
 """`weir bench engine`: tokens per second of the embedded engine, compared with a bare decode loop over the same model.
 
-The engine runs as a process of its own and gets n requests at a time over real sockets. The bare loop is the least
-that generates tokens: transformers' model, a batch of equal lengths, a KV cache, sampling, and the logprob of each
-token; of transformers' dynamic and static cache the faster one counts. Both alternate within one run; each figure is
-the median of the rounds.
+The engine runs as a process of its own and gets n requests at a time over real sockets; so does SGLang, where the
+settings describe its servers (`engine.kind`). The bare loop is the least that generates tokens: transformers' model, a
+batch of equal lengths, a KV cache, sampling, and the logprob of each token; of transformers' dynamic and static cache
+the faster one counts. All alternate within one run; each figure is the median of the rounds.
 """
 
 from __future__ import annotations
@@ -15,68 +15,87 @@ import time
 from pathlib import Path
 from typing import Any
 
+from weir.engine.config import EngineConfig
 from weir.scripts.bench.figures import print_figures
 from weir.scripts.bench.random_model import VOCABULARY, write_random_model
 from weir.scripts.bench.servers import COMMAND, module_server
 from weir.scripts.launch.servers import Server, free_port, running
+from weir.scripts.launch.sglang_engines import sglang_servers
 
 BATCHES = (1, 8, 32)
-ROUNDS = 5
 PROMPT_TOKENS = 64
-NEW_TOKENS = 192
 
 
-def main() -> None:
-    """Run the benchmark; prints a line for each batch size, then one JSON object."""
+def main(model: Path | None, settings: EngineConfig, *, rounds: int, new_tokens: int) -> None:
+    """Run the benchmark; prints a line for each batch size, then one JSON object.
+
+    Without a model folder a small random model is made. Raises `UsageError` where SGLang cannot be started.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        model_path = Path(folder) / "model"
-        write_random_model(model_path)
-        engine = _engine_server(model_path)
-        with running([engine]):
-            figures = _measure(model_path, (engine.ready_url or "").removesuffix("/health"))
+        model_path = model or Path(folder) / "model"
+        if model is None:
+            write_random_model(model_path)
+        servers = [_engine_server(model_path, Path(folder))]
+        if settings.kind == "sglang":
+            servers.append(_sglang(model_path.absolute(), settings, Path(folder)))
+        with running(servers, ready_timeout_s=settings.start_limit_s):
+            urls = [(server.ready_url or "").removesuffix("/health") for server in servers]
+            figures = _measure(model_path, urls, rounds, new_tokens)
     print_figures(figures)
 
 
-def _measure(model_path: Path, url: str) -> dict[str, float]:
+def _measure(model_path: Path, urls: list[str], rounds: int, new_tokens: int) -> dict[str, float]:
     import torch
     from transformers import AutoModelForCausalLM
 
     torch.set_num_threads(1)
+    names = ("engine", "sglang")[: len(urls)]
     model: Any = AutoModelForCausalLM.from_pretrained(str(model_path), dtype=torch.float32)
     figures: dict[str, float] = {}
     for batch in BATCHES:
         bare: dict[str, list[float]] = {"dynamic": [], "static": []}
-        engine: list[float] = []
-        asyncio.run(_ask_engine(url, batch))  # warm-up
-        for _ in range(ROUNDS):
+        served: dict[str, list[float]] = {name: [] for name in names}
+        for url in urls:
+            asyncio.run(_ask_engine(url, batch, new_tokens))  # warm-up
+        for _ in range(rounds):
             for kind, seen in bare.items():
-                seen.append(_bare_loop(model, batch, kind))
-            engine.append(asyncio.run(_ask_engine(url, batch)))
+                seen.append(_bare_loop(model, batch, kind, new_tokens))
+            for name, url in zip(names, urls, strict=True):
+                served[name].append(asyncio.run(_ask_engine(url, batch, new_tokens)))
         bare_rate = max(statistics.median(seen) for seen in bare.values())
-        rate = statistics.median(engine)
-        figures |= {f"tok_s_b{batch}": round(rate, 1), f"bare_b{batch}": round(bare_rate, 1)}
-        figures[f"ratio_b{batch}"] = round(rate / bare_rate, 3)
-        print(
-            f"batch {batch:>2}: engine {rate:7.0f} tokens/s · bare loop {bare_rate:7.0f} · ratio {rate / bare_rate:.2f}"
-        )
+        rates = {name: statistics.median(seen) for name, seen in served.items()}
+        figures |= {f"tok_s_b{batch}": round(rates["engine"], 1), f"bare_b{batch}": round(bare_rate, 1)}
+        figures[f"ratio_b{batch}"] = round(rates["engine"] / bare_rate, 3)
+        if "sglang" in rates:
+            figures[f"sglang_b{batch}"] = round(rates["sglang"], 1)
+        said = " · ".join(f"{name} {rate:7.1f} tokens/s" for name, rate in rates.items())
+        print(f"batch {batch:>2}: {said} · bare loop {bare_rate:7.1f} · ratio {rates['engine'] / bare_rate:.2f}")
     return figures
 
 
-def _engine_server(model_path: Path) -> Server:
+def _engine_server(model_path: Path, folder: Path) -> Server:
     port = free_port()
     arguments = ["engine", "--model", str(model_path), "--port", str(port)]
-    return module_server("engine", COMMAND, arguments, port=port, folder=model_path.parent)
+    return module_server("engine", COMMAND, arguments, port=port, folder=folder)
+
+
+def _sglang(model_path: Path, settings: EngineConfig, folder: Path) -> Server:
+    """SGLang as `weir up` starts it, on a free port."""
+    config = settings.model_copy(update={"port": free_port()})
+    url = f"http://{config.host}:{config.port}"
+    [server] = sglang_servers(config, [url], model=model_path, name="weir", version="0", renders=False, logs=folder)
+    return server
 
 
 def _prompts(batch: int) -> list[list[int]]:
     return [[(7 * row + 13 * place) % VOCABULARY for place in range(PROMPT_TOKENS)] for row in range(batch)]
 
 
-async def _ask_engine(url: str, batch: int) -> float:
+async def _ask_engine(url: str, batch: int, new_tokens: int) -> float:
     """Tokens per second of `batch` requests sent at once, from the first byte sent to the last received."""
     import aiohttp
 
-    sampling = {"temperature": 1.0, "max_new_tokens": NEW_TOKENS, "ignore_eos": True}
+    sampling = {"temperature": 1.0, "max_new_tokens": new_tokens, "ignore_eos": True}
 
     async def ask(prompt: list[int]) -> int:
         body = {"input_ids": prompt, "sampling_params": sampling, "return_logprob": True}
@@ -90,22 +109,22 @@ async def _ask_engine(url: str, batch: int) -> float:
         return sum(counts) / (time.perf_counter() - started)
 
 
-def _bare_loop(model: Any, batch: int, kind: str) -> float:
+def _bare_loop(model: Any, batch: int, kind: str, new_tokens: int) -> float:
     """Tokens per second of a bare decode loop over `batch` prompts of equal length, prefill included."""
     import torch
     from transformers import DynamicCache, StaticCache
 
     ids = torch.tensor(_prompts(batch))
-    total = PROMPT_TOKENS + NEW_TOKENS
+    total = PROMPT_TOKENS + new_tokens
     with torch.inference_mode():
         started = time.perf_counter()
         cache = DynamicCache() if kind == "dynamic" else StaticCache(config=model.config, max_cache_len=total)
         drawn = []
         logits = model(ids, past_key_values=cache, logits_to_keep=1).logits[:, -1]
-        for place in range(NEW_TOKENS):
+        for place in range(new_tokens):
             logprobs = logits.log_softmax(dim=-1)
             tokens = torch.multinomial(logprobs.exp(), 1)
             drawn.append((tokens.tolist(), logprobs.gather(1, tokens).tolist()))
-            if place + 1 < NEW_TOKENS:
+            if place + 1 < new_tokens:
                 logits = model(tokens, past_key_values=cache).logits[:, -1]
-        return batch * NEW_TOKENS / (time.perf_counter() - started)
+        return batch * new_tokens / (time.perf_counter() - started)

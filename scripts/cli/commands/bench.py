@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from weir.scripts.launch.settings import ConfigOption, load_settings
+
 
 class Peer(enum.StrEnum):
     """Peers of the proxy's benchmark."""
@@ -46,14 +48,19 @@ def gate(
     main(agents, updates, held, hold_s, workers)
 
 
-def engine() -> None:
+def engine(
+    model: Annotated[Path | None, typer.Option(help="Hugging Face folder to serve; default: a random model.")] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds, of which each figure is the median.")] = 5,
+    new_tokens: Annotated[int, typer.Option(min=1, help="Output tokens of a request.")] = 192,
+    config: ConfigOption = None,
+) -> None:
     """Tokens per second, beside a bare decode loop.
 
-    Both use the same model and alternate.
+    All use the same model and alternate. With [engine] kind = "sglang" in the configuration SGLang is measured too.
     """
     from weir.scripts.bench.engine.run import main
 
-    main()
+    main(model, load_settings(config).engine, rounds=rounds, new_tokens=new_tokens)
 
 
 def store(

@@ -6,15 +6,15 @@ import json
 
 import pytest
 
+from weir.engine.config import EngineConfig
 from weir.scripts.bench.engine import run
 
 
 def test_the_benchmark_of_the_engine_compares_both_sides(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name, value in {"BATCHES": (2,), "ROUNDS": 1, "NEW_TOKENS": 8}.items():
-        monkeypatch.setattr(run, name, value)
-    run.main()
+    monkeypatch.setattr(run, "BATCHES", (2,))
+    run.main(None, EngineConfig(), rounds=1, new_tokens=8)
     figures = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert set(figures) == {"tok_s_b2", "bare_b2", "ratio_b2"}
     assert figures["ratio_b2"] == pytest.approx(figures["tok_s_b2"] / figures["bare_b2"], rel=0.05)
