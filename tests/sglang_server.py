@@ -13,11 +13,17 @@ import pytest
 from support_servers import ServerProcess, find_free_port, start_server
 
 VARIABLE = "WEIR_TEST_SGLANG"
-_FLAGS = (
-    *("--device", "cpu", "--host", "127.0.0.1", "--disable-overlap-schedule", "--attention-backend", "torch_native"),
+FLAGS = (
+    *("--device", "cpu", "--disable-overlap-schedule", "--attention-backend", "torch_native"),
     *("--sampling-backend", "pytorch", "--grammar-backend", "none", "--dtype", "float32"),
-    *("--max-total-tokens", "16384", "--mem-fraction-static", "0.1", "--disable-cuda-graph", "--skip-server-warmup"),
+    *("--max-total-tokens", "16384", "--mem-fraction-static", "0.5", "--disable-cuda-graph", "--skip-server-warmup"),
 )
+
+ENVIRONMENT = {
+    "HF_HUB_OFFLINE": "1",
+    "SGLANG_USE_CPU_ENGINE": "1",
+    "OMP_NUM_THREADS": "1",
+}
 
 needs_sglang = pytest.mark.skipif(
     not os.environ.get(VARIABLE), reason=f"needs a real SGLang: set {VARIABLE} to its environment's folder"
@@ -32,14 +38,13 @@ def start_sglang(model: Path | str, *, folder: Path, arguments: tuple[str, ...] 
     home = folder / "sglang-home"
     home.mkdir(exist_ok=True)
     return start_server(
-        [*command, "--port", str(port), *_FLAGS, *arguments],
+        [*command, "--host", "127.0.0.1", "--port", str(port), *FLAGS, *arguments],
         port=port,
         log_path=folder / f"sglang-{port}.log",
         env={
             "HOME": str(home),
             "TMPDIR": str(home),
-            "HF_HUB_OFFLINE": "1",
-            "SGLANG_USE_CPU_ENGINE": "1",
+            **ENVIRONMENT,
             # /health would draw a token, and a paused engine would look dead.
             "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "false",
         },

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 from aiohttp import web
@@ -106,7 +107,7 @@ class Tap:
     def _keep(self, body: bytes, content_type: str) -> None:
         if content_type == "text/event-stream":
             events = [line[6:] for line in body.split(b"\n") if line.startswith(b"data: ")]
-            final = json.loads(events[-2])  # the engine streams cumulatively; [DONE] is the last event
+            final = _joined([json.loads(event) for event in events[:-1]])  # [DONE] is the last event
         else:
             final = json.loads(body)
         meta = final["meta_info"]
@@ -124,3 +125,13 @@ class Tap:
         if tokens:
             assert meta["id"] not in self.ledger
             self.ledger[meta["id"]] = tokens
+
+
+def _joined(chunks: list[dict[str, Any]]) -> dict[str, Any]:
+    """The whole answer of a stream, whether each chunk has all output so far or only what is new."""
+    final = chunks[-1]
+    new_ids = [token for chunk in chunks for token in chunk["output_ids"]]
+    if len(new_ids) == final["meta_info"]["completion_tokens"]:
+        logprobs = [entry for chunk in chunks for entry in chunk["meta_info"].get("output_token_logprobs") or ()]
+        final = final | {"output_ids": new_ids, "meta_info": final["meta_info"] | {"output_token_logprobs": logprobs}}
+    return final
