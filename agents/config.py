@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
+
+from weir.kernel_eval.sandbox.levels import SandboxLevel
 
 
 class AgentsConfig(BaseModel):
@@ -57,4 +62,40 @@ class AgentsConfig(BaseModel):
     )
     feedback_lines: int = Field(
         default=16, ge=1, description="Lines of the judge's feedback that the model gets; 1 omits the traceback."
+    )
+    command: str | None = Field(
+        default=None, description="Command line of an agent, one process a session; takes precedence over `agent`."
+    )
+    command_folder: Path | None = Field(
+        default=None, description="Folder of the sessions' working folders; unset: `agents` in the store's folder."
+    )
+    command_keep: Literal["output", "all"] = Field(
+        default="output", description="What is kept of a session's folder: what commands printed, or also its files."
+    )
+    command_environment: dict[str, str] = Field(
+        default={}, description="Further variables of commands; the same placeholders as in `command` work."
+    )
+    command_readable: list[Path] = Field(
+        default=[], description="Further folders that commands may read, e.g. an installation that is not on PATH."
+    )
+    command_sandbox: SandboxLevel | None = Field(
+        default=None, description="Use this level for commands; default: the strongest that works here."
+    )
+    command_min_sandbox: SandboxLevel = Field(
+        default=SandboxLevel.RLIMITS, description="Refuse to start commands below this level."
+    )
+    command_timeout_s: float = Field(default=1800.0, gt=0, description="Time limit of an agent's command.")
+    command_memory_bytes: int = Field(
+        default=4 << 30, ge=1 << 20, description="Memory that the processes of a command may hold together."
+    )
+    command_processes: int = Field(default=512, ge=1, description="Processes and threads of a command.")
+    command_disk_bytes: int = Field(
+        default=4 << 30, ge=1 << 20, description="Disk that a session's working folder and home may take together."
+    )
+    command_files: int = Field(default=200_000, ge=1, description="Files of a session's working folder and home.")
+    command_output_bytes: int = Field(
+        default=64 << 20, ge=1, description="A command that prints more than this is ended."
+    )
+    command_kept_bytes: int = Field(
+        default=1 << 20, ge=2, description="Kept of what a command printed: the first half and the last half of this."
     )

@@ -8,6 +8,7 @@ routes and must not reach agents.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -18,6 +19,7 @@ from weir.agents.config import AgentsConfig
 from weir.agents.errors import ProxyRefused, ProxyUnavailable
 
 LONGEST_WAIT_S = 5.0
+SOURCE = "weir run"  # of rewards
 
 
 class _NoAnswer(Exception):
@@ -73,6 +75,22 @@ class ControlClient:
     async def finish(self, session_id: str, *, status: str, info: dict[str, Any]) -> None:
         """Finish a session as "done" or "failed". Raises `ProxyUnavailable` or `ProxyRefused`."""
         await self._post(f"/weir/sessions/{session_id}/finish", {"status": status, "info": info})
+
+    async def reward(self, session_id: str, rewards: Mapping[str, float]) -> None:
+        """Attach rewards to a session; repeating it changes nothing. Raises `ProxyUnavailable` or `ProxyRefused`."""
+        if not rewards:
+            return
+        rows = [
+            {
+                "session": session_id,
+                "name": name,
+                "value": value,
+                "source": SOURCE,
+                "idempotency_key": f"{SOURCE}:{name}",
+            }
+            for name, value in rewards.items()
+        ]
+        await self._post("/weir/rewards/batch", {"rewards": rows})
 
     async def _post(self, path: str, body: dict[str, Any]) -> Any:
         attempts = self._config.control_retries + 1

@@ -4,6 +4,11 @@ AgentsError
 ├── TaskError          a task file or folder is not what `load_tasks` reads (exit 2)
 ├── OtherRun           an unfinished `weir sft-data` had other pairs or settings (exit 2)
 ├── AgentImportError   `--agent` names nothing that can be called (exit 2)
+├── CommandRefused     `--agent-command` cannot be started as it is written (exit 2)
+├── AgentSandboxUnavailable  agents cannot be contained here as the settings ask (exit 1)
+├── AgentFailed        a command made no call, or the proxy could not be reached from it (exit 1)
+├── SetupFailed        a task's setup command failed (exit 1)
+├── RewardFailed       a task's reward could not be found; it is no reward of 0 (exit 1)
 ├── ProxyUnavailable   the proxy's control routes did not answer, after all retries (exit 1)
 └── ProxyRefused       the proxy refused a request; a retry would not help (exit 1)
 """
@@ -33,6 +38,28 @@ class AgentImportError(AgentsError, ValueError):
     """An agent's import path is wrong; the message gives the expected form."""
 
     exit_code = 2
+
+
+class CommandRefused(AgentsError, ValueError):
+    """The agent's command line is wrong; the message says what was expected in it."""
+
+    exit_code = 2
+
+
+class AgentSandboxUnavailable(AgentsError):
+    """Processes cannot be contained on this machine at the level that the settings ask for."""
+
+
+class AgentFailed(AgentsError):
+    """An agent's command ended without a call that the proxy accepted."""
+
+
+class SetupFailed(AgentsError):
+    """The setup command of a task did not end with exit code 0."""
+
+
+class RewardFailed(AgentsError):
+    """The reward of a session could not be computed: an outage or a fault of the task, not of the agent."""
 
 
 class ProxyUnavailable(AgentsError):

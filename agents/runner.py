@@ -2,7 +2,7 @@
 
 Invariants: a registered session is finished exactly once, whatever its agent does: "done" with the agent's info, or
 "failed" with the error. At most `concurrency` agents run at a time. No group starts after `stop` is set or without a
-permit. Nothing here judges or posts rewards; the trainer does.
+permit. Nothing here judges; rewards that an agent returns with its info are posted before its session is finished.
 """
 
 from __future__ import annotations
@@ -19,15 +19,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-
+from weir.agents.agent_task import Task, as_registered
 from weir.agents.config import AgentsConfig
 from weir.agents.control import ControlClient, Registered
 from weir.agents.errors import AgentImportError, AgentsError
-from weir.kernel_eval.client import KernelTask
 
-# task, base_url, api_key, config → the session's info
-Agent = Callable[[KernelTask, str, str, AgentsConfig], Awaitable[dict[str, Any]]]
+# task, base_url, api_key, config → the session's info; its "rewards", name → number, go to the store
+Agent = Callable[[Any, str, str, AgentsConfig], Awaitable[dict[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +57,9 @@ class RunSummary:
     calls: int = 0  # the turns that agents reported
     correct: int = 0  # sessions whose agent saw a correct answer
     seconds: float = 0.0
+    rewards: dict[str, list[float]] = field(default_factory=dict)  # what agents' rewards were, by name
+    limits: Counter[str] = field(default_factory=Counter)  # limits that commands exceeded
+    sandboxes: Counter[str] = field(default_factory=Counter)  # sessions by the level that contained their command
     failures: Counter[str] = field(default_factory=Counter)  # by the error's class
     first_error: str | None = None  # its message, or its class without one
 
@@ -69,13 +70,19 @@ class RunSummary:
             self.sessions += 1
             self.calls += int(session.info.get("turns", 0))
             self.correct += session.info.get("correct") is True
+            for name, value in session.info.get("rewards", {}).items():
+                self.rewards.setdefault(name, []).append(value)
+            if (limit := session.info.get("ended_by")) is not None:
+                self.limits[limit] += 1
+            if (level := session.info.get("sandbox")) is not None:
+                self.sandboxes[level] += 1
             if session.failure is not None:
                 self.failures[session.failure] += 1
                 self.first_error = self.first_error or session.error or session.failure
 
 
 async def run_groups(
-    tasks: Sequence[KernelTask],
+    tasks: Sequence[Task],
     agent: Agent,
     control: ControlClient,
     config: AgentsConfig,
@@ -107,7 +114,7 @@ async def run_groups(
         await asyncio.gather(dispatching, return_exceptions=True)
 
 
-def sample_tasks(tasks: Sequence[KernelTask], seed: int) -> Iterator[KernelTask]:
+def sample_tasks(tasks: Sequence[Task], seed: int) -> Iterator[Task]:
     """Endless tasks: all of them in an order drawn from `seed`, then in another. Raises `AgentsError` without tasks."""
     if not tasks:
         raise AgentsError("there are no tasks to run; name a folder of tasks that has some")
@@ -132,7 +139,7 @@ def import_agent(path: str) -> Agent:
 
 
 async def _dispatch(
-    order: Iterator[KernelTask],
+    order: Iterator[Task],
     runner: _Runner,
     ended: asyncio.Queue[GroupOutcome | None],
     stop: asyncio.Event,
@@ -141,7 +148,7 @@ async def _dispatch(
     """Start groups as slots and permits allow; put None into the queue after the last group."""
     open_groups = asyncio.Semaphore(runner.most_open_groups)
 
-    async def run_one(task: KernelTask) -> None:
+    async def run_one(task: Task) -> None:
         try:
             ended.put_nowait(await runner.run_group(task))
         finally:
@@ -190,7 +197,7 @@ class _Runner:
         self._slots = asyncio.Semaphore(config.concurrency)
         self.most_open_groups = -(-config.concurrency // config.samples) + 1
 
-    async def run_group(self, task: KernelTask) -> GroupOutcome:
+    async def run_group(self, task: Task) -> GroupOutcome:
         group_id = f"group_{uuid.uuid4().hex}"
         async with asyncio.TaskGroup() as running:
             sessions = [running.create_task(self._run_session(task, group_id)) for _ in range(self._config.samples)]
@@ -198,34 +205,39 @@ class _Runner:
             group_id=group_id, task_id=task.task_id, sessions=[session.result() for session in sessions]
         )
 
-    async def _run_session(self, task: KernelTask, group_id: str) -> SessionOutcome:
+    async def _run_session(self, task: Task, group_id: str) -> SessionOutcome:
         async with self._slots:
             outcome = await self._outcome(task, group_id)
         if self._on_session is not None:
             self._on_session(outcome)
         return outcome
 
-    async def _outcome(self, task: KernelTask, group_id: str) -> SessionOutcome:
+    async def _outcome(self, task: Task, group_id: str) -> SessionOutcome:
         started = time.monotonic()
         try:
-            registered = await self._control.register(
+            session = await self._control.register(
                 group_id=group_id,
-                task=msgspec.to_builtins(task),
+                task=as_registered(task),
                 group_size=self._config.samples if self._trainable else None,
-                metadata={"agent": self._config.agent, "task_id": task.task_id, "split": task.split},
+                metadata={
+                    "agent": self._config.command or self._config.agent,
+                    "task_id": task.task_id,
+                    "split": task.split,
+                },
             )
         except AgentsError as error:
             return _failed(None, task, {}, error)
-        outcome = await self._run_agent(task, registered)
+        outcome = await self._run_agent(task, session)
         info = outcome.info | {"seconds": round(time.monotonic() - started, 3)}
         status = "done" if outcome.failure is None else "failed"
         try:
-            await self._control.finish(registered.session_id, status=status, info=info)
+            await self._control.reward(session.session_id, outcome.info.get("rewards", {}))
+            await self._control.finish(session.session_id, status=status, info=info)
         except AgentsError as error:
-            return _failed(registered.session_id, task, outcome.info, error)
+            return _failed(session.session_id, task, outcome.info, error)
         return outcome
 
-    async def _run_agent(self, task: KernelTask, registered: Registered) -> SessionOutcome:
+    async def _run_agent(self, task: Task, registered: Registered) -> SessionOutcome:
         """Run the agent; its exception is recorded as the session's failure and never ends the run."""
         try:
             info = await self._agent(task, registered.base_url, registered.api_key, self._config)
@@ -244,7 +256,7 @@ class _Runner:
                 await self._control.finish(registered.session_id, status="failed", info=info)
 
 
-def _failed(session_id: str | None, task: KernelTask, info: dict[str, Any], error: Exception) -> SessionOutcome:
+def _failed(session_id: str | None, task: Task, info: dict[str, Any], error: Exception) -> SessionOutcome:
     return SessionOutcome(
         session_id=session_id, task_id=task.task_id, info=info, failure=type(error).__name__, error=str(error)
     )

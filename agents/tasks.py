@@ -8,8 +8,9 @@ file holds one `KernelTask` per line. Invariant: files are parsed only, never im
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -31,7 +32,7 @@ def load_tasks(path: Path) -> list[KernelTask]:
     if not files:
         raise TaskError(f"no tasks in {path}: expected *.py files in KernelBench's form or *.jsonl files of tasks")
     tasks = [task for file in files for task in _read(file)]
-    _check_unique(tasks, path)
+    check_unique(tasks, path)
     return tasks
 
 
@@ -80,7 +81,13 @@ def _parse_line(line: str, where: str) -> KernelTask:
         raise TaskError(f"{where} is not a task: {error}; `weir.agents.tasks.write_tasks` writes the form") from error
 
 
-def _check_unique(tasks: list[KernelTask], path: Path) -> None:
+class _Named(Protocol):
+    @property
+    def task_id(self) -> str: ...
+
+
+def check_unique(tasks: Sequence[_Named], path: Path) -> None:
+    """Raise `TaskError` where two tasks have the same id."""
     seen: set[str] = set()
     for task in tasks:
         if task.task_id in seen:

@@ -13,11 +13,11 @@ from weir.kernel_eval.sandbox import syscalls
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION_FLAG = 1
-_PATH_BENEATH = 1
+_PATH_BENEATH, _NET_PORT = 1, 2
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 2, 4, 8
 _IOCTL_DEVICE = 1 << 15
 _ALL_FILES = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1, 5: (1 << 16) - 1}
-_TCP_BIND_AND_CONNECT = 3
+_TCP_BIND_AND_CONNECT, _TCP_CONNECT = 3, 2
 _ABSTRACT_SOCKETS_AND_SIGNALS = 3
 
 
@@ -31,6 +31,10 @@ class _PathBeneath(ctypes.Structure):
     _fields_ = (("allowed", ctypes.c_uint64), ("parent_fd", ctypes.c_int32))
 
 
+class _Port(ctypes.Structure):
+    _fields_ = (("allowed", ctypes.c_uint64), ("port", ctypes.c_uint64))
+
+
 def abi() -> int:
     """The version of Landlock that the running kernel supports; 0 without Landlock."""
     try:
@@ -39,8 +43,11 @@ def abi() -> int:
         return 0
 
 
-def restrict(readable: tuple[str, ...], writable: tuple[str, ...]) -> None:
-    """Allow reading below `readable`, everything below `writable`, and nothing else. Raises OSError."""
+def restrict(readable: tuple[str, ...], writable: tuple[str, ...], connect_ports: tuple[int, ...] = ()) -> None:
+    """Allow reading below `readable`, everything below `writable`, TCP to `connect_ports`, and nothing else.
+
+    Raises OSError.
+    """
     version = abi()
     if version == 0:
         raise OSError("this kernel has no Landlock")
@@ -57,6 +64,8 @@ def restrict(readable: tuple[str, ...], writable: tuple[str, ...]) -> None:
             _allow(ruleset, path, files & (_EXECUTE | _READ_FILE | _READ_DIR))
         for path in writable:
             _allow(ruleset, path, files)
+        for port in connect_ports if version >= 4 else ():
+            _allow_port(ruleset, port)
         syscalls.forbid_new_privileges()
         syscalls.syscall(_RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint32(0))
     finally:
@@ -77,3 +86,8 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
         )
     finally:
         os.close(fd)
+
+
+def _allow_port(ruleset: int, port: int) -> None:
+    rule = _Port(allowed=_TCP_CONNECT, port=port)
+    syscalls.syscall(_ADD_RULE, ctypes.c_int(ruleset), ctypes.c_int(_NET_PORT), ctypes.byref(rule), ctypes.c_uint32(0))

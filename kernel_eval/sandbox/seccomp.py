@@ -50,7 +50,8 @@ _FOR_GPU = (*_SOCKETS, "socket", "memfd_create", "prlimit64")  # needed by a GPU
 def build(allowed: tuple[str, ...] = (), *, may_fork: bool = False, on_gpu: bool = False) -> Callable[[], None] | None:
     """A function that loads the filter into a freshly forked worker; None without libseccomp.
 
-    `may_fork` is for compilers, which start their own passes and run no code of a candidate. `on_gpu`: the process
+    `may_fork` is for compilers, which start their own passes and run no code of a candidate, and for command-line
+    agents; neither may make a user namespace. `on_gpu`: the process
     contains a GPU's driver, which creates Unix sockets and anonymous files, and reads its resource limits.
     """
     try:
@@ -60,7 +61,10 @@ def build(allowed: tuple[str, ...] = (), *, may_fork: bool = False, on_gpu: bool
     rules = libseccomp.SyscallFilter(libseccomp.ALLOW)
     for name in set(_REFUSED) - set(allowed) - set(_FORKING if may_fork else ()) - set(_FOR_GPU if on_gpu else ()):
         rules.add_rule(libseccomp.ERRNO(errno.EPERM), name)
-    if not may_fork:
+    if may_fork:
+        new_users = libseccomp.Arg(0, libseccomp.MASKED_EQ, syscalls.CLONE_NEWUSER, syscalls.CLONE_NEWUSER)
+        rules.add_rule(libseccomp.ERRNO(errno.EPERM), "clone", new_users)
+    else:
         new_process = libseccomp.Arg(0, libseccomp.MASKED_EQ, syscalls.CLONE_THREAD, 0)
         rules.add_rule(libseccomp.ERRNO(errno.EPERM), "clone", new_process)
     if on_gpu:

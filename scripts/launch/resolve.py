@@ -71,11 +71,12 @@ def agents_config(settings: Settings, changes: dict[str, object]) -> AgentsConfi
     from weir.agents.config import AgentsConfig
 
     proxy, judge = settings.proxy, settings.kernel_eval
-    defaults = {
+    defaults: dict[str, object] = {
         "proxy_url": f"http://{proxy.host}:{proxy.port}",
         "control_key": control_key(settings),
         "kernel_eval_url": judge.base_url,
         "model": settings.model.name,
+        "command_folder": settings.store.folder / "agents",
     }
     if judge.api_key is not None:
         defaults["kernel_eval_key"] = judge.api_key

@@ -16,7 +16,7 @@ ALLOWED = {  # modules and packages of other parts
     "kernel_eval": (),
     "trainer": ("weir.store", "weir.proxy.engines.router_routes", *KERNEL_EVAL_CLIENT),
     "engine": (),
-    "agents": ("weir.store.atomic_file", *KERNEL_EVAL_CLIENT),
+    "agents": ("weir.store.atomic_file", "weir.kernel_eval.sandbox", *KERNEL_EVAL_CLIENT),
     "scripts": ("weir",),
 }
 FORBIDDEN_LIBRARIES = {

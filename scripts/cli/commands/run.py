@@ -16,43 +16,52 @@ from weir.scripts.launch.resolve import agents_config
 from weir.scripts.launch.settings import ConfigOption, load_settings
 
 if TYPE_CHECKING:
+    from weir.agents.agent_task import Task
     from weir.agents.config import AgentsConfig
     from weir.agents.runner import Agent, RunSummary, SessionOutcome
-    from weir.kernel_eval.client import KernelTask
+    from weir.scripts.launch.settings import Settings
 
 PLAIN_LINE_EVERY_S = 10.0
 FAILURE_CHARACTERS = 300  # characters of a server's message
 
 
 def run(
-    tasks: Annotated[Path, typer.Option(help="Folder (or file) of tasks: *.py in KernelBench's form, *.jsonl.")],
+    tasks: Annotated[
+        Path, typer.Option(help="Folder (or file) of tasks: *.toml, *.jsonl, *.py in KernelBench's form.")
+    ],
     samples: Annotated[int | None, typer.Option(min=1, help="Sessions per group.")] = None,
     concurrency: Annotated[int | None, typer.Option(min=1, help="Concurrent sessions.")] = None,
     turns: Annotated[int | None, typer.Option(min=1, help="Most answers of an agent.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Groups to run; default: each task once.")] = None,
     split: Annotated[str, typer.Option(help="Which tasks: train, heldout or all.")] = "train",
     agent: Annotated[str | None, typer.Option(help="Import path of the agent, module:function.")] = None,
+    agent_command: Annotated[
+        str | None,
+        typer.Option(help="Command line of an agent, e.g. 'my-agent --task {prompt}'; one process a session."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the order of the tasks.")] = 0,
     config: ConfigOption = None,
 ) -> None:
     """Run an agent's sessions over a folder of tasks.
 
-    Each task gets one group of --samples sessions, through a running proxy. Answers are judged later, by a round.
+    Each task gets one group of --samples sessions, through a running proxy. Answers are judged later, by a round;
+    tasks with rewards of their own are rewarded at a session's end.
     """
-    from weir.agents.runner import import_agent
-    from weir.agents.tasks import load_tasks
+    from weir.agents.agent_task import load_all_tasks
     from weir.scripts.launch.errors import CommandError, UsageError
 
     if split not in ("train", "heldout", "all"):
         raise UsageError(f"--split {split}: expected train, heldout or all")
-    chosen = [task for task in load_tasks(tasks) if split in ("all", task.split)]
+    chosen = [task for task in load_all_tasks(tasks) if split in ("all", task.split)]
     if not chosen:
         raise UsageError(f"no task of the split {split} in {tasks}; choose another --split or folder")
-    given = {"samples": samples, "concurrency": concurrency, "turns": turns, "agent": agent}
+    given = {"samples": samples, "concurrency": concurrency, "turns": turns, "agent": agent, "command": agent_command}
     settings = load_settings(config)
     sys.path.append(str(Path.cwd()))  # the agent's module may be in this folder; last, so that it shadows nothing
     options = agents_config(settings, {name: value for name, value in given.items() if value is not None})
-    summary = asyncio.run(_run(chosen, import_agent(options.agent), options, limit or len(chosen), seed))
+    chosen_agent = open_agent(options)
+    _warn_of_rewards(chosen, settings)
+    summary = asyncio.run(_run(chosen, chosen_agent, options, limit or len(chosen), seed))
     typer.echo(_describe(summary))
     if summary.first_error is not None:
         first = " ".join(summary.first_error.split())[:FAILURE_CHARACTERS]
@@ -61,7 +70,38 @@ def run(
         typer.echo(f"the first failure: {first}", err=True)
 
 
-async def _run(tasks: list[KernelTask], agent: Agent, config: AgentsConfig, num_groups: int, seed: int) -> RunSummary:
+def open_agent(options: AgentsConfig) -> Agent:
+    """The command or the function that the settings name; says aloud where a command is not fully contained."""
+    from weir.agents.command_agent import CommandAgent
+    from weir.agents.runner import import_agent
+
+    if options.command is None:
+        return import_agent(options.agent)
+    agent = CommandAgent(options)
+    enclosure = agent.enclosure
+    if not enclosure.has_mounts:
+        typer.echo(
+            f"warning: agents run at the sandbox level {enclosure.level}, network: {enclosure.network}; install "
+            "bubblewrap (and allow user namespaces) to contain them fully",
+            err=True,
+        )
+    return agent
+
+
+def _warn_of_rewards(tasks: list[Task], settings: Settings) -> None:
+    """Say which rewards of the tasks no round would train on."""
+    named = {name for task in tasks for name in getattr(task, "rewards", {})}
+    terms = settings.trainer.reward_terms
+    unused = sorted(named - {name for name, term in terms.items() if term.source == "stored"})
+    if unused:
+        typer.echo(
+            f"note: the tasks' rewards {', '.join(unused)} are stored, but rounds use {', '.join(terms)}; to train on "
+            f"one, set [trainer.rewards] {unused[0]} = {{ stored = true }}",
+            err=True,
+        )
+
+
+async def _run(tasks: list[Task], agent: Agent, config: AgentsConfig, num_groups: int, seed: int) -> RunSummary:
     from weir.agents.control import ControlClient
     from weir.agents.runner import RunSummary, run_groups
 
@@ -118,7 +158,14 @@ def _plain_lines(num_sessions: int) -> Callable[[SessionOutcome], None]:
 
 def _describe(summary: RunSummary) -> str:
     failures = ", ".join(f"{count} {kind}" for kind, count in summary.failures.most_common())
-    return (
-        f"{summary.groups} groups, {summary.sessions} sessions, {summary.calls} calls in {summary.seconds:.1f} s; "
-        f"{summary.correct} sessions saw a correct answer; failed: {failures or 'none'}"
-    )
+    parts = [f"{summary.groups} groups, {summary.sessions} sessions"]
+    if summary.sandboxes:
+        parts[0] += f" in {summary.seconds:.1f} s"
+        parts.append("sandbox: " + ", ".join(f"{count} {level}" for level, count in summary.sandboxes.most_common()))
+    else:
+        parts[0] += f", {summary.calls} calls in {summary.seconds:.1f} s"
+        parts.append(f"{summary.correct} sessions saw a correct answer")
+    parts += [f"reward {name}: mean {sum(got) / len(got):.3f} of {len(got)}" for name, got in summary.rewards.items()]
+    if summary.limits:
+        parts.append("ended by a limit: " + ", ".join(f"{n} {limit}" for limit, n in summary.limits.most_common()))
+    return "; ".join([*parts, f"failed: {failures or 'none'}"])
