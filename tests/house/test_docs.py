@@ -32,6 +32,8 @@ NOT_OURS = {
     "__init__.py": "what the part folders must not have",
     "N_Name.py": "how KernelBench names its files",
     "slime/utils/types.py": "a file of slime",
+    "stats.py": "a file of the example of a task",
+    "test_stats.py": "a file of the example of a task",
 }
 
 
