@@ -8,8 +8,9 @@ still runs.
 from __future__ import annotations
 
 import ast
+import operator
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from weir.agents.errors import TaskError
@@ -18,6 +19,14 @@ from weir.kernel_eval.client import KernelTask
 
 LEVELS = (1, 2, 3, 4)
 SMALLEST_SIZE = 32  # constants below are counts, strides and kernel sizes rather than extents
+_ARITHMETIC: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Pow: operator.pow,
+    ast.LShift: operator.lshift,
+}
+_LARGEST_OPERAND, _LARGEST_EXPONENT = 1 << 32, 40
 _FILE = re.compile(r"(\d+)_(\w+)\.py")
 _PROMPT = """\
 Write a faster version of this PyTorch module with Triton kernels. Define `ModelNew` with the same constructor and \
@@ -54,15 +63,49 @@ def is_kernelbench(path: Path) -> bool:
 
 
 def divided(source: str, by: int) -> str:
-    """The source with module-level integers of at least `SMALLEST_SIZE` divided, none below `SMALLEST_SIZE`."""
+    """The source with the sizes in its module-level assignments divided, none below `SMALLEST_SIZE`.
+
+    Sizes are integers of at least `SMALLEST_SIZE`, products and powers of integers that reach it (`2048 * 2`), and those
+    in tuples and lists; also in chained assignments and in those of several names. Other expressions of names follow from
+    the names that they use.
+    """
     if by == 1:
         return source
     module = ast.parse(source)
     for node in module.body:
-        value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
-        if isinstance(value, ast.Constant) and type(value.value) is int and value.value >= SMALLEST_SIZE:
-            value.value = max(SMALLEST_SIZE, value.value // by)
-    return ast.unparse(module) + "\n"
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            node.value = _Divided(by).visit(node.value)
+    return ast.unparse(ast.fix_missing_locations(module)) + "\n"
+
+
+class _Divided(ast.NodeTransformer):
+    """Divides the sizes in an expression; leaves calls alone, whose arguments may mean anything."""
+
+    def __init__(self, by: int) -> None:
+        self._by = by
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        """Divide a size; look into tuples, lists and arithmetic."""
+        size = _integer(node)
+        if size is not None:
+            return ast.Constant(max(SMALLEST_SIZE, size // self._by)) if size >= SMALLEST_SIZE else node
+        if isinstance(node, ast.Tuple | ast.List):
+            return super().generic_visit(node)
+        return node
+
+
+def _integer(node: ast.AST) -> int | None:
+    """The value of an integer literal, or of sums, products, shifts and powers of them; None for anything else."""
+    if isinstance(node, ast.Constant):
+        return node.value if type(node.value) is int else None
+    if not isinstance(node, ast.BinOp):
+        return None
+    compute, left, right = _ARITHMETIC.get(type(node.op)), _integer(node.left), _integer(node.right)
+    if compute is None or left is None or right is None or not 0 <= right <= _LARGEST_OPERAND:
+        return None
+    if isinstance(node.op, ast.Pow | ast.LShift) and right > _LARGEST_EXPONENT:
+        return None
+    return compute(left, right)
 
 
 def _numbered(folder: Path) -> Iterator[Path]:

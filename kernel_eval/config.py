@@ -61,6 +61,7 @@ class KernelEvalConfig(BaseModel):
     max_batch: int = Field(default=1024, ge=1, description="Items of one POST /eval/batch.")
     max_batch_bytes: int = Field(default=64 << 20, ge=1024, description="Largest body of POST /eval/batch.")
     cache_entries: int = Field(default=4096, ge=0, description="Results kept for requests with use_cache.")
+    cache_bytes: int = Field(default=256 << 20, ge=0, description="Size of all kept results together.")
     memory_bytes: int = Field(
         default=1 << 30, ge=1 << 26, description="Address space that a candidate may add to the worker's."
     )

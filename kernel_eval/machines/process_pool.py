@@ -27,6 +27,7 @@ from weir.kernel_eval.ipc.forkserver import Exited, Lease, Leases, Ready, Spawn
 from weir.kernel_eval.ipc.framing import ChannelClosed, FrameError, read_frame, write_frame
 from weir.kernel_eval.ipc.job import Job, Judgement
 from weir.kernel_eval.machines.cleanup import make_folder
+from weir.kernel_eval.machines.slots import Priority, Slots
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
 from weir.kernel_eval.sandbox import containment
@@ -167,7 +168,7 @@ class JudgeSlot:
 
 
 class Pool:
-    """Judges jobs, `num_slots` at a time, in order of arrival."""
+    """Judges jobs, `num_slots` at a time: evaluations in order of arrival, then checks of tasks."""
 
     def __init__(self, config: KernelEvalConfig, level: SandboxLevel, gpu_target: str | None = None) -> None:
         self._config = config
@@ -178,7 +179,7 @@ class Pool:
         self.compilers = ForkserverProcess("weir.kernel_eval.zygotes.compiler", level, config.target)
         self.programs = ForkserverProcess("weir.kernel_eval.zygotes.program", level)
         self.judges = ForkserverProcess("weir.kernel_eval.zygotes.judge", level, on_gpu=on_gpu)
-        self._slots = asyncio.Semaphore(config.num_slots)
+        self._slots = Slots(config.num_slots)
         self._idle: list[tuple[str | None, JudgeSlot]] = []  # GPU (None without one) and judge
         self._tasks: list[asyncio.Task[None]] = []
         self.waiting = 0
@@ -204,7 +205,7 @@ class Pool:
         """Wait for a slot, then judge. Retries once if a process was lost, or killed by the operating system."""
         self.waiting += 1
         try:
-            await self._slots.acquire()
+            await self._slots.acquire(Priority.TASK_CHECK if job.checks_task else Priority.EVALUATION)
         finally:
             self.waiting -= 1
         self.running += 1

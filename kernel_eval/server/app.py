@@ -7,12 +7,14 @@ a full queue gets 503, both with the body {"error": {"message", "type"}}.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ipaddress
 import re
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.applications import Starlette
@@ -34,6 +36,7 @@ from weir.kernel_eval.server.batches import answers, error_type, read_batch
 from weir.kernel_eval.server.evaluations import Evaluations, Refused
 from weir.kernel_eval.server.metrics import Counts
 
+Result = TypeVar("Result")
 _GPU_NUMBER = re.compile(r"[0-9]{1,6}")
 
 
@@ -75,10 +78,10 @@ class EvalServer:
         return StreamingResponse(lines, media_type="application/x-ndjson")
 
     async def check_task(self, request: Request) -> Response:
-        """POST /tasks/check."""
+        """POST /tasks/check. A check whose client is gone is ended."""
         self._authorize(request)
         body = await self._body(request, self._config.max_body_bytes)
-        return _json(await self._evaluations.check_task(body))
+        return _json(await _while_connected(request, self._evaluations.check_task(body)))
 
     async def gpus(self, request: Request) -> Response:
         """GET /gpu_status: the GPUs of this machine, and whether evaluations use them."""
@@ -134,6 +137,22 @@ class EvalServer:
         return bytes(body)
 
 
+async def _while_connected(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
+    """The result of the work, which is cancelled when the client goes away. Raises `ClientDisconnect` then."""
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(request.receive())  # the body was read: what comes next is the disconnection
+    try:
+        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientDisconnect
+        return task.result()
+    finally:
+        gone.cancel()
+        if not task.done():
+            task.cancel()
+            await asyncio.wait((task,))
+
+
 def create_app(config: KernelEvalConfig) -> Starlette:
     """The application. Starts nothing. Raises `SandboxUnavailable`, `InsecureBinding` or `RayUnavailable`."""
     if config.api_key is None and not _is_loopback(config.host):
@@ -184,7 +203,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 
 async def _client_gone(request: Request, error: Exception) -> Response:
-    return _failure(400, "the body ended before all of it was sent")  # the client is gone
+    return _failure(400, "the client went away")  # nobody reads this
 
 
 async def _refusal(request: Request, error: Exception) -> Response:

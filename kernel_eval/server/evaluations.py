@@ -20,6 +20,7 @@ from weir.kernel_eval.machines.job_table import JobTable
 from weir.kernel_eval.machines.local import Machines
 from weir.kernel_eval.protocol import EvalReply, EvalRequest, Fault, Problem, TaskCheck, TaskCheckRequest
 from weir.kernel_eval.reward import Outcome, Stage, find_reward, raw_reward
+from weir.kernel_eval.server.bounded_reply import bounded, bounded_text
 from weir.kernel_eval.server.metrics import Counts
 from weir.kernel_eval.server.result_cache import ResultCache, content_key
 
@@ -28,6 +29,7 @@ _JOB_ID_LENGTH = 200
 _GPUS = range(1024)  # valid GPU numbers
 _SEEDS = range(-(2**63), 2**64)
 _MOST_PERF_TRIALS = 10_000
+_BYTE_ORDER_MARK = "\ufeff"  # editors put it before a file; Python takes it away when it reads one
 _decode = msgspec.json.Decoder(EvalRequest).decode
 _decode_check = msgspec.json.Decoder(TaskCheckRequest).decode
 
@@ -50,7 +52,7 @@ class Evaluations:
         self._machines = machines
         self._counts = counts
         self._reward = find_reward(config.reward)
-        self._cache = ResultCache(config.cache_entries)
+        self._cache = ResultCache(config.cache_entries, config.cache_bytes)
         self._in_progress: dict[str, asyncio.Event] = {}  # by content: judged now, for the cache
         self._jobs: JobTable[EvalReply] = JobTable(_MAX_ENDED_JOBS)
 
@@ -150,9 +152,11 @@ class Evaluations:
         unknown = rules.refusal(request.relax_rules)
         if unknown is not None:
             raise Refused(400, unknown)
-        if request.encoding == "utf-8":
-            return request
-        sources = {name: _decoded(name, getattr(request, name)) for name in ("original_model_src", "custom_model_src")}
+        names = ("original_model_src", "custom_model_src")
+        sources = {name: getattr(request, name) for name in names}
+        if request.encoding != "utf-8":
+            sources = {name: _decoded(name, text) for name, text in sources.items()}
+        sources = {name: text.removeprefix(_BYTE_ORDER_MARK) for name, text in sources.items()}
         return msgspec.structs.replace(request, encoding="utf-8", **sources)
 
     def _job(self, request: EvalRequest, *, checks_task: bool = False) -> Job:
@@ -177,7 +181,7 @@ class Evaluations:
             compiled=judgement.stage >= Stage.LOADED,
             correct=judgement.fault is None,
             fault=judgement.fault,
-            fault_message=None if judgement.fault is None else judgement.message,
+            fault_message=None if judgement.fault is None else bounded_text(judgement.message),
             raw_reward=raw_reward(
                 Outcome(judgement.stage, judgement.speedup, judgement.timed), judgement.fault, self._reward
             ),
@@ -186,7 +190,7 @@ class Evaluations:
             trials=judgement.trials,
             seconds=judgement.seconds,
             speedup=judgement.speedup,
-            details=judgement.details,
+            details=bounded(judgement.details),
         )
 
 

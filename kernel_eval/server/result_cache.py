@@ -14,10 +14,11 @@ from weir.kernel_eval.protocol import EvalReply, EvalRequest
 
 
 class ResultCache:
-    """The `capacity` replies that were used last."""
+    """The replies that were used last: `max_entries` at most, of `max_bytes` in all, as encoded."""
 
-    def __init__(self, capacity: int) -> None:
-        self._replies: LRUCache[str, EvalReply] = LRUCache(capacity)
+    def __init__(self, max_entries: int, max_bytes: int) -> None:
+        self._max_entries = max_entries
+        self._replies: LRUCache[str, EvalReply] = LRUCache(max_bytes if max_entries else 0, getsizeof=_num_bytes)
 
     def find(self, request: EvalRequest) -> EvalReply | None:
         """The reply to an equal request, marked as cached; None if there is none."""
@@ -28,8 +29,15 @@ class ResultCache:
 
     def keep(self, request: EvalRequest, reply: EvalReply) -> None:
         """Cache a reply that is a verdict on the candidate; others are ignored."""
-        if self._replies.maxsize and reply.raw_reward is not None:
-            self._replies[content_key(request)] = reply
+        if reply.raw_reward is None or _num_bytes(reply) > self._replies.maxsize:
+            return
+        self._replies[content_key(request)] = reply
+        while len(self._replies) > self._max_entries:
+            self._replies.popitem()
+
+
+def _num_bytes(reply: EvalReply) -> int:
+    return len(msgspec.msgpack.encode(reply))
 
 
 def content_key(request: EvalRequest) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -84,14 +85,31 @@ async def _check_all(tasks: Sequence[KernelTask], settings: Settings) -> list[Ta
     client = open_judge(settings)
     slots = asyncio.Semaphore(AT_ONCE)
 
-    async def check_one(task: KernelTask) -> TaskCheck:
-        async with slots:
-            return await client.check_task(task)
+    with _progress(len(tasks)) as advance:
 
-    try:
-        return await asyncio.gather(*(check_one(task) for task in tasks))
-    finally:
-        await client.aclose()
+        async def check_one(task: KernelTask) -> TaskCheck:
+            async with slots:
+                found = await client.check_task(task)
+            advance()
+            return found
+
+        try:
+            return await asyncio.gather(*(check_one(task) for task in tasks))
+        finally:
+            await client.aclose()
+
+
+@contextlib.contextmanager
+def _progress(num_tasks: int) -> Iterator[Callable[[], None]]:
+    """A bar on stderr, if it is a terminal; yields the function that counts one more task."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("checking tasks"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("checking", total=num_tasks)
+        yield lambda: progress.advance(bar)
 
 
 def _json(task: KernelTask, found: TaskCheck) -> str:

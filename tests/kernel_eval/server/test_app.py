@@ -297,3 +297,29 @@ def test_a_limit_on_open_files_that_is_too_low_is_named_and_one_that_can_be_rais
             assert raised.stdout is not None and raised.stdout.readline().startswith(b"weir kernel-eval: http://")
         finally:
             raised.terminate()
+
+
+def test_a_byte_order_mark_before_a_source_is_taken_away(server: Any, read_example: Any) -> None:
+    mark = "\ufeff"
+    reply = server.evaluate(mark + read_example("relu_candidate"), mark + read_example("relu_task"))
+    assert (reply["correct"], reply["fault"]) == (True, None), reply
+
+
+SLOW_TASK = """
+import time, torch
+class Model(torch.nn.Module):
+    def forward(self, x): return x * 2
+def get_inputs():
+    time.sleep(600)
+    return [torch.ones(4)]
+def get_init_inputs(): return []
+"""
+
+
+def test_a_check_whose_client_is_gone_is_ended(start_server: Any, read_example: Any) -> None:
+    with start_server(concurrency=1, reference_timeout_s=600.0) as own:
+        with pytest.raises(httpx.ReadTimeout):
+            own.http.post("/tasks/check", json={"reference_src": SLOW_TASK}, timeout=3.0)
+        reply = own.evaluate(read_example("relu_candidate"))  # gets the only slot
+        assert reply["correct"], reply
+        assert own.http.get("/health").json()["running"] == 0
