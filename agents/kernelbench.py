@@ -65,9 +65,8 @@ def is_kernelbench(path: Path) -> bool:
 def divided(source: str, by: int) -> str:
     """The source with the sizes in its module-level assignments divided, none below `SMALLEST_SIZE`.
 
-    Sizes are integers of at least `SMALLEST_SIZE`, products and powers of integers that reach it (`2048 * 2`), and those
-    in tuples and lists; also in chained assignments and in those of several names. Other expressions of names follow from
-    the names that they use.
+    Sizes are integers of at least `SMALLEST_SIZE`, products and powers that reach it (`2048 * 2`), and those in tuples
+    and lists; also where several names are assigned. Expressions of names follow from the names that they use.
     """
     if by == 1:
         return source
