@@ -7,7 +7,7 @@ are Unix time in microseconds. Errors are subclasses of `weir.store.errors.Store
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +50,8 @@ class StoredCall:
         finish: Why the output ended: a value of `FinishReason`, e.g. "stop" or "length".
         answer_text: The answer's content; empty where it has none, or none that is text.
         messages: The messages of the request, as the agent sent them; empty where its body has none.
+        answer: The answer's message, with role, content and tool calls; empty where it is none.
+        tools: The tools of the request, as the agent sent them.
         sampling: Sampling parameters that were sent to the engine.
         started_us: When the request was read.
         finished_us: When the answer was complete.
@@ -73,6 +75,8 @@ class StoredCall:
     finished_us: int
     level: CaptureLevel
     tokenizer: str = ""
+    answer: dict[str, Any] = field(default_factory=dict)
+    tools: list[dict[str, Any]] = field(default_factory=list)
 
 
 def connect(store: Path | str | StoreConfig, tokenizer: Path | str | None = None) -> duckdb.DuckDBPyConnection:
@@ -228,7 +232,9 @@ def _stored_call(body: _Body, parent_call: str | None) -> StoredCall:
         versions=token_versions(tokens.call_id, body.spans),
         finish=body.finish,
         answer_text=answer_text(body.answer),
-        messages=_messages(body.request),
+        messages=_listed(body.request, "messages"),
+        tools=_listed(body.request, "tools"),
+        answer=_message(body.answer),
         sampling=body.sampling,
         started_us=tokens.started_us,
         finished_us=tokens.finished_us,
@@ -253,16 +259,21 @@ def token_versions(call_id: str, spans: Sequence[VersionSpan]) -> TokenIds:
 
 def answer_text(answer: bytes) -> str:
     """The content of a recorded answer; empty where it has none, or none that is text."""
-    message = msgspec.json.decode(answer) if answer else {}
-    content = message.get("content") if isinstance(message, dict) else None
+    content = _message(answer).get("content")
     return content if isinstance(content, str) else ""
 
 
-def _messages(request: bytes) -> list[dict[str, Any]]:
-    """The messages of a recorded request; empty where the body is not JSON, is nested too deep, or has none."""
+def _message(answer: bytes) -> dict[str, Any]:
+    """A recorded answer as a message; empty where it is none."""
+    message = msgspec.json.decode(answer) if answer else {}
+    return message if isinstance(message, dict) else {}
+
+
+def _listed(request: bytes, name: str) -> list[dict[str, Any]]:
+    """A list in a recorded request; empty where the body is not JSON, is nested too deep, or has none."""
     try:
         body = msgspec.json.decode(request)
     except (msgspec.DecodeError, RecursionError):
         return []
-    messages = body.get("messages") if isinstance(body, dict) else None
-    return messages if isinstance(messages, list) else []
+    found = body.get(name) if isinstance(body, dict) else None
+    return found if isinstance(found, list) else []

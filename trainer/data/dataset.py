@@ -74,7 +74,7 @@ def _check_calls(calls: object, role: str, where: str) -> None:
 
 Message = dict[str, Any]
 
-FORMS = '{"messages": […]} or {"text": "…"}'
+FORMS = '{"messages": […]} or {"text": "…"}; {"ids": […], "targets": [[start, end], …], "tokenizer"} may be added'
 
 
 class Conversation(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,10 +91,23 @@ class Text(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
+class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+    """A line with the token ids of a recorded branch; `conversation` stands in for them with another vocabulary."""
+
+    ids: list[int]
+    targets: list[tuple[int, int]]  # start and end of each run of targets
+    tokenizer: str  # digest of the vocabulary of the ids
+    conversation: Conversation | None
+    origin: str
+
+
 class _Line(msgspec.Struct, frozen=True, kw_only=True):
     messages: list[Message] | None = None
     tools: list[dict[str, Any]] | None = None
     text: str | None = None
+    ids: list[int] | None = None
+    targets: list[tuple[int, int]] = []
+    tokenizer: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,14 +136,17 @@ def is_learnt(message: Message) -> bool:
     return message.get("role") == "assistant" and message.get("weight", 1) != 0
 
 
-def read_data(file: Path) -> list[Conversation | Text]:
+Line = Conversation | Text | Recorded
+
+
+def read_data(file: Path) -> list[Line]:
     """The lines of a JSON Lines file. Raises `TrainerUsageError` where it is empty or unreadable, or a line invalid."""
     decode = msgspec.json.Decoder(_Line).decode
     try:
         lines = file.read_bytes().splitlines()
     except OSError as error:
         raise TrainerUsageError(f"cannot read the data file {file}: {error.strerror}") from error
-    found: list[Conversation | Text] = []
+    found: list[Line] = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -143,13 +159,30 @@ def read_data(file: Path) -> list[Conversation | Text]:
     return found
 
 
-def _entry(line: _Line, origin: str) -> Conversation | Text:
+def _entry(line: _Line, origin: str) -> Line:
+    if line.ids is not None:
+        return _recorded(line, line.ids, origin)
     if (line.messages is None) == (line.text is None):
         raise ValueError("there are both messages and text" if line.text is not None else "neither messages nor text")
     if line.text is not None:
         return Text(text=line.text)
     assert line.messages is not None
-    check_conversation(line.messages)
-    if not any(map(is_learnt, line.messages)):
+    return _conversation(line.messages, line.tools, origin)
+
+
+def _conversation(messages: list[Message], tools: list[dict[str, Any]] | None, origin: str) -> Conversation:
+    check_conversation(messages)
+    if not any(map(is_learnt, messages)):
         raise ValueError("no assistant message, or none with a weight above 0, so there is nothing to learn")
-    return Conversation(messages=line.messages, tools=line.tools, origin=origin)
+    return Conversation(messages=messages, tools=tools, origin=origin)
+
+
+def _recorded(line: _Line, ids: list[int], origin: str) -> Recorded:
+    if not line.tokenizer:
+        raise ValueError("ids without tokenizer, the digest of the vocabulary that they belong to")
+    if not line.targets or not all(0 < start < end <= len(ids) for start, end in line.targets):
+        raise ValueError(f"targets {line.targets!r:.80} are no runs [start, end] within 1 to {len(ids)}")
+    if min(ids) < 0:
+        raise ValueError(f"ids has the token {min(ids)}")
+    chat = None if line.messages is None else _conversation(line.messages, line.tools, origin)
+    return Recorded(ids=ids, targets=line.targets, tokenizer=line.tokenizer, conversation=chat, origin=origin)

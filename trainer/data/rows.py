@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from weir.trainer.data.chat_rows import ChatRenderer, conversation_rows
-from weir.trainer.data.dataset import Conversation, SupervisedRow, Text
+from weir.trainer.data.dataset import Conversation, Line, Recorded, SupervisedRow, Text
+from weir.trainer.data.recorded_rows import model_digest, recorded_row
 from weir.trainer.errors import TrainerUsageError
 from weir.trainer.import_path import in_a_line
 
@@ -48,22 +49,43 @@ OpenRenderer = Callable[[], ChatRenderer]
 
 
 class RowMaker:
-    """Makes rows for the model of a folder; `num_too_long` counts the rows that were dropped."""
+    """Makes rows for the model of a folder; `num_too_long` counts the rows that were dropped.
+
+    `num_texts_cut` counts texts of which several rows were made,
+    `num_exact` lines whose recorded ids are the row, `num_rendered_again` those with ids of another vocabulary.
+    """
 
     def __init__(self, model: Path, open_renderer: OpenRenderer | None, max_tokens: int) -> None:
         self.model = model
         self.max_tokens = max_tokens
         self.num_too_long = 0
+        self.num_texts_cut = 0
+        self.num_exact = 0
+        self.num_rendered_again = 0
         self._open_renderer = open_renderer
 
-    def rows(self, line: Conversation | Text) -> Sequence[SupervisedRow]:
+    def rows(self, line: Line) -> Sequence[SupervisedRow]:
         """The rows of a line that fit. Raises `TrainerUsageError`, naming the line, where it cannot be rendered."""
         if isinstance(line, Text):
-            return text_rows(line, self._encode, self.max_tokens)
-        made = self._rendered(line, self._renderer)
+            pieces = text_rows(line, self._encode, self.max_tokens)
+            self.num_texts_cut += len(pieces) > 1
+            return pieces
+        made = self._recorded(line) if isinstance(line, Recorded) else self._rendered(line, self._renderer)
         fitting = [row for row in made if len(row.ids) <= self.max_tokens]
         self.num_too_long += len(made) - len(fitting)
         return fitting
+
+    def _recorded(self, line: Recorded) -> list[SupervisedRow]:
+        if line.tokenizer == model_digest(self.model):
+            self.num_exact += 1
+            return [recorded_row(line)]
+        if line.conversation is None:
+            raise TrainerUsageError(
+                f"{line.origin} has ids of the vocabulary {line.tokenizer} and no messages, and {self.model} has "
+                "another vocabulary; train the model that was recorded"
+            )
+        self.num_rendered_again += 1
+        return self._rendered(line.conversation, self._renderer)
 
     def _rendered(self, line: Conversation, renderer: ChatRenderer) -> list[SupervisedRow]:
         try:

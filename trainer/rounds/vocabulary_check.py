@@ -6,22 +6,19 @@ digest (relayed, imported, before schema version 3) may pass; the metric `fresh_
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer
-
 from weir.store.reader import StoredCall
-from weir.store.records.vocabulary_digest import vocabulary_digest
+from weir.trainer.data.recorded_rows import model_digest
 from weir.trainer.errors import TrainerUsageError
 
 
 def check_vocabulary(calls: Iterable[StoredCall], model_path: Path) -> None:
     """Raise `TrainerUsageError` naming the first call that was recorded with another tokenizer than a folder's."""
-    size, digest = _vocabulary_size(model_path), _vocabulary_digest(model_path)
+    size, digest = _vocabulary_size(model_path), model_digest(model_path)
     for call in calls:
         if call.tokenizer and digest is not None and call.tokenizer != digest:
             raise TrainerUsageError(
@@ -48,15 +45,3 @@ def _vocabulary_size(model_path: Path) -> int | None:
         ) from None
     size = config.get("vocab_size", config.get("text_config", {}).get("vocab_size"))
     return size if isinstance(size, int) else None
-
-
-def _vocabulary_digest(model_path: Path) -> str | None:
-    """The digest of the folder's tokenizer; None without tokenizer.json."""
-    file = model_path / "tokenizer.json"
-    return _digest_of(file.read_bytes()) if file.exists() else None
-
-
-@functools.lru_cache(maxsize=2)
-def _digest_of(content: bytes) -> str:
-    """Cached, since all versions hold copies of one tokenizer."""
-    return vocabulary_digest(Tokenizer.from_buffer(content).get_vocab())

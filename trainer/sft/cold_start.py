@@ -7,10 +7,11 @@ the number of its targets. The version folder appears by a rename.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import torch
 from rich.console import Console
 
 from weir.trainer.data.chat_rows import ChatRenderer
-from weir.trainer.data.dataset import Conversation, SupervisedRow, Text, read_data
+from weir.trainer.data.dataset import Line, SupervisedRow, read_data
 from weir.trainer.data.rows import RowMaker
 from weir.trainer.errors import NotFinite, TrainerUsageError
 from weir.trainer.learner.optimizer import learning_rate
@@ -27,9 +28,11 @@ from weir.trainer.learner.supervised_loss import accumulate_supervised, mean_los
 from weir.trainer.model.token_model import TokenModel, choose_device, is_finite, load_model, save_model
 from weir.trainer.progress import progress as progress_bar
 from weir.trainer.settings.config import SftConfig
+from weir.trainer.sft.health import SftHealth, health
 from weir.trainer.sft.resume import SftProgress, clean_up, run_key
 from weir.trainer.versions.version_folder import Version, check_new, write_version
 
+METRICS_FILE = "metrics.json"  # in the version folder
 BUCKET_TOKENS = 4  # rows whose lengths fall into the same bucket count as equally long
 
 
@@ -45,6 +48,26 @@ class SftReport:
     num_held_back: int  # rows that the validation losses are of
     num_targets: int  # tokens trained on, over all epochs
     num_too_long: int  # rows dropped for their length
+    health: SftHealth
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """The figures that `metrics.json` of the version folder holds, which do not depend on time."""
+        return _figures(self.losses, self.validation_losses, self.num_rows, self.num_held_back, self.health)
+
+
+def _figures(
+    losses: Sequence[float], validation: Sequence[float], num_rows: int, num_held_back: int, found: SftHealth
+) -> dict[str, Any]:
+    return {
+        "rows": num_rows,
+        "rows_held_back": num_held_back,
+        "optimizer_steps": len(losses),
+        "first_loss": losses[0],
+        "last_loss": losses[-1],
+        "validation_losses": list(validation),
+        **asdict(found),
+    }
 
 
 def run_sft(
@@ -76,9 +99,16 @@ def run_sft(
     _train(network, rows, held_back, config, progress, console or Console(quiet=True), on_step)
     if not is_finite(network):
         raise NotFinite(f"not every weight is a finite number, and nothing was written; lower lr = {config.lr:g}")
+    found = health(rows, maker, list(_batches(rows, config)), progress.losses)
+    figures = _figures(progress.losses, progress.validation, len(rows), len(held_back), found)
+
+    def write_files(folder: Path) -> None:
+        save_model(network, folder, tokenizer_from=model)
+        (folder / METRICS_FILE).write_text(json.dumps(figures, sort_keys=True))
+
     version = write_version(
         out,
-        lambda folder: save_model(network, folder, tokenizer_from=model),
+        write_files,
         version=config.version,
         parent=None,
         round_id=None,
@@ -96,11 +126,12 @@ def run_sft(
         num_held_back=len(held_back),
         num_targets=config.epochs * sum(row.num_targets for row in rows),
         num_too_long=maker.num_too_long,
+        health=found,
     )
 
 
 def split_rows(
-    lines: Sequence[Conversation | Text], maker: RowMaker, config: SftConfig
+    lines: Sequence[Line], maker: RowMaker, config: SftConfig
 ) -> tuple[list[SupervisedRow], list[SupervisedRow]]:
     """Rows to train on and rows held back for validation. Raises `TrainerUsageError` with none to train on.
 

@@ -40,6 +40,7 @@ def sft(
     fail_on_regression: Annotated[
         bool, typer.Option("--fail-on-regression", help="With --tasks: exit with 1 where a share fell.")
     ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as one line of JSON.")] = False,
     config: ConfigOption = None,
 ) -> None:
     """Supervised cold start: train on conversations.
@@ -70,11 +71,22 @@ def sft(
 
     sft_config = with_flags(SftConfig(), given, "weir sft")
     report = run_sft(
-        sft_config, data=data, model=first, out=out, renderer=chat_renderer(first, settings), console=Console()
+        sft_config,
+        data=data,
+        model=first,
+        out=out,
+        renderer=chat_renderer(first, settings),
+        console=Console(stderr=as_json),
     )
-    typer.echo(_describe(report))
+    typer.echo(_as_json(report) if as_json else _describe(report))
     if setup is not None:
         regression.report(regression.run(setup, first, out), out, fail=fail_on_regression)
+
+
+def _as_json(report: SftReport) -> str:
+    import json
+
+    return json.dumps({"out": str(report.version.path), **report.figures, "seconds": report.seconds}, sort_keys=True)
 
 
 def _describe(report: SftReport) -> str:
@@ -83,5 +95,18 @@ def _describe(report: SftReport) -> str:
         f"{report.version.path}: version {report.version.manifest.version}, {report.num_rows} rows "
         f"({report.num_too_long} too long), loss {report.losses[0]:.3f} → {report.losses[-1]:.3f}, "
         + (f"of {report.num_held_back} rows held back {held_back}, " if held_back else "")
-        + f"{report.seconds:.1f} s"
+        + f"{report.seconds:.1f} s\n{_health(report)}"
     )
+
+
+def _health(report: SftReport) -> str:
+    found = report.health
+    by_epoch = " → ".join(f"{loss:.3f}" for loss in found.epoch_losses)
+    text = (
+        f"{found.valid_token_share:.1%} of {found.num_tokens} tokens are targets; rows of {found.length_min} to "
+        f"{found.length_max} tokens, median {found.length_median:g}, 95 % up to {found.length_p95:g}; loss by epoch "
+        f"{by_epoch}"
+    )
+    if found.rows_exact or found.rows_rendered_again:
+        text += f"; {found.rows_exact} lines with their recorded ids, {found.rows_rendered_again} rendered again"
+    return text + (f"; {found.texts_cut} texts cut into pieces" if found.texts_cut else "")
