@@ -40,7 +40,7 @@ from weir.trainer.rounds.group_selection import Choice, choose_groups
 from weir.trainer.rounds.loaded_backend import LoadedBackend
 from weir.trainer.rounds.metrics import METRICS_FILE, Metrics, speed_metrics, step_metrics
 from weir.trainer.rounds.parent_weights import check_content, newest_parent
-from weir.trainer.rounds.preflight import check_settings
+from weir.trainer.rounds.preflight import check_lora_base, check_settings
 from weir.trainer.rounds.prejudge import JudgingAhead
 from weir.trainer.rounds.prepare import RoundData, prepare
 from weir.trainer.rounds.replay import Replay, replay_round
@@ -210,6 +210,7 @@ class Trainer:
         self._check_content(path, planned.claimed, times)
         with times.step("claim"):
             check_settings(self.config)
+            check_lora_base(self.config, self.store.folder, self.model_path)
             mixed = self.mixed.rows(self.config)
             claimed = replace(planned.claimed, mixed_rows=None if mixed is None else mixed.digest)
             if (path / MANIFEST).exists():

@@ -26,6 +26,7 @@ from weir.trainer.errors import NotFinite, VersionError
 from weir.trainer.learner.adaptive_kl import steered
 from weir.trainer.learner.critic import Critic
 from weir.trainer.learner.distributed import Ranks
+from weir.trainer.learner.loading import load_trained, lora_shape
 from weir.trainer.learner.off_policy import OffPolicyScores, score_off_policy
 from weir.trainer.learner.optimizer import Stepper
 from weir.trainer.learner.scoring import Scores, score, score_by
@@ -37,7 +38,8 @@ from weir.trainer.losses.normalization import LOSS_MEANS
 from weir.trainer.losses.objective import SampledTokens, objective
 from weir.trainer.losses.sequences import Sequences
 from weir.trainer.model.batching import lay_out, micro_batches
-from weir.trainer.model.token_model import STATE_FILE, choose_device, is_finite, load_model, save_model, save_state
+from weir.trainer.model.lora import adapters_off, merged, save_adapters
+from weir.trainer.model.token_model import STATE_FILE, choose_device, is_finite, save_model, save_state
 from weir.trainer.settings.config import TrainerConfig
 from weir.trainer.versions.version_folder import FileEntry
 
@@ -60,9 +62,8 @@ class Learner:
         self._off_policy: OffPolicyScores | None = None
         self._credit: dict[str, TokenCredit] = {}
         self.device = choose_device(config.device)
-        self.model = load_model(
-            folder, self.device, precision=config.precision, checkpointing=config.gradient_checkpointing
-        )
+        self.lora = lora_shape(config)
+        self.model = load_trained(folder, self.reference, config, self.device)
         self.layout = self.model.layout(share_prefixes=config.share_prefixes)
         self.critic = Critic(folder, config, self.model, self.device, ranks) if config.advantage == "gae" else None
         ranks.shard(self.model, self.model.layers)
@@ -130,11 +131,17 @@ class Learner:
         if config.old_logprobs == "recomputed":
             self._old_logprobs = score(self.model, samples, config, self.device, self.ranks)
         if config.kl != "none":
-            self._reference_logprobs = score_by(self.reference, samples, config, self.device, self.ranks)
+            self._reference_logprobs = self._score_by_reference(samples)
         if self.critic is not None:
             self._values = self.critic.values(samples)
         penalties = self._penalties(samples) if config.kl_in == "reward" else None
         self._credit = token_credit(samples, config, values=self._values, penalties=penalties)
+
+    def _score_by_reference(self, samples: Sequence[Sample]) -> Scores:
+        if self.lora is None:
+            return score_by(self.reference, samples, self.config, self.device, self.ranks)
+        with adapters_off(self.model):
+            return score(self.model, samples, self.config, self.device, self.ranks)
 
     def accumulate(
         self, samples: Sequence[Sample], fresh_version: int, on_tokens: Callable[[int], None] = lambda _: None
@@ -188,10 +195,13 @@ class Learner:
         if self.config.kl_target is not None:
             state["kl_coef"] = self.kl_coef
         averaged = self.config.published_weights == "averaged"
-        if averaged or self.model.compute is not torch.float32:
+        if self.lora is None and (averaged or self.model.compute is not torch.float32):
             state["weights"] = weights  # the stepped ones, which the model files do not hold
         published = self.stepper.averaged_weights() if averaged else weights
         written: dict[str, FileEntry] = {}
+        if self.ranks.rank == 0 and self.lora is not None:
+            save_adapters(weights, self.lora, folder)
+            published = merged(published, self.lora)
         if self.ranks.rank == 0:
             with ThreadPoolExecutor(max_workers=1) as writer:
                 writing = writer.submit(save_state, state, folder / STATE_FILE)

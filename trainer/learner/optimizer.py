@@ -110,7 +110,8 @@ class Stepper:
         self.weight_decay = weight_decay
         self.num_steps = 0
         self.average = None if ema is None else WeightAverage(module, ema)
-        self.optimizer = torch.optim.AdamW(module.parameters(), lr=lr, betas=config.betas, weight_decay=weight_decay)
+        trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        self.optimizer = torch.optim.AdamW(trained, lr=lr, betas=config.betas, weight_decay=weight_decay)
 
     def clear(self) -> None:
         """Delete the gradient."""
@@ -163,7 +164,7 @@ class Stepper:
         if dist.is_initialized() or not self.optimizer.state:
             return get_optimizer_state_dict(self.module, self.optimizer, options=_WHOLE)
         own = self.optimizer.state_dict()
-        names = [name for name, _ in self.module.named_parameters()]
+        names = [name for name, parameter in self.module.named_parameters() if parameter.requires_grad]
         moments = {
             names[at]: {name: value.cpu() for name, value in of_one.items()} for at, of_one in own["state"].items()
         }

@@ -179,19 +179,29 @@ class TorchrunLearner:
         return steps
 
     def _run(self, folder: Path) -> None:
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-        command += ["--nproc-per-node", str(self.config.processes), "-m", "weir.trainer.learner.rank_main", str(folder)]
-        ours = os.getpid()
+        resumed = "the round stays open and the next start resumes it"
+        run_ranks("weir.trainer.learner.rank_main", folder, self.config.processes, resumed)
 
-        def enter() -> None:
-            end_with_parent(parent_pid=ours)
-            (folder / LAUNCHER_FILE).write_text(str(os.getpid()))
 
-        done = subprocess.run(command, capture_output=True, text=True, preexec_fn=enter)
-        if (folder / NOT_FINITE_FILE).exists():
-            raise NotFinite((folder / NOT_FINITE_FILE).read_text())
-        if done.returncode or not (folder / STEPS_FILE).exists():
-            raise TrainerError(
-                f"training on {self.config.processes} processes ended with status {done.returncode}; the round stays "
-                f"open and the next start resumes it. The end of its stderr:\n{done.stderr[-TAIL_CHARS:]}"
-            )
+def run_ranks(module: str, folder: Path, processes: int, resumed: str) -> None:
+    """Run a module with torchrun over a work folder, in which its first rank leaves `STEPS_FILE` when it is done.
+
+    Raises `NotFinite` where a rank wrote `NOT_FINITE_FILE`, and `TrainerError` where a process died; `resumed` tells
+    the user what the next start does.
+    """
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc-per-node", str(processes), "-m", module, str(folder)]
+    ours = os.getpid()
+
+    def enter() -> None:
+        end_with_parent(parent_pid=ours)
+        (folder / LAUNCHER_FILE).write_text(str(os.getpid()))
+
+    done = subprocess.run(command, capture_output=True, text=True, preexec_fn=enter)
+    if (folder / NOT_FINITE_FILE).exists():
+        raise NotFinite((folder / NOT_FINITE_FILE).read_text())
+    if done.returncode or not (folder / STEPS_FILE).exists():
+        raise TrainerError(
+            f"training on {processes} processes ended with status {done.returncode}; {resumed}. The end of its "
+            f"stderr:\n{done.stderr[-TAIL_CHARS:]}"
+        )

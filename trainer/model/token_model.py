@@ -20,6 +20,7 @@ from weir.trainer.errors import TrainerUsageError
 from weir.trainer.model.batching import Batch, Layout
 from weir.trainer.model.direct_writer import DirectFile
 from weir.trainer.model.kept_mass import TruncationRows, kept_mass
+from weir.trainer.model.lora import LoraShape, add_adapters
 from weir.trainer.model.segment_attention import ATTENTION, can_pack
 from weir.trainer.model.token_logprobs import token_logprobs
 from weir.trainer.versions.version_folder import FileEntry, copy_tokenizer
@@ -105,11 +106,18 @@ def is_finite(module: torch.nn.Module) -> bool:
 
 
 def load_model(
-    folder: Path, device: torch.device, *, precision: Precision = "float32", checkpointing: bool = False
+    folder: Path,
+    device: torch.device,
+    *,
+    precision: Precision = "float32",
+    checkpointing: bool = False,
+    lora: LoraShape | None = None,
+    seed: int = 0,
 ) -> TokenModel:
     """Load a causal language model in float32. Raises `TrainerUsageError` when the folder holds none that is supported.
 
-    With `checkpointing`, activations are recomputed in the backward pass, layer by layer.
+    With `checkpointing`, activations are recomputed in the backward pass, layer by layer; with `lora`, it has new
+    adapters, drawn from `seed`.
     """
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
@@ -121,6 +129,8 @@ def load_model(
         parameter.data = parameter.data.clone()  # memory-mapped weights are aligned differently, and round differently
     if checkpointing:
         network.activation_checkpointing_enable({"use_reentrant": False})
+    if lora is not None:
+        add_adapters(network, lora, seed)
     return TokenModel(network.to(device).train(), precision)
 
 

@@ -12,6 +12,7 @@ from weir.trainer.hooks import load_hooks
 from weir.trainer.import_path import import_function
 from weir.trainer.rewards.kernel import require_timing
 from weir.trainer.settings.config import TrainerConfig
+from weir.trainer.versions.version_folder import versions_folder
 
 
 def check_settings(config: TrainerConfig) -> None:
@@ -34,3 +35,12 @@ def check_settings(config: TrainerConfig) -> None:
 
         choose_device(config.device)
     require_timing(config)
+
+
+def check_lora_base(config: TrainerConfig, root: Path, model_path: Path) -> None:
+    """Raise `TrainerUsageError` where LoRA's frozen weights lie in a folder that a later publish deletes."""
+    if config.lora_rank is not None and model_path.resolve().is_relative_to(versions_folder(root).resolve()):
+        raise TrainerUsageError(
+            f"with lora_rank every round needs its first weights, and {model_path} is a version, which is deleted once "
+            "keep_versions newer ones exist; copy that folder elsewhere, and set [model] path to the copy"
+        )

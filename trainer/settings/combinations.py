@@ -71,6 +71,12 @@ DEPENDENCIES = (
         where="a kl",
         holds=lambda config: config.kl != "none",
     ),
+    Dependency(
+        settings=("lora_alpha", "lora_targets"),
+        where="a lora_rank",
+        holds=lambda config: config.lora_rank is not None,
+    ),
+    Dependency(settings=("lora_rank",), where="backend = torch", holds=lambda config: config.backend == "torch"),
     Dependency(settings=("kl_horizon",), where="a kl_target", holds=lambda config: config.kl_target is not None),
     Dependency(
         settings=("max_epoch_kl", "max_epoch_clip"), where="epochs = 2 or more", holds=lambda config: config.epochs > 1
@@ -130,6 +136,14 @@ def _contradictions(config: TrainerConfig) -> Iterator[tuple[bool, str]]:
     yield from _of_credit(config)
     yield from _of_corrections(config)
     yield from _of_divergence(config)
+    yield (
+        config.lora_rank is not None and config.advantage == "gae",
+        "advantage = gae trains a critic with all its weights: choose another algorithm for lora_rank",
+    )
+    yield (
+        config.lora_rank is not None and config.reference_path is not None,
+        "with lora_rank the reference is the frozen first weights: remove reference_path",
+    )
     yield (
         config.loss_mean == "constant" and config.loss_constant is None,
         "loss_mean = constant divides by loss_constant: set it to the longest answer that agents may ask for",

@@ -10,10 +10,11 @@ import hashlib
 import json
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from weir.trainer.settings.algorithms import AlgorithmConfig
 from weir.trainer.settings.combinations import check_combination
+from weir.trainer.settings.lora import LoraSettings
 from weir.trainer.settings.mixing import MixingConfig
 from weir.trainer.settings.off_policy import OffPolicyConfig
 from weir.trainer.settings.reward_terms import KERNEL_EVAL, WHERE, RewardTerm, check_names
@@ -55,7 +56,7 @@ _NOT_PINNED = frozenset(
 )
 
 
-class TrainerConfig(AlgorithmConfig, MixingConfig):
+class TrainerConfig(AlgorithmConfig, MixingConfig, LoraSettings):
     """Training rounds: choice of groups, judging, credit, optimisation, publishing."""
 
     groups_per_round: int = Field(default=8, ge=1, description="Largest number of groups in one round.")
@@ -311,10 +312,8 @@ def config_hash(pinned: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(pinned, sort_keys=True).encode()).hexdigest()
 
 
-class SftConfig(BaseModel):
+class SftConfig(LoraSettings):
     """Supervised cold start on chat data."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     epochs: int = Field(default=3, ge=1, description="Passes over the data.")
     batch_size: int = Field(default=8, ge=1, description="Conversations per optimiser step.")
@@ -334,7 +333,17 @@ class SftConfig(BaseModel):
     checkpoint_steps: int = Field(
         default=100, ge=0, description="Steps between checkpoints, from which a killed run resumes; 0: none."
     )
-    seed: int = Field(default=0, ge=0, lt=2**62, description="Seed of the order of the data.")
+    precision: Literal["float32", "bfloat16"] = Field(
+        default="float32",
+        description="Precision of computation and of the resulting weights; the optimiser steps float32 weights.",
+    )
+    gradient_checkpointing: bool = Field(
+        default=False, description="Recompute activations in the backward pass to save memory."
+    )
+    processes: int = Field(
+        default=1, ge=1, le=1024, description="Training processes on this machine, sharded by FSDP2; one per GPU."
+    )
+    seed: int = Field(default=0, ge=0, lt=2**62, description="Seed of the order of the data and of new adapters.")
     version: int = Field(default=0, ge=0, description="Number of the resulting weight version.")
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto: CUDA where there is one.")
     torch_threads: int = Field(default=1, ge=1, le=1024, description="Threads of torch on a CPU; results depend on it.")

@@ -18,6 +18,7 @@ import torch
 from weir.store.atomic_file import written_aside
 from weir.trainer.data.dataset import SupervisedRow, digest_of
 from weir.trainer.errors import TrainerUsageError, VersionError
+from weir.trainer.learner.optimizer import Stepper
 from weir.trainer.model.token_model import save_state
 from weir.trainer.settings.config import SftConfig
 from weir.trainer.versions.folder_rename import delete_leftovers
@@ -59,10 +60,12 @@ class SftProgress:
         """The progress of a new run towards a version folder."""
         return cls(file=progress_file(out), key=key)
 
-    def save(self, network: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        """Write a checkpoint. Raises `VersionError` where it cannot be written."""
+    def save(self, stepper: Stepper, *, writes: bool = True) -> None:
+        """Write a checkpoint; all ranks call it, one writes. Raises `VersionError` where it cannot be written."""
         state: dict[str, Any] = {"key": self.key, "losses": self.losses, "validation": self.validation}
-        state |= {"network": network.state_dict(), "optimizer": optimizer.state_dict()}
+        state |= {"weights": stepper.weights(), "steps": stepper.state()}
+        if not writes:
+            return
         self.file.parent.mkdir(parents=True, exist_ok=True)
         try:
             with written_aside(self.file) as aside:
@@ -71,7 +74,7 @@ class SftProgress:
         except OSError as error:
             raise VersionError(f"cannot write the checkpoint {self.file}: {error}; make room there") from error
 
-    def resume(self, network: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    def resume(self, stepper: Stepper) -> None:
         """Load the checkpoint, if there is one.
 
         Raises `TrainerUsageError` where it belongs to another run or is damaged.
@@ -88,8 +91,8 @@ class SftProgress:
                 f"{self.file} was left by a run with other settings, data or first weights; delete it to start anew"
             )
         self.losses, self.validation = state["losses"], state["validation"]
-        network.load_state_dict(state["network"])
-        optimizer.load_state_dict(state["optimizer"])
+        stepper.load_weights(state["weights"])
+        stepper.load(state["steps"])
 
     def forget(self) -> None:
         """Delete the checkpoint: the version exists."""

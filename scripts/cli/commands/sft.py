@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,33 +14,52 @@ from weir.scripts.launch.resolve import chat_renderer, first_weights, see_traini
 from weir.scripts.launch.settings import ConfigOption, load_settings, with_flags
 
 if TYPE_CHECKING:
+    from weir.scripts.launch.settings import Settings
     from weir.trainer.sft.cold_start import SftReport
+
+
+ModelOption = Annotated[Path | None, typer.Option(help="Hugging Face folder to start from; default: [model] path.")]
+ValidationOption = Annotated[
+    float | None, typer.Option(help="Share of the conversations held out and scored after each epoch.")
+]
+ProcessesOption = Annotated[int | None, typer.Option(help="Training processes, sharded by FSDP2; one per GPU.")]
+RecomputeOption = Annotated[
+    bool, typer.Option("--gradient-checkpointing", help="Recompute activations to save memory.")
+]
+LoraRankOption = Annotated[int | None, typer.Option(help="Train adapters of this rank, and merge them.")]
+LoraAlphaOption = Annotated[float | None, typer.Option(help="With --lora-rank: weight of the adapters.")]
+LoraTargetOption = Annotated[
+    list[str] | None, typer.Option(help="With --lora-rank: a linear layer with adapters; repeat it for more.")
+]
+TasksOption = Annotated[
+    Path | None, typer.Option(help="Tasks that first and new weights answer afterwards; see weir regression.")
+]
+EngineOption = Annotated[
+    str | None, typer.Option(help="With --tasks: URL of an idle engine; default: an embedded one is started.")
+]
+FailOption = Annotated[bool, typer.Option("--fail-on-regression", help="With --tasks: exit with 1 where a share fell.")]
 
 
 def sft(
     data: Annotated[Path, typer.Option(help='JSON Lines of {"messages": [...]} or {"text": "..."}.')],
     out: Annotated[Path, typer.Option(help="Version folder to write; it must not exist.")],
-    model: Annotated[
-        Path | None, typer.Option(help="Hugging Face folder to start from; default: [model] path.")
-    ] = None,
+    model: ModelOption = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the data.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Conversations per optimiser step.")] = None,
     lr: Annotated[float | None, typer.Option(help="AdamW's highest learning rate.")] = None,
     max_tokens: Annotated[int | None, typer.Option(help="Longer sequences are left out.")] = None,
-    validation_share: Annotated[
-        float | None, typer.Option(help="Share of the conversations held out and scored after each epoch.")
-    ] = None,
+    validation_share: ValidationOption = None,
+    processes: ProcessesOption = None,
+    precision: Annotated[str | None, typer.Option(help="float32 or bfloat16.")] = None,
+    gradient_checkpointing: RecomputeOption = False,
+    lora_rank: LoraRankOption = None,
+    lora_alpha: LoraAlphaOption = None,
+    lora_target: LoraTargetOption = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the order of the data.")] = None,
     version: Annotated[int | None, typer.Option(help="Weight version of the result.")] = None,
-    tasks: Annotated[
-        Path | None, typer.Option(help="Tasks that first and new weights answer afterwards; see weir regression.")
-    ] = None,
-    engine: Annotated[
-        str | None, typer.Option(help="With --tasks: URL of an idle engine; default: an embedded one is started.")
-    ] = None,
-    fail_on_regression: Annotated[
-        bool, typer.Option("--fail-on-regression", help="With --tasks: exit with 1 where a share fell.")
-    ] = False,
+    tasks: TasksOption = None,
+    engine: EngineOption = None,
+    fail_on_regression: FailOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as one line of JSON.")] = False,
     config: ConfigOption = None,
 ) -> None:
@@ -48,9 +68,7 @@ def sft(
     Trains on the assistant's tokens only, rendered as the proxy renders them; on all tokens of plain texts. With
     --tasks a short regression run follows.
     """
-    if tasks is None and (engine is not None or fail_on_regression):
-        flag = "--fail-on-regression" if engine is None else "--engine"
-        raise UsageError(f"{flag} requires --tasks; without it first and new weights are not compared")
+    _check_flags(tasks, engine, fail_on_regression, lora_rank, lora_alpha, lora_target)
     settings = load_settings(config)
     first = first_weights(settings, model)
     given = {
@@ -59,28 +77,49 @@ def sft(
         "lr": lr,
         "max_tokens": max_tokens,
         "validation_share": validation_share,
+        "processes": processes,
+        "precision": precision,
+        "gradient_checkpointing": gradient_checkpointing or None,
+        "lora_rank": lora_rank,
+        "lora_alpha": lora_alpha,
+        "lora_targets": lora_target or None,
         "seed": seed,
         "version": version,
     }
     setup = regression.prepare(settings, config, tasks, engine, {}) if tasks is not None else None
     see_training_gpus(settings)
+    report = _train(settings, given, data, first, out, quiet=as_json)
+    typer.echo(_as_json(report) if as_json else _describe(report))
+    if setup is not None:
+        regression.report(regression.run(setup, first, out), out, fail=fail_on_regression)
+
+
+def _train(
+    settings: Settings, given: Mapping[str, Any], data: Path, first: Path, out: Path, *, quiet: bool
+) -> SftReport:
     from rich.console import Console
 
     from weir.trainer.settings.config import SftConfig
     from weir.trainer.sft.cold_start import run_sft
 
-    sft_config = with_flags(SftConfig(), given, "weir sft")
-    report = run_sft(
-        sft_config,
-        data=data,
-        model=first,
-        out=out,
-        renderer=chat_renderer(first, settings),
-        console=Console(stderr=as_json),
-    )
-    typer.echo(_as_json(report) if as_json else _describe(report))
-    if setup is not None:
-        regression.report(regression.run(setup, first, out), out, fail=fail_on_regression)
+    config, renderer = with_flags(SftConfig(), given, "weir sft"), chat_renderer(first, settings)
+    return run_sft(config, data=data, model=first, out=out, renderer=renderer, console=Console(stderr=quiet))
+
+
+def _check_flags(
+    tasks: Path | None,
+    engine: str | None,
+    fail_on_regression: bool,
+    lora_rank: int | None,
+    lora_alpha: float | None,
+    lora_target: list[str] | None,
+) -> None:
+    """Raise UsageError for a flag that has no effect without another one."""
+    if tasks is None and (engine is not None or fail_on_regression):
+        flag = "--fail-on-regression" if engine is None else "--engine"
+        raise UsageError(f"{flag} requires --tasks; without it first and new weights are not compared")
+    if lora_rank is None and (lora_alpha is not None or lora_target):
+        raise UsageError(f"{'--lora-alpha' if lora_alpha is not None else '--lora-target'} requires --lora-rank")
 
 
 def _as_json(report: SftReport) -> str:
