@@ -160,6 +160,11 @@ class ProxyConfig(BaseModel):
         ge=0,
         description="How long calls are still accepted after SIGTERM while /readyz says 503, for load balancers.",
     )
+    prompt_logprobs: bool = Field(
+        default=False,
+        description="Record the logprobs of every call's prompt, at level tokens; the engine then computes whole "
+        "prompts, without its prefix cache. For single calls: the header x-weir-prompt-logprobs.",
+    )
     sampling: SamplingConfig = Field(
         default=SamplingConfig(), description="Sampling that replaces what agents ask for, see [proxy.sampling]."
     )

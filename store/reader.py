@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import duckdb
 
 _BODY_COLUMNS = ("output_logprobs", "spans", "finish", "answer", "request", "sampling", "level", "tokenizer")
+_PROMPT_COLUMNS = ("prompt_from", "prompt_logprobs")
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -57,6 +58,8 @@ class StoredCall:
         finished_us: When the answer was complete.
         level: How much of the call is recorded; only `CaptureLevel.TOKENS` can be trained on.
         tokenizer: Digest of the vocabulary of the ids; empty where it is unknown.
+        prompt_logprobs: Where they were asked for, of the prompt's ids at temperature 1 under the weights of the first
+            output token, float32, shape (P,), NaN at the positions before the first one that was asked for; else None.
     """
 
     call_id: str
@@ -77,6 +80,7 @@ class StoredCall:
     tokenizer: str = ""
     answer: dict[str, Any] = field(default_factory=dict)
     tools: list[dict[str, Any]] = field(default_factory=list)
+    prompt_logprobs: Logprobs | None = None
 
 
 def connect(store: Path | str | StoreConfig, tokenizer: Path | str | None = None) -> duckdb.DuckDBPyConnection:
@@ -141,7 +145,7 @@ def calls_in(
     wanted = set(session_ids)
     groups = groups_of_sessions(snapshot.paths, session_ids)
     groups |= {record.group_id for record in snapshot.hot if record.session_id in wanted}
-    table = read_groups(snapshot.paths, sorted(groups), (*TOKEN_COLUMNS, *_BODY_COLUMNS))
+    table = read_groups(snapshot.paths, sorted(groups), (*TOKEN_COLUMNS, *_BODY_COLUMNS, *_PROMPT_COLUMNS))
     bodies = _stored_bodies(table)
     for record in snapshot.hot:
         if record.group_id in groups:
@@ -181,6 +185,8 @@ class _Body:
     sampling: dict[str, Any]
     level: CaptureLevel
     tokenizer: str
+    prompt_from: int | None
+    prompt_logprobs: Logprobs
 
 
 def _hot_body(record: CallRecord) -> _Body:
@@ -195,12 +201,14 @@ def _hot_body(record: CallRecord) -> _Body:
         sampling=record.sampling,
         level=record.level,
         tokenizer=record.tokenizer,
+        prompt_from=record.prompt_from,
+        prompt_logprobs=unpack_logprobs(record.prompt_logprobs),
     )
 
 
 def _stored_bodies(table: pa.Table) -> dict[str, _Body]:
     logprobs = list_slices(table["output_logprobs"])
-    names = ["group_id", "spans", "finish", "answer", "request", "sampling", "level", "tokenizer"]
+    names = ["group_id", "spans", "finish", "answer", "request", "sampling", "level", "tokenizer", *_PROMPT_COLUMNS]
     rows = table.select(names).to_pylist()
     return {
         tokens.call_id: _Body(
@@ -214,6 +222,8 @@ def _stored_bodies(table: pa.Table) -> dict[str, _Body]:
             sampling=msgspec.json.decode(row["sampling"]),
             level=CaptureLevel(row["level"]),
             tokenizer=row["tokenizer"] or "",
+            prompt_from=row["prompt_from"],
+            prompt_logprobs=np.asarray(row["prompt_logprobs"] or (), np.float32),
         )
         for i, (tokens, row) in enumerate(zip(rebuild(table), rows, strict=True))
     }
@@ -240,7 +250,14 @@ def _stored_call(body: _Body, parent_call: str | None) -> StoredCall:
         finished_us=tokens.finished_us,
         level=body.level,
         tokenizer=body.tokenizer,
+        prompt_logprobs=_prompt_logprobs(body),
     )
+
+
+def _prompt_logprobs(body: _Body) -> Logprobs | None:
+    if body.prompt_from is None:
+        return None
+    return np.concatenate([np.full(body.prompt_from, np.nan, np.float32), body.prompt_logprobs])
 
 
 def token_versions(call_id: str, spans: Sequence[VersionSpan]) -> TokenIds:

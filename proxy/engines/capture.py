@@ -47,6 +47,7 @@ class Meta(msgspec.Struct, frozen=True):
     weight_version: str | int | None = None
     weight_versions: list[ReportedSpan] | None = None
     output_token_logprobs: list[tuple[float, int, Any]] | None = None
+    input_token_logprobs: list[tuple[float | None, int, Any]] | None = None
 
 
 class Chunk(msgspec.Struct, frozen=True):
@@ -59,6 +60,21 @@ class Chunk(msgspec.Struct, frozen=True):
 decode_chunk = msgspec.json.Decoder(Chunk).decode
 
 
+class PromptLogprobs(msgspec.Struct, frozen=True):
+    """Logprobs of the last tokens of a prompt."""
+
+    ids: list[int]
+    logprobs: list[float]
+
+    @classmethod
+    def of(cls, entries: list[tuple[float | None, int, Any]]) -> PromptLogprobs:
+        """From an engine's entries, of which the first has no logprob. Raises `MalformedChunk`."""
+        known = [(logprob, token) for logprob, token, _ in entries[1:] if logprob is not None]
+        if len(known) != len(entries) - 1:
+            raise MalformedChunk(f"only {len(known)} of {len(entries) - 1} prompt tokens came with a logprob")
+        return cls([token for _, token in known], [logprob for logprob, _ in known])
+
+
 class MalformedChunk(ValueError):
     """An engine's chunk contradicts itself or an earlier one; the message says how."""
 
@@ -66,7 +82,10 @@ class MalformedChunk(ValueError):
 class Capture:
     """The output of one call so far: fed with chunks, after `begin_piece` each time the call is sent."""
 
-    __slots__ = ("_assumed", "_piece_start", "_versions", "cached_tokens", "finish", "ids", "logprobs", "rids")
+    __slots__ = (
+        *("_assumed", "_piece_start", "_versions", "cached_tokens", "finish", "ids", "logprobs", "prompt"),
+        "rids",
+    )
 
     def __init__(self, assumed_version: int | None = None) -> None:
         """`assumed_version` is the version of weights that the engine does not name by an integer."""
@@ -75,6 +94,7 @@ class Capture:
         self.logprobs: list[float] = []
         self.rids: list[str] = []
         self.finish: Finish | None = None
+        self.prompt: PromptLogprobs | None = None
         self.cached_tokens = 0
         self._versions: list[VersionSpan] = []
         self._piece_start = 0
@@ -99,6 +119,8 @@ class Capture:
             raise MalformedChunk(f"the engine counts {counted} tokens after it counted {counted - num_new}")
         if meta.weight_versions:
             self._replace_versions(meta.weight_versions)
+        if meta.input_token_logprobs and self.prompt is None and self._piece_start == 0:
+            self.prompt = PromptLogprobs.of(meta.input_token_logprobs)
         if meta.finish_reason is not None:
             self.finish = meta.finish_reason
         if len(self.rids) == 1:

@@ -11,6 +11,7 @@ from functools import partial
 
 from weir.proxy.conversation.call_request import Dialect
 from weir.proxy.conversation.caller import Caller, Identity, identify
+from weir.proxy.conversation.prompt_logprobs import refuse
 from weir.proxy.dialects.registry import ROUTES
 from weir.proxy.errors import CallError, NoSuchRoute
 from weir.proxy.http.admission import Place
@@ -70,6 +71,7 @@ class RelayPipeline:
 
     async def _serve_call(self, exchange: Exchange, place: Place, dialect: Dialect, route: str, caller: Caller) -> None:
         started_us = now_us()
+        refuse(exchange.headers)
         body = await self._intake.body(exchange)
         if await self._retries.joined(exchange, caller, body):
             return

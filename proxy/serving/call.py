@@ -39,6 +39,15 @@ class Call(CallInProgress):
     stop_ids: list[int]  # token ids that end the answer
     forced_ids: list[int] = field(default_factory=list)  # behind the prompt, to force how the answer begins
     capture: Capture = field(default_factory=Capture)
+    prompt_from: int | None = None  # first prompt token whose logprob is wanted
+
+    @property
+    def logprob_start(self) -> int:
+        """SGLang's logprob_start_len for the next piece: the position before the first wanted one; -1: none."""
+        wanted = self.prompt_from is not None and self.prompt_from < len(self.sent_ids)
+        if self.prompt_from is None or not wanted or self.capture.ids or self.capture.prompt is not None:
+            return -1
+        return self.prompt_from - 1
 
     @property
     def sent_ids(self) -> PromptIds:
@@ -80,6 +89,11 @@ def _history(prompt: Prompt, finish: FinishReason, answer: Answer | None) -> byt
     """History digest of a call; empty if it gave no complete answer, or answered no messages."""
     answered = answer is not None and finish in (FinishReason.STOP, FinishReason.LENGTH) and prompt.digests
     return extend(prompt.digests[-1], answer.message()) if answered and answer is not None else b""
+
+
+def _prompt_logprobs(call: Call) -> dict[str, Any]:
+    found = call.capture.prompt
+    return {} if found is None else {"prompt_from": call.prompt_from, "prompt_logprobs": pack_logprobs(found.logprobs)}
 
 
 def _requested_sampling(call: Call) -> dict[str, object]:
@@ -140,6 +154,7 @@ def record_of(
         answer=_encode(answer.message()) if answer else b"",
         sampling=_requested_sampling(call),
         asked_sampling=call.asked_sampling,
+        **_prompt_logprobs(call),
         agent_ids=call.agent_ids,
         user_agent=call.user_agent,
         engine_rids=tuple(capture.rids),

@@ -20,6 +20,7 @@ from weir.proxy.pipeline.dispatch import Dispatch
 from weir.proxy.serving.call import Call, sampling_params
 from weir.proxy.sessions.budgets import within
 from weir.store.clock import now_us
+from weir.store.records.call_record import unpack_ids
 from weir.store.records.ids import new_id
 
 _encode = msgspec.json.Encoder().encode
@@ -72,10 +73,11 @@ class Generation:
             "rid": rid,
             "sampling_params": sampling_params(call),
             "return_logprob": True,
-            "logprob_start_len": -1,
+            "logprob_start_len": call.logprob_start,
             "stream": stream,
         }
         body = b'%b,"input_ids":[%b]}' % (_encode(options)[:-1], joined(call.sent_ids.json, ids_json(capture.ids)))
+        asked_for_prompt = call.logprob_start >= 0
         capture.begin_piece(rid)
         try:
             async with contextlib.aclosing(
@@ -83,6 +85,8 @@ class Generation:
             ) as batches:
                 async for chunks in batches:
                     num_new = sum(map(capture.feed, chunks))
+                    if asked_for_prompt:
+                        _check_prompt(call)
                     if num_new:
                         if call.first_token_us is None:
                             call.first_token_us = now_us()
@@ -91,6 +95,13 @@ class Generation:
             raise BadRequest(f"the engine refused the call: {error}") from error
         except MalformedChunk as error:
             raise UpstreamFailed(f"the engine's answer contradicts itself: {error}") from error
+
+
+def _check_prompt(call: Call) -> None:
+    """Raise `MalformedChunk` unless the engine's prompt logprobs are those of the tokens that were sent."""
+    found = call.capture.prompt
+    if found is not None and found.ids != unpack_ids(call.sent_ids.packed)[call.prompt_from :].tolist():
+        raise MalformedChunk("the ids beside the prompt's logprobs are not the prompt's")
 
 
 def _was_cut(call: Call) -> bool:

@@ -11,6 +11,7 @@ from functools import partial
 
 from weir.proxy.conversation.call_request import CallRequest, Dialect
 from weir.proxy.conversation.caller import Caller, identify
+from weir.proxy.conversation.prompt_logprobs import first_position
 from weir.proxy.dialects import chat_answer, messages_answer
 from weir.proxy.dialects.messages_request import parse_for_count
 from weir.proxy.dialects.registry import ROUTES, speaks_anthropic
@@ -44,6 +45,7 @@ class TokensPipeline:
         model_names: Sequence[str],
         opening: Opening,
         idleness: Idleness,
+        prompt_logprobs: bool,
         responses: Responses,
         answers: Answers,
     ) -> None:
@@ -53,6 +55,7 @@ class TokensPipeline:
         self._model_names = tuple(model_names)
         self._opening = opening
         self._idleness = idleness
+        self._prompt_logprobs = prompt_logprobs
         self._responses = responses
         self._answers = answers
         self._created_s = int(time.time())
@@ -89,7 +92,11 @@ class TokensPipeline:
             return
         async with self._retries.trying(exchange, body) as this_try:
             arrived = Arrived(
-                dialect=dialect.name, body=body, user_agent=exchange.headers.get("user-agent"), started_us=started_us
+                dialect=dialect.name,
+                body=body,
+                user_agent=exchange.headers.get("user-agent"),
+                started_us=started_us,
+                prompt_from=first_position(exchange.headers, always=self._prompt_logprobs),
             )
             calls = await self._opening.calls(arrived, request, identity)
             async with self._idleness.calls({call.membership.session_id for call in calls}):

@@ -36,6 +36,7 @@ class Arrived:
     body: bytes
     user_agent: str | None
     started_us: int
+    prompt_from: int | None  # first prompt token whose logprob is wanted
 
 
 class Opening:
@@ -97,6 +98,7 @@ class Opening:
                 max_new_tokens=limit if allowance is None else allowance.capped(limit),
                 allowance=allowance,
                 capture=Capture(self._assumed_version),
+                prompt_from=arrived.prompt_from,
             )
             calls.append(call)
         return calls

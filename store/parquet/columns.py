@@ -83,6 +83,8 @@ SCHEMA = pa.schema(
         ("counted_output", pa.int32()),
         ("tokenizer", pa.string()),
         ("asked_sampling", pa.string()),
+        ("prompt_from", pa.int32()),
+        ("prompt_logprobs", pa.list_(pa.float32())),
     ]
 )
 # Columns that a schema version added: older files lack them, and calls recorded before have NULL.
@@ -92,7 +94,7 @@ ADDED_COLUMNS = {
         *("counted_prompt", "counted_output"),
     ),
     3: ("tokenizer",),
-    4: ("asked_sampling",),
+    4: ("asked_sampling", "prompt_from", "prompt_logprobs"),
 }
 _RECORD_FIELDS = (
     *("call_id", "session_id", "group_id", "session_source", "dialect", "level", "model", "stream"),
@@ -139,6 +141,7 @@ def call_table(records: Sequence[CallRecord], places: Mapping[str, Link], end_ha
     for schema, names in ADDED_COLUMNS.items():
         if any(of < schema for of in columns["schema"]):  # records of older schema versions have NULL here
             columns |= {name: _since(schema, columns["schema"], columns[name]) for name in names}
+    columns["prompt_logprobs"] = _packed_lists([of or b"" for of in columns["prompt_logprobs"]], pa.float32())
     return pa.table([pa.array(columns[field.name], field.type) for field in SCHEMA], schema=SCHEMA)
 
 

@@ -136,5 +136,6 @@ def _record(row: dict[str, Any], prompt: bytes) -> CallRecord:
     fields["prompt_ids"] = prompt
     fields["output_ids"] = pack_ids(row["output_ids"])
     fields["output_logprobs"] = pack_logprobs(row["output_logprobs"])
+    fields["prompt_logprobs"] = pack_logprobs(row["prompt_logprobs"] or [])
     fields["spans"] = tuple(VersionSpan(**span) for span in row["spans"])
     return msgspec.convert(fields, CallRecord)

@@ -134,11 +134,20 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
     # Since schema version 4.
     asked_sampling: dict[str, Any] = {}  # fields of `sampling` that the proxy overrode, as the agent asked for them
+    prompt_from: int | None = None  # first position of `prompt_logprobs`; None: not asked for
+    prompt_logprobs: bytes = b""  # float32 LE, of prompt_ids[prompt_from:], at temperature 1
 
     def __post_init__(self) -> None:
         num_tokens, rest = divmod(len(self.output_ids), 4)
         if rest or len(self.prompt_ids) % 4:
             raise ValueError(f"call {self.call_id}: token ids must be int32 bytes")
+        start = self.prompt_from
+        wanted = len(self.prompt_ids) - 4 * start if start is not None else 0
+        if len(self.prompt_logprobs) != max(wanted, 0):
+            raise ValueError(
+                f"call {self.call_id}: {len(self.prompt_logprobs) / 4:g} prompt logprobs from position {start} on, but "
+                f"{len(self.prompt_ids) / 4:g} prompt ids"
+            )
         if self.level is CaptureLevel.TOKENS:
             if len(self.output_logprobs) != 4 * num_tokens:
                 raise ValueError(

@@ -121,6 +121,15 @@ def test_an_override_changes_its_members_of_the_body_and_nothing_else(opened: Op
     assert record.asked_sampling == {"temperature": 1.0, "top_p": None, "top_k": 3}
 
 
+def test_prompt_logprobs_are_refused_where_the_host_makes_the_prompt(opened: Open) -> None:
+    host, proxy = opened("sglang")
+    refused = proxy.post("/v1/chat/completions", BODY, headers={"x-weir-prompt-logprobs": "0"})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "x-weir-prompt-logprobs")
+    assert host.bodies == []
+    with pytest.raises(SetupError, match="needs capture level tokens"):
+        opened("sglang", prompt_logprobs=True)
+
+
 def test_a_body_without_overridden_members_passes_as_it_came(opened: Open) -> None:
     host, proxy = opened("sglang", sampling={"rules": [{"session": "else*", "set": {"temperature": 0.7}}]})
     proxy.post("/v1/chat/completions", BODY)
