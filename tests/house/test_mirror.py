@@ -21,6 +21,7 @@ FIXTURES = {
     "honest",
     "version_1",
     "version_2",
+    "version_3",
     "golden",
     "fake_nvml",
     "__pycache__",
