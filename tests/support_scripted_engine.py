@@ -40,6 +40,11 @@ def logprob_of(token_id: int, position: int) -> float:
     return -(token_id % 16) / 8 - position / 1024
 
 
+def prompt_logprob_of(token_id: int, position: int) -> float:
+    """The logprob that the engine reports of a prompt token; exact in float32."""
+    return -(token_id % 8) / 4 - position / 512
+
+
 @dataclass
 class ScriptedEngine:
     """Answers each /generate with what `script(body)` gives."""
@@ -205,6 +210,10 @@ class _Answer:
             "weight_version": self._script.version,
             "output_token_logprobs": [[logprob_of(n, first + i), n, None] for i, n in enumerate(ids[first:])],
         }
+        if (start := self._body["logprob_start_len"]) >= 0:
+            prompt = list(enumerate(self._body["input_ids"]))[start:]
+            entries = [[prompt_logprob_of(n, place), n, None] for place, n in prompt]
+            meta["input_token_logprobs"] = [[None, *entries[0][1:]], *entries[1:]]  # as SGLang: the first has none
         if finish and self._script.spans is not None:
             meta["weight_versions"] = [{"version": v, "start": s, "end": e} for v, s, e in self._script.spans]
         return json.dumps({"text": "", "output_ids": ids[first:], "meta_info": meta}).encode()

@@ -12,8 +12,9 @@ import torch
 from sglang_server import needs_sglang, start_sglang
 from support_proxy import running_proxy
 from support_router import running_router
+from support_scripted_engine import Script, prompt_logprob_of
 from support_servers import start_engine
-from support_way import Way
+from support_way import Way, ids_of
 from transformers import AutoModelForCausalLM
 
 from weir.proxy.conversation.prompt_logprobs import HEADER, first_position
@@ -79,12 +80,47 @@ def test_prompts_are_recorded_with_the_models_own_logprobs(
             compact(proxy.store, seal_open=True)
 
 
-def test_the_setting_asks_for_all_of_every_call(open_way: Callable[..., Way]) -> None:
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("dialect", ["chat", "completions", "responses", "messages"])
+def test_any_dialect_records_what_the_engine_reports(way: Way, dialect: str, stream: bool) -> None:
+    way.say("Hello.")
+    bodies: dict[str, tuple[str, dict[str, Any]]] = {
+        "chat": ("/v1/chat/completions", {"messages": USER}),
+        "completions": ("/v1/completions", {"prompt": "Add the rows of a matrix."}),
+        "responses": ("/v1/responses", {"input": "Add the rows of a matrix."}),
+        "messages": ("/v1/messages", {"messages": USER, "max_tokens": 9}),
+    }
+    path, body = bodies[dialect]
+    answer = way.proxy.post(path, {"model": "weir", "stream": stream} | body, headers={HEADER: "4"})
+    assert answer.status_code == 200 and "logprob_start" not in answer.text
+    assert way.engine.requests[-1]["logprob_start_len"] == 3
+    (record,) = way.proxy.records()
+    ids = unpack_ids(record.prompt_ids).tolist()
+    assert record.prompt_from == 4
+    assert unpack_logprobs(record.prompt_logprobs).tolist() == [
+        prompt_logprob_of(token, place) for place, token in enumerate(ids) if place >= 4
+    ]
+
+
+def test_the_setting_asks_for_all_of_every_call_and_columns_have_them(open_way: Callable[..., Way]) -> None:
     way = open_way(prompt_logprobs=True)
-    way.say("Hello.")  # this scripted engine reports none
-    assert way.proxy.post("/v1/chat/completions", {"model": "weir", "messages": USER}).status_code == 200
-    assert way.engine.requests[-1]["logprob_start_len"] == 0
-    assert way.proxy.records()[-1].prompt_from is None
+    ids = ids_of("Hello.")
+    way.say(Script(ids=ids, cut="abort", cut_after=2), Script(ids=ids[2:]))
+    body = {"model": "weir", "messages": USER}
+    assert way.proxy.post("/s/a/v1/chat/completions", body).status_code == 200
+    assert [asked["logprob_start_len"] for asked in way.engine.requests] == [0, -1], "only of the first piece"
+    (record,) = way.proxy.records()
+    whole = [prompt_logprob_of(token, place) for place, token in enumerate(unpack_ids(record.prompt_ids).tolist())][1:]
+    assert way.proxy.post("/s/b/v1/chat/completions", body, headers={HEADER: "9999"}).status_code == 200
+    for _ in range(2):  # from the log, then from Parquet
+        with connect(way.proxy.store) as db:
+            rows = db.sql("SELECT prompt_from, prompt_logprobs FROM calls ORDER BY session_id").fetchall()
+        assert rows == [(1, whole), (None, None)]
+        calls = load_calls(way.proxy.store, ["a", "b"])
+        (call,), (plain,) = calls["a"], calls["b"]
+        assert call.prompt_logprobs is not None and plain.prompt_logprobs is None
+        assert np.isnan(call.prompt_logprobs[0]) and call.prompt_logprobs[1:].tolist() == whole
+        compact(way.proxy.store, seal_open=True)
 
 
 def test_a_header_that_is_no_position_is_refused(way: Way) -> None:
