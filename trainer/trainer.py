@@ -54,6 +54,7 @@ from weir.trainer.versions.version_folder import (
     FileEntry,
     Version,
     current_version,
+    num_parameters,
     read_manifest,
     version_path,
     write_version,
@@ -101,6 +102,7 @@ class Trainer:
         self.catalog = Catalog.open(store)
         self._backend = LoadedBackend(model_path)
         self._ahead: JudgingAhead | None = None
+        self._said_defaults = False
         self._reported: set[str] = set()  # groups that were printed as left out
 
     def close(self) -> None:
@@ -176,9 +178,17 @@ class Trainer:
         return RoundFinisher(self.catalog, self.store, self.config, self._backend, self.console, self.on_step)
 
     def _planned(self, parent: int, path: Path) -> PlannedRound | None:
+        config = self.config.with_defaults(lambda: num_parameters(path))
         return plan_round(
-            self.catalog, self.store, self.config, parent=parent, parent_path=path, on_left_out=self._report_left_out
+            self.catalog, self.store, config, parent=parent, parent_path=path, on_left_out=self._report_left_out
         )
+
+    def _say_defaults(self, claimed: ClaimedRound) -> None:
+        """Print once which settings the model's size decided."""
+        if self.config.lr is None and not self._said_defaults:
+            rate = claimed.config["lr"]
+            self.console.print(f"trainer.lr is not set: {rate:g}, by the model's size (docs/models.md)", soft_wrap=True)
+            self._said_defaults = True
 
     def _report_left_out(self, choice: Choice) -> None:
         """Print each group that is left out once, however often a loop plans a round."""
@@ -208,6 +218,7 @@ class Trainer:
         if planned is None:
             return None
         self._check_content(path, planned.claimed, times)
+        self._say_defaults(planned.claimed)
         with times.step("claim"):
             check_settings(self.config)
             check_lora_base(self.config, self.store.folder, self.model_path)

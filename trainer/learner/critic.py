@@ -70,7 +70,7 @@ class Critic:
         first = policy if config.critic_path is None else load_model(Path(config.critic_path), device)
         self.model = ValueModel(first).to(device)
         ranks.shard(self.model, self.model.base.layers)
-        self.stepper = Stepper(self.model, config, lr=config.critic_lr or config.lr, weight_decay=0.0)
+        self.stepper = Stepper(self.model, config, lr=config.critic_lr or config.peak_lr, weight_decay=0.0)
         if (folder / CRITIC_FILE).exists():
             self._load(folder / CRITIC_FILE)
 

@@ -41,7 +41,7 @@ from weir.trainer.model.batching import lay_out, micro_batches
 from weir.trainer.model.lora import adapters_off, merged, save_adapters
 from weir.trainer.model.token_model import STATE_FILE, choose_device, is_finite, save_model, save_state
 from weir.trainer.settings.config import TrainerConfig
-from weir.trainer.versions.version_folder import FileEntry
+from weir.trainer.versions.version_folder import FileEntry, num_parameters
 
 
 class Learner:
@@ -50,6 +50,7 @@ class Learner:
     def __init__(
         self, folder: Path, config: TrainerConfig, *, reference: Path | None = None, ranks: Ranks = Ranks()
     ) -> None:
+        config = config.with_defaults(lambda: num_parameters(folder))
         torch.set_num_threads(config.torch_threads)
         self.config = config
         self.ranks = ranks
@@ -67,7 +68,7 @@ class Learner:
         self.layout = self.model.layout(share_prefixes=config.share_prefixes)
         self.critic = Critic(folder, config, self.model, self.device, ranks) if config.advantage == "gae" else None
         ranks.shard(self.model, self.model.layers)
-        self.stepper = Stepper(self.model, config, lr=config.lr, weight_decay=config.weight_decay, ema=config.ema)
+        self.stepper = Stepper(self.model, config, lr=config.peak_lr, weight_decay=config.weight_decay, ema=config.ema)
         if (folder / STATE_FILE).exists():
             self._load_state(folder / STATE_FILE)
 
@@ -250,7 +251,7 @@ class Learner:
         if not all(self.ranks.gather(all(map(is_finite, modules)))):
             raise NotFinite(
                 f"after step {self.num_steps} not every weight is a finite number, and nothing was written; lower "
-                f"trainer.lr = {self.config.lr:g}"
+                f"trainer.lr = {self.config.peak_lr:g}"
             )
 
     def accumulate_mixed(self, rows: Sequence[SupervisedRow]) -> float | None:

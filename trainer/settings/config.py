@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from weir.trainer.settings.algorithms import AlgorithmConfig
 from weir.trainer.settings.combinations import check_combination
+from weir.trainer.settings.defaults import size_defaults
 from weir.trainer.settings.lora import LoraSettings
 from weir.trainer.settings.mixing import MixingConfig
 from weir.trainer.settings.off_policy import OffPolicyConfig
@@ -182,7 +184,12 @@ class TrainerConfig(AlgorithmConfig, MixingConfig, LoraSettings):
         le=1,
         description="The same for the share of clipped tokens (clip_low + clip_high); unset: no limit.",
     )
-    lr: float = Field(default=4e-4, gt=0, le=1000, description="AdamW's peak learning rate.")
+    lr: float | None = Field(
+        default=None,
+        gt=0,
+        le=1000,
+        description="AdamW's peak learning rate; unset: by the model's size (docs/models.md), 1e-6 above 1.5B.",
+    )
     lr_schedule: Literal["constant", "linear", "cosine"] = Field(
         default="constant", description="Decay of the learning rate over the optimiser steps of all rounds."
     )
@@ -276,6 +283,16 @@ class TrainerConfig(AlgorithmConfig, MixingConfig, LoraSettings):
         check_combination(self)
         return self
 
+    def with_defaults(self, count: Callable[[], int]) -> Self:
+        """These settings, with the learning rate for a model of `count()` parameters where none is set."""
+        return self if self.lr is not None else self.model_copy(update={"lr": size_defaults(count()).lr})
+
+    @property
+    def peak_lr(self) -> float:
+        """The learning rate, which `with_defaults` has set."""
+        assert self.lr is not None
+        return self.lr
+
     @property
     def reward_terms(self) -> dict[str, RewardTerm]:
         """The rewards by name, at least one."""
@@ -318,7 +335,12 @@ class SftConfig(LoraSettings):
     epochs: int = Field(default=3, ge=1, description="Passes over the data.")
     batch_size: int = Field(default=8, ge=1, description="Conversations per optimiser step.")
     token_budget: int = Field(default=8192, ge=1, description="Tokens computed in one micro-batch.")
-    lr: float = Field(default=2e-3, gt=0, le=1000, description="AdamW's peak learning rate.")
+    lr: float | None = Field(
+        default=None,
+        gt=0,
+        le=1000,
+        description="AdamW's peak learning rate; unset: by the model's size (docs/models.md).",
+    )
     min_lr_ratio: float = Field(
         default=0.05, ge=0, le=1, description="Final learning rate of the cosine, as a share of lr."
     )
@@ -347,3 +369,13 @@ class SftConfig(LoraSettings):
     version: int = Field(default=0, ge=0, description="Number of the resulting weight version.")
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto: CUDA where there is one.")
     torch_threads: int = Field(default=1, ge=1, le=1024, description="Threads of torch on a CPU; results depend on it.")
+
+    def with_defaults(self, count: Callable[[], int]) -> Self:
+        """As `TrainerConfig.with_defaults`."""
+        return self if self.lr is not None else self.model_copy(update={"lr": size_defaults(count()).sft_lr})
+
+    @property
+    def peak_lr(self) -> float:
+        """The learning rate, which `with_defaults` has set."""
+        assert self.lr is not None
+        return self.lr

@@ -26,7 +26,7 @@ from weir.trainer.sft.health import SftHealth, health
 from weir.trainer.sft.ranks import TrainedOnRanks
 from weir.trainer.sft.resume import SftProgress, clean_up, run_key
 from weir.trainer.sft.supervised_learner import SupervisedLearner, batches_of
-from weir.trainer.versions.version_folder import Version, check_new, write_version
+from weir.trainer.versions.version_folder import Version, check_new, num_parameters, write_version
 
 METRICS_FILE = "metrics.json"  # in the version folder
 
@@ -86,6 +86,7 @@ def run_sft(
     started = time.monotonic()
     clean_up(out)
     check_new(out)
+    config = _with_defaults(config, model, console or Console(quiet=True))
     maker = RowMaker(model, lambda: renderer, config.max_tokens)
     rows, held_back = split_rows(read_data(data), maker, config)
     progress = SftProgress.of(out, run_key(config, [*rows, *held_back], model))
@@ -119,6 +120,14 @@ def run_sft(
         num_too_long=maker.num_too_long,
         health=found,
     )
+
+
+def _with_defaults(config: SftConfig, model: Path, console: Console) -> SftConfig:
+    """The settings with the learning rate for the model's size, said aloud where it was not set."""
+    found = config.with_defaults(lambda: num_parameters(model))
+    if found is not config:
+        console.print(f"lr is not set: {found.peak_lr:g}, by the model's size (docs/models.md)", soft_wrap=True)
+    return found
 
 
 def _trained(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import re
 import shutil
 from collections.abc import Callable, Container, Iterator, Mapping
@@ -233,6 +234,16 @@ def copy_tokenizer(source: Path, target: Path) -> None:
     for name in TOKENIZER_FILES:
         with contextlib.suppress(FileNotFoundError):
             shutil.copyfile(source / name, target / name)
+
+
+def num_parameters(folder: Path) -> int:
+    """How many numbers the safetensors files of a folder hold, by their headers. Raises `VersionError` without any."""
+    count = sum(math.prod(entry.shape) for entry in _tensor_entries(folder).values())
+    if not count:
+        raise VersionError(
+            f"{folder} has no safetensors to count parameters in: set lr, or save the model in that form"
+        )
+    return count
 
 
 def file_entry(path: Path) -> FileEntry:

@@ -220,7 +220,8 @@ def _plan_text(planned: ClaimedRound) -> str:
     lines = [
         f"round {planned.round} would train version {planned.version} from version {planned.parent} "
         f"({planned.parent_path}) on {len(planned.groups)} groups: {sessions} sessions, {calls} calls",
-        f"settings {planned.config_hash[:12]}: {planned.config['algorithm']}, seed {planned.seed}",
+        f"settings {planned.config_hash[:12]}: {planned.config['algorithm']}, lr {planned.config['lr']:g}, "
+        f"seed {planned.seed}",
         *map(_group_line, planned.groups),
     ]
     if planned.expired:

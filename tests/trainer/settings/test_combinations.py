@@ -247,7 +247,7 @@ def outcome(config: TrainerConfig) -> list[np.ndarray]:
 def rate(config: TrainerConfig, step: int) -> float:
     return learning_rate(
         step,
-        config.lr,
+        config.lr or 1e-4,
         schedule=config.lr_schedule,
         warmup_steps=config.lr_warmup_steps,
         total_steps=config.lr_total_steps,
