@@ -47,7 +47,7 @@ def fleet(settings: Settings, config_path: Path | None) -> list[Server]:
 
 def check_ports(settings: Settings) -> None:
     """Raise `UsageError` that names every setting whose port another process has."""
-    taken = [f"{setting} ({host}:{port})" for setting, host, port in _ports(settings) if is_taken(host, port)]
+    taken = [f"{setting} ({host}:{port})" for setting, host, port in listening_ports(settings) if is_taken(host, port)]
     if taken:
         raise UsageError(
             f"another process has the port of {', '.join(taken)}: if that is another `weir up`, stop it, "
@@ -55,7 +55,7 @@ def check_ports(settings: Settings) -> None:
         )
 
 
-def _ports(settings: Settings) -> Iterator[tuple[str, str, int]]:
+def listening_ports(settings: Settings) -> Iterator[tuple[str, str, int]]:
     """Where the servers of the run are to listen, by the settings that say it."""
     engine, router = settings.engine, settings.router
     for number in range(engine.count):

@@ -27,6 +27,12 @@ def round_(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what the round would do, and change nothing.")
     ] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Print memory and work of a round by the settings, and claim nothing.")
+    ] = False,
+    device_gib: Annotated[
+        float | None, typer.Option(min=0.1, help="With --plan: memory of a device; default: that of this machine's.")
+    ] = None,
     replay: Annotated[
         int | None,
         typer.Option("--replay", help="Repeat this past round, and report whether the result is bit-identical."),
@@ -40,11 +46,16 @@ def round_(
     Judges, trains, checkpoints, publishes. For cron: if no group is ready or another round is
     running, it prints a line and exits.
     """
-    if loop + dry_run + (replay is not None) > 1:
-        raise UsageError("--loop, --dry-run and --replay exclude each other: give one of them")
+    if loop + dry_run + plan + (replay is not None) > 1:
+        raise UsageError("--loop, --dry-run, --plan and --replay exclude each other: give one of them")
+    if device_gib is not None and not plan:
+        raise UsageError("--device-gib requires --plan; a round uses the device that it finds")
     if max_rounds is not None and not loop:
         raise UsageError("--max-rounds requires --loop; without it one round is run")
     settings = load_settings(config)
+    if plan:
+        _plan(settings, model, device_gib)
+        return
     if dry_run or replay is not None:
         existing_store(None, config)  # only a round may make one
     trainer = _trainer(settings, model)
@@ -196,6 +207,28 @@ def _trainer(settings: Settings, model: Path | None) -> Trainer:
         model_path=first,
         renderer=lambda: chat_renderer(first, settings),
         console=Console(),
+    )
+
+
+def _plan(settings: Settings, model: Path | None, device_gib: float | None) -> None:
+    """Memory and work by the settings, and what is ready in the store. Raises where it does not fit."""
+    from weir.scripts.models.round_plan import device_bytes, plan_lines, plan_memory, require_fit
+
+    first = first_weights(settings, model)
+    capacity = device_bytes(settings.trainer.device) if device_gib is None else int(device_gib * 2**30)
+    planned = plan_memory(settings.trainer, settings.agents, first, capacity=capacity)
+    typer.echo("\n".join(plan_lines(planned)))
+    require_fit(planned)
+    if not settings.store.catalog_url and not (settings.store.folder / "catalog.sqlite").exists():
+        typer.echo(f"claim      nothing to claim: there is no store yet in {settings.store.root}")
+        return
+    trainer = _trainer(settings, model)
+    try:
+        found = trainer.ready()
+    finally:
+        trainer.close()
+    typer.echo(
+        f"claim      {len(found.groups)} groups are ready, {trainer.config.min_groups} are needed; nothing was claimed"
     )
 
 

@@ -6,11 +6,13 @@ import signal
 import subprocess
 import threading
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from weir.scripts.launch.settings import ConfigOption, load_settings
+from weir.scripts.launch.errors import UsageError
+from weir.scripts.launch.settings import ConfigOption, Settings, load_settings
 
 if TYPE_CHECKING:
     from weir.scripts.launch.servers import Server
@@ -19,6 +21,12 @@ MOST_ENDS, ENDS_WITHIN_S = 5, 120.0
 
 
 def up(
+    check: Annotated[
+        bool, typer.Option("--check", help="Name what would keep them from starting; start none.")
+    ] = False,
+    settings_only: Annotated[
+        bool, typer.Option("--settings-only", help="With --check: not whether this machine has what they need.")
+    ] = False,
     config: ConfigOption = None,
 ) -> None:
     """Start the servers of weir.toml, until Ctrl-C.
@@ -29,7 +37,12 @@ def up(
     from weir.scripts.launch.fleet import check_ports, fleet
     from weir.scripts.launch.servers import running
 
+    if settings_only and not check:
+        raise UsageError("--settings-only requires --check; without it the servers are started")
     settings = load_settings(config)
+    if check:
+        _check(settings, config, settings_only=settings_only)
+        return
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
@@ -43,6 +56,16 @@ def up(
         typer.echo(f"logs         {settings.store.folder / 'logs'}")
         typer.echo("Stop with Ctrl-C.")
         look_after(stop, servers, processes)
+
+
+def _check(settings: Settings, config: Path | None, *, settings_only: bool) -> None:
+    """Print every problem; exit with 1 where there is one."""
+    from weir.scripts.launch.up_check import machine_problems, settings_problems
+
+    problems = [*settings_problems(settings), *([] if settings_only else machine_problems(settings, config))]
+    typer.echo("\n".join(problems) or f"{config.name if config else 'weir.toml'} can be started")
+    if problems:
+        raise typer.Exit(1)
 
 
 def look_after(stop: threading.Event, servers: list[Server], processes: list[subprocess.Popen[bytes]]) -> None:
