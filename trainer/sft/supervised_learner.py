@@ -60,7 +60,9 @@ class SupervisedLearner:
             "device": self.device,
         }
         ranks.shard(self.model, self.model.layers)
-        self.stepper = Stepper(self.model, _steps(config, num_steps), lr=config.peak_lr, weight_decay=config.weight_decay)
+        self.stepper = Stepper(
+            self.model, _steps(config, num_steps), lr=config.peak_lr, weight_decay=config.weight_decay
+        )
 
     def train(
         self,
@@ -87,7 +89,9 @@ class SupervisedLearner:
                 advance(1, f"loss {progress.losses[-1]:.3f}")
                 on_step(step + 1)
         if not all(self.ranks.gather(is_finite(self.model))):
-            raise NotFinite(f"not every weight is a finite number, and nothing was written; lower lr = {config.peak_lr:g}")
+            raise NotFinite(
+                f"not every weight is a finite number, and nothing was written; lower lr = {config.peak_lr:g}"
+            )
 
     def step(self, rows: Sequence[SupervisedRow]) -> float:
         """Take one step on the mean cross-entropy of the rows' targets; returns the loss before it, in nats.
