@@ -134,7 +134,9 @@ def _run_chunk(machine: Machine, values: list[Value]) -> None:
         control.Control(_HANDLERS).body(frame, list(values))
     except IrError:
         raise
-    except (RuntimeError, IndexError, KeyError, TypeError, ValueError, AssertionError, AttributeError) as error:
+    except MemoryError as error:
+        raise LimitExceeded("memory_bytes", "no memory is left for the values of a program") from error
+    except (RuntimeError, LookupError, TypeError, ValueError, ArithmeticError, AssertionError, AttributeError) as error:
         # torch refused the shapes or types of an operation, which the text of honest IR rules out
         raise Malformed(f"an operation cannot be computed: {type(error).__name__}") from error
 

@@ -21,6 +21,7 @@ import psutil
 import typer
 
 from weir.kernel_eval.sandbox import syscalls
+from weir.scripts.bench.kernel_eval.ir_speed import ir_over_interpreter
 from weir.scripts.bench.kernel_eval.server import (
     CANDIDATE,
     TASK,
@@ -47,7 +48,7 @@ def bench_kernel_eval(
         tempfile.tempdir = os.environ["TMPDIR"] = folder  # for this run alone: leftovers in it are its servers'
         figures = _run(evaluations, trials)
     for name, value in figures.items():
-        print(f"{name:16} {value:g}")
+        print(f"{name:28} {value:g}")
     print(json.dumps(figures))
 
 
@@ -60,7 +61,7 @@ def _run(evaluations: int, trials: int) -> dict[str, float]:
     figures["cold_over_warm"] = round(cold_ms / figures["warm_p50_ms"], 1)
     _await_ends()
     figures["left_behind"] = len(_left_behind() - before)
-    return figures
+    return figures | ir_over_interpreter()
 
 
 async def _cold(trials: int) -> float:
