@@ -23,21 +23,27 @@ def free_ports() -> str:
     return "[proxy]\nport = 0\n[kernel_eval]\nport = 0\n[router]\nport = 0\nprometheus_port = 0\n"
 
 
-def test_a_run_that_can_start_passes_and_nothing_is_started(tmp_path: Path, tiny_model_dir: Path) -> None:
-    status, output = check(tmp_path, f'[model]\npath = "{tiny_model_dir}"\n[engine]\nport = 4999\n{free_ports()}')
+def test_a_run_that_can_start_passes_and_nothing_is_started(
+    tmp_path: Path, tiny_model_dir: Path, free_port: int
+) -> None:
+    status, output = check(
+        tmp_path, f'[model]\npath = "{tiny_model_dir}"\n[engine]\nport = {free_port}\n{free_ports()}'
+    )
     assert (status, output) == (0, "weir.toml can be started\n")
     assert not (tmp_path / "store").exists()
 
 
 def test_every_problem_is_named_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    root = tmp_path / "file" / "store"
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        text = f'[store]\nroot = "/proc/none"\n[model]\npath = "{tmp_path}"\n[engine]\ndevice = "cuda"\nport = {port}\n'
+        text = f'[store]\nroot = "{root}"\n[model]\npath = "{tmp_path}"\n[engine]\ndevice = "cuda"\nport = {port}\n'
         status, output = check(tmp_path, text)
     assert status == 1
     assert f"another process has the port of engine.port (127.0.0.1:{port})" in output
     assert "it has no config.json" in output
-    assert "store.root = /proc/none cannot be written" in output
+    assert f"store.root = {root} cannot be written" in output
     if not torch.cuda.is_available():
         assert "engine.device = cuda, and torch finds no GPU" in output
 
