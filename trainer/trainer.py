@@ -44,6 +44,7 @@ from weir.trainer.rounds.preflight import check_lora_base, check_settings
 from weir.trainer.rounds.prejudge import JudgingAhead
 from weir.trainer.rounds.prepare import RoundData, prepare
 from weir.trainer.rounds.replay import Replay, replay_round
+from weir.trainer.rounds.restored_state import lacks_state, restored
 from weir.trainer.rounds.rollback import roll_back
 from weir.trainer.rounds.supervised_mix import MixedData
 from weir.trainer.settings.config import TrainerConfig
@@ -315,7 +316,26 @@ class Trainer:
                 check_content(folder)
 
     def _backend_of(self, claimed: ClaimedRound, config: TrainerConfig) -> Backend:
-        return self._backend.at(self._parent_folder(claimed), config)
+        folder = self._parent_folder(claimed)
+        if config.keep_state_every > 1 and self._backend.will_load(folder, config) and lacks_state(folder):
+            self._restore_state(folder, config)
+        return self._backend.at(folder, config)
+
+    def _restore_state(self, folder: Path, config: TrainerConfig) -> None:
+        if config.missing_state == "fresh":
+            text = f"{folder} has no optimiser state: the round begins with new moments and step count"
+            self.console.print(text, soft_wrap=True)
+            return
+        backend = restored(
+            folder,
+            self.catalog,
+            self.store,
+            config,
+            model_path=self.model_path,
+            mixed=self.mixed,
+            console=self.console,
+        )
+        self._backend.put(backend)
 
     def _parent_folder(self, claimed: ClaimedRound) -> Path:
         return parent_folder(self.store.folder, claimed, self.model_path)

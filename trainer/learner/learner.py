@@ -57,6 +57,7 @@ class Learner:
         self.folder = folder
         self.reference = reference or folder
         self.kl_coef = config.kl_coef  # steered by kl_target
+        self._saves_without_state = 0
         self._old_logprobs: Scores | None = None
         self._reference_logprobs: Scores | None = None
         self._values: Scores | None = None
@@ -190,6 +191,7 @@ class Learner:
     def save(self, folder: Path) -> dict[str, FileEntry]:
         """Write weights, configuration, tokenizer and optimiser states into an existing folder; all ranks call it.
 
+        With `keep_state_every` only each so many saves since the last state write the optimiser's.
         Returns the entries of files that are already synced. Raises OSError.
         """
         weights, state = self.stepper.weights(), self.stepper.state()
@@ -205,12 +207,19 @@ class Learner:
             published = merged(published, self.lora)
         if self.ranks.rank == 0:
             with ThreadPoolExecutor(max_workers=1) as writer:
-                writing = writer.submit(save_state, state, folder / STATE_FILE)
+                writing = writer.submit(save_state, state, folder / STATE_FILE) if self._keeps_state else None
                 save_model(self.model, folder, tokenizer_from=self.folder, weights=published)
-                written[STATE_FILE] = writing.result()
+                if writing is not None:
+                    written[STATE_FILE] = writing.result()
         if self.critic is not None:
             written |= self.critic.save(folder)
+        self._saves_without_state = 0 if self._keeps_state else self._saves_without_state + 1
         return written
+
+    @property
+    def _keeps_state(self) -> bool:
+        """Whether the next save writes the optimiser's state."""
+        return self._saves_without_state + 1 >= self.config.keep_state_every
 
     def _step(
         self,

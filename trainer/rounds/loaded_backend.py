@@ -35,6 +35,10 @@ class LoadedBackend:
         """Whether a round from a folder reads its weights from disk; torchrun's processes do in every round."""
         return config.processes > 1 or not self._is_at(folder, config)
 
+    def put(self, backend: Backend) -> None:
+        """Keep a backend that was opened elsewhere."""
+        self._backend = backend
+
     def forget(self) -> None:
         """Drop the backend: the next round loads its weights from a folder."""
         self._backend = None

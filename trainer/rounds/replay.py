@@ -23,6 +23,7 @@ from weir.trainer.errors import RoundError, TrainerUsageError
 from weir.trainer.rounds.claims import ClaimedRound, parent_folder, pinned_calls
 from weir.trainer.rounds.metrics import METRICS_FILE
 from weir.trainer.rounds.prepare import prepare
+from weir.trainer.rounds.restored_state import lacks_state, restored
 from weir.trainer.rounds.supervised_mix import MixedData
 from weir.trainer.settings.config import TrainerConfig, config_hash
 from weir.trainer.timings import RoundTimes
@@ -86,7 +87,10 @@ def replay_round(
     data = prepare(claimed, pinned_calls(store, claimed), catalog, pinned, console, RoundTimes())
     from weir.trainer.backend import open_backend
 
-    learner = open_backend(parent, pinned, reference=Path(pinned.reference_path or model_path))
+    if lacks_state(parent):
+        learner = restored(parent, catalog, store, pinned, model_path=model_path, mixed=mixed, console=console)
+    else:
+        learner = open_backend(parent, pinned, reference=Path(pinned.reference_path or model_path))
     learner.train(
         data.samples,
         fresh_version=claimed.parent,

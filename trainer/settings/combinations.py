@@ -76,6 +76,16 @@ DEPENDENCIES = (
         where="a lora_rank",
         holds=lambda config: config.lora_rank is not None,
     ),
+    Dependency(
+        settings=("keep_state_every",),
+        where="backend = torch in one process, which keeps the state in memory between rounds (`weir round --loop`)",
+        holds=lambda config: config.backend == "torch" and config.processes == 1,
+    ),
+    Dependency(
+        settings=("missing_state",),
+        where="a keep_state_every above 1",
+        holds=lambda config: config.keep_state_every > 1,
+    ),
     Dependency(settings=("lora_rank",), where="backend = torch", holds=lambda config: config.backend == "torch"),
     Dependency(settings=("kl_horizon",), where="a kl_target", holds=lambda config: config.kl_target is not None),
     Dependency(
@@ -139,6 +149,11 @@ def _contradictions(config: TrainerConfig) -> Iterator[tuple[bool, str]]:
     yield (
         config.lora_rank is not None and config.advantage == "gae",
         "advantage = gae trains a critic with all its weights: choose another algorithm for lora_rank",
+    )
+    yield (
+        config.keep_state_every > config.keep_versions,
+        f"keep_state_every = {config.keep_state_every} is above keep_versions = {config.keep_versions}: the last state "
+        "would be deleted before the next one is kept",
     )
     yield (
         config.lora_rank is not None and config.reference_path is not None,

@@ -43,6 +43,8 @@ _NOT_PINNED = frozenset(
         "judge_ahead_groups",
         "publish_timeout_s",
         "keep_versions",
+        "keep_state_every",
+        "missing_state",
         "min_groups",
         "group_timeout_s",
         "min_timeout_group_size_ratio",
@@ -257,6 +259,16 @@ class TrainerConfig(AlgorithmConfig, MixingConfig, LoraSettings):
     control_key: str | None = Field(default=None, description="Key of the proxies' control routes.")
     publish_timeout_s: float = Field(default=300.0, gt=0, description="Limit for one engine to load a version.")
     keep_versions: int = Field(default=4, ge=2, description="Version folders kept; a publish deletes older ones.")
+    keep_state_every: int = Field(
+        default=1,
+        ge=1,
+        description="Rounds after which a version keeps the optimiser's state; versions in between hold weights only.",
+    )
+    missing_state: Literal["replay", "fresh"] = Field(
+        default="replay",
+        description="A start from a version without state. replay: rounds since the last state are trained again, to "
+        "the same bits; fresh: new moments and step count.",
+    )
     peak_tflops: float | None = Field(
         default=None,
         gt=0,
