@@ -76,6 +76,16 @@ WITHOUT_EFFECT: list[tuple[dict[str, Any], str]] = [
     ({}, "lr_total_steps"),
     ({}, "lr_min_ratio"),
     ({}, "min_timeout_group_size_ratio"),
+    ({}, "kl_target"),
+    ({"kl": "k1", "kl_coef": 0.1}, "kl_horizon"),
+    ({}, "max_epoch_kl"),
+    ({}, "max_epoch_clip"),
+    ({}, "lora_alpha"),
+    ({}, "lora_targets"),
+    ({"backend": "mine.backend:open"}, "lora_rank"),
+    ({"backend": "mine.backend:open"}, "keep_state_every"),
+    ({"processes": 2}, "keep_state_every"),
+    ({}, "missing_state"),
 ]
 # A value of each setting of the step from rewards to gradients that is neither a default nor an algorithm's.
 OTHER_VALUES: dict[str, list[Any]] = {
@@ -144,7 +154,8 @@ def test_a_setting_that_would_be_ignored_is_refused_by_name(context: dict[str, A
     value = {"loss_constant": 9, "lr_total_steps": 9, "overlong_buffer": 3, "sft_tokens": 9, "sft_seed": 1}.get(
         name, value
     )
-    value = {"published_weights": "averaged", "processes": 2}.get(name, value)
+    value = {"published_weights": "averaged", "processes": 2, "kl_horizon": 9, "lora_rank": 4}.get(name, value)
+    value = {"lora_targets": ["q_proj"], "keep_state_every": 2, "missing_state": "fresh"}.get(name, value)
     value = {"keep_without_spread": True, "kl_ratio": True, "dual_clip": 2.0}.get(name, value)
     TrainerConfig(**context)
     with pytest.raises(ValueError, match=f"{name} = .* has no effect here"):
