@@ -139,8 +139,8 @@ class HookedGroups:
     meta_info: dict[str, float]
     items_filtered: int
     groups_invalid: int
-    groups_too_small: int
     without: dict[str, Skip]
+    groups_too_small: int = 0
 
 
 def load_hooks(paths: Mapping[HookName, str]) -> Hooks:
