@@ -181,7 +181,7 @@ def test_a_setting_is_refused_or_changes_what_is_computed(name: str) -> None:
 
 
 def test_every_setting_from_rewards_to_gradients_is_among_the_cases() -> None:
-    elsewhere = {"algorithm", "critic_path", "critic_lr", "reference_path"}
+    elsewhere = {"algorithm", "critic_path", "critic_lr", "reference_path", "kl_target", "kl_horizon"}
     assert AlgorithmConfig.model_fields.keys() - elsewhere <= OTHER_VALUES.keys()
 
 
