@@ -70,7 +70,10 @@ def _unmodified_clients(place: Place, store: StoreConfig) -> None:
     assert chunks[-1].choices[0].finish_reason
     messages = anthropic.Anthropic(base_url=place.url(8700), api_key="any", timeout=LONG_S)
     message = messages.messages.create(
-        model="smollm2", max_tokens=16, messages=[{"role": "user", "content": "Hi"}], top_k=20, temperature=0.0
+        model="smollm2",
+        max_tokens=16,
+        messages=[{"role": "user", "content": "Hi"}],
+        extra_body={"top_k": 20, "temperature": 0.0},  # this version of the SDK has no arguments for them
     )
     assert message.stop_reason in ("end_turn", "max_tokens")
     with connect(store) as sql:
