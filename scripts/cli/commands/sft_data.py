@@ -49,7 +49,7 @@ def sft_data(
     seed: Annotated[int, typer.Option(help="Seed of inputs and mistakes.")] = 0,
     config: ConfigOption = None,
 ) -> None:
-    """Make conversations for weir sft from pairs of sources, or from the store.
+    """Make conversations for weir sft from pairs or the store.
 
     Of pairs it keeps those that compile, are correct, and are not slower where a device can time them. Sources run in
     the kernel-evaluation server's sandbox, which must be running. From the store it keeps the answers with the largest
