@@ -60,7 +60,8 @@ def test_a_draw_keeps_shape_strides_and_dtype(draw: Draw, shape: tuple[int, ...]
     (drawn,) = redrawn([declared], draw)
     assert (drawn.shape, drawn.stride(), drawn.dtype) == (declared.shape, declared.stride(), dtype)
     assert bool(torch.isfinite(drawn).all())
-    assert draw is Draw.DECLARED or declared.numel() == 0 or not torch.equal(drawn, declared)
+    few = declared.numel() < 2  # one value may be of the task's own draw
+    assert draw is Draw.DECLARED or few or not torch.equal(drawn, declared)
 
 
 def test_a_mixed_draw_needs_all_of_a_function() -> None:
