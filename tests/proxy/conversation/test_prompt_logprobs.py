@@ -48,7 +48,7 @@ def expected(model: Any, record: CallRecord) -> list[float]:
 
 
 def test_prompts_are_recorded_with_the_models_own_logprobs(
-    engine_url: str, tiny_model_dir: Path, tmp_path: Path
+    engine_url: str, tiny_model_dir: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """Streamed and not, with a turn whose beginning is in the engine's cache, at another temperature."""
     model = AutoModelForCausalLM.from_pretrained(tiny_model_dir, dtype=torch.float32)
@@ -66,7 +66,8 @@ def test_prompts_are_recorded_with_the_models_own_logprobs(
         whole = expected(model, records[1])
         assert unpack_logprobs(records[1].prompt_logprobs) == pytest.approx(whole, abs=1e-4)
         assert unpack_logprobs(records[2].prompt_logprobs) == pytest.approx(whole[6:], abs=1e-4)
-        assert records[0].output_ids == records[1].output_ids == records[2].output_ids
+        if request.node.callspec.params["engine_url"] == "embedded":  # SGLang: only in its deterministic mode
+            assert records[0].output_ids == records[1].output_ids == records[2].output_ids
         for _ in range(2):  # from the log, then from Parquet
             with connect(proxy.store) as db:
                 rows = db.sql("SELECT prompt_from, len(prompt_logprobs) FROM calls ORDER BY started_us").fetchall()
