@@ -71,7 +71,8 @@ def _check_tokenizer(folder: Path, proxy: ProxyConfig, report: ModelReport) -> N
         report.tokens = tokenizer.num_tokens
         with _warnings(report.remarks):
             rendering = open_rendering(folder, folder.name, proxy)
-        report.renderer, report.exact_turns = rendering.name, rendering.can_bridge
+        report.renderer = rendering.name
+        report.exact_turns = not any("tokenised afresh" in remark for remark in report.remarks)
         report.prompt = tokenizer.decode(rendering.render(SAMPLE, None))
     except (SetupError, BadRequest) as error:
         report.problems.append(str(error))
