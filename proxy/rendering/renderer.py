@@ -86,6 +86,10 @@ class Rendering:
                 f"the model's chat template does not take these messages: {error}", param="messages"
             ) from error
 
+    def keeps_turns_exact(self) -> bool:
+        """Whether later turns continue the exact ids: by the family's renderer, or by the model's own chat template."""
+        return self.can_bridge or self.extension([], self.stop_ids[:1], [_SAMPLE[-1]], None) is not None
+
     def extension(
         self, last_turn: list[int], output_ids: list[int], new_messages: Sequence[Message], tools: list[Tool] | None
     ) -> list[int] | None:
@@ -284,7 +288,7 @@ def _default(tokenizer: ModelTokenizer, model_name: str) -> Rendering:
     has_calls = tokenizer.backend.token_to_id("<tool_call>") is not None
     settings = DefaultRendererConfig(tool_parser="qwen3" if has_calls else None, reasoning_parser="think")
     rendering = Rendering(tokenizer, create_renderer(tokenizer, settings), DEFAULT)
-    if rendering.extension([], rendering.stop_ids[:1], [_SAMPLE[-1]], None) is not None:
+    if rendering.keeps_turns_exact():
         logger.info("no renderer is known for the model %s: its own chat template keeps turns exact", model_name)
     else:
         logger.warning(

@@ -71,8 +71,7 @@ def _check_tokenizer(folder: Path, proxy: ProxyConfig, report: ModelReport) -> N
         report.tokens = tokenizer.num_tokens
         with _warnings(report.remarks):
             rendering = open_rendering(folder, folder.name, proxy)
-        report.renderer = rendering.name
-        report.exact_turns = not any("tokenised afresh" in remark for remark in report.remarks)
+        report.renderer, report.exact_turns = rendering.name, rendering.keeps_turns_exact()
         report.prompt = tokenizer.decode(rendering.render(SAMPLE, None))
     except (SetupError, BadRequest) as error:
         report.problems.append(str(error))
