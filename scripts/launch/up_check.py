@@ -20,9 +20,12 @@ def settings_problems(settings: Settings) -> Iterator[str]:
     for (host, port), names in places.items():
         if port and len(names) > 1:
             yield f"{' and '.join(names)} are all {host}:{port}: set different ports"
-    if not settings.engine.count:
+    if not settings.engine.count and not settings.engine.urls:
         if "upstream_url" not in settings.proxy.model_fields_set:
-            yield "engine.count = 0, so nothing is served here: set proxy.upstream_url to what serves elsewhere"
+            yield (
+                "engine.count = 0, so nothing is served here: set engine.urls to the engines that run elsewhere, or "
+                "proxy.upstream_url to the router in front of them"
+            )
         if not settings.trainer.engine_urls:
             yield "engine.count = 0 and trainer.engine_urls is empty: rounds would publish to no engine; name them"
     if settings.trainer.processes > 1 and settings.trainer.device == "cpu":

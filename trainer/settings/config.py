@@ -15,7 +15,7 @@ from pydantic import Field, field_validator, model_validator
 
 from weir.trainer.settings.algorithms import AlgorithmConfig
 from weir.trainer.settings.combinations import check_combination
-from weir.trainer.settings.defaults import size_defaults
+from weir.trainer.settings.defaults import default_lr, default_sft_lr
 from weir.trainer.settings.lora import LoraSettings
 from weir.trainer.settings.mixing import MixingConfig
 from weir.trainer.settings.off_policy import OffPolicyConfig
@@ -190,7 +190,8 @@ class TrainerConfig(AlgorithmConfig, MixingConfig, LoraSettings):
         default=None,
         gt=0,
         le=1000,
-        description="AdamW's peak learning rate; unset: by the model's size (docs/models.md), 1e-6 above 1.5B.",
+        description="AdamW's peak learning rate; unset: by the model's size (docs/models.md), 1e-6 above 1.5B; with "
+        "LoRA ten times that.",
     )
     lr_schedule: Literal["constant", "linear", "cosine"] = Field(
         default="constant", description="Decay of the learning rate over the optimiser steps of all rounds."
@@ -297,7 +298,9 @@ class TrainerConfig(AlgorithmConfig, MixingConfig, LoraSettings):
 
     def with_defaults(self, count: Callable[[], int]) -> Self:
         """These settings, with the learning rate for a model of `count()` parameters where none is set."""
-        return self if self.lr is not None else self.model_copy(update={"lr": size_defaults(count()).lr})
+        if self.lr is not None:
+            return self
+        return self.model_copy(update={"lr": default_lr(count(), lora=self.lora_rank is not None)})
 
     @property
     def peak_lr(self) -> float:
@@ -384,7 +387,9 @@ class SftConfig(LoraSettings):
 
     def with_defaults(self, count: Callable[[], int]) -> Self:
         """As `TrainerConfig.with_defaults`."""
-        return self if self.lr is not None else self.model_copy(update={"lr": size_defaults(count()).sft_lr})
+        if self.lr is not None:
+            return self
+        return self.model_copy(update={"lr": default_sft_lr(count(), lora=self.lora_rank is not None)})
 
     @property
     def peak_lr(self) -> float:

@@ -55,7 +55,7 @@ def test_every_problem_is_named_at_once(tmp_path: Path) -> None:
             "[proxy]\nport = 9000\n[kernel_eval]\nport = 9000\n",
             "proxy.port and kernel_eval.port are all 127.0.0.1:9000",
         ),
-        ("[engine]\ncount = 0\n", "set proxy.upstream_url"),
+        ("[engine]\ncount = 0\n", "set engine.urls to the engines that run elsewhere, or proxy.upstream_url"),
         ('[engine]\ncount = 0\n[proxy]\nupstream_url = "http://a:1"\n', "rounds would publish to no engine"),
         ('[trainer]\nprocesses = 2\ndevice = "cpu"\n', "processes are for GPUs"),
     ],
@@ -65,3 +65,8 @@ def test_settings_that_contradict_each_other_are_found_without_the_machine(
 ) -> None:
     status, output = check(tmp_path, text, "--settings-only")
     assert status == 1 and problem in output
+
+
+def test_engines_elsewhere_need_no_router_of_their_own(tmp_path: Path) -> None:
+    text = '[engine]\nkind = "sglang"\ncount = 0\nurls = ["http://elsewhere:31000"]\n'
+    assert check(tmp_path, text, "--settings-only") == (0, "weir.toml can be started\n")

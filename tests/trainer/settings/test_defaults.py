@@ -30,6 +30,12 @@ def test_the_rate_follows_the_size(count: int, lr: float, sft_lr: float) -> None
     assert SftConfig().with_defaults(lambda: count).lr == sft_lr
 
 
+def test_adapters_get_ten_times_the_rate_of_all_weights() -> None:
+    assert TrainerConfig(lora_rank=4).with_defaults(lambda: 596_049_920).lr == 3e-5
+    assert SftConfig(lora_rank=4).with_defaults(lambda: 596_049_920).lr == 2e-4
+    assert TrainerConfig(lora_rank=4, lr=1e-6).with_defaults(lambda: pytest.fail("counted")).lr == 1e-6
+
+
 def test_larger_models_never_get_a_higher_rate_and_every_row_names_its_source() -> None:
     assert [row.up_to for row in TABLE] == sorted(row.up_to for row in TABLE)
     assert [row.lr for row in TABLE] == sorted((row.lr for row in TABLE), reverse=True)
