@@ -18,6 +18,7 @@ from weir.scripts.cli.commands import (
     demo,
     doctor,
     engine,
+    init,
     key,
     model,
     regression,
@@ -69,6 +70,7 @@ model_app = typer.Typer(help="Pretrained models as folders.", no_args_is_help=Tr
 bench_app = typer.Typer(help="Benchmarks; the last line is JSON.", no_args_is_help=True)
 
 app.command("up")(up.up)
+app.command("init")(init.init)
 app.command("demo")(demo.demo)
 app.command("proxy")(servers.proxy)
 app.command("engine")(engine.engine)
