@@ -168,7 +168,7 @@ def _why(tried: list[Setup]) -> str:
     """Why nothing fits, and what would: the smallest of what was tried."""
     least = min(tried, key=lambda setup: training_memory(setup.shape, setup.plan).peak + setup.serving)
     peak = training_memory(least.shape, least.plan).peak
-    devices = "of this machine's memory" if least.scenario == "cpu" else f"on each of {least.plan.processes} GPUs"
+    devices = _devices(least)
     serving = f" beside {_gib(least.serving)} of the engine" if least.serving else ""
     enough = peak / (usable(10**9) / 10**9) + least.serving
     larger = {"cpu": "one-gpu", "one-gpu": "node", "node": "cluster"}.get(least.scenario)
@@ -179,6 +179,12 @@ def _why(tried: list[Setup]) -> str:
         + (f"; --scenario {larger}" if larger else "; more GPUs (--gpus)")
         + "; a smaller model"
     )
+
+
+def _devices(setup: Setup) -> str:
+    if setup.scenario == "cpu":
+        return "of this machine's memory"
+    return "of the GPU" if setup.plan.processes == 1 else f"on each of {setup.plan.processes} GPUs"
 
 
 def _gib(num_bytes: int) -> str:

@@ -59,11 +59,20 @@ def _head(setup: Setup, file: str) -> str:
     need, room = training_memory(setup.shape, setup.plan).peak / GIB, f"{setup.training_bytes / GIB:.4g}"
     summary = (
         f"Scenario {setup.scenario}: {setup.model.name}, {setup.shape.model_type}, "
-        f"{setup.shape.num_parameters / 1e9:.3f} B parameters, devices of {setup.capacity / GIB:.4g} GiB. "
+        f"{setup.shape.num_parameters / 1e9:.3f} B parameters, {_machine(setup)}. "
         f"Training needs {need:.1f} GiB of {room} GiB (docs/models.md). All settings: docs/configuration.md."
     )
     plan = f"weir round --plan --config {file} --device-gib {room}"
     return f"{_wrapped(summary)}\n#\n#   weir up --check --config {file}\n#   {plan}"
+
+
+def _machine(setup: Setup) -> str:
+    size = f"{setup.capacity / GIB:.4g} GiB"
+    return f"{size} of memory" if not setup.gpus else f"{_gpus(setup.gpus)} of {size}"
+
+
+def _gpus(count: int) -> str:
+    return f"{count} GPU" if count == 1 else f"{count} GPUs"
 
 
 def _sections(setup: Setup) -> dict[str, list[Line]]:
@@ -120,8 +129,8 @@ def _engine(setup: Setup) -> Iterator[Line]:
 
 def _count_reason(setup: Setup) -> str:
     weights = serving_memory(setup.shape, dtype=setup.dtype, tokens=0).weights / GIB
-    share = f", each on {setup.width} GPUs" if setup.scenario == "node" else ""
-    return f"Engines of this machine{share}: {weights:.1f} GiB of weights each, the rest for the KV cache."
+    share = f", {_gpus(setup.width)} for each" if setup.scenario == "node" else ""
+    return f"Engines of this machine{share}: {weights:.1f} GiB of weights in each, and the KV cache."
 
 
 def _sglang(setup: Setup) -> Iterator[Line]:
@@ -151,10 +160,10 @@ def _placement(setup: Setup) -> Iterator[Line]:
         yield Line("judge", [0], "The same; times that it measures are noisy while others use it.")
         yield Line("colocated", True, "Allows it; the memory of each is bounded above and below.")
         return
-    yield Line("train", list(range(train)), f"{train} GPUs hold the weights, gradients and moments together.")
+    yield Line("train", list(range(train)), f"{_gpus(train)} for weights, gradients and moments, each with its share.")
     last = train + setup.engines * setup.width
     if setup.engines:
-        yield Line("serve", list(range(train, last)), f"{setup.width} for each engine.")
+        yield Line("serve", list(range(train, last)), f"{_gpus(setup.width)} for each engine.")
     if setup.judges:
         yield Line("judge", list(range(last, setup.gpus)), "Kernels are timed where nothing else computes.")
     else:

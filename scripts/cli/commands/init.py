@@ -25,9 +25,9 @@ def init(
         float | None, typer.Option(min=0.1, help="Memory of a device; default: that of this machine's.")
     ] = None,
 ) -> None:
-    """Write a weir.toml with values for a model and a machine, and the reason for each.
+    """Write a commented weir.toml for a scenario and a model.
 
-    Refused where the model does not fit; the message says what would.
+    Every value has its reason above it. Refused where the model does not fit; the message says what would.
     """
     from weir.scripts.launch.preflight import require_folder
     from weir.scripts.models.scenario import choose
@@ -50,7 +50,7 @@ def init(
 def _scenario(name: str) -> Scenario:
     for known in ("cpu", "one-gpu", "node", "cluster"):
         if name == known:
-            return known  # type: ignore[return-value]
+            return known
     raise UsageError(f"--scenario {name}: there is no such scenario; take cpu, one-gpu, node or cluster")
 
 

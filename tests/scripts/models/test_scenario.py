@@ -72,3 +72,13 @@ def test_what_cannot_fit_is_refused_with_what_would(
     found = init(tmp_path / "weir.toml", scenario, model, gib)
     assert isinstance(found.exception, DoesNotFitScenario) and remedy in str(found.exception)
     assert not (tmp_path / "weir.toml").exists()
+
+
+def test_a_scenario_and_a_folder_that_do_not_exist_are_named(tmp_path: Path) -> None:
+    found = init(tmp_path / "weir.toml", "laptop", "SmolLM2-135M", 8)
+    assert isinstance(found.exception, UsageError) and "take cpu, one-gpu, node or cluster" in str(found.exception)
+    found = init(tmp_path / "weir.toml", "cpu", "Nobody-1B", 8)
+    assert found.exception is not None and "config.json" in str(found.exception)
+    found = init(tmp_path / "nowhere" / "weir.toml", "cpu", "SmolLM2-135M", 8)
+    assert isinstance(found.exception, UsageError) and "nowhere" in str(found.exception)
+    assert not list(tmp_path.iterdir())
