@@ -139,8 +139,11 @@ def _message(member: Member, kernel: str, wrong: Variant, draw: random.Random) -
             return (
                 f"{count} of {num_values} values are NaN or infinite where they should not be, or not where they should"
             )
-    where, got, expected = draw.randrange(num_values), draw.gauss(0.0, 3.0), draw.gauss(0.0, 3.0)
-    return f"{count} of {num_values} values differ; at index [{where}] it has {got:.6g}, expected {expected:.6g}"
+    where, size = draw.randint(0, num_values - count), draw.uniform(0.5, 6.0)
+    return (
+        f"{count} of {num_values} values are wrong, the first at index [{where}], "
+        f"by up to {size:.2g} times the answer's root mean square"
+    )
 
 
 def _syntax_error(source: str) -> str:

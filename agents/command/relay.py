@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import socket
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -39,8 +41,7 @@ class Relay:
             self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
             self.port = self._server.sockets[0].getsockname()[1]
         else:
-            self._server = await asyncio.start_unix_server(self._serve, self._socket_path)
-            self._socket_path.chmod(0o666)  # the session's user is another one
+            self._server = await asyncio.start_unix_server(self._serve, sock=_listener(self._socket_path))
             self.port = INSIDE_PORT
         return self
 
@@ -78,6 +79,21 @@ class Relay:
             await asyncio.gather(_copy(reader, far_writer), _copy(far_reader, writer))
         finally:
             far_writer.close()
+
+
+def _listener(path: Path) -> socket.socket:
+    """A Unix socket at a path of any length: through its folder's descriptor, as addresses have 108 bytes at most."""
+    listener = socket.socket(socket.AF_UNIX)
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    try:
+        listener.bind(f"/proc/self/fd/{folder}/{path.name}")
+    except OSError:
+        listener.close()
+        raise
+    finally:
+        os.close(folder)
+    path.chmod(0o666)  # the session's user is another one
+    return listener
 
 
 def _default_port(url: httpx.URL) -> int:

@@ -72,8 +72,7 @@ def asking(connection: duckdb.DuckDBPyConnection, timeout_s: float | None = None
         raise QueryRefused(f"{_first_sentence(error)} ({_HINT})") from error
     finally:
         timer.cancel()
-        with contextlib.suppress(duckdb.Error):  # e.g. the connection was closed
-            connection.execute("ROLLBACK")
+        _roll_back(connection)
 
 
 def answer_rows(connection: duckdb.DuckDBPyConnection, query: str, parameters: Parameters) -> Answer:
@@ -110,6 +109,23 @@ def check_question(connection: duckdb.DuckDBPyConnection, query: str) -> None:
                 "cannot run this: a PIVOT names its values, as in PIVOT calls ON role IN ('turn', 'fork')"
             )
     raise QueryRefused(f"cannot run this: give one SELECT; the store is read-only ({_HINT})")
+
+
+def _roll_back(connection: duckdb.DuckDBPyConnection) -> None:
+    """End the transaction; an interrupt that comes after the query's end stops only one attempt."""
+    try:
+        connection.execute("ROLLBACK")
+    except KeyboardInterrupt:
+        _roll_back(connection)
+        raise
+    except duckdb.InterruptException:
+        _roll_back(connection)
+    except duckdb.Error:  # e.g. the connection was closed
+        return
+    except RuntimeError as error:
+        if type(error) is not RuntimeError:
+            raise
+        _roll_back(connection)
 
 
 def _explained(text: str) -> str:

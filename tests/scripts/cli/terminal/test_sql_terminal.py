@@ -34,23 +34,29 @@ class Terminal:
         )
         os.close(theirs)
         self.seen = ""
+        self._unread = ""
         self.wait_for(PROMPT)
 
     def wait_for(self, text: str) -> None:
         """Read until `text` was written, after the last text that was waited for."""
-        read = ""
-        while text not in read:
-            read += os.read(self._fd, 4096).decode(errors="replace")
-        self.seen += read
+        while text not in self._unread:
+            self._read()
+        self._keep_what_follows(text)
 
     def press_until(self, keys: str, text: str) -> None:
         """Press keys until `text` is written: the history is loaded beside the prompt, and is empty until then."""
-        read = ""
-        while text not in read:
+        while text not in self._unread:
             self.type(keys)
-            while text not in read and select.select([self._fd], [], [], 0.5)[0]:
-                read += os.read(self._fd, 4096).decode(errors="replace")
-        self.seen += read
+            while text not in self._unread and select.select([self._fd], [], [], 0.5)[0]:
+                self._read()
+        self._keep_what_follows(text)
+
+    def _read(self) -> None:
+        self._unread += os.read(self._fd, 4096).decode(errors="replace")
+
+    def _keep_what_follows(self, text: str) -> None:
+        before, found, self._unread = self._unread.partition(text)
+        self.seen += before + found
 
     def type(self, keys: str) -> None:
         os.write(self._fd, keys.encode())
@@ -93,6 +99,7 @@ def test_questions_are_completed_by_tab_and_come_back_by_the_up_key_in_the_next_
     second.press_until("\x1b[A", "num_output_tokens")
     second.type("\r")
     second.wait_for("41")
+    second.wait_for(PROMPT)  # before it, the terminal itself would take Ctrl-D
     assert second.end() == 0
 
 
