@@ -143,6 +143,7 @@ class _Session:
             "work": self._work,
             "task_id": self._task.task_id,
             "session": self.session_id,
+            "seed": str(self._config.sampling_seed or 0),
         }
         words = self._agent.words
         further = {name: fill(value, values) for name, value in self._config.command_environment.items()}

@@ -44,6 +44,14 @@ class AgentsConfig(BaseModel):
     max_seconds: float | None = Field(default=None, gt=0, description="Time limit of a session, enforced by the proxy.")
     max_tokens: int = Field(default=2048, ge=1, description="Largest number of tokens in one answer.")
     temperature: float = Field(default=1.0, ge=0.0, description="Sampling temperature; 1 for training.")
+    sampling_seed: int | None = Field(
+        default=None, description="Seed of the first session of a group; the next ones have the next seeds."
+    )
+    eval_samples: int = Field(
+        default=1,
+        ge=0,
+        description="Sessions of each held-out task at each version of `weir run --continuous`; 0: none.",
+    )
     call_timeout_s: float = Field(
         default=600.0,
         gt=0,

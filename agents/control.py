@@ -92,7 +92,19 @@ class ControlClient:
         ]
         await self._post("/weir/rewards/batch", {"rewards": rows})
 
+    async def version(self) -> str | None:
+        """The weight version that the proxy serves, as it was last published or recorded; None before the first call.
+
+        Raises `ProxyUnavailable` or `ProxyRefused`.
+        """
+        state = await self._request("GET", "/weir/state", None)
+        version = state.get("announced_version") or state.get("weight_version")
+        return None if version is None else str(version)
+
     async def _post(self, path: str, body: dict[str, Any]) -> Any:
+        return await self._request("POST", path, body)
+
+    async def _request(self, method: str, path: str, body: dict[str, Any] | None) -> Any:
         attempts = self._config.control_retries + 1
         retries = stamina.retry_context(
             on=_NoAnswer,
@@ -105,16 +117,16 @@ class ControlClient:
         try:
             async for attempt in retries:
                 with attempt:
-                    return await self._post_once(path, body)
+                    return await self._request_once(method, path, body)
         except _NoAnswer as error:
             raise ProxyUnavailable(
                 f"no answer from the proxy at {self._url}{path} in {attempts} attempts ({error}); "
                 "is `weir proxy` or `weir up` running?"
             ) from error
 
-    async def _post_once(self, path: str, body: dict[str, Any]) -> Any:
+    async def _request_once(self, method: str, path: str, body: dict[str, Any] | None) -> Any:
         try:
-            answer = await self._http.post(self._url + path, json=body)
+            answer = await self._http.request(method, self._url + path, json=body)
         except httpx.TransportError as error:
             raise _NoAnswer(f"{type(error).__name__} {error}".strip()) from error
         if answer.status_code < 400:

@@ -63,4 +63,11 @@ async def answer_once(task: KernelTask, base_url: str, api_key: str, config: Age
         answer = await ask(model, [{"role": "user", "content": first_message(task)}], config)
         candidate = candidate_source(task, answer)
         result = await judge.evaluate(task, candidate, num_correct_trials=config.feedback_trials, use_cache=True)
-    return {"turns": 1, "correct": result.correct, "reward": result.raw_reward, "fault": result.fault}
+    rewards = {"kernel_eval": result.raw_reward, "correct": float(result.correct)}
+    return {
+        "turns": 1,
+        "correct": result.correct,
+        "reward": result.raw_reward,
+        "fault": result.fault,
+        "rewards": rewards,
+    }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import Any
 
-from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+from openai import AsyncOpenAI, DefaultAsyncHttpxClient, omit
 
 from weir.agents.config import AgentsConfig
 from weir.agents.errors import AgentsError
@@ -58,7 +58,11 @@ def said(result: EvalResult, config: AgentsConfig) -> str:
 async def ask(client: AsyncOpenAI, messages: list[Any], config: AgentsConfig) -> str:
     """The model's answer to messages."""
     completion = await client.chat.completions.create(
-        model=config.model, messages=messages, temperature=config.temperature, max_tokens=config.max_tokens
+        model=config.model,
+        messages=messages,
+        temperature=config.temperature,
+        max_tokens=config.max_tokens,
+        seed=omit if config.sampling_seed is None else config.sampling_seed,
     )
     return completion.choices[0].message.content or ""
 

@@ -14,7 +14,7 @@ import random
 import time
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -45,6 +45,7 @@ class GroupOutcome:
 
     group_id: str
     task_id: str
+    position: int  # in the order of the run
     sessions: list[SessionOutcome]
 
 
@@ -92,6 +93,9 @@ async def run_groups(
     stop: asyncio.Event | None = None,
     permits: asyncio.Semaphore | None = None,
     trainable: bool = True,
+    metadata: Mapping[str, Any] | None = None,
+    done: Container[int] = (),
+    on_group: Callable[[int, str], None] | None = None,
     on_session: Callable[[SessionOutcome], None] | None = None,
 ) -> AsyncIterator[GroupOutcome]:
     """Run groups over `tasks` and yield each one when its last session has ended.
@@ -99,11 +103,14 @@ async def run_groups(
     Tasks are drawn in a new shuffled order after all have been used: `num_groups` in total, or endlessly where it is
     None. Setting `stop` ends the run after the running groups; closing the iterator cancels them. With `permits`, every
     group takes a permit before it starts, and the caller releases one for each group that it has processed. With
-    `trainable=False` sessions get no group size, so that no round claims them. Raises `AgentsError` without tasks.
+    `trainable=False` sessions get no group size, so that no round claims them, and count as held out. Groups at the
+    positions in `done` are left out. `metadata` is kept with each session; `on_group` gets position and id of a group
+    that starts. Raises `AgentsError` without tasks.
     """
-    runner = _Runner(agent, control, config, trainable, on_session)
+    runner = _Runner(agent, control, config, trainable, dict(metadata or {}), on_group, on_session)
     ended: asyncio.Queue[GroupOutcome | None] = asyncio.Queue()
-    order = itertools.islice(sample_tasks(tasks, seed), num_groups)
+    numbered = itertools.islice(enumerate(sample_tasks(tasks, seed)), num_groups)
+    order = ((position, task) for position, task in numbered if position not in done)
     dispatching = asyncio.create_task(_dispatch(order, runner, ended, stop or asyncio.Event(), permits))
     try:
         while (group := await ended.get()) is not None:
@@ -139,7 +146,7 @@ def import_agent(path: str) -> Agent:
 
 
 async def _dispatch(
-    order: Iterator[Task],
+    order: Iterator[tuple[int, Task]],
     runner: _Runner,
     ended: asyncio.Queue[GroupOutcome | None],
     stop: asyncio.Event,
@@ -148,18 +155,18 @@ async def _dispatch(
     """Start groups as slots and permits allow; put None into the queue after the last group."""
     open_groups = asyncio.Semaphore(runner.most_open_groups)
 
-    async def run_one(task: Task) -> None:
+    async def run_one(position: int, task: Task) -> None:
         try:
-            ended.put_nowait(await runner.run_group(task))
+            ended.put_nowait(await runner.run_group(position, task))
         finally:
             open_groups.release()
 
     try:
         async with asyncio.TaskGroup() as running:
-            for task in order:
+            for position, task in order:
                 if not await _acquire(open_groups, stop) or not (permits is None or await _acquire(permits, stop)):
                     break
-                running.create_task(run_one(task))
+                running.create_task(run_one(position, task))
     finally:
         ended.put_nowait(None)
 
@@ -187,37 +194,48 @@ class _Runner:
         control: ControlClient,
         config: AgentsConfig,
         trainable: bool,
+        metadata: dict[str, Any],
+        on_group: Callable[[int, str], None] | None,
         on_session: Callable[[SessionOutcome], None] | None,
     ) -> None:
         self._agent = agent
         self._control = control
         self._config = config
         self._trainable = trainable
+        self._metadata = metadata
+        self._on_group = on_group
         self._on_session = on_session
         self._slots = asyncio.Semaphore(config.concurrency)
         self.most_open_groups = -(-config.concurrency // config.samples) + 1
 
-    async def run_group(self, task: Task) -> GroupOutcome:
+    async def run_group(self, position: int, task: Task) -> GroupOutcome:
         group_id = f"group_{uuid.uuid4().hex}"
+        if self._on_group is not None:
+            self._on_group(position, group_id)
         async with asyncio.TaskGroup() as running:
-            sessions = [running.create_task(self._run_session(task, group_id)) for _ in range(self._config.samples)]
+            sessions = [
+                running.create_task(self._run_session(task, group_id, number)) for number in range(self._config.samples)
+            ]
         return GroupOutcome(
-            group_id=group_id, task_id=task.task_id, sessions=[session.result() for session in sessions]
+            group_id=group_id,
+            task_id=task.task_id,
+            position=position,
+            sessions=[session.result() for session in sessions],
         )
 
-    async def _run_session(self, task: Task, group_id: str) -> SessionOutcome:
+    async def _run_session(self, task: Task, group_id: str, number: int) -> SessionOutcome:
         async with self._slots:
-            outcome = await self._outcome(task, group_id)
+            outcome = await self._outcome(task, group_id, number)
         if self._on_session is not None:
             self._on_session(outcome)
         return outcome
 
-    async def _outcome(self, task: Task, group_id: str) -> SessionOutcome:
+    async def _outcome(self, task: Task, group_id: str, number: int) -> SessionOutcome:
         started = time.monotonic()
         try:
             session = await self._control.register(
                 group_id=group_id,
-                task=as_registered(task),
+                task=as_registered(task) | ({} if self._trainable else {"split": "heldout"}),
                 group_size=self._config.samples if self._trainable else None,
                 metadata={
                     "agent": self._config.command or self._config.agent,
@@ -227,7 +245,7 @@ class _Runner:
             )
         except AgentsError as error:
             return _failed(None, task, {}, error)
-        outcome = await self._run_agent(task, session)
+        outcome = await self._run_agent(task, session, number)
         info = outcome.info | {"seconds": round(time.monotonic() - started, 3)}
         status = "done" if outcome.failure is None else "failed"
         try:
@@ -237,10 +255,13 @@ class _Runner:
             return _failed(session.session_id, task, outcome.info, error)
         return outcome
 
-    async def _run_agent(self, task: Task, registered: Registered) -> SessionOutcome:
+    async def _run_agent(self, task: Task, registered: Registered, number: int) -> SessionOutcome:
         """Run the agent; its exception is recorded as the session's failure and never ends the run."""
+        config, seed = self._config, self._config.sampling_seed
+        if seed is not None:
+            config = config.model_copy(update={"sampling_seed": seed + number})
         try:
-            info = await self._agent(task, registered.base_url, registered.api_key, self._config)
+            info = await self._agent(task, registered.base_url, registered.api_key, config)
         except asyncio.CancelledError:
             await self._finish_cancelled(registered)
             raise

@@ -2,7 +2,7 @@
 
     {prompt} {prompt_file}   the prompt as an argument, or the path of a file that holds it; without either it is stdin
     {base_url} {anthropic_base_url} {api_key} {model}   where to call, and as what
-    {work} {task_id} {session}                          the working folder, the task, the session
+    {work} {task_id} {session} {seed}                   the working folder, the task, the session, its sampling seed
 
 `{{name}}` stands for a literal `{name}`. Other braces, as in JSON, stay as they are.
 """
@@ -15,7 +15,18 @@ from collections.abc import Mapping
 
 from weir.agents.errors import CommandRefused
 
-NAMES = ("prompt", "prompt_file", "base_url", "anthropic_base_url", "api_key", "model", "work", "task_id", "session")
+NAMES = (
+    "prompt",
+    "prompt_file",
+    "base_url",
+    "anthropic_base_url",
+    "api_key",
+    "model",
+    "work",
+    "task_id",
+    "session",
+    "seed",
+)
 LONGEST_ARGUMENT = (1 << 17) - 1  # bytes; the kernel refuses a longer one
 _PLACE = re.compile(r"\{\{([a-z_]+)\}\}|(?<!\$)\{([a-z_]+)\}")
 

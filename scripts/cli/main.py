@@ -18,6 +18,7 @@ from weir.scripts.cli.commands import (
     demo,
     doctor,
     engine,
+    eval,
     init,
     key,
     model,
@@ -77,6 +78,7 @@ app.command("engine")(engine.engine)
 app.command("kernel-eval")(servers.kernel_eval)
 app.command("doctor")(doctor.doctor)
 app.command("run")(run.run)
+app.command("eval")(eval.evaluate)
 app.command("sft-data")(sft_data.sft_data)
 app.command("sft")(sft.sft)
 app.command("regression")(regression.regression)

@@ -40,6 +40,14 @@ def run(
         typer.Option(help="Command line of an agent, e.g. 'my-agent --task {prompt}'; one process a session."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the order of the tasks.")] = 0,
+    continuous: Annotated[
+        bool,
+        typer.Option("--continuous", help="Keep groups coming, as many as the trainer can use; resume after a stop."),
+    ] = False,
+    state: Annotated[
+        Path | None,
+        typer.Option(help="State file of --continuous; default: runs/continuous.jsonl in the store's folder."),
+    ] = None,
     config: ConfigOption = None,
 ) -> None:
     """Run an agent's sessions over a folder of tasks.
@@ -48,26 +56,72 @@ def run(
     tasks with rewards of their own are rewarded at a session's end.
     """
     from weir.agents.agent_task import load_all_tasks
-    from weir.scripts.launch.errors import CommandError, UsageError
+    from weir.scripts.launch.errors import CommandError
 
-    if split not in ("train", "heldout", "all"):
-        raise UsageError(f"--split {split}: expected train, heldout or all")
-    chosen = [task for task in load_all_tasks(tasks) if split in ("all", task.split)]
-    if not chosen:
-        raise UsageError(f"no task of the split {split} in {tasks}; choose another --split or folder")
+    every = load_all_tasks(tasks)
+    chosen = tasks_of_split(every, split, tasks)
     given = {"samples": samples, "concurrency": concurrency, "turns": turns, "agent": agent, "command": agent_command}
     settings = load_settings(config)
     sys.path.append(str(Path.cwd()))  # the agent's module may be in this folder; last, so that it shadows nothing
     options = agents_config(settings, {name: value for name, value in given.items() if value is not None})
     chosen_agent = open_agent(options)
     _warn_of_rewards(chosen, settings)
-    summary = asyncio.run(_run(chosen, chosen_agent, options, limit or len(chosen), seed))
+    if continuous:
+        heldout = [task for task in every if task.split == "heldout" and split != "heldout"]
+        summary = _run_continuously(chosen, heldout, chosen_agent, options, settings, limit, seed, state)
+    else:
+        summary = asyncio.run(_run(chosen, chosen_agent, options, limit or len(chosen), seed))
     typer.echo(_describe(summary))
     if summary.first_error is not None:
         first = " ".join(summary.first_error.split())[:FAILURE_CHARACTERS]
-        if summary.failures.total() == summary.sessions:
+        if summary.sessions and summary.failures.total() == summary.sessions:
             raise CommandError(f"every session failed; the first: {first}")
         typer.echo(f"the first failure: {first}", err=True)
+
+
+def tasks_of_split(tasks: list[Task], split: str, place: Path) -> list[Task]:
+    """The tasks of a split, at least one."""
+    from weir.scripts.launch.errors import UsageError
+
+    if split not in ("train", "heldout", "all"):
+        raise UsageError(f"--split {split}: expected train, heldout or all")
+    chosen = [task for task in tasks if split in ("all", task.split)]
+    if not chosen:
+        raise UsageError(f"no task of the split {split} in {place}; choose another --split or folder")
+    return chosen
+
+
+def _run_continuously(
+    tasks: list[Task],
+    heldout: list[Task],
+    agent: Agent,
+    options: AgentsConfig,
+    settings: Settings,
+    num_groups: int | None,
+    seed: int,
+    state: Path | None,
+) -> RunSummary:
+    from weir.agents.run_journal import RunJournal
+    from weir.scripts.launch.continuous import ContinuousRun, run_continuously
+
+    file = state or settings.store.folder / "runs" / "continuous.jsonl"
+    journal = RunJournal(file, tasks, seed=seed, samples=options.samples)
+    started = time.monotonic()
+    run = ContinuousRun(
+        tasks=tasks,
+        heldout=heldout,
+        agent=agent,
+        config=options,
+        seed=seed,
+        num_groups=num_groups,
+        say=lambda text: typer.echo(text, err=True),
+    )
+    try:
+        summary = asyncio.run(run_continuously(run, settings, journal))
+    finally:
+        journal.close()
+    summary.seconds = time.monotonic() - started
+    return summary
 
 
 def open_agent(options: AgentsConfig) -> Agent:

@@ -59,6 +59,7 @@ def write_report(store: StoreConfig, path: Path) -> Path:
 def _page(store: StoreConfig, db: duckdb.DuckDBPyConnection) -> str:
     sections = [
         ("Reward and correctness by weight version", _reward_by_version(db)),
+        ("Held-out reward by weight version", _heldout_by_version(db)),
         ("Why answers failed, by weight version", _faults_by_version(db)),
         ("Solved tasks", _solved(db)),
         ("Seconds in each phase of a round", _phases(db)),
@@ -98,6 +99,27 @@ def _reward_by_version(db: duckdb.DuckDBPyConnection) -> str:
     return line_chart(
         {"mean raw reward": reward, "share correct": correct} if rows else {}, x_title="weight version", high=1.0
     )
+
+
+def _heldout_by_version(db: duckdb.DuckDBPyConnection) -> str:
+    """Evaluations: sessions whose calls are all of one version, by that version; the others are counted."""
+    rows = _rows(
+        db,
+        """select s.metadata ->> '$.evaluation' || ': ' || r.name, s.version_max, avg(r.value)
+           from sessions s join rewards r using (session_id)
+           where r.call_id is null and s.metadata ->> '$.evaluation' is not null and s.version_min = s.version_max
+           group by all order by all""",
+    )
+    lines: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for name, version, value in rows:
+        lines[name].append((float(version), float(value)))
+    ((mixed,),) = _rows(
+        db,
+        """select count(*) from sessions
+           where metadata ->> '$.evaluation' is not null and version_min != version_max""",
+    )
+    note = f"<p>{mixed:,} sessions that saw two versions are left out.</p>" if mixed else ""
+    return line_chart(dict(lines), x_title="weight version", high=1.0) + note
 
 
 def _faults_by_version(db: duckdb.DuckDBPyConnection) -> str:

@@ -1,0 +1,149 @@
+"""`weir run --continuous`: groups without end, held back by what the trainer can use, each version evaluated.
+
+Invariant: whatever ends it, the state file says which groups have ended, and the next start resumes there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from weir.agents.agent_task import Task
+from weir.agents.config import AgentsConfig
+from weir.agents.control import ControlClient
+from weir.agents.errors import AgentsError
+from weir.agents.evaluation import Evaluation, evaluate
+from weir.agents.pressure import Demand, Pressure
+from weir.agents.run_journal import RunJournal
+from weir.agents.runner import Agent, GroupOutcome, RunSummary, run_groups
+from weir.scripts.launch.settings import Settings
+from weir.store.catalog.catalog import Catalog
+from weir.store.catalog.ready_groups import count_ready
+
+VERSION_POLL_S = 2.0
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContinuousRun:
+    """What a continuous run is made of."""
+
+    tasks: Sequence[Task]
+    heldout: Sequence[Task]  # evaluated at each version
+    agent: Agent
+    config: AgentsConfig
+    seed: int
+    num_groups: int | None  # of the whole run, over all its starts; None: without end
+    say: Say
+
+
+async def run_continuously(run: ContinuousRun, settings: Settings, journal: RunJournal) -> RunSummary:
+    """Run until `num_groups` groups have ended, or for ever. Raises `AgentsError` where the proxy refuses."""
+    if journal.num_ended or journal.interrupted:
+        run.say(
+            f"resumed: {journal.num_ended} groups have ended; {len(journal.interrupted)} were running when the last "
+            f"start ended and run again (epoch {journal.num_ended // len(run.tasks)})"
+        )
+    catalog = Catalog.open(settings.store)
+    trainer = settings.trainer
+    pressure = Pressure(trainer.groups_per_round, trainer.max_staleness, lambda: _demand(catalog, settings))
+    assert run.config.proxy_url is not None and run.config.control_key is not None
+    summary = RunSummary()
+    async with ControlClient(run.config.proxy_url, run.config.control_key.get_secret_value(), run.config) as control:
+        beside = [asyncio.create_task(pressure.feed(lambda n, most: run.say(_waits(n, most))))]
+        if run.heldout and run.config.eval_samples:
+            beside.append(asyncio.create_task(_evaluate_versions(run, control, journal)))
+        groups = run_groups(
+            run.tasks,
+            run.agent,
+            control,
+            run.config,
+            num_groups=run.num_groups,
+            seed=run.seed,
+            permits=pressure.permits,
+            done=journal,
+            on_group=journal.start,
+        )
+        try:
+            async with aclosing(groups):  # type: ignore[type-var]
+                await _until_end(groups, beside, pressure, journal, summary)
+        finally:
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
+            catalog.close()
+    return summary
+
+
+async def _until_end(
+    groups: object, beside: list[asyncio.Task[None]], pressure: Pressure, journal: RunJournal, summary: RunSummary
+) -> None:
+    """Take the groups that end; a fault of what runs beside them ends the run."""
+    taking = asyncio.create_task(_take(groups, pressure, journal, summary))
+    try:
+        await asyncio.wait({taking, *beside}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (*beside, taking):
+            if task.done():
+                task.result()
+        await taking
+    finally:
+        taking.cancel()
+        await asyncio.gather(taking, return_exceptions=True)
+
+
+async def _take(groups: object, pressure: Pressure, journal: RunJournal, summary: RunSummary) -> None:
+    group: GroupOutcome
+    async for group in groups:  # type: ignore[attr-defined]
+        journal.end(group.position)
+        pressure.end()
+        summary.add(group)
+
+
+def _demand(catalog: Catalog, settings: Settings) -> Demand:
+    trainer = settings.trainer
+    ready = count_ready(catalog, timeout_s=trainer.group_timeout_s, min_size_ratio=trainer.min_timeout_group_size_ratio)
+    return Demand(ready=ready, training=catalog.open_round() is not None)
+
+
+def _waits(groups: int, most: int) -> str:
+    return f"waiting for the trainer: {groups} groups run or are ready, and it can use {most} within max_staleness"
+
+
+async def _evaluate_versions(run: ContinuousRun, control: ControlClient, journal: RunJournal) -> None:
+    """Evaluate each version once, the first one included; those that pass during an evaluation are said aloud."""
+    while True:
+        version = str(await control.version())
+        if version not in journal.evaluated:
+            try:
+                found = await evaluate(
+                    "heldout",
+                    run.heldout,
+                    run.agent,
+                    control,
+                    run.config,
+                    samples=run.config.eval_samples,
+                    temperature=None,
+                    seeds=[0],
+                )
+            except AgentsError as error:
+                run.say(f"version {version} could not be evaluated: {error}")
+            else:
+                run.say(describe(found))
+            journal.evaluate(version)
+        await asyncio.sleep(VERSION_POLL_S)
+
+
+def describe(found: Evaluation) -> str:
+    """An evaluation in a line."""
+    figures = []
+    for name, values in found.rewards.items():
+        mean, error = found.mean(name)
+        figures.append(f"{name} {mean:.3f} ± {error:.3f} of {len(values)}")
+    text = f"version {found.version}, {found.name}: {'; '.join(figures)}"
+    if found.failures:
+        text += f"; {len(found.failures)} sessions failed, the first: {found.failures[0][:200]}"
+    if not found.is_of_one_version:
+        text += f"; version {found.ended_at} was published meanwhile: the report counts sessions by their own versions"
+    return text
