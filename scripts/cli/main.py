@@ -18,7 +18,6 @@ from weir.scripts.cli.commands import (
     demo,
     doctor,
     engine,
-    eval,
     init,
     key,
     model,
@@ -78,7 +77,7 @@ app.command("engine")(engine.engine)
 app.command("kernel-eval")(servers.kernel_eval)
 app.command("doctor")(doctor.doctor)
 app.command("run")(run.run)
-app.command("eval")(eval.evaluate)
+app.command("eval")(run.evaluate)
 app.command("sft-data")(sft_data.sft_data)
 app.command("sft")(sft.sft)
 app.command("regression")(regression.regression)

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from weir.agents.agent_task import Task
 from weir.agents.config import AgentsConfig
+from weir.agents.continuous.journal import RunJournal
+from weir.agents.continuous.pressure import Demand, Pressure
 from weir.agents.control import ControlClient
 from weir.agents.errors import AgentsError
 from weir.agents.evaluation import Evaluation, evaluate
-from weir.agents.pressure import Demand, Pressure
-from weir.agents.run_journal import RunJournal
 from weir.agents.runner import Agent, GroupOutcome, RunSummary, run_groups
 from weir.scripts.launch.settings import Settings
 from weir.store.catalog.catalog import Catalog

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from weir.agents.agent_task import AgentTask
+from weir.agents.continuous.journal import RunJournal
+from weir.agents.continuous.pressure import most_groups
 from weir.agents.errors import OtherRun
-from weir.agents.pressure import most_groups
-from weir.agents.run_journal import RunJournal
 
 TASKS = [AgentTask(task_id=name, prompt=name) for name in "abc"]
 
