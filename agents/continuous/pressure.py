@@ -40,7 +40,6 @@ class Pressure:
         """`read` is called in a thread, about once a second."""
         self.permits = asyncio.Semaphore(0)
         self.waiting = False
-        self.largest = 0  # groups that ran or were ready at one time
         self._groups_per_round, self._max_staleness, self._read = groups_per_round, max_staleness, read
         self._given = self._ended = 0
 
@@ -58,7 +57,6 @@ class Pressure:
             for _ in range(most - groups):
                 self._given += 1
                 self.permits.release()
-            self.largest = max(self.largest, groups, min(most, groups + max(0, most - groups)))
             if groups >= most and not self.waiting:
                 on_wait(groups, most)
             self.waiting = groups >= most
