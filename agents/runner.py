@@ -241,7 +241,8 @@ class _Runner:
                     "agent": self._config.command or self._config.agent,
                     "task_id": task.task_id,
                     "split": task.split,
-                },
+                }
+                | self._metadata,
             )
         except AgentsError as error:
             return _failed(None, task, {}, error)

@@ -114,8 +114,8 @@ def _waits(groups: int, most: int) -> str:
 async def _evaluate_versions(run: ContinuousRun, control: ControlClient, journal: RunJournal) -> None:
     """Evaluate each version once, the first one included; those that pass during an evaluation are said aloud."""
     while True:
-        version = str(await control.version())
-        if version not in journal.evaluated:
+        version = await control.version()  # None before the first call: the groups of the run make it
+        if version is not None and version not in journal.evaluated:
             try:
                 found = await evaluate(
                     "heldout",

@@ -79,9 +79,17 @@ def test_groups_come_until_the_trainer_has_what_it_can_use_and_resume_after_a_ki
     options = ("--continuous", "--samples", "2", "--seed", "3", "--limit", "9")
     running = weir(stack, "run", *options)
     assert running.stderr is not None
-    for line in running.stderr:  # 3 groups a round, a staleness of 1, no open round: 6
-        if line.startswith("waiting for the trainer: 6 groups run or are ready, and it can use 6"):
+    expected = {
+        "waiting for the trainer: 6 groups run or are ready, and it can use 6",  # 3 a round, a staleness of 1
+        "version 0, heldout: length",
+    }
+    seen: list[str] = []
+    for line in running.stderr:
+        seen.append(line)
+        expected = {start for start in expected if not line.startswith(start)}
+        if not expected:
             break
+    assert not expected, "".join(seen)
     deadline = time.monotonic() + 120
     while rows(stack, READY) != [(6,)] and time.monotonic() < deadline:
         assert running.poll() is None
