@@ -1,8 +1,8 @@
 """Groups that a round may claim: those whose sessions have all ended, or that waited long enough for the rest.
 
-Invariants: a group that any round has claimed is never ready again; a group is not ready while its calls may lie in a
-log that only another machine can read. Groups are given oldest first, page by page, one transaction a page, so that a
-caller may stop early.
+Invariants: a group that any round has claimed is never ready again, and a group of a held-out task never is; a group is
+not ready while its calls may lie in a log that only another machine can read. Groups are given oldest first, page by
+page, one transaction a page, so that a caller may stop early.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def _query(timeout_s: float | None, min_size_ratio: float) -> sa.Select[tuple[ob
         size = sa.func.coalesce(t.groups.c.group_size, m.c.registered)
         quiet = m.c.changed_us <= now_us() - int(timeout_s * 1e6)
         ready = ready | (quiet & (m.c.finished >= 1) & (m.c.finished >= min_size_ratio * size))
-    ready = ready & ~_unshared(m.c.changed_us)
+    held_out = sa.func.coalesce(t.groups.c.task["split"].as_string(), "") == "heldout"
+    ready = ready & ~held_out & ~_unshared(m.c.changed_us)
     joined = sa.select(t.groups).join(m, m.c.group_id == t.groups.c.group_id)
     return joined.where(ready).order_by(t.groups.c.created_us, t.groups.c.group_id).limit(PAGE)
 

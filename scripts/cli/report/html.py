@@ -119,7 +119,8 @@ def _heldout_by_version(db: duckdb.DuckDBPyConnection) -> str:
            where metadata ->> '$.evaluation' is not null and version_min != version_max""",
     )
     note = f"<p>{mixed:,} sessions that saw two versions are left out.</p>" if mixed else ""
-    return line_chart(dict(lines), x_title="weight version", high=1.0) + note
+    highest = max((value for line in lines.values() for _, value in line), default=1.0)
+    return line_chart(dict(lines), x_title="weight version", high=max(highest, 1.0)) + note
 
 
 def _faults_by_version(db: duckdb.DuckDBPyConnection) -> str:

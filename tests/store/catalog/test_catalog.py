@@ -18,7 +18,7 @@ from support_store_processes import claim
 from weir.store.catalog import schema as t
 from weir.store.catalog.catalog import Catalog, RewardRow
 from weir.store.catalog.leases import ROUNDS, Lease, take_lease
-from weir.store.catalog.ready_groups import PAGE, ready_groups
+from weir.store.catalog.ready_groups import PAGE, count_ready, ready_groups
 from weir.store.catalog.rewards import evaluations_of
 from weir.store.catalog.rows import EvaluationRow, GroupRow
 from weir.store.catalog.schema import metadata
@@ -207,6 +207,16 @@ def test_a_group_that_waited_long_enough_is_ready_with_the_sessions_that_finishe
     assert [g.group_id for g in ready(catalog, timeout_s=60, min_size_ratio=0.25)] == ["half", "quarter", "seen"]
     register(catalog, "half-4", "half")  # a session that starts now keeps the group waiting
     assert [g.group_id for g in ready(catalog, timeout_s=60, min_size_ratio=0.25)] == ["quarter", "seen"]
+
+
+def test_groups_of_held_out_tasks_are_never_ready(catalog: Catalog) -> None:
+    finished_group(catalog, "train", task={"task_id": "a", "split": "train"})
+    finished_group(catalog, "plain", task={"task_id": "b"})
+    finished_group(catalog, "heldout", task={"task_id": "c", "split": "heldout"})
+    assert {group.group_id for group in ready(catalog)} == {"train", "plain"}
+    assert count_ready(catalog) == 2
+    age_sessions(catalog, 61)
+    assert count_ready(catalog, timeout_s=60) == 2
 
 
 def test_ready_groups_beyond_a_page_come_in_order(catalog: Catalog) -> None:
