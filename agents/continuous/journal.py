@@ -53,7 +53,7 @@ class RunJournal:
         self._write(path, head)
         self._file = path.open("ab")
 
-    def __contains__(self, position: int) -> bool:
+    def __contains__(self, position: object) -> bool:
         """Whether the group at a position has ended."""
         return position in self._ended
 
@@ -100,8 +100,8 @@ class _Positions:
         self.below = below
         self.above: set[int] = set()
 
-    def __contains__(self, position: int) -> bool:
-        return position < self.below or position in self.above
+    def __contains__(self, position: object) -> bool:
+        return isinstance(position, int) and (position < self.below or position in self.above)
 
     @property
     def count(self) -> int:
