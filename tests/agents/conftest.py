@@ -18,7 +18,7 @@ CONTROL_KEY = "control-key-for-tests"
 
 
 class StubProxy:
-    """Registers and finishes sessions, and answers chat completions with `answer_to(messages)`.
+    """Registers, rewards and finishes sessions, and answers chat completions with `answer_to(messages)`.
 
     `refuse_next` holds HTTP statuses for the next control requests; 0 drops the connection without an answer.
     """
@@ -28,6 +28,7 @@ class StubProxy:
         self.sessions: dict[str, dict[str, Any]] = {}
         self.finished: dict[str, dict[str, Any]] = {}
         self.num_finished: Counter[str] = Counter()
+        self.rewards: dict[str, dict[str, float]] = {}
         self.calls: list[dict[str, Any]] = []
         self.refuse_next: list[int] = []
         self.answer_to: Callable[[list[dict[str, Any]]], str] = lambda messages: "answer"
@@ -36,6 +37,7 @@ class StubProxy:
         app = web.Application()
         app.router.add_post("/weir/sessions", self._register)
         app.router.add_post("/weir/sessions/{session}/finish", self._finish)
+        app.router.add_post("/weir/rewards/batch", self._reward)
         app.router.add_post("/v1/chat/completions", self._chat)
         return app
 
@@ -59,6 +61,14 @@ class StubProxy:
         session = request.match_info["session"]
         self.num_finished[session] += 1
         self.finished[session] = await request.json()
+        return web.json_response({})
+
+    async def _reward(self, request: web.Request) -> web.Response:
+        if refusal := self._refusal(request):
+            return refusal
+        for row in (await request.json())["rewards"]:
+            assert row["session"] not in self.finished, "a reward comes before its session's end"
+            self.rewards.setdefault(row["session"], {})[row["name"]] = row["value"]
         return web.json_response({})
 
     async def _chat(self, request: web.Request) -> web.Response:

@@ -65,6 +65,8 @@ def test_measuring_judges_one_answer_per_session(stubs: Any) -> None:
             assert measured.reward == pytest.approx((2 * 1.0 + 6 * 0.1) / 8)
             assert measured.faults == {"runtime_error": 6}
             assert all("group_size" not in body for body in s.proxy.sessions.values())
+            told = sorted((rewards["kernel_eval"], rewards["correct"]) for rewards in s.proxy.rewards.values())
+            assert told == [(0.1, 0.0)] * 6 + [(1.0, 1.0)] * 2
 
     asyncio.run(scenario())
 
