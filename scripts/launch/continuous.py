@@ -6,9 +6,11 @@ Invariant: whatever ends it, the state file says which groups have ended, and th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import Any
 
 from weir.agents.agent_task import Task
 from weir.agents.config import AgentsConfig
@@ -52,9 +54,9 @@ async def run_continuously(run: ContinuousRun, settings: Settings, journal: RunJ
     assert run.config.proxy_url is not None and run.config.control_key is not None
     summary = RunSummary()
     async with ControlClient(run.config.proxy_url, run.config.control_key.get_secret_value(), run.config) as control:
-        beside = [asyncio.create_task(pressure.feed(lambda n, most: run.say(_waits(n, most))))]
-        if run.heldout and run.config.eval_samples:
-            beside.append(asyncio.create_task(_evaluate_versions(run, control, journal)))
+        ended = asyncio.Event()
+        feeding = asyncio.create_task(pressure.feed(lambda n, most: run.say(_waits(n, most))))
+        evaluating = asyncio.create_task(_evaluate_versions(run, control, journal, ended))
         groups = run_groups(
             run.tasks,
             run.agent,
@@ -68,34 +70,35 @@ async def run_continuously(run: ContinuousRun, settings: Settings, journal: RunJ
         )
         try:
             async with aclosing(groups):  # type: ignore[type-var]
-                await _until_end(groups, beside, pressure, journal, summary)
+                await _until_end(_take(groups, pressure, journal, summary), feeding, evaluating)
+            ended.set()
+            await evaluating  # the last version too
         finally:
-            for task in beside:
+            for task in (feeding, evaluating):
                 task.cancel()
-            await asyncio.gather(*beside, return_exceptions=True)
+            await asyncio.gather(feeding, evaluating, return_exceptions=True)
             catalog.close()
     return summary
 
 
-async def _until_end(
-    groups: object, beside: list[asyncio.Task[None]], pressure: Pressure, journal: RunJournal, summary: RunSummary
-) -> None:
-    """Take the groups that end; a fault of what runs beside them ends the run."""
-    taking = asyncio.create_task(_take(groups, pressure, journal, summary))
+async def _until_end(taking_groups: Coroutine[Any, Any, None], *beside: asyncio.Task[None]) -> None:
+    """Return when the last group has ended; a fault of what runs beside the groups ends the run."""
+    taking = asyncio.create_task(taking_groups)
     try:
-        await asyncio.wait({taking, *beside}, return_when=asyncio.FIRST_COMPLETED)
-        for task in (*beside, taking):
-            if task.done():
+        todo = {taking, *beside}
+        while not taking.done():
+            over, todo = await asyncio.wait(todo, return_when=asyncio.FIRST_COMPLETED)
+            for task in over:
                 task.result()
-        await taking
     finally:
         taking.cancel()
         await asyncio.gather(taking, return_exceptions=True)
 
 
-async def _take(groups: object, pressure: Pressure, journal: RunJournal, summary: RunSummary) -> None:
-    group: GroupOutcome
-    async for group in groups:  # type: ignore[attr-defined]
+async def _take(
+    groups: AsyncIterator[GroupOutcome], pressure: Pressure, journal: RunJournal, summary: RunSummary
+) -> None:
+    async for group in groups:
         journal.end(group.position)
         pressure.end()
         summary.add(group)
@@ -111,28 +114,54 @@ def _waits(groups: int, most: int) -> str:
     return f"waiting for the trainer: {groups} groups run or are ready, and it can use {most} within max_staleness"
 
 
-async def _evaluate_versions(run: ContinuousRun, control: ControlClient, journal: RunJournal) -> None:
-    """Evaluate each version once, the first one included; those that pass during an evaluation are said aloud."""
+async def _evaluate_versions(
+    run: ContinuousRun, control: ControlClient, journal: RunJournal, ended: asyncio.Event
+) -> None:
+    """Evaluate each version once, the first one included, until the groups have `ended` and theirs is evaluated.
+
+    What is published during an evaluation is evaluated after it; versions between are left out, and said aloud.
+    """
+    if not (run.heldout and run.config.eval_samples):
+        return
+    last = max((int(version) for version in journal.evaluated if version.isdecimal()), default=None)
     while True:
+        over = ended.is_set()
         version = await control.version()  # None before the first call: the groups of the run make it
         if version is not None and version not in journal.evaluated:
-            try:
-                found = await evaluate(
-                    "heldout",
-                    run.heldout,
-                    run.agent,
-                    control,
-                    run.config,
-                    samples=run.config.eval_samples,
-                    temperature=None,
-                    seeds=[0],
-                )
-            except AgentsError as error:
-                run.say(f"version {version} could not be evaluated: {error}")
-            else:
-                run.say(describe(found))
+            last = _say_left_out(run, last, version)
+            await _evaluate_version(run, control, version)
             journal.evaluate(version)
-        await asyncio.sleep(VERSION_POLL_S)
+        if over:
+            return
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(ended.wait(), VERSION_POLL_S)
+
+
+def _say_left_out(run: ContinuousRun, last: int | None, version: str) -> int | None:
+    """Say which versions were published and replaced before they could be evaluated; returns this version's number."""
+    if not version.isdecimal():
+        return last
+    if last is not None and int(version) > last + 1:
+        run.say(f"versions {last + 1} to {int(version) - 1} were replaced before they could be evaluated")
+    return int(version)
+
+
+async def _evaluate_version(run: ContinuousRun, control: ControlClient, version: str) -> None:
+    try:
+        found = await evaluate(
+            "heldout",
+            run.heldout,
+            run.agent,
+            control,
+            run.config,
+            samples=run.config.eval_samples,
+            temperature=None,
+            seeds=[0],
+        )
+    except AgentsError as error:
+        run.say(f"version {version} could not be evaluated: {error}")
+    else:
+        run.say(describe(found))
 
 
 def describe(found: Evaluation) -> str:
