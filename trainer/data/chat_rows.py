@@ -1,8 +1,8 @@
 """Makes training rows from conversations: the token ids that the proxy would send and the engine would sample.
 
 Invariant: a row's targets are exactly the assistant's tokens and its end of turn, except in messages whose `weight`
-is 0 (OpenAI's fine-tuning format). A later turn extends the row by the renderer's bridge; where the renderer
-cannot extend the exact ids, the turn starts a new row from its full rendering. The proxy does the same.
+is 0 (OpenAI's fine-tuning format). A later turn extends the row by the renderer's bridge, or by its full rendering
+where that begins with the row's exact ids; else the turn starts a new row. The proxy does the same.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ def _rows_of_turns(conversation: Conversation, renderer: ChatRenderer) -> Iterat
     for index in (i for i, message in enumerate(messages) if message.get("role") == "assistant"):
         answer = _answer(messages[: index + 1], tools, renderer)
         bridged = _bridge(turns[-1], messages[after:index], tools, renderer) if turns else None
-        if turns and bridged is None:
+        prompt = bridged or _prompt(messages[:index], tools, renderer)
+        if turns and not _extends(prompt, turns[-1]):
             yield turns
             turns = []
-        prompt = bridged or _prompt(messages[:index], tools, renderer)
         turns.append(_Turn(prompt=prompt, answer=answer, learnt=is_learnt(messages[index])))
         after = index + 1
     yield turns
@@ -91,8 +91,13 @@ def _bridge(turn: _Turn, new_messages: list[Message], tools: Any, renderer: Chat
     bridged = (
         renderer.bridge_to_next_turn(turn.prompt, turn.answer, new_messages, tools=tools) if new_messages else None
     )
+    return list(bridged.token_ids) if bridged and _extends(bridged.token_ids, turn) else None
+
+
+def _extends(prompt: list[int], turn: _Turn) -> bool:
+    """Whether a prompt begins with the exact ids of a turn: bridged, or because the full rendering happens to."""
     known = turn.prompt + turn.answer
-    return list(bridged.token_ids) if bridged and bridged.token_ids[: len(known)] == known else None
+    return prompt[: len(known)] == known
 
 
 def _row(turns: list[_Turn]) -> SupervisedRow:

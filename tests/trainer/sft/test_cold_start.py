@@ -84,6 +84,14 @@ def test_a_renderer_that_cannot_bridge_gives_a_row_for_each_turn() -> None:
     assert [target_texts(row) for row in rows] == [["x = 1<|im_end|>"], ["x = 2<|im_end|>"]]
 
 
+def test_a_full_rendering_that_begins_with_the_exact_ids_extends_the_row() -> None:
+    chat, bridging, rendered = conversation(("say x", "x = 1"), ("again", "x = 2")), renderer(), renderer()
+    rendered.bridge_to_next_turn = lambda *_args, **_options: None
+    (row,), (bridged,) = conversation_rows(chat, rendered), conversation_rows(chat, bridging)
+    assert row.ids.tolist() == bridged.ids.tolist()
+    assert row.targets.tolist() == bridged.targets.tolist()
+
+
 def test_a_wrong_line_is_named(tmp_path: Path) -> None:
     file = tmp_path / "data.jsonl"
     file.write_text(
