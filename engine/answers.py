@@ -48,7 +48,7 @@ class Answer:
                 **self._logprob_fields(start, count),
                 "reasoning_tokens": 0,
                 "completion_tokens": count,
-                "cached_tokens": 0,
+                "cached_tokens": request.cached_tokens,
                 **({} if finish is None else self._final_fields()),
                 "cached_tokens_details": None,
                 "dp_rank": None,

@@ -1,7 +1,8 @@
 """The running batch: requests as rows of the cache, admitted and removed between any two steps.
 
-Invariant: request i of `running` is row i of the cache, which holds keys and values of all its tokens but the newest.
-The batch samples tokens; its owner interprets them.
+Invariants: request i of `running` is row i of the cache, which holds keys and values of all its tokens but the newest;
+a prompt's beginning is copied only from rows that were computed under the served weights. The batch samples tokens; its
+owner interprets them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Collection, Sequence
 import torch
 
 from weir.engine.decoder import Decoder
+from weir.engine.prefixes import KeptPrefixes, common_length
 from weir.engine.request import Request
 from weir.engine.sampling import SamplingRows, draw, sampling_rows
 
@@ -20,26 +22,71 @@ Drawn = tuple[list[int], list[float]]  # a token and its logprob for each row
 class Batch:
     """The requests that the model works on."""
 
-    def __init__(self, decoder: Decoder) -> None:
+    def __init__(self, decoder: Decoder, *, prefix_tokens: int = 0) -> None:
         self.running: list[Request] = []
         self._decoder = decoder
+        self._prefixes = KeptPrefixes(prefix_tokens)
+        self._current: set[Request] = set()  # running requests whose rows are of the served weights alone
         self._tokens: torch.Tensor | None = None  # newest token of each row, (n,); None after the batch changed
         self._positions: torch.Tensor
         self._rows: SamplingRows
 
     def admit(self, requests: Sequence[Request]) -> Drawn:
         """Append `requests` to the running rows: prefill of prompt and kept output, and one sampled token for each."""
-        prompts = [request.prompt_ids + request.output_ids for request in requests]
-        hidden = self._decoder.prefill(prompts, len(self.running))
-        self.running.extend(requests)
-        self._tokens = None
-        last = torch.tensor([len(prompt) - 1 for prompt in prompts], device=hidden.device)
-        logits = self._decoder.logits(hidden[torch.arange(len(prompts), device=hidden.device), last])
-        for row, request in enumerate(requests):
+        first_row, device = len(self.running), self._decoder.device
+        computed, same_as = distinct(requests) if self._prefixes.max_tokens else (requests, range(len(requests)))
+        prompts = [request.prompt_ids + request.output_ids for request in computed]
+        self._decoder.cache.reserve(first_row + len(requests), max(map(len, prompts)))
+        starts = [self._begin(request, first_row + i) for i, request in enumerate(computed)]
+        if any(starts):
+            hidden = self._decoder.extend(prompts, starts, first_row)
+        else:
+            hidden = self._decoder.prefill(prompts, first_row)
+        self._append(requests, computed, same_as)
+        last = torch.tensor([len(p) - 1 - start for p, start in zip(prompts, starts, strict=True)], device=device)
+        logits = self._decoder.logits(hidden[torch.arange(len(prompts), device=device), last])
+        for request, row in zip(requests, same_as, strict=True):
             if request.logprob_start is not None and request.input_logprobs is None:
                 request.input_logprobs = self._input_logprobs(request, hidden[row])
-        tokens, logprobs = draw(logits, sampling_rows(requests, self._decoder.device), requests)
+        logits = logits[torch.tensor(same_as, device=device)]
+        tokens, logprobs = draw(logits, sampling_rows(requests, device), requests)
         return tokens.tolist(), logprobs.tolist()
+
+    def _append(self, requests: Sequence[Request], computed: Sequence[Request], same_as: Sequence[int]) -> None:
+        """Append the computed requests, whose rows are filled, and the others, whose rows are copies of those."""
+        first_row = len(self.running)
+        self.running.extend(computed)
+        for request, source in zip(requests, same_as, strict=True):
+            if request is not computed[source]:
+                self._decoder.cache.move(first_row + source, len(self.running), request.num_tokens)
+                request.cached_tokens = len(request.prompt_ids)
+                self.running.append(request)
+        self._current.update(requests)
+        self._tokens = None
+
+    def _begin(self, request: Request, row: int) -> int:
+        """Copy the longest known beginning of a request's tokens to its row; returns its length.
+
+        The last token is always computed, for its logits; all are where logprobs of the prompt are wanted.
+        """
+        if not self._prefixes.max_tokens or request.logprob_start is not None:
+            return 0
+        tokens = request.prompt_ids + request.output_ids
+        kept, length = self._prefixes.longest(tokens[:-1])
+        source: int | None = None
+        for other, running in enumerate(self.running):
+            if running in self._current and (running.prompt_ids[: length + 1] == tokens[: length + 1]):
+                common = min(
+                    common_length(tokens[:-1], running.prompt_ids + running.output_ids), running.num_tokens - 1
+                )
+                if common > length:
+                    source, length = other, common
+        if source is not None:
+            self._decoder.cache.move(source, row, length)
+        elif kept is not None:
+            self._decoder.cache.paste(row, kept, length)
+        request.cached_tokens = min(length, len(request.prompt_ids))
+        return length
 
     def step(self) -> Drawn:
         """Sample one more token for every running request."""
@@ -59,16 +106,30 @@ class Batch:
         """Remove requests; the last rows fill their places, so that the batch stays dense."""
         for request in leaving:
             row = self.running.index(request)
+            self._keep(request, row)
             last = self.running.pop()
             if last is not request:
                 self._decoder.cache.move(len(self.running), row, last.num_tokens)
                 self.running[row] = last
             self._tokens = None
 
+    def forget_prefixes(self) -> None:
+        """Copy no beginnings from what was computed until now: the weights have changed."""
+        self._prefixes.clear()
+        self._current.clear()
+
+    def _keep(self, request: Request, row: int) -> None:
+        if request in self._current:
+            self._current.remove(request)
+            if self._prefixes.max_tokens:
+                tokens = (request.prompt_ids + request.output_ids)[:-1]
+                self._prefixes.keep(tokens, self._decoder.cache.copy_of(row, len(tokens)))
+
     def retract(self) -> list[Request]:
         """Remove all requests, to be admitted again later; returns them in their order."""
         retracted, self.running = self.running, []
         self._tokens = None
+        self._current.clear()
         for request in retracted:
             request.num_retractions += 1
         return retracted
@@ -82,3 +143,17 @@ class Batch:
         known = logprobs.gather(1, ids[:, None])[:, 0].tolist()
         pairs = zip(known, wanted[1:], strict=True)
         return [(None, wanted[0], None), *((logprob, token, None) for logprob, token in pairs)]
+
+
+def distinct(requests: Sequence[Request]) -> tuple[list[Request], list[int]]:
+    """The requests with different tokens to compute, and for each request which of these has its tokens."""
+    places: dict[tuple[object, ...], int] = {}
+    computed: list[Request] = []
+    same_as = []
+    for request in requests:
+        key = (request.logprob_start is None, *request.prompt_ids, *request.output_ids)
+        if key not in places:
+            places[key] = len(computed)
+            computed.append(request)
+        same_as.append(places[key])
+    return computed, same_as

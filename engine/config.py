@@ -47,6 +47,11 @@ class EngineConfig(BaseModel):
     prefill_tokens: int = Field(
         default=8192, ge=1, description="Prompt tokens, padding included, in one prefill step (at least one prompt)."
     )
+    prefix_tokens: int = Field(
+        default=8192,
+        ge=0,
+        description="Tokens of finished requests whose keys and values are kept for prompts that begin alike; 0: none.",
+    )
     num_threads: int = Field(
         default=1, ge=1, description="Threads of torch on a CPU; more than one slows small models down."
     )

@@ -44,6 +44,21 @@ class Decoder:
         self.cache.begin_prefill(first_row)
         return self._forward(ids, positions, None)
 
+    def extend(self, prompts: list[list[int]], starts: list[int], first_row: int) -> torch.Tensor:
+        """Process the prompts' tokens from `starts` on, as rows from `first_row` on that hold the tokens before.
+
+        Every prompt has at least one token to process. Returns the hidden states of these, (len(prompts), most of them,
+        width), padded on the right.
+        """
+        rests = [prompt[start:] for prompt, start in zip(prompts, starts, strict=True)]
+        most, longest = max(map(len, rests)), max(map(len, prompts))
+        ids = torch.tensor([rest + [0] * (most - len(rest)) for rest in rests], device=self.device)
+        positions = torch.tensor(starts, device=self.device)[:, None] + torch.arange(most, device=self.device)
+        self.cache.begin_extend(first_row, starts, [len(prompt) for prompt in prompts])
+        behind = torch.arange(longest, device=self.device) > positions[..., None]  # (n, most, longest)
+        mask = torch.zeros(behind.shape, dtype=self.model.dtype, device=self.device)
+        return self._forward(ids, positions, mask.masked_fill_(behind, float("-inf"))[:, None])
+
     def decode(self, tokens: torch.Tensor, positions: torch.Tensor, *, longest: int, equal: bool) -> torch.Tensor:
         """One token (n,) for each of the first n rows, at `positions` (n,); returns logits (n, vocabulary), float32.
 

@@ -2,7 +2,7 @@
 
 Invariant: rows 0..n-1 belong to the n running requests in their order; position p of a row holds the key and value
 of that request's token p. Entries beyond a row's length are stale but finite, and masked by the reader. The cache is
-neither paged nor shared between rows; it grows by doubling, up to max_rows × max_length.
+neither paged nor shared between rows; beginnings of rows are copied. It grows by doubling, up to max_rows × max_length.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class SlotCache:
         self._kind = (dtype, device)
         self._num_layers = num_layers
         self._positions: torch.Tensor | None = None  # where decode writes; None: a prefill
+        self._written: tuple[torch.Tensor, ...] = ()  # rows and positions that an extension writes, and their sources
         self._allocate(min(_FIRST_ROWS, max_rows), min(_FIRST_LENGTH, max_length))
 
     @property
@@ -57,18 +58,36 @@ class SlotCache:
         """The next forward pass writes whole prompts from position 0 of the rows from `first_row` on."""
         self._first_row = first_row
         self._positions = None
+        self._written = ()
+
+    def begin_extend(self, first_row: int, starts: list[int], lengths: list[int]) -> None:
+        """The next forward pass continues the rows from `first_row` on: row i from `starts[i]` to `lengths[i]`.
+
+        Its new tokens are padded on the right to the longest continuation; padding is not written.
+        """
+        self.begin_prefill(first_row)
+        self._length = max(lengths)
+        spans = [range(length - start) for start, length in zip(starts, lengths, strict=True)]
+        rows = [row for row, span in enumerate(spans) for _ in span]
+        places = [place for span in spans for place in span]
+        positions = [start + place for start, span in zip(starts, spans, strict=True) for place in span]
+        device = self._kind[1]
+        self._written = tuple(torch.tensor(indices, device=device) for indices in (rows, places, positions))
 
     def begin_decode(self, positions: torch.Tensor, length: int) -> None:
         """The next forward pass writes one token to each of the first rows, at `positions` (n,); it reads `length`."""
         self._positions = positions
         self._rows = self._row_numbers[: positions.shape[0]]
         self._length = length
+        self._written = ()
 
     def update(
         self, keys: torch.Tensor, values: torch.Tensor, layer: int, *_: object
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Write (n, kv heads, new tokens, head dim) and return what this layer attends to; called by the model."""
         held_keys, held_values = self._keys[layer], self._values[layer]
+        if self._written:
+            return self._extended(keys, held_keys), self._extended(values, held_values)
         if self._positions is None:
             rows = slice(self._first_row, self._first_row + keys.shape[0])
             held_keys[rows, :, : keys.shape[2]] = keys
@@ -78,6 +97,21 @@ class SlotCache:
         held_values[self._rows, :, self._positions] = values[:, :, 0]
         count = keys.shape[0]
         return held_keys[:count, :, : self._length], held_values[:count, :, : self._length]
+
+    def _extended(self, new: torch.Tensor, held: torch.Tensor) -> torch.Tensor:
+        """Write an extension's keys or values, (n, kv heads, padded tokens, head dim); returns the whole rows."""
+        rows, places, positions = self._written
+        held[self._first_row + rows, :, positions] = new[rows, :, places]
+        return held[self._first_row : self._first_row + new.shape[0], :, : self._length]
+
+    def copy_of(self, row: int, length: int) -> torch.Tensor:
+        """The first `length` tokens of a row, (layers × 2, kv heads, length, head dim): keys, then values."""
+        return torch.stack([held[row, :, :length] for held in self._keys + self._values])
+
+    def paste(self, row: int, cached: torch.Tensor, length: int) -> None:
+        """Write the first `length` tokens of what `copy_of` returned to a row."""
+        for held, source in zip(self._keys + self._values, cached, strict=True):
+            held[row, :, :length] = source[:, :length]
 
     def move(self, source: int, target: int, length: int) -> None:
         """Copy the first `length` tokens of row `source` to row `target`."""
@@ -103,6 +137,7 @@ class SlotCache:
         self._length = 0
         self._rows = self._row_numbers
         self._positions = None
+        self._written = ()
 
 
 def _grown(old: int, wanted: int, limit: int) -> int:

@@ -41,6 +41,7 @@ class EngineLoop:
         version: str,
         max_running: int,
         prefill_tokens: int,
+        prefix_tokens: int,
         seed: int,
         ledger: Ledger | None,
         announce: Callable[[Sequence[Request]], None],
@@ -51,7 +52,7 @@ class EngineLoop:
         self.num_steps = 0
         self.num_tokens = 0
         self._texts = texts
-        self._batch = Batch(decoder)
+        self._batch = Batch(decoder, prefix_tokens=prefix_tokens)
         self._waiting: deque[Request] = deque()
         self._stepping: list[Request] = []  # the requests of the current step
         self._max_running = max_running
@@ -114,6 +115,7 @@ class EngineLoop:
     def swap(self, tensors: dict[str, torch.Tensor], version: str | None, *, flush: bool) -> None:
         """Serve checked weights from the next step on; running requests continue with them and their old cache."""
         apply_weights(self.decoder.model, tensors)
+        self._batch.forget_prefixes()
         if version is not None:
             self.version = version
         if flush:
@@ -127,6 +129,7 @@ class EngineLoop:
         """Clear the cache; False, without effect, while requests use it."""
         if self._batch.running:
             return False
+        self._batch.forget_prefixes()
         self.decoder.cache.clear()
         return True
 

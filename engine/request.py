@@ -50,6 +50,7 @@ class Request:
     weight_version: str = ""
     finish: Finish | None = None
     num_retractions: int = 0
+    cached_tokens: int = 0  # of the prompt, when it was last admitted
 
     @property
     def num_tokens(self) -> int:

@@ -73,6 +73,7 @@ def build_app(model: Any, model_path: Path, config: EngineConfig) -> tuple[Engin
         version=first_version(model_path, config),
         max_running=config.max_running,
         prefill_tokens=config.prefill_tokens,
+        prefix_tokens=config.prefix_tokens,
         seed=config.seed,
         ledger=Ledger(config.ledger) if config.ledger is not None else None,
         announce=announce_on(asyncio.get_running_loop()),

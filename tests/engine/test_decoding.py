@@ -10,20 +10,9 @@ from typing import Any
 import pytest
 import torch
 from support_calls import PROMPT, body_of, generate, logprobs_of
+from support_logits import chosen, reference_logits
 from support_model import Family, make_tiny_model
 from support_servers import EngineFactory
-from transformers import AutoModelForCausalLM
-
-
-def reference_logits(folder: Path, prompt: list[int], output: list[int]) -> torch.Tensor:
-    """(len(output), vocabulary): transformers' logits at the places where the output tokens were drawn."""
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    with torch.inference_mode():
-        return model(torch.tensor([prompt + output])).logits[0, len(prompt) - 1 : -1]
-
-
-def chosen(logits: torch.Tensor, output: list[int]) -> torch.Tensor:
-    return logits.log_softmax(-1).gather(1, torch.tensor(output)[:, None])[:, 0]
 
 
 @pytest.mark.parametrize(("family", "tied"), [("qwen3", True), ("qwen3", False), ("qwen2", True), ("llama", False)])

@@ -44,6 +44,7 @@ def generated(model_dir: Path, ledger: Ledger) -> Request:
         version="7",
         max_running=1,
         prefill_tokens=64,
+        prefix_tokens=0,
         seed=0,
         ledger=ledger,
         announce=lambda requests: ended.set() if any(request.finish for request in requests) else None,
