@@ -17,8 +17,7 @@ from pathlib import Path
 from weir.agents.config import AgentsConfig
 from weir.agents.control import ControlClient
 from weir.agents.heldout import Measured, measure
-from weir.agents.kernel_agent import solve
-from weir.agents.runner import run_groups
+from weir.agents.runner import import_agent, run_groups
 from weir.agents.tasks import load_tasks
 from weir.kernel_eval.client import KernelTask
 from weir.scripts.launch.errors import ServerFailed
@@ -100,7 +99,9 @@ async def run_until_end_of_input(tasks: Sequence[KernelTask], config: AgentsConf
 
     await asyncio.get_running_loop().connect_read_pipe(Permits, sys.stdin.buffer)
     async with control_client(config) as control:
-        async for group in run_groups(tasks, solve, control, config, seed=seed, stop=stop, permits=permits):
+        async for group in run_groups(
+            tasks, import_agent(config.agent), control, config, seed=seed, stop=stop, permits=permits
+        ):
             failed = [session.error for session in group.sessions if session.failure is not None]
             if failed:
                 print(f"group {group.group_id}: {len(failed)} sessions failed, the first: {failed[0]}", flush=True)

@@ -36,7 +36,7 @@ from weir.scripts.launch.resolve import agents_config, chat_renderer, trainer_co
 from weir.scripts.launch.servers import Server, free_ports_in_row, running, started, wait_ready
 from weir.scripts.launch.settings import RouterConfig, Settings, load_settings
 from weir.trainer.settings.algorithms import AlgorithmName
-from weir.trainer.trainer import Trainer
+from weir.trainer.trainer import RoundReport, Trainer
 from weir.trainer.versions.version_folder import version_path
 
 CONFIG_FILE = "weir.toml"
@@ -313,7 +313,7 @@ def learn(settings: Settings, options: DemoOptions, progress: Progress) -> list[
         with contextlib.closing(trainer):
             agents.allow(2 * num_groups)
             while len(rewards) < options.rounds:
-                metrics = next_round(trainer, agents)
+                metrics = next_round(trainer, agents).metrics
                 rewards.append(metrics["reward_mean"])
                 progress.advance(len(rewards), f"reward {statistics.fmean(rewards[-5:]):.2f}")
                 if len(rewards) % 5 == 0:
@@ -321,12 +321,12 @@ def learn(settings: Settings, options: DemoOptions, progress: Progress) -> list[
     return rewards
 
 
-def next_round(trainer: Trainer, agents: BackgroundAgents) -> dict[str, Any]:
+def next_round(trainer: Trainer, agents: BackgroundAgents) -> RoundReport:
     """Train on the next groups as soon as a round's worth of them is ready."""
     while (report := trainer.run_round()) is None:
         agents.allow(0)
         time.sleep(0.05)
-    return report.metrics
+    return report
 
 
 def describe(done: int, total: int, rewards: list[float], metrics: dict[str, Any]) -> str:

@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
-from weir.scripts.demo_loop.progress import Progress, expected_s
+from weir.scripts.demo_loop.progress import Progress, Say, expected_s
+
+KERNEL_ROUNDS = 70
 
 QUERIES = (
     (
@@ -34,7 +36,16 @@ from calls where num_versions > 1 order by held_ms desc limit 5""",
 def demo(
     folder: Annotated[Path, typer.Option("--dir", help="Folder that everything is made in.")] = Path("demo-run"),
     seed: Annotated[int, typer.Option(help="Seed of corpus, model, tasks and sampling.")] = 0,
-    rounds: Annotated[int, typer.Option(min=2, help="Training rounds.")] = 70,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Training rounds; default: 70, and with --model as many as it needs.")
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Train a pretrained language model instead: smollm2-135m, or a Hugging Face folder."),
+    ] = None,
+    engine: Annotated[
+        str, typer.Option(help="With --model: embedded, or sglang ([engine] python by WEIR_ENGINE__PYTHON).")
+    ] = "embedded",
     algorithm: Annotated[str, typer.Option(help="Algorithm of the rounds, as trainer.algorithm has them.")] = "dapo",
     shuffle_rewards: Annotated[
         bool,
@@ -44,16 +55,25 @@ def demo(
         bool, typer.Option("--json", help="Print the figures as one JSON object on the last line.")
     ] = False,
 ) -> None:
-    """Let a small model learn to write Triton kernels, on a CPU.
+    """Let a small model learn to write Triton kernels, on a CPU; with --model, a language model to look things up.
 
-    Makes the model, lets agents write kernels with it, trains on what was recorded, shows what it learned. Exit status
-    1 when it did not learn.
+    Makes the model, lets agents work with it, trains on what was recorded, shows what it learned. Exit status 1 when it
+    did not learn.
     """
     started = time.monotonic()
 
     def say(line: str) -> None:
         typer.echo(f"[{time.monotonic() - started:4.0f} s] {line}")
 
+    if model is None:
+        _kernel_demo(folder, seed, rounds or KERNEL_ROUNDS, algorithm, shuffle_rewards, json, say)
+    else:
+        _language_demo(folder, seed, rounds, model, engine, shuffle_rewards, json, say)
+
+
+def _kernel_demo(
+    folder: Path, seed: int, rounds: int, algorithm: str, shuffle_rewards: bool, json: bool, say: Say
+) -> None:
     with Progress(expected_s(rounds), say) as progress:
         progress.say("Loading PyTorch and transformers …")
         from weir.scripts.cli.report.html import write_report
@@ -89,4 +109,39 @@ def demo(
         raise CommandError(
             f"the model did not learn: the reward must rise by {goal.reward_gain} and held-out correctness "
             f"{goal.heldout_factor:g}-fold; the store with every call is in {settings.store.folder}"
+        )
+
+
+def _language_demo(
+    folder: Path, seed: int, rounds: int | None, model: str, engine: str, shuffle_rewards: bool, json: bool, say: Say
+) -> None:
+    say("Loading PyTorch and transformers …")
+    from weir.scripts.demo_loop.language import run
+    from weir.scripts.launch.errors import CommandError
+
+    options = run.LanguageDemoOptions(
+        folder=folder,
+        model=model,
+        engine=run.known_engine(engine),
+        seed=seed,
+        rounds=rounds or run.ROUNDS,
+        shuffle_rewards=shuffle_rewards,
+    )
+    with Progress(run.expected_s(options.rounds), say) as progress:
+        result = run.run_language_demo(options, progress)
+    shares = ", ".join(f"{phase} {share:.0%}" for phase, share in result.round_share.items())
+    typer.echo(
+        f"\nHeld-out reward {result.before.reward:.2f} → {result.after.reward:.2f}; sessions that answer "
+        f"{result.before.answered:.0%} → {result.after.answered:.0%}, of these right "
+        f"{result.before.right_of_answered:.0%} → {result.after.right_of_answered:.0%}; {result.calls} calls, "
+        f"{result.calls_spanning_versions} of them across a weight update, {result.versions} versions, "
+        f"{result.seconds:.0f} s (rounds: {shares}).\n"
+        f"Go on:  weir up --config {folder / 'weir.toml'}   ·   weir sql --config {folder / 'weir.toml'}"
+    )
+    if json:
+        typer.echo(result.as_json())
+    if not result.learned:
+        raise CommandError(
+            f"the model did not learn: the held-out reward must rise by {run.GOAL}; the store with every call is in "
+            f"{folder / 'store'}"
         )

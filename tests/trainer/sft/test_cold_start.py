@@ -77,17 +77,19 @@ def test_the_ids_before_a_target_are_the_prompt_that_the_proxy_sends() -> None:
     assert not row.targets[end : len(bridged.token_ids)].any()
 
 
-def test_a_renderer_that_cannot_bridge_gives_a_row_for_each_turn() -> None:
-    rendered = renderer(enable_thinking=False)
+def test_a_renderer_that_cannot_bridge_and_rewrites_the_history_gives_a_row_for_each_turn() -> None:
+    rendered = renderer()
     rendered.bridge_to_next_turn = lambda *_args, **_options: None
     rows = conversation_rows(conversation(("say x", "x = 1"), ("again", "x = 2")), rendered)
-    assert [target_texts(row) for row in rows] == [["x = 1<|im_end|>"], ["x = 2<|im_end|>"]]
+    thought = "<think>\n\n</think>\n\n"
+    assert [target_texts(row) for row in rows] == [[f"{thought}x = 1<|im_end|>"], [f"{thought}x = 2<|im_end|>"]]
 
 
 def test_a_full_rendering_that_begins_with_the_exact_ids_extends_the_row() -> None:
-    chat, bridging, rendered = conversation(("say x", "x = 1"), ("again", "x = 2")), renderer(), renderer()
+    chat, rendered = conversation(("say x", "x = 1"), ("again", "x = 2")), renderer(enable_thinking=False)
+    (bridged,) = conversation_rows(chat, rendered)
     rendered.bridge_to_next_turn = lambda *_args, **_options: None
-    (row,), (bridged,) = conversation_rows(chat, rendered), conversation_rows(chat, bridging)
+    (row,) = conversation_rows(chat, rendered)
     assert row.ids.tolist() == bridged.ids.tolist()
     assert row.targets.tolist() == bridged.targets.tolist()
 
