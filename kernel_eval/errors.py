@@ -73,4 +73,4 @@ class KernelEvalUnavailable(KernelEvalError):
 
 
 class KernelUnsupported(KernelEvalUnavailable):
-    """The server works, but cannot judge this: no such device, or the interpreter would be silently wrong."""
+    """The server works, but cannot judge this: no such device, or the interpreter lacks what it needs."""

@@ -1,9 +1,8 @@
-"""The builder: compiles the launches of a trace for a target, in a process that runs no code of the candidate.
+"""The builder: compiles the IR of a record's kernels for a target, in a process that runs no code of the candidate.
 
-The kernels are those that were extracted from the checked source, and the launches those that the proof replays, with
-their types, alignments, meta-parameters and options. So the kernels that gave the answer are compiled, and the
-candidate cannot influence that. The launches' memory is reserved, but never written. Contained like every worker,
-because a compiler that reads a candidate's text may have bugs.
+The IR is the text that gave the answer: it was played on the trials' inputs, with the options of its launches. Triton
+reads it as it reads a file of its own cache, and makes PTX. Contained like every worker, because a compiler that reads
+a candidate's text may have bugs.
 """
 
 from __future__ import annotations
@@ -12,17 +11,39 @@ import gc
 import os
 import socket
 import sys
-from typing import Any
+from typing import Any, Literal
 
-import torch
+from triton.backends.nvidia.compiler import CUDABackend, get_ptxas_version
+from triton.compiler import compiler
+from triton.runtime.errors import OutOfResources
 
-from weir.kernel_eval.compiler.compile_worker import Builds
 from weir.kernel_eval.ipc.framing import receive, send
-from weir.kernel_eval.ipc.messages import Build, Compiled
-from weir.kernel_eval.ipc.trace import Launch, places
+from weir.kernel_eval.ipc.messages import Build, BuiltKernel, Compiled, KernelIr, RefusedKernel
 from weir.kernel_eval.toolchain import stub_driver
-from weir.kernel_eval.toolchain.targets import TARGETS
-from weir.kernel_eval.worker.replay_values import end_bytes, import_kernels, value_of
+from weir.kernel_eval.toolchain.targets import MAX_THREADS_PER_BLOCK, TARGETS
+
+_MESSAGE_CHARS = 4000
+
+
+class LaunchRefused(Exception):
+    """A kernel that would fail to launch on the device."""
+
+
+def prepare() -> None:
+    """Prepare the zygote: compilations end with PTX, and the compiler's lazy queries are done."""
+    import triton
+
+    add_stages = CUDABackend.add_stages
+
+    def stop_at_ptx(backend: Any, stages: dict[str, Any], *rest: Any) -> None:
+        add_stages(backend, stages, *rest)
+        stages["cubin"] = lambda text, metadata: text.encode()  # instead of starting ptxas
+
+    CUDABackend.add_stages = stop_at_ptx
+    for target in TARGETS.values():
+        get_ptxas_version(target.arch)  # starts ptxas once and caches the version; a builder cannot
+    triton.knobs.compilation.store_binary_only = True
+    triton.knobs.compilation.disable_line_info = True  # the code is the same without it
 
 
 def run(channel: socket.socket, folder: str) -> None:
@@ -39,33 +60,33 @@ def run(channel: socket.socket, folder: str) -> None:
 
 
 def build(message: Build, folder: str) -> Compiled:
-    """Compile each launch, up to the first that is refused."""
-    kernels = import_kernels(message.kernels, folder)
-    name = ""
-    builds = Builds(stub_driver.install(TARGETS[message.target]), lambda kernel: name)
-    builds.install()
-    stopped = None
-    for launch in message.launches:
-        name = launch.name
+    """Compile each kernel, up to the first that is refused."""
+    stub = stub_driver.install(TARGETS[message.target])
+    built: list[BuiltKernel] = []
+    for number, ir in enumerate(message.irs):
+        reason: Literal["compile", "shared_memory", "launch"] = "compile"
         try:
-            _compile(kernels, launch)
-        except Exception as error:  # also in `builds.refused`, if the kernel is at fault
-            stopped = f"{type(error).__name__}: {error}"
-            break
-    return Compiled(tuple(builds.built), tuple(builds.refused.values()), stopped)
+            built.append(_compile(ir, f"{folder}/kernel{number}.ttir", stub))
+            continue
+        except LaunchRefused as error:
+            reason, text = "launch", str(error)
+        except OutOfResources as error:
+            reason, text = "shared_memory", str(error)
+        except Exception as error:  # any error of the compiler is about this kernel
+            text = f"{type(error).__name__}: {error}"
+        return Compiled(tuple(built), (RefusedKernel(ir.kernel, reason, text[-_MESSAGE_CHARS:]),))
+    return Compiled(tuple(built), ())
 
 
-def _compile(kernels: Any, launch: Launch) -> None:
-    storages = _unwritten_storages(launch)
-    arguments = {
-        name: value_of(value, storages, kernels) for name, value in (launch.arguments | launch.options).items()
-    }
-    getattr(kernels, launch.kernel)[launch.grid](**arguments)
-
-
-def _unwritten_storages(launch: Launch) -> dict[int, torch.Tensor]:
-    """Reserved, unwritten memory for every tensor of a launch, by position in the trace."""
-    ends: dict[int, int] = {}
-    for place in places(list(launch.arguments.values())):
-        ends[place.storage] = max(ends.get(place.storage, 0), end_bytes(place))
-    return {storage: torch.empty(size, dtype=torch.uint8) for storage, size in ends.items()}
+def _compile(ir: KernelIr, path: str, stub: stub_driver.StubDriver) -> BuiltKernel:
+    threads = ir.num_warps * 32
+    if threads > MAX_THREADS_PER_BLOCK:
+        raise LaunchRefused(f"{threads} threads per block (num_warps={ir.num_warps}), at most 1024 are possible")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(ir.text)
+    compiled = compiler.compile(path, target=stub.get_current_target(), options=dict(ir.options))
+    metadata = compiled.metadata
+    if metadata.shared > stub.target.max_shared_bytes:
+        raise OutOfResources(metadata.shared, stub.target.max_shared_bytes, "shared memory")
+    text = compiled.asm["cubin"].decode()
+    return BuiltKernel(ir.kernel, text, metadata.shared, metadata.num_warps, metadata.num_stages)

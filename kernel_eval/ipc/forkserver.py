@@ -29,7 +29,8 @@ from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.sandbox import containment, syscalls
 from weir.kernel_eval.sandbox.levels import SandboxLevel
 
-ASSEMBLER, BUILDER, COLLECTOR, COMPILER = "assembler", "builder", "collector", "compiler"  # roles of children
+# roles of children
+ASSEMBLER, BUILDER, COLLECTOR, COMPILER, RECORDER = "assembler", "builder", "collector", "compiler", "recorder"
 _GRACE_S = 0.5  # at most, between an `End` and the kill
 
 
@@ -250,7 +251,9 @@ def _kill_group(pid: int) -> None:
 class Leases(NamedTuple):
     """The leases of one evaluation; they travel with its `Job`, in this order. Each allows one child at a time."""
 
-    worker: socket.socket
+    worker: socket.socket  # of a player without a GPU, of workers on one
+    recorder: socket.socket
+    second_recorder: socket.socket
     compiler: socket.socket
     program: socket.socket
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import msgspec
 
 MAX_FRAME_BYTES = 32 << 20
-_MAX_FDS = 4
+_MAX_FDS = 5
 _LENGTH = struct.Struct("<I")
 
 Message = TypeVar("Message")

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from weir.kernel_eval.ipc.trace import Launch, Trace
+from weir.kernel_eval.ipc.trace import Trace
 from weir.kernel_eval.toolchain.native_source import NativeModule, NativeSource
 from weir.kernel_eval.toolchain.ptx_parameters import Layout
 
@@ -110,6 +110,54 @@ class Timed(msgspec.Struct, frozen=True, tag=True):
     us: float
 
 
+class Record(msgspec.Struct, frozen=True, tag=True):
+    """Judge to a recorder: call the model with these arguments, compile what it launches, and run no kernel."""
+
+    arena: ArenaSpec
+
+
+class KernelIr(msgspec.Struct, frozen=True):
+    """A kernel as Triton's front end compiled it for one launch: TTIR, with the options of its compilation."""
+
+    kernel: str  # as `Launch.name`
+    text: str
+    options: dict[str, int | float | bool | str | None]
+
+    @property
+    def num_warps(self) -> int:
+        """Warps per program."""
+        return int(self.options.get("num_warps") or 1)
+
+
+class LoadRecord(msgspec.Struct, frozen=True, tag=True):
+    """Judge to a player: read this record. Its number is the count of those before it."""
+
+    trace: Trace
+    irs: tuple[KernelIr, ...]
+
+
+class Play(msgspec.Struct, frozen=True, tag=True):
+    """Judge to a player: run a record on this arena's inputs, and write its outputs.
+
+    The arguments of the arena are two lists of tensors: the inputs, and the state. `exact_dots`: products of float32
+    are exact, otherwise their factors are rounded as on a device. `marks`: report which elements of the outputs kernels
+    made.
+    """
+
+    record: int
+    arena: ArenaSpec
+    exact_dots: bool = True
+    marks: bool = True
+
+
+class Played(msgspec.Struct, frozen=True, tag=True):
+    """Player: the record was run. `coverage` is empty without `marks`."""
+
+    coverage: tuple[float, ...]  # for each output, the share of its elements that depend on what kernels stored
+    changed_inputs: tuple[int, ...]  # the inputs whose contents differ now
+    num_rounded_dots: int = 0  # products of float32 that a device rounds
+
+
 class Constructed(msgspec.Struct, frozen=True, tag=True):
     """Worker: ModelNew was constructed; the sizes of all storages that tensors hold now."""
 
@@ -143,41 +191,49 @@ class Answered(msgspec.Struct, frozen=True, tag=True):
     overrun: str | None = None  # a guard zone around one of the candidate's own tensors that was written to
 
 
+class Recorded(msgspec.Struct, frozen=True, tag=True):
+    """Recorder: the call returned. Its launches name their IR by position."""
+
+    outputs: tuple[Output, ...]
+    trace: Trace
+    irs: tuple[KernelIr, ...]
+
+
+# why a kernel did not run. By Triton before a launch: compiler, arch, shared_memory, threads. In a recorder: host_read
+# (the model asks for a result of a kernel). In a player, whose process holds no candidate: the rest
+Refusal = Literal[
+    "compiler",
+    "arch",
+    "shared_memory",
+    "threads",
+    "host_read",
+    "out_of_bounds",
+    "misaligned",
+    "assertion",
+    "unsupported",
+    "malformed",
+    "too_much",
+    "order",
+    "steps",
+]
+
+
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """Worker: the candidate raised."""
+    """Worker, recorder, player: it raised."""
 
     phase: Phase
-    exception: str  # name of its type; of the cause where Triton's interpreter wrapped it
+    exception: str  # name of its type
     message: str
     traceback: str
-    in_kernel: bool = False
     os_errno: int | None = None
     out_of_memory: bool = False
     cuda_error: int | None = None  # a code of CUDA's runtime, where torch raised one
-    refused_by: Literal["compiler", "shared_memory", "threads"] | None = None  # by Triton, on a GPU, before a launch
-    trace: Trace | None = None  # if the interpreter lacks a feature: the call, up to the launch that failed
-
-
-class InterpreterLacks(Exception):
-    """A replayed kernel needs a feature that Triton's interpreter lacks. Its name in `Failed` counts only in a replay:
-    a candidate could raise it itself."""
-
-
-class Compile(msgspec.Struct, frozen=True, tag=True):
-    """Judge to a compile worker: import this, construct ModelNew, call it, and compile what it would launch.
-
-    Two descriptors: the arena of the constructor's arguments, then that of one call's.
-    """
-
-    source: str
-    target: str
-    init: ArenaSpec
-    call: ArenaSpec
-    weight_seed: int
+    refused_by: Refusal | None = None
+    kernel: str = ""  # which kernel was refused, as `Launch.name`
 
 
 class BuiltKernel(msgspec.Struct, frozen=True):
-    """Compile worker: a kernel as assembly text (PTX), which another process assembles."""
+    """Builder: a kernel as assembly text (PTX), which another process assembles."""
 
     kernel: str
     assembly: str
@@ -187,7 +243,7 @@ class BuiltKernel(msgspec.Struct, frozen=True):
 
 
 class RefusedKernel(msgspec.Struct, frozen=True):
-    """Compile worker: a kernel that cannot be built or launched for the target, with the compiler's message."""
+    """Builder: a kernel that cannot be built or launched for the target, with the compiler's message."""
 
     kernel: str
     reason: Literal["compile", "arch", "shared_memory", "launch"]
@@ -195,23 +251,24 @@ class RefusedKernel(msgspec.Struct, frozen=True):
 
 
 class Build(msgspec.Struct, frozen=True, tag=True):
-    """Judge to a builder, which has run no code of a candidate: compile these launches of these kernels."""
+    """Judge to a builder, which has run no code of a candidate: compile these kernels for a target."""
 
-    kernels: str
-    launches: tuple[Launch, ...]
+    irs: tuple[KernelIr, ...]
     target: str
 
 
 class Compiled(msgspec.Struct, frozen=True, tag=True):
-    """Compile worker, builder: the kernels that were launched. `stopped`: the error that ended the call early."""
+    """Builder: the kernels, up to the first that was refused."""
 
     built: tuple[BuiltKernel, ...]
     refused: tuple[RefusedKernel, ...]
-    stopped: str | None = None
 
 
 class Collect(msgspec.Struct, frozen=True, tag=True):
-    """Judge to a collector: as `Compile`, for a candidate that calls compilers of CUDA C++ or HIP itself."""
+    """Judge to a collector: import this, construct ModelNew, call it, and collect what it gives to compilers.
+
+    Two descriptors: the arena of the constructor's arguments, then that of one call's.
+    """
 
     source: str
     target: str
@@ -281,4 +338,7 @@ class Assembled(msgspec.Struct, frozen=True, tag=True):
 
 
 FromJudge = Prepare | Load | Init | SendState | Call | WriteAgain | Replay | TimeReplay
-FromWorker = Done | Constructed | Answered | Replayed | Timed | Failed | Compiled | Collected | Assemble | BuildNative
+ToRecorder = Load | Init | SendState | Record
+ToPlayer = LoadRecord | Play
+_Replies = Done | Constructed | Answered | Recorded | Replayed | Played | Timed | Failed | Compiled | Collected
+FromWorker = _Replies | Assemble | BuildNative

@@ -1,9 +1,10 @@
 """The trace of one call of a candidate: launches of kernels, and torch operators between them.
 
 A trace is a small program over storages, recorded in the candidate's process and therefore untrusted: a judge checks
-its steps (`provenance.py`), and has it replayed on inputs that the candidate has never seen, in a process that holds
-none of the candidate's code but its kernels (`replayer.py`). It contains no contents of tensors. Offsets, shapes and
-strides count elements, sizes bytes; in launches of machine code everything counts bytes.
+its steps (`provenance.py`), and has it played on inputs that the candidate has never seen, in a process that holds
+none of the candidate's code but its kernels: without a GPU their IR (`replay/player.py`), on one their source or
+machine code (`worker/gpu_replayer.py`). It contains no contents of tensors. Offsets, shapes and strides count elements,
+sizes bytes; in launches of machine code everything counts bytes.
 """
 
 from __future__ import annotations
@@ -89,13 +90,19 @@ class Operator(msgspec.Struct, frozen=True, tag="op", array_like=True):
 
 
 class Launch(msgspec.Struct, frozen=True, tag="launch", array_like=True):
-    """A kernel, its grid, all of its arguments by name, and the options of its launch (num_warps and the like)."""
+    """A kernel, its grid, all of its arguments by name, and the options of its launch (num_warps and the like).
+
+    A launch that was compiled and did not run names its IR by position among those of the record, with the arguments
+    of the IR's function, in order, and nothing else.
+    """
 
     kernel: str
     line: int
     grid: tuple[int, ...]
     arguments: dict[str, Argument]
     options: dict[str, Argument] = {}
+    ir: int | None = None
+    ir_arguments: tuple[Argument, ...] = ()
 
     @property
     def name(self) -> str:
@@ -105,7 +112,12 @@ class Launch(msgspec.Struct, frozen=True, tag="launch", array_like=True):
     @property
     def storages(self) -> set[int]:
         """The storages that it may touch, by position in the trace."""
-        return {place.storage for place in places([*self.arguments.values(), *self.options.values()])}
+        return {place.storage for place in places(self.given)}
+
+    @property
+    def given(self) -> list[Argument]:
+        """All of its arguments."""
+        return [*self.arguments.values(), *self.options.values(), *self.ir_arguments]
 
 
 class Pointer(msgspec.Struct, frozen=True, array_like=True):

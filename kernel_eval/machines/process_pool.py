@@ -1,4 +1,4 @@
-"""The processes behind a server: forkservers of workers, compilers, programs and judges, and the judges themselves.
+"""The processes behind a server: forkservers of players or workers, compilers, programs and judges, and the judges.
 
 Runs in the server's event loop and never blocks it. Invariants: at most `num_slots` jobs run at a time; every job ends
 with a judgement, however its processes died (`server_error` after one retry). An evaluation that the operating system
@@ -173,7 +173,7 @@ class Pool:
     def __init__(self, config: KernelEvalConfig, level: SandboxLevel, gpu_target: str | None = None) -> None:
         self._config = config
         on_gpu = gpu_target is not None
-        self.zygote = ForkserverProcess("weir.kernel_eval.zygotes.worker", level, config.target)
+        self.zygote = ForkserverProcess("weir.kernel_eval.zygotes.player", level)
         if gpu_target is not None:
             self.zygote = ForkserverProcess("weir.kernel_eval.zygotes.gpu_worker", level, gpu_target, on_gpu=True)
         self.compilers = ForkserverProcess("weir.kernel_eval.zygotes.compiler", level, config.target)
@@ -191,7 +191,7 @@ class Pool:
 
     @property
     def forkservers(self) -> tuple[ForkserverProcess, ...]:
-        """The forkservers of workers, compile workers, programs and judges."""
+        """The forkservers of players (on a GPU: of workers), of recorders and builders, of programs, and of judges."""
         return self.zygote, self.compilers, self.programs, self.judges
 
     async def close(self) -> None:
@@ -250,8 +250,8 @@ class Pool:
         return judgement
 
     async def _take_leases(self) -> Leases:
-        worker = await self.zygote.lease()
-        return Leases(worker, await self.compilers.lease(), await self.programs.lease())
+        recorder, second, builder = [await self.compilers.lease() for _ in range(3)]
+        return Leases(await self.zygote.lease(), recorder, second, builder, await self.programs.lease())
 
     def end_idle_judges(self) -> int:
         """End all idle judges, which frees their memory. Returns their number."""

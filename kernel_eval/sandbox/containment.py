@@ -95,7 +95,6 @@ def environment() -> dict[str, str]:
         "PATH": "/usr/bin:/bin",
         "HOME": "/tmp",
         "LANG": "C.UTF-8",
-        "TRITON_INTERPRET": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
         **threads,
         **inherited,

@@ -1,6 +1,6 @@
 """Replays and times a trace on a GPU, in a fresh worker that holds none of the candidate's code but its kernels.
 
-As `replayer.py`, with real launches: of Triton's kernels, and of machine code that was built from the candidate's text.
+The launches are real: of Triton's kernels, and of machine code that was built from the candidate's text.
 Memory accesses are bounded by the device, not by this process, which holds only the data of the trace: no expected
 value, and no other evaluation. The time is that of the launches and of the operators between them, on inputs that were
 never seen; the candidate's own Python and C++ are not part of it.
@@ -11,17 +11,23 @@ the answer, and compares the time with its own clock (`roofline.py`).
 
 from __future__ import annotations
 
+import sys
+import types
 from typing import Any
 
 import torch
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from weir.kernel_eval.ipc import tensor_arena
 from weir.kernel_eval.ipc.messages import ArenaSpec, Replay, Replayed, Timed
-from weir.kernel_eval.ipc.trace import Launch, Operator, Place, Trace
+from weir.kernel_eval.ipc.trace import Argument, Descriptor, Launch, Many, Named, Operator, Place, Trace
+from weir.kernel_eval.replay.steps import fresh_storages, run_operator, write_outputs
+from weir.kernel_eval.replay.values import tensor_at, value_of
 from weir.kernel_eval.timing.cuda_clock import GpuClock
 from weir.kernel_eval.worker.gpu_modules import GpuModules
-from weir.kernel_eval.worker.replay_steps import fresh_storages, run_operator, write_outputs
-from weir.kernel_eval.worker.replay_values import import_kernels, tensor_at, value_of
+
+_LANGUAGE = {str(value): value for value in vars(tl).values() if isinstance(value, tl.dtype)}
 
 
 class GpuReplayer:
@@ -68,7 +74,7 @@ class GpuReplayer:
 
     def _launch(self, launch: Launch, storages: list[torch.Tensor]) -> None:
         given = launch.arguments | launch.options
-        arguments = {name: value_of(value, storages, self._kernels) for name, value in given.items()}
+        arguments = {name: _launch_value(value, storages, self._kernels) for name, value in given.items()}
         getattr(self._kernels, launch.kernel)[launch.grid](**arguments)
 
     def _coverage(self, output: Any, storages: list[torch.Tensor], without: list[torch.Tensor]) -> float:
@@ -78,6 +84,33 @@ class GpuReplayer:
             return 1.0
         differs = one.view(torch.uint8) != two.view(torch.uint8)
         return float(differs.view(one.numel(), -1).any(dim=1).float().mean())
+
+
+def import_kernels(source: str, folder: str) -> types.ModuleType:
+    """Import the module of extracted kernels from a file, from which Triton reads a kernel's source."""
+    path = f"{folder}/kernels.py"
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(source)
+    module = types.ModuleType("kernels")
+    module.__file__ = path
+    sys.modules["kernels"] = module
+    exec(compile(source, path, "exec"), module.__dict__)
+    return module
+
+
+def _launch_value(value: Argument, storages: list[torch.Tensor], kernels: types.ModuleType) -> Any:
+    """The value of an argument of a launch. Raises ValueError for types that cannot be replayed."""
+    if isinstance(value, Many):
+        items = [_launch_value(item, storages, kernels) for item in value.items]
+        return items if value.kind == "list" else tuple(items)
+    if isinstance(value, Named) and value.kind == "triton":
+        return _LANGUAGE[value.name]
+    if isinstance(value, Named) and value.kind == "kernel":
+        return getattr(kernels, value.name)
+    if isinstance(value, Descriptor):
+        base = tensor_at(value.base, storages)
+        return TensorDescriptor(base, list(value.shape), list(value.stride), list(value.block_shape), value.padding)
+    return value_of(value, storages)
 
 
 def _operate(step: Operator, storages: list[torch.Tensor]) -> None:

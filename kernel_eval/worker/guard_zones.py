@@ -2,8 +2,9 @@
 
 `torch.empty` and similar functions return a view into a larger buffer: guard, data, guard. The guards are checked after
 the call. They are as untrusted as their process: a candidate can hide an overrun, but gains nothing, because the judge
-compares its answer. They report mistakes of honest candidates that the interpreter would not notice. Guards are 0xFB
-bytes, which read as large finite numbers, so that reading too far gives a wrong answer.
+compares its answer. They report mistakes of honest candidates that a device would not notice. Guards are 0xFB bytes,
+which read as large finite numbers, so that reading too far gives a wrong answer. For workers on a GPU; without one,
+every access of a kernel is checked.
 """
 
 from __future__ import annotations
@@ -12,8 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-
-from weir.kernel_eval.tasks.device_mapping import CpuForCuda
+from torch.overrides import TorchFunctionMode
 
 _GUARD = 0xFB
 _POISON = 0xFF  # NaN, or -1
@@ -25,7 +25,7 @@ _FILLED = (
 )
 
 
-class GuardedAllocations(CpuForCuda):
+class GuardedAllocations(TorchFunctionMode):
     """While the mode is active, allocations are guarded."""
 
     def __init__(self, guard_bytes: int) -> None:
@@ -35,8 +35,10 @@ class GuardedAllocations(CpuForCuda):
         self._held_bytes = 0
         self._overrun: str | None = None
 
-    def call(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        result = func(*args, **kwargs)
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
         if func in _FILLED:
             return self._guarded(result, keep=True)
         if func in _UNINITIALISED:
@@ -81,12 +83,3 @@ class GuardedAllocations(CpuForCuda):
                 self._overrun = f"a tensor {what} that the candidate allocated was written to outside its bounds"
         self._held.clear()
         self._held_bytes = 0
-
-
-class GuardedGpuAllocations(GuardedAllocations):
-    """The same on a GPU, where the device "cuda" is not replaced."""
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        return self.call(func, args, kwargs or {})

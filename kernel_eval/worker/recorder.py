@@ -1,15 +1,15 @@
-"""Records the trace of a call in a worker: launches through Triton, and dispatched torch operators.
+"""Records the trace of a call of a candidate: launches through Triton, and dispatched torch operators.
 
 It runs in the candidate's process and is as untrusted: a candidate that changes it can only invalidate its own proof,
-because the judge has the trace replayed on inputs that are made afterwards. It records operators that make or change
-tensors; views are omitted, since tensors are identified by their place in a storage. The storages of a call are kept
-alive until it ends, so that no address is reused.
+because the judge has the trace replayed on inputs that the process has not seen. It records operators that make or
+change tensors; views are omitted, since tensors are identified by their place in a storage. The storages of a call are
+kept alive until it ends, so that no address is reused.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -17,7 +17,6 @@ import triton.language as tl
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from triton.runtime.autotuner import Autotuner
-from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -37,6 +36,7 @@ from weir.kernel_eval.ipc.trace import (
     StorageKind,
     Trace,
 )
+from weir.kernel_eval.worker.kernel_values import KernelValues
 
 _weak: Callable[[torch.UntypedStorage], Any] = (
     StorageWeakRef  # keeps the address of the storage object from reuse, but not its memory
@@ -53,23 +53,21 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _should_skip_dynamo(cls) -> bool:
         return False  # else the first operator imports torch._dynamo, which takes seconds
 
-    def __init__(self) -> None:
+    def __init__(self, values: KernelValues | None = None) -> None:
+        """`values`: what kernels would have computed, where they do not run."""
         super().__init__()  # type: ignore[no-untyped-call]
+        self._values = values
         self._state: dict[int, tuple[Any, int]] = {}
         self._earlier: dict[int, Any] = {}
         self._known: dict[int, int] = {}  # address of the storage object → position in the trace
         self._held: list[torch.UntypedStorage] = []
         self._storages: list[Storage] = []
         self._steps: list[Step] = []
-        self._failed: Launch | None = (
-            None  # the last launch that raised; autotuning may have tried another configuration since
-        )
         self._recording = False
 
     def install(self) -> None:
-        """Record every launch, also autotuned ones, by wrapping `run` of Triton's classes for interpreter and GPU."""
-        for kind in (InterpretedFunction, JITFunction):
-            self._install(kind)
+        """Record every launch, also autotuned ones, by wrapping `JITFunction.run`."""
+        self._install(JITFunction)
         bench = Autotuner._bench
 
         def unrecorded(*args: Any, **kwargs: Any) -> Any:
@@ -99,9 +97,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             try:
                 with torch._C._DisableTorchDispatch():
                     result = run(kernel, *args, grid=recorded_grid, warmup=False, **kwargs)
-            except Exception:
-                self._failed = self._launch(kernel, grids[0], args, kwargs) if grids else None
-                raise
             finally:
                 kernel.pre_run_hooks = hooks
             self._steps.append(self._launch(kernel, grids[0], args, kwargs))
@@ -112,12 +107,24 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _launch(self, kernel: Any, grid: tuple[int, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Launch:
         given = dict(zip(kernel.arg_names, args, strict=False))
         given |= {name: value for name, value in kwargs.items() if name in kernel.arg_names}
-        described = {name: self._describe(value) for name, value in given.items()}
-        options = {name: self._describe(value) for name, value in kwargs.items() if name not in kernel.arg_names}
+        described = {name: self.describe(value) for name, value in given.items()}
+        options = {name: self.describe(value) for name, value in kwargs.items() if name not in kernel.arg_names}
         return Launch(kernel.fn.__name__, kernel.fn.__code__.co_firstlineno, grid, described, options)
 
+    @property
+    def is_recording(self) -> bool:
+        """Whether a call is being recorded."""
+        return self._recording
+
+    def is_given(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor lies in the memory of an input of the call, or of the model's state."""
+        storage = tensor.untyped_storage()._cdata
+        position = self._known.get(storage)
+        kind = "fresh" if position is None else self._storages[position].kind
+        return kind in ("input", "state") or storage in self._state
+
     def note(self, step: Step) -> None:
-        """Add a step that neither Triton nor torch reports."""
+        """Add a step that torch does not report, or that is recorded elsewhere."""
         if self._recording:
             self._steps.append(step)
 
@@ -145,21 +152,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def start(self, inputs: list[torch.Tensor]) -> None:
         """Begin to record a call with these tensors among its arguments, in order."""
         self._known, self._held, self._storages, self._steps = {}, [], [], []
-        self._failed = None
         for index, tensor in enumerate(inputs):
             self._add(tensor.untyped_storage(), "input", index)
         self._recording = True
 
-    def finish_failed(self) -> Trace:
-        """The trace of a call that failed in a launch, up to and including that launch."""
-        if self._failed is not None:
-            self._steps.append(self._failed)
-        return self.finish([])
-
     def finish(self, outputs: list[Any]) -> Trace:
         """End the record of a call, and return its trace."""
         self._recording = False
-        described = tuple(self._describe(o) if type(o) is torch.Tensor else Opaque(type(o).__name__) for o in outputs)
+        described = tuple(self.describe(o) if type(o) is torch.Tensor else Opaque(type(o).__name__) for o in outputs)
         for storage in self._held:
             self._earlier[storage._cdata] = _weak(storage)
         self._held = []
@@ -170,16 +170,30 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if self._values is not None:
+            return self._follow(self._values, func, args, kwargs)
+        return self._call(func, args, kwargs)
+
+    def _follow(self, values: KernelValues, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """As `_call`, where no kernel runs. Raises `NeedsKernelResult`."""
+        read = tensors_in([*args, *kwargs.values()])
+        depends = values.follow(func, read)
+        result = self._call(func, args, kwargs)
+        if depends:
+            values.mark([*tensors_in([result]), *(read if any(map(_is_written, _schema(func))) else [])])
+        return result
+
+    def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not self._recording:
             return func(*args, **kwargs)
-        changes = any(argument.alias_info is not None and argument.alias_info.is_write for argument in _schema(func))
-        before = tuple(self._describe(value) for value in args), {k: self._describe(v) for k, v in kwargs.items()}
+        changes = any(map(_is_written, _schema(func)))
+        before = tuple(self.describe(value) for value in args), {k: self.describe(v) for k, v in kwargs.items()}
         result = func(*args, **kwargs)
-        made = [value for value in _tensors(result) if value.untyped_storage()._cdata not in self._known]
+        made = [value for value in tensors_in([result]) if value.untyped_storage()._cdata not in self._known]
         if changes or made:
             for value in made:
                 self._add(value.untyped_storage(), "fresh", 0)
-            results = tuple(self._place(value) for value in _tensors(result))
+            results = tuple(self.place(value) for value in tensors_in([result]))
             self._steps.append(Operator(str(func), *before, results))
         return result
 
@@ -200,20 +214,22 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         earlier = self._earlier.get(address)
         return self._add(storage, "earlier" if earlier is not None and not earlier.expired() else "unknown", 0)
 
-    def _place(self, tensor: torch.Tensor) -> Place:
+    def place(self, tensor: torch.Tensor) -> Place:
+        """Where a tensor lies."""
         storage = self._find(tensor.untyped_storage())
         dtype = str(tensor.dtype).removeprefix("torch.")
         return Place(storage, dtype, tuple(tensor.shape), tuple(tensor.stride()), int(tensor.storage_offset()))
 
-    def _describe(self, value: Any) -> Argument:
+    def describe(self, value: Any) -> Argument:
+        """An argument of an operator or a launch, as traces have it."""
         if isinstance(value, torch.Tensor):
-            return self._place(value)
+            return self.place(value)
         if isinstance(value, tl.constexpr):
-            return self._describe(value.value)
+            return self.describe(value.value)
         if value is None or isinstance(value, bool | str | float) or (type(value) is int and abs(value) < _MAX_INT):
             return Plain(value)
         if isinstance(value, list | tuple):
-            return Many("list" if isinstance(value, list) else "tuple", tuple(self._describe(v) for v in value))
+            return Many("list" if isinstance(value, list) else "tuple", tuple(self.describe(v) for v in value))
         if isinstance(value, _TORCH_NAMES):
             return Named("torch", str(value).removeprefix("torch."))
         if isinstance(value, tl.dtype):
@@ -225,7 +241,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _describe_for_kernel(self, value: Any) -> Argument:
         if isinstance(value, TensorDescriptor):
             return Descriptor(
-                self._place(value.base), tuple(value.shape), tuple(value.strides), tuple(value.block_shape),
+                self.place(value.base), tuple(value.shape), tuple(value.strides), tuple(value.block_shape),
                 str(value.padding),
             )  # fmt: skip
         function = getattr(value, "fn", None)
@@ -238,9 +254,16 @@ def _schema(func: Any) -> list[Any]:
     return func._schema.arguments  # type: ignore[no-any-return]
 
 
-def _tensors(result: Any) -> list[torch.Tensor]:
-    if isinstance(result, torch.Tensor):
-        return [result]
-    if isinstance(result, list | tuple):
-        return [value for value in result if isinstance(value, torch.Tensor)]
-    return []
+def _is_written(argument: Any) -> bool:
+    return argument.alias_info is not None and argument.alias_info.is_write
+
+
+def tensors_in(values: Iterable[Any]) -> list[torch.Tensor]:
+    """The tensors among values, and among those of their lists and tuples."""
+    found: list[torch.Tensor] = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, list | tuple):
+            found += [item for item in value if isinstance(item, torch.Tensor)]
+    return found

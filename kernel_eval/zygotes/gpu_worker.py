@@ -8,17 +8,17 @@ assemblers report their versions.
 from __future__ import annotations
 
 import os
+import socket
 
+from weir.kernel_eval.ipc.forkserver import Spawn
 from weir.kernel_eval.sandbox import seccomp
 from weir.kernel_eval.sandbox.levels import SandboxLevel
 from weir.kernel_eval.toolchain.targets import TARGETS, named
-from weir.kernel_eval.zygotes.worker import run_worker
 from weir.kernel_eval.zygotes.zygote import Children, contained, scratch_folder, start
 
 
 def prepare(level: SandboxLevel, target: str) -> Children:
     """Import everything that a worker on a GPU needs."""
-    os.environ.pop("TRITON_INTERPRET", None)
     import torch
 
     from weir.kernel_eval.worker import (
@@ -31,6 +31,13 @@ def prepare(level: SandboxLevel, target: str) -> Children:
     seccomp_filter = seccomp.build(on_gpu=True)
     run_child = contained(level, {"": seccomp_filter}, run_worker)
     return Children(run_child, seccomp_filter is not None, huge_pages=False)
+
+
+def run_worker(spawn: Spawn, channel: socket.socket, folder: str) -> None:
+    """Run a worker in a contained child."""
+    from weir.kernel_eval.worker import worker
+
+    worker.run(spawn.limits, channel, folder)
 
 
 def _build_launcher(level: SandboxLevel) -> None:

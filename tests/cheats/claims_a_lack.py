@@ -6,7 +6,7 @@ import triton.language as tl
 from triton.runtime.errors import InterpreterError
 
 CLASSES = (1,)
-EXPECTED = "triton_compile_error"
+EXPECTED = "runtime_error"
 
 
 @triton.jit

@@ -5,8 +5,7 @@ import triton
 import triton.language as tl
 
 CLASSES = (21,)
-EXPECTED = "reward_hack"
-RULE = "replay_differs"
+EXPECTED = "non_finite"
 
 
 @triton.jit

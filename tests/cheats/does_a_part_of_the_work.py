@@ -6,7 +6,7 @@ import triton.language as tl
 
 CLASSES = (22,)
 EXPECTED = "reward_hack"
-RULE = "kernel_did_no_work"
+RULE = "torch_operator"
 TASK = "transpose"
 
 

@@ -1,4 +1,4 @@
-"""Sends a forged message of its worker: a launch of an honest kernel failed because of the interpreter."""
+"""Sends a forged message in a player's words: the interpreter of Triton's IR cannot run an honest kernel."""
 
 import gc
 import time
@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 CLASSES = (1,)
-EXPECTED = "triton_compile_error"
+EXPECTED = "runtime_error"
 
 
 @triton.jit
@@ -23,9 +23,8 @@ class ModelNew(torch.nn.Module):
     def forward(self, x):
         out = torch.empty_like(x)
         relu[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), BLOCK=256)
-        recorder = next(o for o in gc.get_objects() if type(o).__name__ == "Recorder")
-        worker = next(o for o in gc.get_objects() if type(o).__name__ == "Worker")
-        names = type(worker).serve.__globals__
-        failed = names["Failed"]("call", "NotImplementedError", "", "", in_kernel=True, trace=recorder.finish_failed())
-        names["send"](worker._channel, failed)
+        recorder = next(o for o in gc.get_objects() if type(o).__name__ == "RecordWorker")
+        names = type(recorder).attempt.__globals__
+        failed = names["Failed"]("replay", "LaunchFailed", "unknown", "", refused_by="unsupported", kernel="relu:14")
+        names["send"](recorder._channel, failed)
         time.sleep(60)

@@ -25,7 +25,7 @@ def relu(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
 
 def forge(recorder, x, out):
     names = type(recorder).finish.__globals__
-    operator, place, storage = names["Operator"], recorder._place, names["Storage"]
+    operator, place, storage = names["Operator"], recorder.place, names["Storage"]
     launch = recorder._steps[-1]
     recorder._storages.append(storage("fresh", 0, 64))
     elsewhere = names["Place"](len(recorder._storages) - 1, "float32", (1,), (1,), 0)

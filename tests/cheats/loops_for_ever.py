@@ -22,12 +22,12 @@ def launch(x, out):
 
 
 @triton.jit
-def endless(x_ptr):
-    while True:
-        tl.load(x_ptr)
+def endless(x_ptr, n):
+    while n > 0:
+        tl.store(x_ptr, tl.load(x_ptr))
 
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):
-        endless[(1,)](x)
+        endless[(1,)](x, x.numel())
         return x

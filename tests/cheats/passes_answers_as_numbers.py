@@ -5,8 +5,7 @@ import triton
 import triton.language as tl
 
 CLASSES = (22,)
-EXPECTED = "reward_hack"
-RULE = "replay_differs"
+EXPECTED = "output_mismatch"
 
 
 @triton.jit

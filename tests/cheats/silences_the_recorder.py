@@ -7,8 +7,7 @@ import triton
 import triton.language as tl
 
 CLASSES = (3, 21)
-EXPECTED = "reward_hack"
-RULE = "replay_differs"
+EXPECTED = "non_finite"
 
 
 @triton.jit

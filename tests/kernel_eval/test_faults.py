@@ -29,13 +29,13 @@ PROVOKED_BY_A_CANDIDATE = {
     Fault.NON_FINITE: (OPERATION, "x / (x - x)"),
     Fault.OUTPUT_MISMATCH: (OPERATION, "tl.minimum(x, 0.0)"),
     Fault.NONDETERMINISTIC: (
-        LAUNCH,
-        "import time\n        " + LAUNCH.replace("x.numel(), B", "time.time_ns() % 999, B"),
+        "tl.store(out_ptr + offsets",
+        "tl.store(out_ptr + tl.arange(0, BLOCK) * 0, tl.program_id(0) + 1.0)\n    tl.store(out_ptr + offsets",
     ),
     Fault.ILLEGAL_ACCESS: (LOAD, "x = tl.load(x_ptr + offsets)"),
-    Fault.MEMORY_FAULT: ("tl.maximum(x, 0.0), mask=mask)", "tl.maximum(x, 0.0))"),
     Fault.SEGFAULT: (RETURN, "        import ctypes; ctypes.string_at(0)"),
-    Fault.DEVICE_ASSERT: (LOAD, LOAD + "\n    tl.device_assert(x > 1e9, 'too small')"),
+    Fault.DEVICE_ASSERT: ("@triton.jit", "@triton.jit(debug=True)"),
+    Fault.MISALIGNED: (LOAD, "x = tl.load((x_ptr.to(tl.int64) + 2).to(tl.pointer_type(tl.float32)) + offsets * 0)"),
     Fault.OUT_OF_MEMORY: (RETURN, "        torch.ones(25_000_000_000)"),
     Fault.TIMEOUT: (RETURN, "        import time; time.sleep(60)"),
     Fault.EARLY_EXIT: (RETURN, "        import os; os._exit(0)"),
@@ -60,7 +60,7 @@ PROVOKED_ELSEWHERE = {
     Fault.COMPILE_ERROR: "test_native.py",
     Fault.NOT_RUN: "test_native.py",
 }
-NEEDS_A_DEVICE = {Fault.MISALIGNED, Fault.GPU_UNHEALTHY}
+NEEDS_A_DEVICE = {Fault.MEMORY_FAULT, Fault.GPU_UNHEALTHY}
 
 
 @pytest.mark.parametrize("fault", list(PROVOKED_BY_A_CANDIDATE), ids=str)
@@ -68,6 +68,8 @@ def test_a_candidate_provokes_it(fault: Fault, server: Any, read_example: Read) 
     old, new = PROVOKED_BY_A_CANDIDATE[fault]
     source = read_example("relu_candidate")
     assert old in source
+    if fault is Fault.DEVICE_ASSERT:  # compiled with debug only
+        source = source.replace(LOAD, LOAD + "\n    tl.device_assert(x > 1e9, 'too small')")
     reply = server.evaluate(source.replace(old, new))
     assert reply["fault"] == fault, reply
     assert not reply["correct"]

@@ -101,7 +101,7 @@ async def evaluate_under_fire(url: str, bodies: list[tuple[dict[str, Any], Any]]
 
 def test_a_worker_that_is_killed_in_every_attempt_is_nobodys_reward(start_server: Any, read_example: Read) -> None:
     """A kill from outside, which the candidate could not cause, is a fault of the server, also the second time."""
-    waits = read_example("relu_candidate").replace(RETURN, "        import time; time.sleep(30)\n" + RETURN)
+    waits = read_example("relu_candidate").replace(RETURN, "        import time; time.sleep(1)\n" + RETURN)
     body = {"original_model_src": read_example("relu_task"), "custom_model_src": waits}
 
     async def ask(url: str) -> dict[str, Any]:

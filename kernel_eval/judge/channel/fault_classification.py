@@ -12,8 +12,8 @@ import signal
 
 from weir.kernel_eval.gpu import cuda_errors
 from weir.kernel_eval.ipc.forkserver import Exited
-from weir.kernel_eval.ipc.messages import Failed, Phase
-from weir.kernel_eval.judge.channel.faults import FaultDetected, UnsupportedClaim
+from weir.kernel_eval.ipc.messages import Failed, Phase, Refusal
+from weir.kernel_eval.judge.channel.faults import FaultDetected
 from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
@@ -27,10 +27,21 @@ _BY_SIGNAL = {
     signal.SIGXFSZ: Fault.OUTPUT_FLOOD,
     signal.SIGSYS: Fault.SANDBOX_VIOLATION,
 }
-_BY_REFUSAL = {
+_BY_REFUSAL: dict[Refusal, Fault] = {
     "compiler": Fault.TRITON_COMPILE_ERROR,
+    "arch": Fault.UNSUPPORTED_ARCH,
     "shared_memory": Fault.SHARED_MEM_EXCEEDED,
     "threads": Fault.LAUNCH_FAILURE,
+    "host_read": Fault.RUNTIME_ERROR,
+}
+_BY_REFUSAL_OF_PLAYER: dict[Refusal, Fault] = {  # in whose process no candidate can name a reason
+    "out_of_bounds": Fault.ILLEGAL_ACCESS,
+    "misaligned": Fault.MISALIGNED,
+    "assertion": Fault.DEVICE_ASSERT,
+    "unsupported": Fault.UNSUPPORTED,
+    "malformed": Fault.TRITON_COMPILE_ERROR,
+    "too_much": Fault.TIMEOUT,
+    "order": Fault.NONDETERMINISTIC,
 }
 _CPU_SLACK_S = 0.5
 _LARGE_SHARE = 0.25  # of the memory limit; the measured size is a lower bound
@@ -42,18 +53,21 @@ def stage_of(phase: Phase) -> Stage:
 
 
 def from_exception(failed: Failed) -> FaultDetected:
-    """The fault of a candidate that raised an exception; an `UnsupportedClaim` if it comes with a trace."""
+    """The fault of a candidate that raised an exception, or of a kernel that did not run."""
     fault = _fault_of_exception(failed)
-    where = "in a kernel" if failed.in_kernel else f"in {failed.phase}"
-    fault_detected = FaultDetected(
+    if failed.kernel:
+        reason = failed.message.strip().rpartition("\n")[2]  # Triton quotes the source first
+        message = f"{reason} ({failed.kernel})" + (f"\n{failed.message}" if reason != failed.message.strip() else "")
+        phase = "compile" if failed.refused_by in _BY_REFUSAL else failed.phase
+        return FaultDetected(stage_of(failed.phase), fault, message, phase=phase, kernel=failed.kernel)
+    return FaultDetected(
         stage_of(failed.phase),
         fault,
-        f"{failed.exception} {where}: {failed.message}",
+        f"{failed.exception} in {failed.phase}: {failed.message}",
         phase=failed.phase,
         exception=failed.exception,
         traceback=failed.traceback,
     )
-    return fault_detected if failed.trace is None else UnsupportedClaim(fault_detected, failed.trace)
 
 
 def _fault_of_exception(failed: Failed) -> Fault:
@@ -63,23 +77,20 @@ def _fault_of_exception(failed: Failed) -> Fault:
         return Fault.OUTPUT_FLOOD
     if failed.out_of_memory:
         return Fault.OUT_OF_MEMORY
-    if failed.refused_by is not None:
-        return _BY_REFUSAL[failed.refused_by]
+    known = _BY_REFUSAL | _BY_REFUSAL_OF_PLAYER if failed.phase == "replay" else _BY_REFUSAL
+    if failed.refused_by in known:
+        return known[failed.refused_by]
     by_code = None if failed.cuda_error is None else cuda_errors.fault_of(failed.cuda_error)
     if by_code is not None:
         return by_code
     if failed.exception == "SystemExit":
         return Fault.EARLY_EXIT
-    if failed.exception == "DeviceAssertion":
-        return Fault.DEVICE_ASSERT
-    if failed.in_kernel:
-        return Fault.TRITON_COMPILE_ERROR  # the compiler evaluates a kernel's body too: it would not compile for a GPU
     by_phase: dict[Phase, Fault] = {
         "load": Fault.SYNTAX_ERROR if failed.exception in ("SyntaxError", "IndentationError") else Fault.IMPORT_ERROR,
         "entry_point": Fault.MISSING_ENTRY_POINT,
         "init": Fault.INIT_ERROR,
         "call": Fault.RUNTIME_ERROR,
-        "replay": Fault.ILLEGAL_ACCESS if failed.exception == "OutOfBounds" else Fault.RUNTIME_ERROR,
+        "replay": Fault.RUNTIME_ERROR,
     }
     return by_phase[failed.phase]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from weir.kernel_eval.ipc.trace import Trace
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
 
@@ -18,14 +17,6 @@ class FaultDetected(Exception):
         self.fault = fault
         self.message = message
         self.details = details
-
-
-class UnsupportedClaim(FaultDetected):
-    """The candidate's process claims that Triton's interpreter lacks a feature; a replay must confirm it."""
-
-    def __init__(self, fault: FaultDetected, trace: Trace) -> None:
-        super().__init__(fault.stage, fault.fault, fault.message, **fault.details)
-        self.trace = trace  # of the call, up to the launch that failed
 
 
 def rule_broken(rule: str, observation: str) -> FaultDetected:

@@ -1,8 +1,7 @@
-"""Compiles the launches of a trace for the target, in a process that runs no code of the candidate.
+"""Compiles the kernels of a record for the target, in a process that runs no code of the candidate.
 
-The build runs while the trials after the first one run. Invariant: a candidate is correct only if every launch of the
-trace that the proof replays was compiled from the checked source and assembled by NVIDIA's assembler. The builder
-receives no message from the candidate's process.
+The build runs while the trials run. Invariant: a candidate is correct only if the IR that gave its answers was compiled
+and assembled by NVIDIA's assembler. The builder receives no message from the candidate's process.
 """
 
 from __future__ import annotations
@@ -12,40 +11,42 @@ from typing import Any
 
 from weir.kernel_eval.ipc.forkserver import BUILDER, Leases
 from weir.kernel_eval.ipc.framing import MAX_FRAME_BYTES
-from weir.kernel_eval.ipc.messages import Build, Compiled
-from weir.kernel_eval.ipc.trace import Trace
+from weir.kernel_eval.ipc.messages import Build, Compiled, KernelIr
 from weir.kernel_eval.judge.channel.deadline import Deadline
-from weir.kernel_eval.judge.channel.faults import FaultDetected
 from weir.kernel_eval.judge.channel.worker_channel import WorkerChannel
 from weir.kernel_eval.judge.checks.assembly import describe, refused_for
 from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.protocol import Fault
-from weir.kernel_eval.reward import Stage
 
 # faults of one configuration of an autotuned kernel, which another configuration may not have
 PER_CONFIGURATION = frozenset({Fault.SHARED_MEM_EXCEEDED, Fault.LAUNCH_FAILURE, Fault.TRITON_COMPILE_ERROR})
 
 
 class TargetBuild:
-    """The build of one trace, started by the constructor. The owner must call `close`."""
+    """The build of some kernels, started by the constructor. The owner must call `close`."""
 
-    def __init__(self, leases: Leases, limits: Limits, deadline: Deadline, kernels: str, trace: Trace) -> None:
+    def __init__(self, leases: Leases, limits: Limits, deadline: Deadline, irs: tuple[KernelIr, ...]) -> None:
         self._leases = leases
         self._limits = limits
         self._started = time.monotonic()
+        self._compiled: Compiled | None = None
         self._builder = WorkerChannel(leases.compiler, limits, deadline, BUILDER)
-        self._builder.send(Build(kernels, tuple(trace.launches), limits.target), ())
+        self._builder.send(Build(irs, limits.target), ())
+
+    def wait(self) -> None:
+        """Wait for the build, so that another can start. Raises `FaultDetected` if it takes too long or fails."""
+        if self._compiled is None:
+            left_s = self._started + self._limits.compile_timeout_s - time.monotonic()
+            self._compiled = self._builder.receive(Compiled, "compile", max(left_s, 0.001), MAX_FRAME_BYTES)
+            self._builder.end()
 
     def finish(self) -> dict[str, Any]:
-        """Wait for the build; returns its report. Raises `FaultDetected` if a launch cannot be built for the target."""
-        left_s = self._started + self._limits.compile_timeout_s - time.monotonic()
-        compiled = self._builder.receive(Compiled, "compile", max(left_s, 0.001), MAX_FRAME_BYTES)
-        self._builder.end()
+        """Wait for the build; returns its report. Raises `FaultDetected` if a kernel cannot be built for the target."""
+        self.wait()
+        assert self._compiled is not None
+        compiled = self._compiled
         for refused in compiled.refused:
             raise refused_for(refused, self._limits.target, self._builder.output_tail())
-        if compiled.stopped is not None:
-            message = f"the launches of the first call do not build without the candidate: {compiled.stopped}"
-            raise FaultDetected(Stage.LOADED, Fault.TRITON_COMPILE_ERROR, message, phase="compile")
         return {
             "target": self._limits.target,
             "kernels": [describe(self._leases.program, self._limits, built) for built in compiled.built],

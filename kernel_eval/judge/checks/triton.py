@@ -1,39 +1,36 @@
-"""The check of a Triton candidate: its source, its trials, the proof without it, and the build for the target."""
+"""The check of a Triton candidate without a GPU: its source, its records, its trials, and the build for the target.
+
+The candidate's Python runs in recorders only, where no kernel runs. What a record holds is played by a process that
+holds nothing else of the candidate (`played_trials.py`), and compiled for the target by another (`target_build.py`):
+what was tried is what is proven is what is built.
+"""
 
 from __future__ import annotations
 
 import ast
 import contextlib
-import functools
-from collections.abc import Iterator
+from collections.abc import Mapping
 from typing import Any
 
 from weir.kernel_eval.ipc.forkserver import Leases
 from weir.kernel_eval.ipc.job import Job
-from weir.kernel_eval.ipc.messages import Assemble, Assembled, BuildNative, Compile
-from weir.kernel_eval.ipc.tensor_arena import Arena
-from weir.kernel_eval.ipc.trace import Trace
+from weir.kernel_eval.ipc.messages import KernelIr, Recorded
 from weir.kernel_eval.judge.channel.deadline import Deadline
-from weir.kernel_eval.judge.channel.faults import FaultDetected, UnsupportedClaim
-from weir.kernel_eval.judge.checks import compilation, proof, unsupported
-from weir.kernel_eval.judge.checks.assembly import entry_of, machine_code, usage_report
+from weir.kernel_eval.judge.channel.faults import FaultDetected
+from weir.kernel_eval.judge.checks.answer_spread import MIN_DRAWS, AnswerSpread
 from weir.kernel_eval.judge.checks.outcome import EVALUATION_ERRORS, CheckOutcome, EvaluationError, outcome_of
+from weir.kernel_eval.judge.checks.played_trials import PlayedTrials, Question, new_irs
+from weir.kernel_eval.judge.checks.recording import Recording, SecondRecording, digest, form_of, stand_ins
+from weir.kernel_eval.judge.checks.reference_operators import only_moves
 from weir.kernel_eval.judge.checks.target_build import PER_CONFIGURATION, TargetBuild
-from weir.kernel_eval.judge.checks.trials import Trials
 from weir.kernel_eval.judge.source import source_policy
 from weir.kernel_eval.protocol import Fault
-from weir.kernel_eval.tasks.reference import Reference
+from weir.kernel_eval.reward import Stage
+from weir.kernel_eval.tasks.input_variants import plan
+from weir.kernel_eval.tasks.reference import InvalidReference, Reference
 from weir.kernel_eval.tasks.seeds import derive_seed
-from weir.kernel_eval.timing.roofline import Speed
-from weir.kernel_eval.toolchain.ptxas_report import parse_usage
+from weir.kernel_eval.timing import sampling
 
-# Faults that the compiler may explain better: the interpreter runs kernels that no GPU would.
-_EXPLAINED = frozenset(
-    {
-        *(Fault.RUNTIME_ERROR, Fault.OUTPUT_MISMATCH, Fault.NON_FINITE),
-        *(Fault.SHAPE_MISMATCH, Fault.DTYPE_MISMATCH, Fault.MEMORY_FAULT, Fault.SEGFAULT),
-    }
-)
 _MAX_ATTEMPTS = 16  # with other configurations of autotuned kernels
 
 
@@ -52,112 +49,146 @@ class TritonCheck:
             return outcome_of(error)
         skipped_configs: dict[str, int] = {}
         details: dict[str, Any] = {}
-        previous_trace: Trace | None = None
+        before: tuple[KernelIr, ...] | None = None
         for _ in range(_MAX_ATTEMPTS):
-            trials = Trials(self._job, reference, skipped_configs, self._deadline)
-            attempt = _Attempt(self._job, tree, leases, trials)
+            attempt = _Attempt(self._job, leases, reference, self._deadline, skipped_configs)
             ended_by = attempt.run()
             details |= attempt.details
             kernel = _refused_configuration(tree, ended_by)
-            if kernel is None or trials.first == previous_trace:
-                ended_by = attempt.explain(ended_by)
+            if kernel is None or attempt.irs == before:
                 break
             skipped_configs[kernel] = skipped_configs.get(kernel, 0) + 1
-            previous_trace = trials.first
-        return outcome_of(ended_by, trials=trials.num_answered, speed=attempt.speed, details=details)
+            before = attempt.irs
+        return outcome_of(ended_by, trials=attempt.num_answered, details=details)
 
 
 class _Attempt:
-    """One worker's trials of a candidate, with the proof and the build that belong to them."""
+    """The trials of a candidate with one choice of configurations."""
 
-    def __init__(self, job: Job, tree: ast.Module, leases: Leases, trials: Trials) -> None:
+    def __init__(
+        self,
+        job: Job,
+        leases: Leases,
+        reference: Reference,
+        deadline: Deadline,
+        skipped_configs: Mapping[str, int],
+    ) -> None:
         self._job = job
         self._limits = job.limits
-        self._relaxed = frozenset(job.relaxed_rules)
-        self._on_gpu = job.limits.gpu is not None
-        self._tree = tree
         self._leases = leases
-        self._trials = trials
-        self._kernels = ""  # source of the launched kernels; empty if the task needs no proof
-        self._build: TargetBuild | None = None
-        self._assembled: list[dict[str, Any]] = []
-        self.speed: Speed | None = None
+        self._reference = reference
+        self._deadline = deadline
+        self._skipped_configs = skipped_configs
+        self._relaxed = frozenset(job.relaxed_rules)
+        self._closing = contextlib.ExitStack()
+        self._builds: list[TargetBuild] = []
+        self._second: SecondRecording | None = None
+        self._spread = AnswerSpread()
+        self.irs: tuple[KernelIr, ...] = ()
+        self.num_answered = 0
         self.details: dict[str, Any] = {}
 
     def run(self) -> EvaluationError | None:
         """Run everything. Returns the error that ended it, None for a correct candidate."""
         try:
-            self._judge()
+            with self._closing:
+                self._judge()
         except EVALUATION_ERRORS as error:
             return error
         return None
 
     def _judge(self) -> None:
-        worker, trials = self._leases.worker, self._trials
+        job, reference = self._job, self._reference
+        recording = Recording(job, self._leases, self._deadline, self._relaxed, self._skipped_configs)
+        trials = PlayedTrials(job, self._leases, self._deadline, reference)
+        self._closing.callback(trials.close)
         try:
-            trials.run(worker, functools.partial(machine_code, self._leases.program, self._limits), self._start_build)
-            if self._kernels:
-                kernels = proof.Kernels(self._kernels)
-                self.speed = proof.prove(self._job, trials, worker, kernels, self._assemble)
-            self.details["compile"] = self._compile_report()
+            init_arguments = reference.init_arguments(derive_seed(job.secret, "init"))
+            model = reference.build(init_arguments, derive_seed(job.secret, "weights"))
+            recording.construct(init_arguments)
+            self._try_all(recording, trials, model, init_arguments)
+        except FaultDetected as error:
+            self._explain(error)
+            raise
         finally:
-            self.details |= trials.details
-            trials.close()
-            if self._build is not None:
-                self._build.close()
+            self.num_answered = trials.num_answered
+            try:
+                recording.end()
+            finally:
+                self.details |= recording.details
+        if self._second is not None:
+            self._second.compare(self._first_irs)
+        self.details["compile"] = self._compile_report()
+        self._check_spread()
 
-    def explain(self, error: EvaluationError | None) -> EvaluationError | None:
-        """A better reason for a failure, if the compiler or a replay gives one, else the error itself."""
-        if self._on_gpu or not isinstance(error, FaultDetected):
-            return error  # on a GPU the kernels were compiled for this device
-        is_claim = isinstance(error, UnsupportedClaim)
-        try:
-            if is_claim or error.fault in _EXPLAINED or error.details.get("rule") == "kernel_is_not_triton":
-                with self._compile_request() as (request, fds):
-                    compilation.explain(self._leases, self._limits, self._trials.deadline, request, fds)
-            if isinstance(error, UnsupportedClaim) and self._trials.model is not None:
-                unsupported.confirm(self._job, self._tree, self._trials, error, self._leases)
-        except EVALUATION_ERRORS as reason:
-            return reason
-        return error
+    def _try_all(self, recording: Recording, trials: PlayedTrials, model: Any, init_arguments: list[Any]) -> None:
+        job, reference = self._job, self._reference
+        num_timed = min(job.num_perf_trials, self._limits.perf_trials)
+        num_trials = max(MIN_DRAWS, job.num_correct_trials) + num_timed
+        records: list[Recorded] = []
+        draws: dict[str, int] = self.details.setdefault("inputs", {})  # a task that takes only its own is tried less hard
+        for trial, variant in enumerate(plan(num_trials, self._relaxed, derive_seed(job.secret, "variants"))):
+            inputs, expected, drawn = reference.question(model, derive_seed(job.secret, "inputs", trial), variant)
+            draws[drawn.draw.value] = draws.get(drawn.draw.value, 0) + 1
+            recorded = recording.record(stand_ins(inputs, reference, derive_seed(job.secret, "stand-ins", trial)))
+            if recorded not in records:
+                trials.load(recorded, expected, only_moves=only_moves(reference, model, inputs))
+                records.append(recorded)
+                self._build(recorded)
+            if trial == 0:
+                self._start_second(init_arguments, inputs)
+            trials.run(records.index(recorded), model, recording.state, Question(inputs, expected))
+            self._spread.note(form_of(inputs), expected.outputs)
+        if num_timed:
+            self.details["timing"] = {"timing_kind": "interpreter", **sampling.summarize(trials.play_us).in_ms()}
 
-    def _start_build(self, first: Trace) -> None:
-        """Compile for the target while the other trials run. Raises `FaultDetected` if a kernel is not Triton."""
-        if proof.is_needed(first, self._relaxed):
-            self._kernels = proof.kernels_of(self._tree, first)
-            if not self._on_gpu:
-                self._build = TargetBuild(self._leases, self._limits, self._trials.deadline, self._kernels, first)
+    def _start_second(self, init_arguments: list[Any], inputs: list[Any]) -> None:
+        """Have the first call recorded again, beside the trials."""
+        self._first_irs = self.irs
+        contents = stand_ins(inputs, self._reference, derive_seed(self._job.secret, "stand-ins", "second"))
+        second = SecondRecording(
+            self._job, self._leases, self._deadline, self._skipped_configs, init_arguments, contents
+        )
+        self._closing.callback(second.close)
+        self._second = second
+
+    def _build(self, recorded: Recorded) -> None:
+        """Compile for the target what was not compiled yet, beside the trials."""
+        new = new_irs(self.irs, recorded.irs)
+        self.irs += new
+        if new:
+            if self._builds:
+                self._builds[-1].wait()
+            build = TargetBuild(self._leases, self._limits, self._deadline, new)
+            self._builds.append(build)
+            self._closing.callback(build.close)
 
     def _compile_report(self) -> dict[str, Any]:
-        """The kernels compiled for the proof; without a proof, those that the candidate's own process compiled."""
-        if self._on_gpu:
-            return {"target": self._limits.target, "kernels": self._assembled}
-        if self._build is not None:
-            return self._build.finish()
-        with self._compile_request() as (request, fds):
-            launched = frozenset(self._trials.launched)
-            return compilation.report(self._leases, self._limits, self._trials.deadline, request, fds, launched)
+        """The kernels of all records. Raises `FaultDetected` if one cannot be built for the target."""
+        reports = [build.finish() for build in self._builds]
+        kernels = [kernel for report in reports for kernel in report["kernels"]]
+        seconds = round(sum(report["seconds"] for report in reports), 4)
+        return {"target": self._limits.target, "kernels": kernels, "seconds": seconds, "ir": digest(self.irs)}
 
-    def _assemble(self, message: Assemble | BuildNative) -> Assembled:
-        """Assemble for the process of the proof; the resources of its kernels are reported."""
-        assembled = machine_code(self._leases.program, self._limits, message)
-        usage = parse_usage(assembled.printed)
-        if isinstance(message, Assemble) and assembled.code is not None and usage is not None:
-            self._assembled.append(usage_report(entry_of(message.assembly), usage))
-        return assembled
+    def _explain(self, error: FaultDetected) -> None:
+        """For a kernel that cannot be played: whether it compiles at all. Raises `FaultDetected` with the reason."""
+        if error.fault is not Fault.UNSUPPORTED:
+            return
+        self._compile_report()
+        fault = Fault.NOT_RUN if self._job.reward_compiled else Fault.UNSUPPORTED
+        message = (
+            f"it compiles for {self._limits.target}; the interpreter of Triton's IR cannot run it: {error.message}"
+        )
+        raise FaultDetected(Stage.LOADED, fault, message, phase="call", correctness="unknown") from None
 
-    @contextlib.contextmanager
-    def _compile_request(self) -> Iterator[tuple[Compile, tuple[int, ...]]]:
-        """A request to a compile worker, with inputs that no trial has."""
-        job, reference, guard_bytes = self._job, self._trials.reference, self._limits.guard_bytes
-        with contextlib.ExitStack() as arenas:
-            init_arguments = reference.init_arguments(derive_seed(job.secret, "init"))
-            init = arenas.enter_context(contextlib.closing(Arena(init_arguments, [], guard_bytes)))
-            inputs = reference.inputs(derive_seed(job.secret, "inputs", "compile"))
-            call = arenas.enter_context(contextlib.closing(Arena(inputs, [], guard_bytes)))
-            seed = derive_seed(job.secret, "weights")
-            request = Compile(job.candidate_src, self._limits.target, init.spec, call.spec, seed)
-            yield request, (init.fd, call.fd)
+    def _check_spread(self) -> None:
+        """Raises `InvalidReference` if no draw of the inputs changed an answer."""
+        constant = self._spread.constant_outputs()
+        if constant and "varied_inputs" not in self._relaxed:
+            raise InvalidReference(
+                f"output {constant[0]} of the task is the same for all inputs that were drawn, so that nothing was "
+                "shown: whatever stores that answer would be right"
+            )
 
 
 def _refused_configuration(tree: ast.Module, error: EvaluationError | None) -> str | None:

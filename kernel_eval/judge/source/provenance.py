@@ -1,7 +1,9 @@
 """Checks from a trace whether a call launched kernels and whether its answer comes from them. Pure, no torch.
 
-torch may move data that depends on the call's inputs (copies, casts, padding, concatenation: `HELPERS`); only kernels
-may compute with it. A cast that drops fractions is a computation. Tensors that torch makes from constants and from the
+torch may move data that depends on the call's inputs (copies, casts, padding, concatenation, indexing: `HELPERS`);
+only kernels may compute with it. A cast that drops more than digits of a fraction is a computation: to integers, to
+booleans, to integers of a smaller range, to floats of 8 bits. Where the task's own code only moves data, moving it is
+the work, and torch may not do that either. Tensors that torch makes from constants and from the
 model's own state are setup, which is allowed; data from elsewhere (a file, unfilled memory) is foreign. The analysis
 follows storages: a storage that a computing operator of torch wrote to is tainted, and so is everything derived from
 it. A trace is a claim; it becomes evidence when its launches, replayed on other inputs, give the right answer.
@@ -13,8 +15,11 @@ from weir.kernel_eval.ipc.trace import EXTENSION, Launch, NativeLaunch, Opaque, 
 
 _NEW = "empty empty_like empty_strided new_empty new_empty_strided zeros zeros_like new_zeros ones ones_like new_ones"
 _FILLED = "full full_like new_full arange eye scalar_tensor fill_ zero_ lift_fresh lift_fresh_copy"
-_MOVED = "clone copy copy_ _to_copy contiguous cat stack constant_pad_nd repeat _unsafe_view _reshape_copy view_copy"
-_MOVES = frozenset(_MOVED.split())
+_COPIED = "clone copy copy_ _to_copy contiguous cat stack constant_pad_nd repeat _unsafe_view _reshape_copy view_copy"
+_PICKED = "flip roll rot90 index index_select gather unfold_copy im2col slice_scatter select_scatter narrow_copy"
+_PADDED = " ".join(f"{kind}_pad{n}d" for kind in ("reflection", "replication") for n in (1, 2, 3))
+_MOVED = f"{_COPIED} {_PICKED} {_PADDED} pixel_shuffle pixel_unshuffle channel_shuffle"
+MOVES = frozenset(_MOVED.split())
 HELPERS = frozenset(f"{_NEW} {_FILLED} {_MOVED}".split())
 _SERIES = "range linspace logspace tril_indices triu_indices fft_fftfreq fft_rfftfreq empty_permuted"
 _DRAWN = "rand randn randint randperm normal"
@@ -27,11 +32,14 @@ _UNFILLED = frozenset(
 )  # operators whose result is uninitialised or foreign memory
 
 
-def broken_by(trace: Trace, relaxed: frozenset[str]) -> tuple[str, str] | None:
-    """The first rule that a call broke, and the violation in words; None if it broke none."""
+def broken_by(trace: Trace, relaxed: frozenset[str], *, only_moves: bool = False) -> tuple[str, str] | None:
+    """The first rule that a call broke, and the violation in words; None if it broke none.
+
+    `only_moves`: the task's own code moves data, and computes nothing.
+    """
     if not trace.launched and "no_kernel_launched" not in relaxed:
         return "no_kernel_launched", "the answer did not come from a kernel: none was launched in this call"
-    flow = _Flow(trace, relaxed)
+    flow = _Flow(trace, relaxed, only_moves)
     for step in trace.steps:
         flow.follow(step)
     for output in trace.outputs:
@@ -49,11 +57,8 @@ def untransferable(trace: Trace) -> str | None:
             if step.opaque is not None:
                 return f"{step.kernel} {step.opaque}"
             continue
-        if isinstance(step, Launch):
-            arguments = (*step.arguments.values(), *step.options.values())
-        else:
-            arguments = (*step.arguments, *step.keywords.values())
-        for argument in arguments:
+        given = step.given if isinstance(step, Launch) else [*step.arguments, *step.keywords.values()]
+        for argument in given:
             if isinstance(argument, Opaque) and step.name == EXTENSION:
                 return f"the candidate's extension {argument.kind}"
             if isinstance(argument, Opaque):
@@ -72,7 +77,8 @@ def needed(trace: Trace, relaxed: frozenset[str]) -> Trace:
 class _Flow:
     """The storages that hold data of the inputs, and those tainted by computations of torch."""
 
-    def __init__(self, trace: Trace, relaxed: frozenset[str]) -> None:
+    def __init__(self, trace: Trace, relaxed: frozenset[str], only_moves: bool = False) -> None:
+        self._only_moves = only_moves
         self._torch_may_compute = "torch_operator" in relaxed
         kinds = [storage.kind for storage in trace.storages]
         self._from_inputs = {i for i, kind in enumerate(kinds) if kind in ("input", "earlier", "unknown")}
@@ -87,7 +93,8 @@ class _Flow:
             return True
         read = {place.storage for place in places([*step.arguments, *step.keywords.values()])}
         written = {place.storage for place in step.results}
-        computes = _computes(step) and bool(read & self._from_inputs) and not self._torch_may_compute
+        works = _computes(step) or (self._only_moves and _name(step) in MOVES)
+        computes = works and bool(read & self._from_inputs) and not self._torch_may_compute
         if not written:
             written = read  # an operator that returns nothing changes its arguments
         if _name(step) in _UNFILLED or not (read or _name(step) in _FROM_NOTHING):
@@ -108,13 +115,43 @@ class _Flow:
 
 
 def _computes(step: Operator) -> bool:
-    moved = places([*step.arguments, *step.keywords.values()]) if _name(step) in _MOVES else []
-    truncates = any(map(_has_fractions, moved)) and not all(map(_has_fractions, step.results))
-    return truncates or _name(step) not in HELPERS
+    if _name(step) not in HELPERS:
+        return True
+    if _name(step) not in MOVES:
+        return False
+    moved = places([*step.arguments, *step.keywords.values()])
+    if _name(step) in _INDEXED:
+        moved = moved[:1]  # the others say where, and are not in the result
+    return any(drops(place.dtype, result.dtype) for place in moved for result in step.results)
 
 
-def _has_fractions(place: Place) -> bool:
-    return place.dtype.startswith(("float", "bfloat", "complex"))
+def drops(source: str, target: str) -> bool:
+    """Whether a cast between dtypes, by name, drops more than digits of a fraction. int64 to int32 does not count:
+    kernels ask for such indices."""
+    if source == target or (source, target) == ("int64", "int32"):
+        return False
+    if target.startswith("float8") or target == "bool":
+        return True
+    if _has_fractions(target):
+        return False
+    if _has_fractions(source):
+        return True
+    low, high = _RANGES.get(source, _UNKNOWN)
+    least, most = _RANGES.get(target, (0, 0))
+    return bool(low < least or high > most)
+
+
+_INDEXED = frozenset({"index", "index_select", "gather"})
+_UNKNOWN = (-(2**64), 2**64)
+_RANGES = {
+    "bool": (0, 1),
+    **{f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": (0, 2**bits - 1) for bits in (8, 16, 32, 64)},
+}
+
+
+def _has_fractions(dtype: str) -> bool:
+    return dtype.startswith(("float", "bfloat", "complex"))
 
 
 def _name(step: Operator) -> str:

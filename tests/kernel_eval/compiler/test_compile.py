@@ -1,4 +1,4 @@
-"""Errors that the compiler reports and the interpreter does not; its verdict cannot be forged into a reward."""
+"""What the compiler refuses, what is built, and what comes of IR that a candidate's process forges."""
 
 from __future__ import annotations
 
@@ -62,40 +62,31 @@ def test_a_type_that_only_newer_devices_have_is_an_unsupported_architecture(
     assert (plain["correct"], plain["details"]["compile"]["target"]) == (True, "sm_80")
 
 
-FORGE = """
+FORGED = """
 import importlib
-BuiltKernel = importlib.import_module("weir.kernel_eval.ipc.messages").BuiltKernel
-if not triton.knobs.runtime.interpret:
-    compile_worker = importlib.import_module("weir.kernel_eval.compiler.compile_worker")
-    compile_worker.Builds.refused = property(lambda self: {}, lambda self, value: None)
-    compile_worker.Builds.built = property(
-        lambda self: [BuiltKernel("relu:6", ".version 8.7 .target sm_90a .address_size 64", 0, 4, 3)],
-        lambda self, value: None,
-    )
+capture = importlib.import_module("weir.kernel_eval.recording.launch_capture")
+honest = capture._as_text
+capture._as_text = lambda module, metadata: honest(module, metadata).replace(OLD, NEW)
 """
-UNBUILDABLE = [("256", "250"), ("BLOCK=256)", "BLOCK=256, num_warps=64)"), (OPERATION, "tl.dot(x, x)")]
+FORGERIES = [
+    ("b'arith.maxnumf'", "b'arith.minnumf'", "output_mismatch"),
+    ("b'arith.maxnumf'", "b'arith.readsfile'", "unsupported"),
+    ("b'tt.return'", "b'}}}} tt.return'", "triton_compile_error"),
+    ("b'256'", "b'250'", "triton_compile_error"),
+]
 
 
-@pytest.mark.parametrize(("old", "new"), UNBUILDABLE, ids=[new for _, new in UNBUILDABLE])
-def test_a_candidate_that_lies_to_the_compiler_earns_nothing(
-    old: str, new: str, server: Any, read_example: Read
-) -> None:
-    source = read_example("relu_candidate").replace(old, new)
-    honest = server.evaluate(source)
-    lying = server.evaluate(source + FORGE, relax_rules=["asks_where_it_runs"])
-    assert not lying["correct"]
-    assert lying["raw_reward"] <= honest["raw_reward"] == 0.1
+@pytest.mark.parametrize(("old", "new", "fault"), FORGERIES, ids=[new for _, new, _ in FORGERIES])
+def test_forged_ir_is_judged_as_what_it_is(old: str, new: str, fault: str, server: Any, read_example: Read) -> None:
+    forged = FORGED.replace("OLD", old).replace("NEW", new)
+    reply = server.evaluate(read_example("relu_candidate") + forged)
+    assert (reply["fault"], reply["correct"]) == (fault, False), reply
 
 
 def test_the_build_is_of_the_launches_that_gave_the_answer(server: Any, read_example: Read) -> None:
     source = read_example("relu_candidate").replace("BLOCK=256)", "BLOCK=256, num_warps=8, num_stages=1)")
     (kernel,) = server.evaluate(source)["details"]["compile"]["kernels"]
     assert (kernel["num_warps"], kernel["num_stages"]) == (8, 1)
-
-
-def test_what_a_candidate_does_where_it_is_compiled_has_no_say(server: Any, read_example: Read) -> None:
-    source = read_example("relu_candidate") + "\nif not triton.knobs.runtime.interpret:\n    while True: pass\n"
-    assert server.evaluate(source, relax_rules=["asks_where_it_runs"])["correct"]
 
 
 def test_a_compilation_that_takes_too_long_is_a_timeout(start_server: Any, read_example: Read) -> None:
@@ -116,13 +107,23 @@ def second(x_ptr, n, BLOCK: tl.constexpr):
 """
 
 
-def test_kernels_that_are_reached_only_with_results_of_others_are_built(server: Any, read_example: Read) -> None:
-    launched = (
-        "        if float(out.max()) == float(x.max()):\n            second[(1,)](out, 1, BLOCK=16)\n        return out"
-    )
+READS = ["float(out.max()) > 0", "out[0].item() > 0", "out.tolist()[0] > 0", "out.any()", "out[out > 0].numel()"]
+
+
+@pytest.mark.parametrize("condition", READS)
+def test_a_model_that_reads_what_a_kernel_computed_is_told_so(condition: str, server: Any, read_example: Read) -> None:
+    launched = f"        if {condition}:\n            second[(1,)](out, 1, BLOCK=16)\n        return out"
+    reply = server.evaluate(read_example("relu_candidate").replace("        return out", launched) + SECOND)
+    assert (reply["fault"], reply["details"]["exception"]) == ("runtime_error", "NeedsKernelResult"), reply
+    assert "keep such values on the device" in reply["fault_message"]
+
+
+def test_all_kernels_of_a_call_are_built(server: Any, read_example: Read) -> None:
+    launched = "        second[(1,)](out, 1, BLOCK=16)\n        return out"
     reply = server.evaluate(read_example("relu_candidate").replace("        return out", launched) + SECOND)
     assert reply["correct"], reply
     assert [kernel["kernel"].split(":")[0] for kernel in reply["details"]["compile"]["kernels"]] == ["relu", "second"]
+    assert len(reply["details"]["compile"]["ir"]) == 64
 
 
 TUNED = """

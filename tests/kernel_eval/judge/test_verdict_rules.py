@@ -12,7 +12,7 @@ import torch
 from weir.kernel_eval.config import KernelEvalConfig
 from weir.kernel_eval.ipc import framing
 from weir.kernel_eval.ipc.forkserver import End, Exited, Spawn
-from weir.kernel_eval.ipc.messages import Failed, Load, Phase
+from weir.kernel_eval.ipc.messages import Failed, Load, Phase, Refusal
 from weir.kernel_eval.ipc.tensor_arena import Arena, attach, flat_view, read_value
 from weir.kernel_eval.judge.channel import fault_classification
 from weir.kernel_eval.judge.channel.faults import FaultDetected
@@ -101,27 +101,45 @@ def test_a_kill_is_the_candidates_where_it_held_much_memory_or_could_signal_itse
 
 
 @pytest.mark.parametrize(
-    ("phase", "exception", "in_kernel", "number", "fault"),
+    ("phase", "exception", "number", "fault"),
     [
-        ("load", "SyntaxError", False, None, Fault.SYNTAX_ERROR),
-        ("load", "NameError", False, None, Fault.IMPORT_ERROR),
-        ("init", "TypeError", False, None, Fault.INIT_ERROR),
-        ("call", "TypeError", False, None, Fault.RUNTIME_ERROR),
-        ("call", "TypeError", True, None, Fault.TRITON_COMPILE_ERROR),
-        ("call", "NotImplementedError", False, None, Fault.RUNTIME_ERROR),
-        ("call", "NotImplementedError", True, None, Fault.TRITON_COMPILE_ERROR),
-        ("call", "SystemExit", False, None, Fault.EARLY_EXIT),
-        ("call", "PermissionError", False, errno.EPERM, Fault.SANDBOX_VIOLATION),
-        ("call", "OSError", True, errno.EROFS, Fault.SANDBOX_VIOLATION),
-        ("call", "OSError", False, errno.EFBIG, Fault.OUTPUT_FLOOD),
-        ("call", "FileNotFoundError", False, errno.ENOENT, Fault.RUNTIME_ERROR),
+        ("load", "SyntaxError", None, Fault.SYNTAX_ERROR),
+        ("load", "NameError", None, Fault.IMPORT_ERROR),
+        ("init", "TypeError", None, Fault.INIT_ERROR),
+        ("call", "TypeError", None, Fault.RUNTIME_ERROR),
+        ("call", "NotImplementedError", None, Fault.RUNTIME_ERROR),
+        ("call", "SystemExit", None, Fault.EARLY_EXIT),
+        ("call", "PermissionError", errno.EPERM, Fault.SANDBOX_VIOLATION),
+        ("call", "OSError", errno.EROFS, Fault.SANDBOX_VIOLATION),
+        ("call", "OSError", errno.EFBIG, Fault.OUTPUT_FLOOD),
+        ("call", "FileNotFoundError", errno.ENOENT, Fault.RUNTIME_ERROR),
     ],
 )
 def test_an_exception_is_classified_by_its_type_and_phase(
-    phase: Phase, exception: str, in_kernel: bool, number: int | None, fault: Fault
+    phase: Phase, exception: str, number: int | None, fault: Fault
 ) -> None:
-    failed = Failed(phase, exception, "m", "t", in_kernel=in_kernel, os_errno=number)
+    failed = Failed(phase, exception, "m", "t", os_errno=number)
     assert fault_classification.from_exception(failed).fault is fault
+
+
+@pytest.mark.parametrize(
+    ("refusal", "claimed", "of_player"),
+    [
+        ("compiler", Fault.TRITON_COMPILE_ERROR, Fault.TRITON_COMPILE_ERROR),
+        ("host_read", Fault.RUNTIME_ERROR, Fault.RUNTIME_ERROR),
+        ("unsupported", Fault.RUNTIME_ERROR, Fault.UNSUPPORTED),
+        ("out_of_bounds", Fault.RUNTIME_ERROR, Fault.ILLEGAL_ACCESS),
+        ("order", Fault.RUNTIME_ERROR, Fault.NONDETERMINISTIC),
+    ],
+)
+def test_what_only_a_player_can_know_is_not_believed_of_a_candidate(
+    refusal: Refusal, claimed: Fault, of_player: Fault
+) -> None:
+    found = [
+        fault_classification.from_exception(Failed(phase, "E", "why", "", refused_by=refusal, kernel="k:1")).fault
+        for phase in ("call", "replay")
+    ]
+    assert found == [claimed, of_player]
 
 
 NAN, INF = float("nan"), float("inf")
@@ -216,7 +234,7 @@ def test_a_write_behind_an_own_tensor_is_seen_once() -> None:
     allocations = GuardedAllocations(64)
     with allocations:
         out = torch.empty(100)
-        zeros = torch.zeros(3, device="cuda")
+        zeros = torch.zeros(3)
     assert bool(out.isnan().all())
     assert zeros.tolist() == [0.0, 0.0, 0.0]
     out.as_strided((1,), (1,), out.storage_offset() + 100).fill_(1.0)

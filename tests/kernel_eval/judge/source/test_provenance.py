@@ -13,7 +13,7 @@ from weir.kernel_eval.ipc.tensor_arena import Arena
 from weir.kernel_eval.ipc.trace import Launch, Operator, Place, Storage, Trace
 from weir.kernel_eval.judge.source import provenance, rules
 from weir.kernel_eval.judge.source.kernel_source import VALUE_ATTRIBUTES, KernelSource, NotFound, NotTriton
-from weir.kernel_eval.worker.replay_values import operator_of
+from weir.kernel_eval.replay.values import operator_of
 
 NONE: frozenset[str] = frozenset()
 HEAD = "import torch, os\nimport numpy as np\nimport triton\nimport triton.language as tl\n"
@@ -177,6 +177,52 @@ def test_state_and_inputs_of_a_replay_lie_in_two_lists() -> None:
     arena = Arena([[torch.ones(2)], [torch.zeros(3, dtype=torch.uint8)]], [torch.empty(2)], 64)
     assert [len(part.items) for part in arena.spec.arguments.items] == [1, 1]  # type: ignore[union-attr]
     arena.close()
+
+
+CASTS = [
+    ("float32", "bfloat16", False),
+    ("float64", "float16", False),
+    ("int64", "int32", False),
+    ("bool", "int8", False),
+    ("int8", "float32", False),
+    ("uint8", "int16", False),
+    ("float8_e4m3fn", "float32", False),
+    ("float32", "int32", True),
+    ("float32", "bool", True),
+    ("int32", "bool", True),
+    ("int32", "int8", True),
+    ("int64", "uint8", True),
+    ("int8", "uint8", True),
+    ("float32", "float8_e4m3fn", True),
+]
+
+
+@pytest.mark.parametrize(("source", "target", "computes"), CASTS)
+def test_a_cast_that_drops_values_is_a_computation(source: str, target: str, computes: bool) -> None:
+    x, made = Place(0, source, (4,), (1,), 0), Place(1, target, (4,), (1,), 0)
+    cast = Operator("aten._to_copy.default", (x,), {}, (made,))
+    trace = Trace((Storage("input", 0, 32), Storage("fresh", 0, 32)), (cast, launched(made)), (made,))
+    broken = provenance.broken_by(trace, NONE)
+    assert (broken and broken[0]) == ("torch_operator" if computes else None)
+
+
+MOVED = ["flip", "roll", "index.Tensor", "index_select", "gather", "unfold_copy", "im2col", "reflection_pad1d", "clone"]
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_what_picks_elements_moves_them_which_is_the_work_of_a_task_that_only_moves(name: str) -> None:
+    full = f"aten.{name}" if "." in name else f"aten.{name}.default"
+    x, index, made = (Place(at, kind, (4,), (1,), 0) for at, kind in ((0, "float32"), (1, "int64"), (2, "float32")))
+    storages = (Storage("input", 0, 16), Storage("input", 1, 32), Storage("fresh", 0, 16))
+    trace = Trace(storages, (Operator(full, (x, index), {}, (made,)), launched(made)), (made,))
+    assert provenance.broken_by(trace, NONE) is None
+    broken = provenance.broken_by(trace, NONE, only_moves=True)
+    assert broken is not None
+    assert broken[0] == "torch_operator"
+
+
+def launched(place: Place) -> Launch:
+    return Launch("k", 1, (1,), {}, {}, 0, (place,))
 
 
 def test_the_docs_list_every_rule_with_what_it_says() -> None:

@@ -1,0 +1,168 @@
+"""The trials of a candidate without a GPU: its record, played on the inputs of each trial without the candidate.
+
+A player runs the operators and the IR of the record (`replay/player.py`), and holds nothing of the candidate but those.
+Invariant: every answer that is compared comes from a player, so that each trial is a proof. The rules on the record are
+checked before it is played, those on memory after.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from typing import Any, NamedTuple
+
+import torch
+
+from weir.kernel_eval.ipc.forkserver import Leases
+from weir.kernel_eval.ipc.job import Job
+from weir.kernel_eval.ipc.messages import Done, KernelIr, LoadRecord, Play, Played, Recorded
+from weir.kernel_eval.ipc.tensor_arena import Arena, tensors_among
+from weir.kernel_eval.ipc.trace import Place, Trace
+from weir.kernel_eval.judge.channel.deadline import Deadline
+from weir.kernel_eval.judge.channel.faults import FaultDetected, rule_broken
+from weir.kernel_eval.judge.channel.worker_channel import WorkerChannel
+from weir.kernel_eval.judge.checks.expected_answers import check_form, difference
+from weir.kernel_eval.judge.checks.tolerance import TOLERANCES
+from weir.kernel_eval.judge.source import provenance
+from weir.kernel_eval.protocol import Fault
+from weir.kernel_eval.reward import Stage
+from weir.kernel_eval.tasks.reference import Expected, Reference
+
+MIN_COVERAGE = 0.1  # a triangular or padded answer has elements that no kernel needs to store
+ROUNDED_DOTS_FACTOR = 100.0  # how much further an answer may be off if a device rounds its products of float32
+_LOAD_FACTOR = 2.0
+
+
+class Question(NamedTuple):
+    """One trial: inputs of the reference, and its answer."""
+
+    inputs: list[Any]
+    expected: Expected
+
+
+class PlayedTrials:
+    """The trials of one candidate in one player, which is forked by the constructor. The owner must call `close`."""
+
+    def __init__(self, job: Job, leases: Leases, deadline: Deadline, reference: Reference) -> None:
+        self._limits = job.limits
+        self._relaxed = frozenset(job.relaxed_rules)
+        self._reference = reference
+        self._player = WorkerChannel(leases.worker, job.limits, deadline)
+        self._rounded = False
+        self._traces: list[Trace] = []
+        self.play_us: list[float] = []
+        self.num_answered = 0
+
+    def load(self, recorded: Recorded, expected: Expected, *, only_moves: bool) -> None:
+        """Check a record against the rules, and have the player read it. Raises `FaultDetected`.
+
+        `only_moves`: the task's own code moves data, and computes nothing.
+        """
+        trace, relaxed = recorded.trace, self._relaxed
+        violation = provenance.broken_by(trace, relaxed, only_moves=only_moves)
+        if violation is not None:
+            raise rule_broken(*violation)
+        check_form(recorded.outputs, expected.outputs)
+        reason = provenance.untransferable(trace)
+        if reason is not None:
+            raise rule_broken("replay_differs", f"the call cannot be made without the candidate: {reason}")
+        needed = provenance.needed(trace, relaxed)
+        timeout_s = self._limits.call_timeout_s
+        self._request(LoadRecord(needed, recorded.irs), Done, timeout_s)
+        self._traces.append(trace)
+
+    def run(self, record: int, model: Any, state: list[torch.Tensor], question: Question) -> None:
+        """Play a record on a trial's inputs, and compare its answer. Raises `FaultDetected`."""
+        inputs, expected = question
+        arguments = [tensors_among(inputs), state]
+        with closing(Arena(arguments, expected.outputs, self._limits.guard_bytes)) as arena:
+            started = time.perf_counter()
+            played = self._play(Play(record, arena.spec), arena)
+            self.play_us.append((time.perf_counter() - started) * 1e6)
+            outputs = arena.take_outputs()
+            if played.changed_inputs and not expected.changes_inputs:
+                self._break_rule("input_changed", "an input was written to, which the task's own code does not do")
+            wrong = difference(self._reference, model, inputs, expected, outputs)
+            if wrong is not None:
+                raise FaultDetected(Stage.ANSWERED, wrong.fault, wrong.message, trial=self.num_answered + 1)
+            self._check_origin(self._traces[record], played, expected)
+            if played.num_rounded_dots and not self._rounded:
+                self._rounded = True
+                self._play(Play(record, arena.spec, exact_dots=False, marks=False), arena)
+                self._check_rounded(arena.take_outputs(), expected)
+        self.num_answered += 1
+
+    def _play(self, play: Play, arena: Arena) -> Played:
+        played: Played = self._request(play, Played, self._limits.call_timeout_s, arena.fd)
+        return played
+
+    def _request(self, message: LoadRecord | Play, kind: Any, timeout_s: float, fd: int | None = None) -> Any:
+        try:
+            return self._player.request(message, kind, "replay", timeout_s * _LOAD_FACTOR, fd)
+        except FaultDetected as error:
+            if error.fault is not Fault.RUNTIME_ERROR:
+                raise
+            text = f"the launches of the call do not run without the candidate: {error.message}"
+            raise rule_broken("replay_differs", text) from None
+
+    def _check_origin(self, trace: Trace, played: Played, expected: Expected) -> None:
+        """Check where a right answer comes from."""
+        if "no_kernel_launched" not in self._relaxed:
+            for index, share in enumerate(played.coverage):
+                if share < MIN_COVERAGE:
+                    self._break_rule("kernel_did_no_work", f"kernels stored {share:.0%} of output {index}")
+        if _returns_input(trace) and not expected.returns_input:
+            self._break_rule("output_is_input", "an output lies in the memory of an input")
+        if _returns_kept_memory(trace):
+            self._break_rule("output_reused", "an output lies in memory that the model keeps for its next call")
+
+    def _break_rule(self, rule: str, observation: str) -> None:
+        if rule not in self._relaxed:
+            raise rule_broken(rule, observation)
+
+    def _check_rounded(self, outputs: list[torch.Tensor], expected: Expected) -> None:
+        for number, (got, exact) in enumerate(zip(outputs, expected.outputs, strict=True)):
+            tolerance = TOLERANCES.get(got.dtype)
+            if tolerance is not None and not _is_close(got, exact, tolerance * ROUNDED_DOTS_FACTOR):
+                message = (
+                    f"output {number} is right only if products of float32 are exact; a device rounds them to TF32 by "
+                    "default: give tl.dot input_precision='ieee', or make the computation less sensitive"
+                )
+                raise FaultDetected(Stage.ANSWERED, Fault.OUTPUT_MISMATCH, message, trial=self.num_answered + 1)
+
+    def close(self) -> None:
+        """End the player."""
+        try:
+            self._player.end()
+        finally:
+            self._player.close()
+
+
+def new_irs(known: tuple[KernelIr, ...], more: tuple[KernelIr, ...]) -> tuple[KernelIr, ...]:
+    """Those of `more` that are not known."""
+    return tuple(ir for ir in more if ir not in known)
+
+
+def _returns_input(trace: Trace) -> bool:
+    return any(trace.storages[storage].kind == "input" for storage in _storages_of_outputs(trace))
+
+
+def _returns_kept_memory(trace: Trace) -> bool:
+    """Whether an output is memory that existed before the call, and that a kernel of the call writes to."""
+    written = {storage for launch in trace.launches for storage in launch.storages}
+    return any(
+        trace.storages[storage].kind in ("state", "earlier") for storage in written & _storages_of_outputs(trace)
+    )
+
+
+def _storages_of_outputs(trace: Trace) -> set[int]:
+    return {output.storage for output in trace.outputs if isinstance(output, Place) and 0 not in output.shape}
+
+
+def _is_close(got: torch.Tensor, expected: torch.Tensor, tolerance: float) -> bool:
+    wide = torch.complex128 if got.is_complex() else torch.float64
+    got, expected = got.to(wide), expected.to(wide)
+    finite = torch.isfinite(expected) & torch.isfinite(got)
+    magnitude = torch.where(finite, expected.abs(), 0.0)
+    rms = magnitude.square().sum().div(max(1, int(finite.sum()))).sqrt()
+    return bool((torch.where(finite, (got - expected).abs(), 0.0) <= tolerance * (magnitude + rms)).all())

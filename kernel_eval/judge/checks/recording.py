@@ -1,0 +1,190 @@
+"""The judge's side of a recorder: has a candidate's calls recorded, once per form of inputs.
+
+The form of a call is what its Python may depend on: shapes, strides, dtypes, and arguments that are no tensors. The
+recorder gets inputs of a trial's form with the contents of another draw, so that the trials' inputs stay unknown to it.
+A second recorder, forked later, repeats the first record with other contents: IR that differs between the two is not
+what the source defines.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from weir.kernel_eval.ipc.forkserver import RECORDER, Leases
+from weir.kernel_eval.ipc.job import Job
+from weir.kernel_eval.ipc.messages import Constructed, Done, Init, KernelIr, Load, Record, Recorded, SendState
+from weir.kernel_eval.ipc.tensor_arena import Arena, tensors_among
+from weir.kernel_eval.judge.channel.deadline import Deadline
+from weir.kernel_eval.judge.channel.faults import FaultDetected, rule_broken
+from weir.kernel_eval.judge.channel.worker_channel import WorkerChannel
+from weir.kernel_eval.protocol import Fault
+from weir.kernel_eval.reward import Stage
+from weir.kernel_eval.tasks.reference import Reference
+from weir.kernel_eval.tasks.seeds import derive_seed
+from weir.kernel_eval.toolchain.targets import MAX_GRID
+
+MAX_RECORD_BYTES = 16 << 20  # thousands of launches, and the IR of large kernels
+
+
+class Recording:
+    """One candidate in one recorder, from its source to its last record. The owner must call `end` or `close`."""
+
+    def __init__(
+        self, job: Job, leases: Leases, deadline: Deadline, relaxed: frozenset[str], skipped_configs: Mapping[str, int]
+    ) -> None:
+        self._job = job
+        self._limits = job.limits
+        self._relaxed = relaxed
+        self._weight_seed = derive_seed(job.secret, "weights")
+        self._recorder = WorkerChannel(leases.recorder, job.limits, deadline, RECORDER)
+        self._recorder.send(Load(job.candidate_src, dict(skipped_configs)), ())
+        self.state: list[torch.Tensor] = []  # the contents of each storage of the constructed model, as bytes
+        self.details: dict[str, Any] = {}
+
+    def construct(self, init_arguments: list[Any]) -> None:
+        """Wait until the candidate is imported, construct its model, and take its state. Raises `FaultDetected`."""
+        limits, recorder = self._limits, self._recorder
+        recorder.receive(Done, "load", limits.load_timeout_s)
+        with contextlib.closing(Arena(init_arguments, [], limits.guard_bytes)) as arena:
+            init = Init(arena.spec, self._weight_seed)
+            constructed = recorder.request(init, Constructed, "init", limits.init_timeout_s, arena.fd)
+        self._take_state(constructed.state_bytes)
+
+    def record(self, inputs: list[Any]) -> Recorded:
+        """The record of a call with these inputs, which no trial has. Raises `FaultDetected`."""
+        limits = self._limits
+        with contextlib.closing(Arena(inputs, [], limits.guard_bytes)) as arena:
+            self._recorder.send(Record(arena.spec), (arena.fd,))
+            recorded = self._recorder.receive(Recorded, "call", limits.call_timeout_s, MAX_RECORD_BYTES)
+        _check_launches(recorded)
+        return recorded
+
+    def end(self) -> None:
+        """End the recorder, and check what it left behind. Raises `FaultDetected`."""
+        try:
+            exited = self._recorder.end()
+            self.details["cpu_s"] = round(exited.cpu_s, 4)
+            self.details["max_rss_bytes"] = exited.max_rss_bytes
+            if exited.num_threads > 1 and exited.exit_code is None and "background_thread" not in self._relaxed:
+                raise rule_broken("background_thread", f"{exited.num_threads - 1} threads were left running")
+            if exited.files_left:
+                message = f"{exited.files_left} files were left where other evaluations would find them"
+                raise FaultDetected(Stage.LOADED, Fault.SANDBOX_VIOLATION, message)
+            if self._recorder.output_bytes:
+                self.details["output_tail"] = self._recorder.output_tail()
+            if self._recorder.output_bytes >= self._limits.output_bytes:
+                message = f"more than {self._limits.output_bytes} bytes were printed"
+                raise FaultDetected(Stage.LOADED, Fault.OUTPUT_FLOOD, message)
+        finally:
+            self._recorder.close()
+
+    def _take_state(self, sizes: tuple[int, ...]) -> None:
+        if not sizes:
+            return
+        needed = sum(sizes) + 2 * self._limits.guard_bytes * len(sizes)
+        if min(sizes) < 0 or needed > self._limits.memory_bytes:
+            message = f"the model holds {len(sizes)} pieces of memory, {needed} bytes with their guard zones"
+            raise FaultDetected(Stage.LOADED, Fault.OUT_OF_MEMORY, message, phase="init")
+        pieces = [torch.empty(size, dtype=torch.uint8) for size in sizes]
+        with contextlib.closing(Arena([], pieces, self._limits.guard_bytes)) as arena:
+            self._recorder.request(SendState(arena.spec), Done, "init", self._limits.init_timeout_s, arena.fd)
+            self.state = arena.take_outputs()
+
+
+class SecondRecording:
+    """A second recorder, which is sent everything at once, and works while the trials run.
+
+    The owner must call `close`.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        leases: Leases,
+        deadline: Deadline,
+        skipped_configs: Mapping[str, int],
+        init_arguments: list[Any],
+        inputs: list[Any],
+    ) -> None:
+        limits = job.limits
+        self._limits = limits
+        self._arenas = [Arena(values, [], limits.guard_bytes) for values in (init_arguments, inputs)]
+        init, call = self._arenas
+        self._recorder = WorkerChannel(leases.second_recorder, limits, deadline, RECORDER)
+        self._recorder.send(Load(job.candidate_src, dict(skipped_configs)), ())
+        self._recorder.send(Init(init.spec, derive_seed(job.secret, "weights")), (init.fd,))
+        self._recorder.send(Record(call.spec), (call.fd,))
+
+    def compare(self, irs: tuple[KernelIr, ...]) -> None:
+        """Wait for its record. Raises `FaultDetected` if it fails, or if its IR differs from the first recorder's."""
+        limits = self._limits
+        self._recorder.receive(Done, "load", limits.load_timeout_s)
+        self._recorder.receive(Constructed, "init", limits.init_timeout_s)
+        again = self._recorder.receive(Recorded, "call", limits.call_timeout_s, MAX_RECORD_BYTES).irs
+        for one, two in zip(irs, again, strict=False):
+            if one != two:
+                raise rule_broken("ir_differs", f"{one.kernel} was compiled to other IR in a second process")
+        if len(irs) != len(again):
+            raise rule_broken("ir_differs", f"{len(irs)} kernels were compiled, and {len(again)} in a second process")
+
+    def close(self) -> None:
+        """End the recorder, and release its memory."""
+        try:
+            self._recorder.end()
+        finally:
+            self._recorder.close()
+            for arena in self._arenas:
+                arena.close()
+
+
+def form_of(inputs: Any) -> Any:
+    """What a call's Python may depend on, as a value that can be compared and hashed."""
+    if isinstance(inputs, torch.Tensor):
+        return str(inputs.dtype), tuple(inputs.shape), tuple(inputs.stride())
+    if isinstance(inputs, list | tuple):
+        return type(inputs).__name__, *(form_of(value) for value in inputs)
+    return type(inputs).__name__, repr(inputs)
+
+
+def stand_ins(inputs: list[Any], reference: Reference, seed: int) -> list[Any]:
+    """Inputs of the same form with the contents of another draw of the task's."""
+    others = iter(tensors_among(reference.inputs(seed)))
+    stood_in = _stood_in(inputs, others)
+    assert isinstance(stood_in, list)
+    return stood_in
+
+
+def digest(irs: tuple[KernelIr, ...]) -> str:
+    """The digest of the IR that gave an answer."""
+    text = "\0".join(f"{ir.kernel}\0{ir.text}\0{sorted(ir.options.items())}" for ir in irs)
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+
+
+def _stood_in(value: Any, others: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        stand_in = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype).zero_()
+        other = next(others, None)
+        if other is not None and other.ndim == value.ndim and other.dtype == value.dtype:
+            common = [slice(0, min(one, two)) for one, two in zip(value.shape, other.shape, strict=True)]
+            stand_in[tuple(common)] = other[tuple(common)]
+        return stand_in
+    if isinstance(value, list | tuple):
+        return type(value)(_stood_in(item, others) for item in value)
+    return value
+
+
+def _check_launches(recorded: Recorded) -> None:
+    """Check what no device would launch. Raises `FaultDetected`."""
+    for launch in recorded.trace.launches:
+        if launch.ir is None or not 0 <= launch.ir < len(recorded.irs):
+            raise rule_broken("replay_differs", f"the record has no IR of {launch.name}")
+        if len(launch.grid) > 3 or any(
+            not 0 <= size <= most for size, most in zip(launch.grid, MAX_GRID, strict=False)
+        ):
+            message = f"a grid of {launch.grid}; at most {MAX_GRID} is possible ({launch.name})"
+            raise FaultDetected(Stage.LOADED, Fault.LAUNCH_FAILURE, message, phase="compile", kernel=launch.name)

@@ -1,0 +1,76 @@
+"""The recorder: runs a candidate's own Python once per form of inputs, without its kernels, and sends what it does.
+
+A record is the trace of a call: operators of torch, views, and launches with their IR (`launch_capture.py`). The inputs
+have the shapes, strides, dtypes and scalars of a trial, and other contents. No kernel runs here, so that nothing that
+this process computes can be an answer; the trials' inputs never come here. Not trusted (`candidate_process.py`).
+"""
+
+from __future__ import annotations
+
+import functools
+import socket
+
+from weir.kernel_eval.ipc import tensor_arena
+from weir.kernel_eval.ipc.framing import ChannelClosed, receive
+from weir.kernel_eval.ipc.messages import Constructed, Init, Load, Record, Recorded, SendState, ToRecorder
+from weir.kernel_eval.limits import Limits
+from weir.kernel_eval.recording.launch_capture import LaunchCapture, stop_at_ttir
+from weir.kernel_eval.toolchain import stub_driver
+from weir.kernel_eval.toolchain.targets import TARGETS
+from weir.kernel_eval.worker.candidate_process import CandidateProcess, describe_output, enter_folder
+from weir.kernel_eval.worker.kernel_values import HostReads, KernelValues, NeedsKernelResult
+from weir.kernel_eval.worker.recorder import Recorder
+
+_COMPUTED_STATE = "a kernel computes a part of the model's state while it is constructed: compute it with torch there"
+
+
+class RecordWorker(CandidateProcess):
+    """One candidate, from its source to its last record."""
+
+    def __init__(self, channel: socket.socket, limits: Limits, folder: str) -> None:
+        self._values = KernelValues()
+        super().__init__(channel, limits, folder, Recorder(self._values), HostReads(self._values))
+        self._capture = LaunchCapture(self._recorder, self._values, stub_driver.install(TARGETS[limits.target]))
+
+    def serve(self) -> None:
+        """Handle requests until the judge closes the channel."""
+        stop_at_ttir()
+        self._capture.install()
+        while True:
+            try:
+                message: ToRecorder
+                message, fds = receive(self._channel, ToRecorder)  # type: ignore[arg-type]
+            except ChannelClosed:
+                return
+            if isinstance(message, Load):
+                self.attempt("load", functools.partial(self.load, message))
+            elif isinstance(message, Init):
+                self.attempt("init", functools.partial(self._construct, message, fds[0]))
+            elif isinstance(message, SendState):
+                self.attempt("init", functools.partial(self.send_state, message, fds[0]))
+            else:
+                self.attempt("call", functools.partial(self._record, message, fds[0]))
+
+    def _construct(self, init: Init, fd: int) -> Constructed:
+        with self._recorder:
+            constructed = self.init(init, fd)
+        if any(map(self._values.holds, self._state)):
+            raise NeedsKernelResult(_COMPUTED_STATE)
+        return constructed
+
+    def _record(self, record: Record, fd: int) -> Recorded:
+        memory = tensor_arena.attach(record.arena, fd)
+        arguments = tensor_arena.read_value(memory, record.arena.arguments)
+        self._capture.start()
+        self._recorder.start(tensor_arena.tensors_among(arguments))
+        with self._recorder, self._mode:
+            answer = self._model(*arguments)
+        outputs = list(answer) if isinstance(answer, list | tuple) else [answer]
+        trace = self._recorder.finish(outputs)
+        return Recorded(tuple(describe_output(output, arguments) for output in outputs), trace, self._capture.irs)
+
+
+def run(limits: Limits, channel: socket.socket, folder: str) -> None:
+    """Serve one judge, in a contained and freshly forked process."""
+    enter_folder(limits, folder)
+    RecordWorker(channel, limits, folder).serve()

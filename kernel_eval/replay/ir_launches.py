@@ -1,0 +1,121 @@
+"""Runs the launches of a record: their IR, on the storages of the record, by the interpreter of Triton's IR.
+
+The IR is text from a candidate's process, and is read strictly. Its arguments name storages and offsets; an address
+outside the storages of its launch is a fault of the kernel. A kernel whose result depends on the order in which its
+programs run has no defined result on a device, and is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import torch
+
+from weir.kernel_eval.ipc.messages import KernelIr, Refusal
+from weir.kernel_eval.ipc.trace import Argument as Given
+from weir.kernel_eval.ipc.trace import Descriptor, Launch, Place, Plain
+from weir.kernel_eval.ir.errors import IrError, KernelFault, LimitExceeded, Unsupported
+from weir.kernel_eval.ir.grid.memory import Storage
+from weir.kernel_eval.ir.grid.run import Argument, DescriptorArgument, PointerArgument, run
+from weir.kernel_eval.ir.limits import RunLimits
+from weir.kernel_eval.ir.module import Module
+from weir.kernel_eval.ir.text.parser import parse
+from weir.kernel_eval.replay.values import offset_bytes
+
+_FAULTS: dict[str, Refusal] = {
+    "out_of_bounds": "out_of_bounds",
+    "read_only": "out_of_bounds",
+    "misaligned": "misaligned",
+    "assertion": "assertion",
+}
+_MEMORY_SHARE = 0.25  # of a player's memory, for the values of one launch
+
+
+class LaunchFailed(Exception):
+    """A kernel could not be read, or did not run."""
+
+    def __init__(self, kind: Refusal, kernel: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.kernel = kernel
+
+
+class IrLaunches:
+    """The kernels of one record, read by the constructor. Raises `LaunchFailed`."""
+
+    def __init__(self, irs: Sequence[KernelIr], memory_bytes: int, cpu_s: float) -> None:
+        self._modules: list[Module] = []
+        self._memory_bytes = int(memory_bytes * _MEMORY_SHARE)
+        self._cpu_s = cpu_s
+        self._limits = RunLimits()
+        self._marks = False
+        self.num_rounded_dots = 0  # launches since `begin` whose products of float32 a device rounds
+        for ir in irs:
+            try:
+                self._modules.append(parse(ir.text))
+            except IrError as error:
+                _refuse(error, ir.kernel)
+
+    def begin(self, *, exact_dots: bool, marks: bool) -> None:
+        """Start a run of the record. `marks`: note which bytes the launches store."""
+        self._limits = RunLimits(
+            memory_bytes=self._memory_bytes, cpu_s=self._cpu_s, exact_dots=exact_dots, round_tf32=not exact_dots
+        )
+        self._marks = marks
+        self.num_rounded_dots = 0
+
+    def run(self, launch: Launch, storages: list[torch.Tensor]) -> list[tuple[int, Any]]:
+        """Run one launch. Returns the storages that it wrote, each with a mask of its bytes; with `marks` only."""
+        if launch.ir is None or not 0 <= launch.ir < len(self._modules):
+            raise LaunchFailed("malformed", launch.name, "the record has no IR of this launch")
+        touched = sorted(launch.storages)
+        numbers = {storage: number for number, storage in enumerate(touched)}
+        x, y, z = (*launch.grid, 1, 1, 1)[:3]
+        try:
+            report = run(
+                self._modules[launch.ir],
+                (x, y, z),
+                [_argument(given, numbers) for given in launch.ir_arguments],
+                [Storage(memory=storages[storage]) for storage in touched],
+                self._limits,
+            )
+        except IrError as error:
+            _refuse(error, launch.name)
+        unordered = sorted(report.races | (report.ordered_atomics - _TOLERATED))
+        if unordered:
+            message = (
+                f"the result depends on the order in which programs run ({', '.join(unordered)}), which a device does "
+                "not define: let each program write what no other one reads or writes, or use atomics"
+            )
+            raise LaunchFailed("order", launch.name, message)
+        self.num_rounded_dots += report.rounds_dots
+        if not self._marks:
+            return []
+        return [
+            (touched[n], written.bytes(storages[touched[n]].numel()).numpy()) for n, written in report.written.items()
+        ]
+
+
+_TOLERATED = frozenset({"float sum"})  # of atomics: another order changes rounding only
+
+
+def _argument(given: Given, numbers: dict[int, int]) -> Argument:
+    if isinstance(given, Place):
+        return PointerArgument(storage=numbers[given.storage], offset=offset_bytes(given))
+    if isinstance(given, Descriptor):
+        pointer = PointerArgument(storage=numbers[given.base.storage], offset=offset_bytes(given.base))
+        return DescriptorArgument(pointer=pointer, shape=given.shape, strides=given.stride, padding=given.padding)
+    if isinstance(given, Plain) and isinstance(given.value, int | float | bool):
+        return given.value
+    raise ValueError(f"an argument of kind {type(given).__name__} cannot be given to a kernel")
+
+
+def _refuse(error: IrError, kernel: str) -> NoReturn:
+    if isinstance(error, KernelFault):
+        kind: Refusal = _FAULTS.get(error.kind, "malformed")
+    elif isinstance(error, Unsupported):
+        kind = "unsupported"
+    else:
+        kind = "too_much" if isinstance(error, LimitExceeded) else "malformed"
+    raise LaunchFailed(kind, kernel, str(error)) from None

@@ -1,0 +1,176 @@
+"""The player: runs records on inputs that only it and the judge see, in a process that never sees the candidate.
+
+A record is data: operators of torch by name, and launches with their IR (`ir_launches.py`). Invariant: no byte of the
+candidate is imported, parsed or evaluated as Python here, and Triton is not loaded, so that what this process reports
+can be trusted. Operators are torch's own, and those that the judge has admitted (`provenance.py`); every access of a
+kernel is checked against the storages of its launch. Contained like every worker, because the interpreter of IR and
+torch may have bugs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import gc
+import os
+import socket
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from weir.kernel_eval.ipc import tensor_arena
+from weir.kernel_eval.ipc.framing import ChannelClosed, receive, send
+from weir.kernel_eval.ipc.messages import ArenaSpec, Done, Failed, FromWorker, LoadRecord, Play, Played, ToPlayer
+from weir.kernel_eval.ipc.trace import Launch, Operator, Place, Trace
+from weir.kernel_eval.limits import Limits
+from weir.kernel_eval.replay.ir_launches import IrLaunches, LaunchFailed
+from weir.kernel_eval.replay.steps import FILL, fresh_storages, given_to, run_operator, write_outputs
+from weir.kernel_eval.replay.values import tensor_at
+
+_M_PERTURB = -6
+_MARKS = (0x00, 0x41)  # two contents for the bytes that kernels stored; everything computed from them differs
+_TEXT_CHARS = 2000
+
+Stored = dict[int, Sequence[tuple[int, Any]]]  # by position of the launch: storages, each with a mask of bytes
+
+
+class _Loaded(NamedTuple):
+    trace: Trace
+    launches: IrLaunches
+
+
+class Player:
+    """The records of one candidate, each played any number of times."""
+
+    def __init__(self, channel: socket.socket, limits: Limits) -> None:
+        self._channel = channel
+        self._limits = limits
+        self._records: list[_Loaded] = []
+
+    def serve(self) -> None:
+        """Handle requests until the judge closes the channel."""
+        _fill_freed_memory()
+        while True:
+            try:
+                message: ToPlayer
+                message, fds = receive(self._channel, ToPlayer)  # type: ignore[arg-type]
+            except ChannelClosed:
+                return
+            if isinstance(message, LoadRecord):
+                self._attempt(functools.partial(self._load, message))
+            else:
+                self._attempt(functools.partial(self._play, message, fds[0]))
+
+    def _attempt(self, step: Callable[[], FromWorker]) -> None:
+        try:
+            with torch.no_grad():
+                reply = step()
+        except LaunchFailed as error:
+            reply = Failed("replay", type(error).__name__, str(error), "", refused_by=error.kind, kernel=error.kernel)
+        except Exception as error:  # a step that no honest record has: an operator that torch refuses, a place outside
+            text = "".join(traceback.format_exception(error, limit=-8))[-_TEXT_CHARS:]
+            out_of_memory = isinstance(error, MemoryError) or "DefaultCPUAllocator: can't allocate memory" in str(error)
+            reply = Failed(
+                "replay", type(error).__name__, str(error)[:_TEXT_CHARS], text, None, out_of_memory, None, "steps"
+            )
+        sys.stdout.flush()
+        sys.stderr.flush()
+        send(self._channel, reply)
+
+    def _load(self, message: LoadRecord) -> Done:
+        self._records.append(
+            _Loaded(message.trace, IrLaunches(message.irs, self._limits.memory_bytes, self._limits.call_timeout_s))
+        )
+        return Done()
+
+    def _play(self, message: Play, fd: int) -> Played:
+        memory = tensor_arena.attach(message.arena, fd)
+        trace, launches = self._records[message.record]
+        launches.begin(exact_dots=message.exact_dots, marks=message.marks)
+        return play(trace, launches, memory, message.arena, marks=message.marks)
+
+
+def play(trace: Trace, launches: IrLaunches, memory: tensor_arena.Memory, spec: ArenaSpec, *, marks: bool) -> Played:
+    """Run a trace on the inputs and the state of an arena, and write its outputs there.
+
+    Raises `LaunchFailed`, and ValueError for steps that are refused.
+    """
+    storages = fresh_storages(trace, memory, spec)
+    stored: Stored = {}
+    for position, step in enumerate(trace.steps):
+        if isinstance(step, Launch):
+            stored[position] = launches.run(step, storages)
+        elif isinstance(step, Operator):
+            _operate(step, storages)
+        else:
+            raise ValueError(f"{step.kernel} is machine code, which runs on a GPU only")
+    write_outputs(trace, storages, memory, spec)
+    changed = _changed_inputs(trace, storages, memory, spec)
+    return Played(_coverage(trace, stored, memory, spec) if marks else (), changed, launches.num_rounded_dots)
+
+
+def _operate(step: Operator, storages: list[torch.Tensor]) -> None:
+    for place, made in run_operator(step, storages):
+        tensor_at(place, storages).copy_(made)
+
+
+def _changed_inputs(
+    trace: Trace, storages: list[torch.Tensor], memory: tensor_arena.Memory, spec: ArenaSpec
+) -> tuple[int, ...]:
+    given = given_to(spec)
+    changed = []
+    for storage, now in zip(trace.storages, storages, strict=True):
+        if storage.kind == "input":
+            before = tensor_arena.flat_view(memory, given[storage.kind][storage.index])
+            if before.numel() and not torch.equal(before.view(torch.uint8), now):
+                changed.append(storage.index)
+    return tuple(changed)
+
+
+def _coverage(trace: Trace, stored: Stored, memory: tensor_arena.Memory, spec: ArenaSpec) -> tuple[float, ...]:
+    """For each output, the share of elements that change if the kernels store something else."""
+    first, second = (_marked(trace, stored, memory, spec, mark) for mark in _MARKS)
+    shares = []
+    for output in trace.outputs:
+        assert isinstance(output, Place)
+        one, two = (_bytes_by_element(tensor_at(output, storages)) for storages in (first, second))
+        shares.append(float(np.mean((one != two).any(axis=-1))) if one.size else 1.0)
+    return tuple(shares)
+
+
+def _marked(
+    trace: Trace, stored: Stored, memory: tensor_arena.Memory, spec: ArenaSpec, mark: int
+) -> list[torch.Tensor]:
+    """The storages after a run in which each launch stores `mark` instead of its results."""
+    storages = fresh_storages(trace, memory, spec)
+    for position, step in enumerate(trace.steps):
+        if isinstance(step, Operator):
+            _operate(step, storages)
+        else:
+            for storage, bytes_stored in stored[position]:
+                storages[storage].numpy()[bytes_stored] = mark
+    return storages
+
+
+def _fill_freed_memory() -> None:
+    """Have malloc overwrite freed memory, so that uninitialised results hold no copies of inputs (mallopt(3))."""
+    ctypes.CDLL(None).mallopt(_M_PERTURB, FILL)
+
+
+def _bytes_by_element(tensor: torch.Tensor) -> Any:
+    """The bytes of a tensor; shape (elements, itemsize)."""
+    flat = tensor.contiguous().reshape(-1)
+    if not flat.numel():
+        return np.empty((0, 1))
+    return flat.view(torch.uint8).reshape(flat.numel(), flat.element_size()).numpy()
+
+
+def run(limits: Limits, channel: socket.socket, folder: str) -> None:
+    """Serve one judge, in a contained and freshly forked process."""
+    os.chdir(folder)
+    gc.enable()
+    Player(channel, limits).serve()

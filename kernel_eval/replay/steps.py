@@ -1,0 +1,67 @@
+"""The parts of a replay that are the same on a CPU and on a GPU: storages, torch operators, outputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from weir.kernel_eval.ipc import tensor_arena
+from weir.kernel_eval.ipc.messages import ArenaSpec, TensorSpec
+from weir.kernel_eval.ipc.trace import Operator, Place, Trace
+from weir.kernel_eval.replay.values import is_unfilled, operator_of, tensor_at, value_of
+
+FILL = 0xFF  # of memory that no step has written: NaN in every floating-point type
+
+
+def fresh_storages(trace: Trace, memory: tensor_arena.Memory, spec: ArenaSpec) -> list[torch.Tensor]:
+    """One tensor of bytes for each storage of a trace; inputs and state are copied, the others filled with `FILL`.
+
+    Raises ValueError if a trace names inputs or state that it was not given, or more memory than this process has.
+    """
+    given = given_to(spec)
+    storages = []
+    for storage in trace.storages:
+        content = torch.full((storage.size_bytes,), FILL, dtype=torch.uint8, device=memory.device)
+        if storage.kind in given:
+            flat = tensor_arena.flat_view(memory, given[storage.kind][storage.index])
+            content = flat.clone().view(torch.uint8) if flat.numel() else content
+        storages.append(content)
+    return storages
+
+
+def given_to(spec: ArenaSpec) -> dict[str, list[TensorSpec]]:
+    """Where the inputs and the state lie in an arena."""
+    return {"input": _specs(spec.arguments.items[0]), "state": _specs(spec.arguments.items[1])}
+
+
+def run_operator(step: Operator, storages: list[torch.Tensor]) -> list[tuple[Place, torch.Tensor]]:
+    """Run one operator. Returns the tensors that it made, with the places where the trace has them.
+
+    Empty for an operator that works in place, and for one that leaves its result unfilled: that memory stays as
+    `fresh_storages` filled it. Raises ValueError for operators that a replay refuses.
+    """
+    if is_unfilled(step):
+        return []
+    function = operator_of(step)
+    arguments = [value_of(value, storages) for value in step.arguments]
+    keywords = {name: value_of(value, storages) for name, value in step.keywords.items()}
+    result = function(*arguments, **keywords)
+    if any(a.alias_info is not None and a.alias_info.is_write for a in function._schema.arguments):
+        return []
+    made = [result] if isinstance(result, torch.Tensor) else [r for r in result if isinstance(r, torch.Tensor)]
+    return list(zip(step.results, made, strict=True))
+
+
+def write_outputs(trace: Trace, storages: list[torch.Tensor], memory: tensor_arena.Memory, spec: ArenaSpec) -> None:
+    """Copy the outputs of a trace to the arena."""
+    for output, place in zip(trace.outputs, spec.outputs, strict=True):
+        assert isinstance(output, Place)
+        if 0 not in place.shape:
+            tensor_arena.flat_view(memory, place).view(place.shape).copy_(tensor_at(output, storages))
+
+
+def _specs(value: Any) -> list[TensorSpec]:
+    if isinstance(value, TensorSpec):
+        return [value]
+    return [spec for item in getattr(value, "items", ()) for spec in _specs(item)]

@@ -1,0 +1,79 @@
+"""Converts the arguments of torch operators in a trace back to values: tensors in given memory, numbers, dtypes.
+
+For processes that hold none of a candidate's code but its kernels. Storages are tensors of bytes, by their position in
+the trace. Never imports Triton.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from weir.kernel_eval.ipc.trace import DEVICE, Argument, Many, Named, Operator, Place, Plain, places
+
+_DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
+_FORMATS = {
+    str(value).removeprefix("torch."): value
+    for value in vars(torch).values()
+    if isinstance(value, torch.memory_format | torch.layout)
+}
+
+Storages = Mapping[int, torch.Tensor] | Sequence[torch.Tensor]
+
+
+def tensor_at(place: Place, storages: Storages) -> torch.Tensor:
+    """The tensor at a place."""
+    dtype = _DTYPES[place.dtype]
+    if 0 in place.shape:
+        return torch.empty(place.shape, dtype=dtype, device=storages[place.storage].device)
+    memory = storages[place.storage]
+    whole = memory[: memory.numel() // dtype.itemsize * dtype.itemsize].view(dtype)
+    return whole.as_strided(place.shape, place.stride, place.offset)
+
+
+def offset_bytes(place: Place) -> int:
+    """The offset in bytes at which a tensor begins in its storage."""
+    return place.offset * _DTYPES[place.dtype].itemsize
+
+
+def operator_of(step: Operator) -> Any:
+    """The torch operator that a step names. Raises ValueError if it is not one of torch's own, or if it writes to
+    storages that the step does not name, on which the judge's analysis of the data flow relies."""
+    namespace, name, overload = step.name.split(".")
+    if namespace != "aten":
+        raise ValueError(f"{step.name} is not an operator of torch itself")
+    operator = getattr(getattr(torch.ops.aten, name), overload)
+    named = {place.storage for place in step.results}
+    if named and not _written_by(step, operator._schema.arguments) <= named:
+        raise ValueError(f"{step.name} writes to memory that its record does not name")
+    return operator
+
+
+def is_unfilled(step: Operator) -> bool:
+    """Whether an operator's results are uninitialised memory, which in a replay could contain copies of inputs."""
+    return step.name.startswith(("aten.empty", "aten.new_empty"))
+
+
+def _written_by(step: Operator, parameters: Any) -> set[int]:
+    given = dict(zip((parameter.name for parameter in parameters), step.arguments, strict=False)) | step.keywords
+    writes = {p.name for p in parameters if p.alias_info is not None and p.alias_info.is_write}
+    return {place.storage for place in places([value for name, value in given.items() if name in writes])}
+
+
+def value_of(value: Argument, storages: Storages) -> Any:
+    """The value of an argument of an operator. Raises ValueError for types that operators do not take."""
+    if isinstance(value, Place):
+        return tensor_at(value, storages)
+    if isinstance(value, Plain):
+        return value.value
+    if isinstance(value, Many):
+        items = [value_of(item, storages) for item in value.items]
+        return items if value.kind == "list" else tuple(items)
+    if isinstance(value, Named) and value == DEVICE:
+        return torch.get_default_device()
+    if isinstance(value, Named) and value.kind == "torch":
+        known: dict[str, Any] = {**_DTYPES, **_FORMATS}
+        return known[value.name]
+    raise ValueError(f"an argument of kind {type(value).__name__} cannot be replayed")

@@ -1,0 +1,76 @@
+"""Forms of inputs, and what stands in for inputs in a process that may not see them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from weir.kernel_eval.ipc.messages import KernelIr, Recorded
+from weir.kernel_eval.ipc.trace import Launch, Trace
+from weir.kernel_eval.judge.channel.faults import FaultDetected
+from weir.kernel_eval.judge.checks import recording
+from weir.kernel_eval.judge.checks.recording import digest, form_of, stand_ins
+from weir.kernel_eval.protocol import Fault
+from weir.kernel_eval.tasks.reference import Reference
+
+TASK = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x, index, scale): return x[index] * scale
+def get_inputs(): return [torch.randn(6, 4), torch.randint(0, 6, (5,)), 0.5]
+"""
+
+
+def test_a_form_is_shapes_strides_dtypes_and_all_that_is_no_tensor() -> None:
+    x = torch.randn(4, 6)
+    same = form_of([torch.zeros(4, 6), 3, [x]])
+    assert form_of([x, 3, [x]]) == same
+    for other in ([x.t(), 3, [x]], [x.double(), 3, [x]], [x, 4, [x]], [x, 3, (x,)], [x, 3.0, [x]], [x, 3]):
+        assert form_of(other) != same
+
+
+def test_stand_ins_have_the_form_of_the_inputs_and_the_contents_of_another_draw() -> None:
+    reference = Reference(TASK, 10.0)
+    x, index, scale = reference.inputs(1)
+    inputs = [x.t().contiguous().t()[:3], index, scale]
+    stood_in = stand_ins(inputs, reference, 2)
+    assert form_of(stood_in) == form_of(inputs)
+    drawn = reference.inputs(2)
+    assert torch.equal(stood_in[0], drawn[0][:3])
+    assert torch.equal(stood_in[1], drawn[1])
+    assert not torch.equal(stood_in[0], inputs[0])
+
+
+def test_a_tensor_that_no_draw_fits_is_stood_in_for_by_zeros() -> None:
+    reference = Reference(TASK, 10.0)
+    (stood_in,) = stand_ins([torch.ones(2, 2, 2)], reference, 1)
+    assert torch.equal(stood_in, torch.zeros(2, 2, 2))
+
+
+@pytest.mark.parametrize(
+    ("ir", "grid", "fault"),
+    [
+        (0, (1, 65535, 1), None),
+        (0, (1, 65536), Fault.LAUNCH_FAILURE),
+        (0, (1, 1, 1, 1), Fault.LAUNCH_FAILURE),
+        (1, (1,), Fault.REWARD_HACK),
+        (None, (1,), Fault.REWARD_HACK),
+    ],
+)
+def test_a_record_of_what_no_device_launches_is_refused(
+    ir: int | None, grid: tuple[int, ...], fault: Fault | None
+) -> None:
+    recorded = Recorded((), Trace((), (Launch("k", 1, grid, {}, {}, ir),), ()), (KernelIr("k:1", "", {}),))
+    found = None
+    try:
+        recording._check_launches(recorded)
+    except FaultDetected as error:
+        found = error.fault
+    assert found == fault
+
+
+def test_the_digest_is_of_text_kernel_and_options() -> None:
+    ir = KernelIr("k:1", "module {}", {"num_warps": 4})
+    others = [KernelIr("k:2", ir.text, ir.options), KernelIr("k:1", "", ir.options), KernelIr("k:1", ir.text, {})]
+    assert len({digest((each,)) for each in [ir, *others]}) == 4
+    assert digest((ir,)) == digest((KernelIr("k:1", "module {}", {"num_warps": 4}),))

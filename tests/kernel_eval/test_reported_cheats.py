@@ -1,0 +1,33 @@
+"""Every pair of files in cheats/reported earned a reward once, without doing its task. None may earn one again.
+
+They are kept as they were reported: NAME.py is the candidate, NAME.task.py its task.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FOLDER = Path(__file__).parent.parent / "cheats" / "reported"
+REPORTED = sorted(path for path in FOLDER.glob("*.py") if not path.name.endswith(".task.py"))
+# its kernel computes the whole answer in every call, which is all that a reward is given for; torch, which overwrites
+# it where nobody looks, has no part in what is judged
+DOES_ITS_TASK = {"kernel_in_first_call_only"}
+
+
+def test_there_are_all_of_them() -> None:
+    assert len(REPORTED) == 35
+    assert all(path.with_suffix(".task.py").exists() for path in REPORTED)
+
+
+@pytest.mark.parametrize("path", REPORTED, ids=lambda path: path.stem)
+def test_a_reported_cheat_earns_no_reward_again(path: Path, server_of_every_level: Any) -> None:
+    task = path.with_suffix(".task.py").read_text()
+    reply = server_of_every_level.evaluate(path.read_text(), task, num_correct_trials=3)
+    if path.stem in DOES_ITS_TASK:
+        assert reply["correct"], reply
+    else:
+        assert not reply["correct"], reply
+        assert (reply["raw_reward"] or 0.0) <= 0.3
