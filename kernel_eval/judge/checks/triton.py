@@ -126,7 +126,9 @@ class _Attempt:
         num_timed = min(job.num_perf_trials, self._limits.perf_trials)
         num_trials = max(MIN_DRAWS, job.num_correct_trials) + num_timed
         records: list[Recorded] = []
-        draws: dict[str, int] = self.details.setdefault("inputs", {})  # a task that takes only its own is tried less hard
+        draws: dict[str, int] = self.details.setdefault(
+            "inputs", {}
+        )  # a task that takes only its own is tried less hard
         for trial, variant in enumerate(plan(num_trials, self._relaxed, derive_seed(job.secret, "variants"))):
             inputs, expected, drawn = reference.question(model, derive_seed(job.secret, "inputs", trial), variant)
             draws[drawn.draw.value] = draws.get(drawn.draw.value, 0) + 1
