@@ -24,7 +24,7 @@ def launch(x, out):
 @triton.jit
 def endless(x_ptr, n):
     while n > 0:
-        tl.store(x_ptr, tl.load(x_ptr))
+        tl.store(x_ptr, 1.0)
 
 
 class ModelNew(torch.nn.Module):

@@ -29,6 +29,7 @@ def put(out_ptr, index, value):
 class ModelNew(torch.nn.Module):
     def forward(self, x):
         out = torch.empty_like(x)
-        for index, value in enumerate(x.tolist()):
+        relu[(1,)](x[100:], out[100:], x.numel() - 100, BLOCK=1024)
+        for index, value in enumerate(x[:100].tolist()):
             put[(1,)](out, index, max(value, 0.0))
         return out
