@@ -66,7 +66,10 @@ class IrLaunches:
         self.num_rounded_dots = 0
 
     def run(self, launch: Launch, storages: list[torch.Tensor]) -> list[tuple[int, Any]]:
-        """Run one launch. Returns the storages that it wrote, each with a mask of its bytes; with `marks` only."""
+        """Run one launch. Returns the storages that it wrote, each with a mask of its bytes; with `marks` only.
+
+        Raises `LaunchFailed`, and ValueError for arguments that no kernel takes.
+        """
         if launch.ir is None or not 0 <= launch.ir < len(self._modules):
             raise LaunchFailed("malformed", launch.name, "the record has no IR of this launch")
         touched = sorted(launch.storages)

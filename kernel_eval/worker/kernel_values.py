@@ -68,7 +68,7 @@ class HostReads(CpuForCuda):
         self._values = values
 
     def call(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """As in `CpuForCuda`."""
+        """As in `CpuForCuda`. Raises `NeedsKernelResult`."""
         if func in _HANDED_OUT and self._values.holds(torch.Tensor.untyped_storage(args[0])):
             raise NeedsKernelResult(_message(f"Tensor.{func.__name__}"))
         return func(*args, **kwargs)

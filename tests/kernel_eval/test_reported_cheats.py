@@ -1,6 +1,6 @@
 """Every pair of files in cheats/reported earned a reward once, without doing its task. None may earn one again.
 
-They are kept as they were reported: NAME.py is the candidate, NAME.task.py its task.
+They are kept as they were reported. Of each pair, the file that ends with .task.py is the task.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Extracts a candidate's kernels from its source, and checks that they are written in Triton's language.
 
-Triton's interpreter runs a kernel as Python, which can do anything. Therefore a kernel counts only if it keeps to the
-language that the compiler knows: its own names, those of `triton.language` and `math`, other kernels, and constants;
-and the attributes that tensors and dtypes have there. Invariant: importing and launching the source that `extract`
-returns runs no code of the candidate but kernels that passed this check. Their loads and stores are bounded by
-`replay_memory.py`. Pure; no torch, no triton.
+For the proof on a GPU, whose process imports what `extract` returns. A kernel counts only if it keeps to the language
+that the compiler knows: its own names, those of `triton.language` and `math`, other kernels, and constants; and the
+attributes that tensors and dtypes have there. Invariant: importing and launching that source runs no code of the
+candidate but kernels that passed this check. Without a GPU nothing of the source reaches such a process. Pure; no
+torch, no triton.
 """
 
 from __future__ import annotations
