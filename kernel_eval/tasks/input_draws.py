@@ -64,10 +64,10 @@ def _unit(declared: torch.Tensor) -> float:
 
 
 def _by_draw(values: torch.Tensor, draw: Draw, unit: float) -> torch.Tensor:
-    if draw is not Draw.MIXED:
+    if draw not in (Draw.MIXED, Draw.MILD):
         return _KINDS[draw](values) * (1.0 if draw is Draw.NEAR_ONE else unit)
     slices = _slices(values)
-    kinds = [Draw.DECLARED, *_KINDS]
+    kinds = [Draw.DECLARED, *(_KINDS if draw is Draw.MIXED else _MILD_KINDS)]
     for place, index in enumerate(torch.randperm(len(kinds)).tolist()):
         part = slices[place :: len(kinds)]  # a view
         if part.numel() and kinds[index] is not Draw.DECLARED:
@@ -120,6 +120,9 @@ _KINDS: dict[Draw, Callable[[torch.Tensor], torch.Tensor]] = {
     Draw.SPARSE: _sparse,
     Draw.OFFSET: _offset,
 }
+
+
+_MILD_KINDS = (Draw.NORMAL, Draw.NEAR_ONE, Draw.SPARSE)
 
 
 def _has_few_values(values: torch.Tensor) -> bool:

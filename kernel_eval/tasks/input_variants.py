@@ -21,6 +21,7 @@ class Draw(StrEnum):
     NEAR_ONE = "near_one"  # 1 and a little: products of many values stay of one size
     SPARSE = "sparse"  # almost zero but for few spikes: no part of a reduction can be left out
     OFFSET = "offset"  # normals around a large value
+    MILD = "mild"  # slices of those kinds whose products, powers and exponentials stay finite
     NORMAL = "normal"  # normals of scale 1
     NEGATED = "negated"  # the task's own draw times minus one
     SCALED = "scaled"  # the task's own draw, slices of it times 1/4 to 4: keeps signs and zeros
@@ -40,7 +41,7 @@ class Variant(NamedTuple):
 PLAIN = Variant()
 HARDEST = Variant(Draw.MIXED)
 # What is tried if the reference has no finite answer to a draw, for example a logarithm of negative numbers.
-MILDER = (Draw.NORMAL, Draw.NEGATED, Draw.SCALED)
+MILDER = (Draw.MILD, Draw.NORMAL, Draw.NEGATED, Draw.SCALED)
 _OTHERS = (Draw.WIDE, Draw.NEAR_ONE, Draw.SPARSE, Draw.OFFSET, Draw.NEGATED, Draw.DECLARED, Draw.MIXED)
 
 

@@ -35,7 +35,10 @@ PROVOKED_BY_A_CANDIDATE = {
     Fault.ILLEGAL_ACCESS: (LOAD, "x = tl.load(x_ptr + offsets)"),
     Fault.SEGFAULT: (RETURN, "        import ctypes; ctypes.string_at(0)"),
     Fault.DEVICE_ASSERT: ("@triton.jit", "@triton.jit(debug=True)"),
-    Fault.MISALIGNED: (LOAD, "x = tl.load((x_ptr.to(tl.int64) + 2).to(tl.pointer_type(tl.float32)) + offsets * 0)"),
+    Fault.MISALIGNED: (
+        LOAD,
+        "x = tl.load((x_ptr.to(tl.pointer_type(tl.int8)) + 2).to(tl.pointer_type(tl.float32)) + offsets * 0)",
+    ),
     Fault.OUT_OF_MEMORY: (RETURN, "        torch.ones(25_000_000_000)"),
     Fault.TIMEOUT: (RETURN, "        import time; time.sleep(60)"),
     Fault.EARLY_EXIT: (RETURN, "        import os; os._exit(0)"),

@@ -21,6 +21,7 @@ TERMINATORS = frozenset(
     ]
 )
 _SPIN_ITERATIONS = 1000
+_READS = frozenset({"tt.load", "tt.atomic_rmw", "tt.atomic_cas", "tt.call", "tt.descriptor_load"})
 
 
 def execute(frame: Frame, block: Block, handlers: dict[str, Handler]) -> Operation | None:
@@ -41,6 +42,15 @@ def execute(frame: Frame, block: Block, handlers: dict[str, Handler]) -> Operati
         for number in operation.dead:
             values[number] = None
     return None
+
+
+def _reads_memory(region: Region) -> bool:
+    """Whether a region holds a load or an atomic operation, for whose value another program may be responsible."""
+    return any(
+        operation.name in _READS or any(_reads_memory(inner) for inner in operation.regions)
+        for block in region.blocks
+        for operation in block.operations
+    )
 
 
 def enter(frame: Frame, region: Region, arguments: list[Value], handlers: dict[str, Handler]) -> list[Value]:
@@ -186,7 +196,7 @@ class Control:
             else:
                 mask = frame.active
                 carried = [merge(mask, new, old, kind) for new, old, kind in zip(next_, carried, kinds, strict=True)]
-        if not carried:
+        if not carried and _reads_memory(before):
             raise Unsupported("deadlock", "a loop waits for something that no other program does meanwhile")
         raise LimitExceeded("max_iterations", f"a loop of more than {limit} iterations")
 

@@ -134,9 +134,9 @@ class _Attempt:
             draws[drawn.draw.value] = draws.get(drawn.draw.value, 0) + 1
             recorded = recording.record(stand_ins(inputs, reference, derive_seed(job.secret, "stand-ins", trial)))
             if recorded not in records:
+                self._build(recorded)  # first: what cannot be played is told from what does not compile
                 trials.load(recorded, expected, only_moves=only_moves(reference, model, inputs))
                 records.append(recorded)
-                self._build(recorded)
             if trial == 0:
                 self._start_second(init_arguments, inputs)
             trials.run(records.index(recorded), model, recording.state, Question(inputs, expected))
