@@ -17,7 +17,7 @@ class Draw(StrEnum):
 
     DECLARED = "declared"  # the task's own draw, from a seed of the evaluation
     MIXED = "mixed"  # every kind below, slice by slice, so that one call needs all of the function
-    WIDE = "wide"  # normals of scale 10 to 100
+    WIDE = "wide"  # normals of scale 30 to 100
     NEAR_ONE = "near_one"  # 1 and a little: products of many values stay of one size
     SPARSE = "sparse"  # almost zero but for few spikes: no part of a reduction can be left out
     OFFSET = "offset"  # normals around a large value

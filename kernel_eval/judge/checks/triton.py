@@ -134,7 +134,7 @@ class _Attempt:
             draws[drawn.draw.value] = draws.get(drawn.draw.value, 0) + 1
             recorded = recording.record(stand_ins(inputs, reference, derive_seed(job.secret, "stand-ins", trial)))
             if recorded not in records:
-                self._build(recorded)  # first: what cannot be played is told from what does not compile
+                self._build(recorded)  # first: so that "does not compile" goes before "cannot be played"
                 trials.load(recorded, expected, only_moves=only_moves(reference, model, inputs))
                 records.append(recorded)
             if trial == 0:
