@@ -70,7 +70,7 @@ capture._as_text = lambda module, metadata: honest(module, metadata).replace(OLD
 """
 FORGERIES = [
     ("b'arith.maxnumf'", "b'arith.minnumf'", "output_mismatch"),
-    ("b'arith.maxnumf'", "b'arith.readsfile'", "unsupported"),
+    ("b'arith.maxnumf'", "b'arith.readsfile'", "triton_compile_error"),
     ("b'tt.return'", "b'}}}} tt.return'", "triton_compile_error"),
     ("b'256'", "b'250'", "triton_compile_error"),
 ]
