@@ -96,7 +96,7 @@ def _unsliced(slices: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 
 
 def _wide(like: torch.Tensor) -> torch.Tensor:
-    scale = 10.0 ** (1.5 + 0.5 * float(torch.rand(())))  # 30 to 100: exponentials overflow among few values
+    scale: float = 10.0 ** (1.5 + 0.5 * float(torch.rand(())))  # 30 to 100: exponentials overflow among few values
     return torch.randn_like(like) * scale
 
 
