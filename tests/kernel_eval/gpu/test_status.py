@@ -74,6 +74,9 @@ def test_a_driver_that_hangs_is_an_error(fake_gpus: Callable[..., ModuleType], m
     with pytest.raises(status.GpuStatusError, match="may have hung"):
         status.read()
     never.set()
+    for thread in threading.enumerate():
+        if thread.name == "nvml":
+            thread.join()  # else it closes what the next test has opened
 
 
 def test_a_gpu_that_a_process_computes_on_is_not_reset(fake_gpus: Callable[..., ModuleType]) -> None:
