@@ -17,7 +17,7 @@ from typing import Literal
 
 import msgspec
 
-from weir.agents.family import BLOCK_COLUMNS, NUM_ELEMENTS, NUM_ROWS, Kind, Member, member_task, members
+from weir.agents.family import NUM_ELEMENTS, NUM_ROWS, Kind, Member, member_task, members
 from weir.agents.templated import Variant, assemble, slots_of
 from weir.kernel_eval.client import EvalResult, Fault, candidate_source, feedback
 from weir.store.atomic_file import written_aside
@@ -31,7 +31,7 @@ BROKEN_SYNTAX_SHARE = 0.04
 ORDER_OF_FAULTS = (
     Fault.SYNTAX_ERROR,
     Fault.TRITON_COMPILE_ERROR,
-    Fault.MEMORY_FAULT,
+    Fault.ILLEGAL_ACCESS,
     Fault.NON_FINITE,
     Fault.OUTPUT_MISMATCH,
 )
@@ -132,9 +132,10 @@ def _message(member: Member, kernel: str, wrong: Variant, draw: random.Random) -
         case Fault.SYNTAX_ERROR:
             return _syntax_error(candidate_source(member_task(member), kernel))
         case Fault.TRITON_COMPILE_ERROR:
-            return _raised_by(wrong.text)
-        case Fault.MEMORY_FAULT:
-            return f"a tensor ({num_values},) float32 that the candidate allocated was written to outside its bounds"
+            return f"{_raised_by(wrong.text)} ({_name(member, kernel)})"
+        case Fault.ILLEGAL_ACCESS:
+            verb = "loads" if wrong.text == "<=" else "stores"
+            return f"a kernel {verb} elements outside the tensors it was given ({_name(member, kernel)})"
         case Fault.NON_FINITE:
             return (
                 f"{count} of {num_values} values are NaN or infinite where they should not be, or not where they should"
@@ -155,9 +156,15 @@ def _syntax_error(source: str) -> str:
 
 
 def _raised_by(text: str) -> str:
-    """Python's error message for a variant that calls a function that does not exist."""
+    """The compiler's message for a variant that calls a function that does not exist."""
     if "axis=1" in text:
-        return f"ValueError in a kernel: axis 1 out of bounds for shape ['constexpr[{BLOCK_COLUMNS}]']"
+        return "invalid axis 1. Expected -1 <= axis < 1"
     if missing := re.match(r"tl\.(\w+)", text):
-        return f"AttributeError in a kernel: module 'triton.language' has no attribute '{missing[1]}'"
-    return f"NameError in a kernel: name '{text.partition('(')[0]}' is not defined"
+        return f"AttributeError(\"module 'triton.language' has no attribute '{missing[1]}'\")"
+    return f"NameError('{text.partition('(')[0]} is not defined')"
+
+
+def _name(member: Member, kernel: str) -> str:
+    """A kernel's name in messages of the judge: its function, and the line where it starts."""
+    lines = candidate_source(member_task(member), kernel).splitlines()
+    return f"kernel:{1 + next(number for number, line in enumerate(lines) if line.startswith('@triton.jit'))}"

@@ -102,8 +102,8 @@ def assemble(member: Member, texts: dict[str, str]) -> str:
 def _elementwise_slots(member: Member) -> Slots:
     slots = {
         "offset": _two("pid * BLOCK", "pid", WRONG_OFFSET, Fault.NON_FINITE),
-        "compare": _two("<", "<=", WRONG_MASK, Fault.MEMORY_FAULT),
-        "store": _two(", mask=mask)", ")", WRONG_STORE, Fault.MEMORY_FAULT),
+        "compare": _two("<", "<=", WRONG_MASK, Fault.ILLEGAL_ACCESS),
+        "store": _two(", mask=mask)", ")", WRONG_STORE, Fault.ILLEGAL_ACCESS),
     }
     if member.kind is not Kind.UNARY:
         inner = member.inner or member.op

@@ -94,7 +94,7 @@ class LaunchCapture:
         except OutOfResources as error:
             raise KernelRefused("shared_memory", kernel_id(kernel.fn), str(error)) from None
         except Exception as error:  # any error of the compiler is about this kernel
-            text = str(error) if isinstance(error, CompilationError) else f"{type(error).__name__}: {error}"
+            text = _message(error)
             newer = self._compiles_elsewhere(lambda: run(kernel, *args, grid=None, warmup=True, **kwargs))
             name = kernel_id(kernel.fn)
             raise KernelRefused("arch" if newer else "compiler", name, text[-_MESSAGE_CHARS:]) from None
@@ -138,6 +138,18 @@ class LaunchCapture:
         finally:
             self._stub.target = target
         return target.name != _NEWEST
+
+
+def _message(error: BaseException) -> str:
+    """What the compiler says; its last line is the reason, which may lie in a function that the kernel calls."""
+    if not isinstance(error, CompilationError):
+        return f"{type(error).__name__}: {error}"
+    inner: BaseException = error
+    while inner.__cause__ is not None:
+        inner = inner.__cause__
+    reason = getattr(inner, "error_message", None) or (str(inner) if inner is not error else "")
+    text = str(error)
+    return text if text.endswith(reason) else f"{text}\n{reason}"
 
 
 def _leaves(kind: Any, value: Any) -> Iterator[tuple[str, Any]]:
