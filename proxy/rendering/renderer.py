@@ -79,7 +79,7 @@ class Rendering:
         """The whole prompt, ready for the model to answer. Raises `BadRequest` where the template refuses it."""
         try:
             return list(
-                self.renderer.render_ids(self._in_known_roles(messages), tools=tools, add_generation_prompt=True)
+                self.renderer.render_ids(self.in_known_roles(messages), tools=tools, add_generation_prompt=True)
             )
         except Exception as error:  # templates raise any exception; the agent's messages are the cause
             raise BadRequest(
@@ -97,7 +97,7 @@ class Rendering:
 
         Of the prompt only its last turn is needed: no renderer looks further back.
         """
-        new_messages = self._in_known_roles(new_messages)
+        new_messages = self.in_known_roles(new_messages)
         if self._turns is not None:
             return self._turns.extension(last_turn + output_ids, new_messages, tools)
         bridged = self.renderer.bridge_to_next_turn(last_turn, output_ids, new_messages, tools=tools)
@@ -106,7 +106,7 @@ class Rendering:
             return list(bridged.token_ids[len(exact) :])
         return self._grafted(exact, last_turn, new_messages, tools) if self.family.extends_any_turn else None
 
-    def _in_known_roles(self, messages: Sequence[Message]) -> list[Message]:
+    def in_known_roles(self, messages: Sequence[Message]) -> list[Message]:
         """The messages in the family's roles: `developer` becomes `system` where the template has no such role."""
         if self.family.has_developer or all(message["role"] != "developer" for message in messages):
             return list(messages)

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 def chat_renderer(model: Path, settings: Settings) -> ChatRenderer:
-    """The renderer that the proxy uses for this model folder, so that cold-start text equals sampled text."""
+    """What renders as the proxy does with this model folder, so that training rows equal sampled calls."""
     from weir.proxy.rendering.renderer import open_rendering
+    from weir.scripts.launch.chat_rendering import ProxyRenderer
 
-    renderer: ChatRenderer = open_rendering(model, settings.model.name, settings.proxy).renderer
-    return renderer
+    return ProxyRenderer(open_rendering(model, settings.model.name, settings.proxy))
 
 
 def trainer_config(settings: Settings) -> TrainerConfig:
