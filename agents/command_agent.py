@@ -43,7 +43,7 @@ class CommandAgent:
             check_places(value)
         if shutil.which(self._words[0]) is None:
             raise CommandRefused(f"there is no program {self._words[0]!r} on PATH; give its path, or install it")
-        self.enclosure: Enclosure = choose_enclosure(config, self._words[0])
+        self.enclosure: Enclosure = choose_enclosure(config, self._words)
         self._root = config.command_folder.absolute()
         self._watch = Watch()
         self._uids = itertools.cycle(range(FIRST_UID, FIRST_UID + NUM_UIDS))

@@ -75,8 +75,8 @@ class Enclosure:
         return ["bwrap", *_namespaces(self.own_user), *binds, *own, *places, *end]
 
 
-def choose_enclosure(config: AgentsConfig, program: str) -> Enclosure:
-    """The strongest enclosure that works here, or the configured one, for an agent that is started by `program`.
+def choose_enclosure(config: AgentsConfig, words: Sequence[str]) -> Enclosure:
+    """The strongest enclosure that works here, or the configured one, for an agent with a command of these `words`.
 
     Raises `AgentSandboxUnavailable` where the configured level does not work, or the best one is too low.
     """
@@ -92,8 +92,8 @@ def choose_enclosure(config: AgentsConfig, program: str) -> Enclosure:
             f"agents.command_min_sandbox is {config.command_min_sandbox}, agents would run at {level}; install "
             "bubblewrap (and allow user namespaces), or lower command_min_sandbox"
         )
-    folders = (*system_folders(), *program_folders(program), *(str(path) for path in config.command_readable))
-    readable = _outer_first(folders)
+    own = (*program_folders(words[0]), *argument_folders(words[1:]), *(str(path) for path in config.command_readable))
+    readable = _outer_first((*system_folders(), *own))
     own_user = os.geteuid() == 0 and (level is not SandboxLevel.BUBBLEWRAP or _works_as_own_user(readable))
     return Enclosure(level=level, own_user=own_user, readable=readable)
 
@@ -122,6 +122,22 @@ def program_folders(program: str) -> tuple[str, ...]:
             folders += [_installation(Path(home) / "python") for home in homes]
             folders += [_installation(link.resolve()) for link in (folder / "bin").glob("python*")]
     return tuple(str(folder) for folder in folders if str(folder) != "/")
+
+
+def argument_folders(words: Sequence[str]) -> tuple[str, ...]:
+    """What a command's absolute paths name: of a script its folder, since it may import what lies beside it.
+
+    Of a file in a folder that holds more than the agent (that of a home, or one that everybody may write to) the file
+    alone; never such a folder itself.
+    """
+    named = [Path(word) for word in words if word.startswith("/") and Path(word).exists()]
+    places = [place for path in named for place in dict.fromkeys((path.absolute(), path.resolve()))]
+    folders = [place if place.is_dir() or _holds_more(place.parent) else place.parent for place in places]
+    return tuple(str(folder) for folder in folders if not (folder.is_dir() and _holds_more(folder)))
+
+
+def _holds_more(folder: Path) -> bool:
+    return Path.home().is_relative_to(folder) or bool(folder.stat().st_mode & 0o002)
 
 
 def _installation(program: Path) -> Path:

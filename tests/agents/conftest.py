@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -31,6 +32,7 @@ class StubProxy:
         self.rewards: dict[str, dict[str, float]] = {}
         self.calls: list[dict[str, Any]] = []
         self.refuse_next: list[int] = []
+        self.held: asyncio.Event | None = None  # calls wait for it
         self.answer_to: Callable[[list[dict[str, Any]]], str] = lambda messages: "answer"
 
     def app(self) -> web.Application:
@@ -74,6 +76,8 @@ class StubProxy:
     async def _chat(self, request: web.Request) -> web.Response:
         body = await request.json()
         self.calls.append({"key": request.headers["Authorization"].removeprefix("Bearer "), **body})
+        if self.held is not None:
+            await self.held.wait()
         message = {"role": "assistant", "content": self.answer_to(body["messages"])}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
         return web.json_response(

@@ -14,20 +14,24 @@ from weir.agents.tasks import write_tasks
 KEY = "control-key-for-tests"
 
 
-async def weir_run(stubs: Any, folder: Path, *arguments: str) -> tuple[int, str, str]:
+async def start_run(stubs: Any, folder: Path, *arguments: str) -> asyncio.subprocess.Process:
     host, port = stubs.proxy.url.removeprefix("http://").split(":")
     (folder / "weir.toml").write_text(
         f'[proxy]\nhost = "{host}"\nport = {port}\ncontrol_key = "{KEY}"\n'
         f'[kernel_eval]\nurl = "{stubs.config.kernel_eval_url}"\n'
         "[agents]\nsamples = 2\nturns = 2\ncontrol_retries = 0\ncall_retries = 0\n"
     )
-    process = await asyncio.create_subprocess_exec(
+    return await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "weir.scripts.cli.main", "run", "--config", str(folder / "weir.toml"), *arguments),
         cwd=folder,
         env={name: value for name, value in os.environ.items() if not name.startswith("WEIR_")},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
+
+
+async def weir_run(stubs: Any, folder: Path, *arguments: str) -> tuple[int, str, str]:
+    process = await start_run(stubs, folder, *arguments)
     out, errors = await process.communicate()
     assert process.returncode is not None
     return process.returncode, out.decode(), errors.decode()
@@ -89,5 +93,26 @@ def test_a_split_without_tasks_is_refused_before_anything_runs(stubs: Any, tmp_p
             assert status == 2
             assert "weir: no task of the split heldout in tasks.jsonl" in errors
             assert not s.proxy.sessions
+
+    asyncio.run(scenario())
+
+
+def test_sigterm_finishes_the_sessions_that_run_as_failed(stubs: Any, tmp_path: Path) -> None:
+    write_tasks(tmp_path / "tasks.jsonl", family_tasks("train")[:1])
+
+    async def scenario() -> None:
+        async with stubs() as s:
+            s.proxy.held = asyncio.Event()
+            process = await start_run(s, tmp_path, "--tasks", "tasks.jsonl")
+            while len(s.proxy.calls) < 2:
+                await asyncio.sleep(0.01)
+                assert process.returncode is None
+            process.terminate()
+            _, errors = await process.communicate()
+            s.proxy.held.set()
+            assert process.returncode == 143
+            assert errors.decode() == "stopped by SIGTERM; the sessions that ran are finished as failed\n"
+            ends = [(body["status"], body["info"]["failure"]) for body in s.proxy.finished.values()]
+            assert ends == [("failed", "Cancelled")] * 2
 
     asyncio.run(scenario())

@@ -106,7 +106,7 @@ def test_the_loop_of_the_page_runs_as_it_stands(theatre: Any, tmp_path: Path) ->
     loop.write_text(source[1])
     answers = theatre.play("I write it.\n```sh\necho 15 > answer.txt; ls\n```", "It is done.")
     command = f"{sys.executable} {loop} {{model}} {{prompt}}"
-    ran = run_agent(theatre, tmp_path, command, command_readable=f'["{loop.parent}"]')
+    ran = run_agent(theatre, tmp_path, command)
     session = check_session(theatre, ran)
     theatre.hold_line(session, answers)
     assert "exit code 0\nanswer.txt" in theatre.last_turn(session)

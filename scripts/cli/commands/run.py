@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from weir.agents.runner import Agent, RunSummary, SessionOutcome
     from weir.scripts.launch.settings import Settings
 
+T = TypeVar("T")
 PLAIN_LINE_EVERY_S = 10.0
 FAILURE_CHARACTERS = 300  # characters of a server's message
 
@@ -73,13 +75,28 @@ def run(
         heldout = [task for task in every if task.split == "heldout" and split != "heldout"]
         summary = _run_continuously(chosen, heldout, chosen_agent, options, settings, limit, seed, state)
     else:
-        summary = asyncio.run(_run(chosen, chosen_agent, options, limit or len(chosen), seed))
+        summary = _run_stoppable(_run(chosen, chosen_agent, options, limit or len(chosen), seed))
     typer.echo(_describe(summary))
     if summary.first_error is not None:
         first = " ".join(summary.first_error.split())[:FAILURE_CHARACTERS]
         if summary.sessions and summary.failures.total() == summary.sessions:
             raise CommandError(f"every session failed; the first: {first}")
         typer.echo(f"the first failure: {first}", err=True)
+
+
+def _run_stoppable(sessions: Coroutine[Any, Any, T]) -> T:
+    """Run sessions to their end. SIGTERM stops them as Ctrl-C does: those that run are finished as failed."""
+
+    async def until_stopped() -> T:
+        running = asyncio.ensure_future(sessions)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
+        return await running
+
+    try:
+        return asyncio.run(until_stopped())
+    except asyncio.CancelledError as error:
+        typer.echo("stopped by SIGTERM; the sessions that ran are finished as failed", err=True)
+        raise typer.Exit(128 + signal.SIGTERM) from error
 
 
 def tasks_of_split(tasks: list[Task], split: str, place: Path) -> list[Task]:
@@ -120,7 +137,7 @@ def _run_continuously(
         say=lambda text: typer.echo(text, err=True),
     )
     try:
-        summary = asyncio.run(run_continuously(run, settings, journal))
+        summary = _run_stoppable(run_continuously(run, settings, journal))
     finally:
         journal.close()
     summary.seconds = time.monotonic() - started
@@ -257,7 +274,7 @@ def evaluate(
     given = {"agent": agent, "command": agent_command}
     sys.path.append(str(Path.cwd()))
     options = agents_config(settings, {key: value for key, value in given.items() if value is not None})
-    found = asyncio.run(
+    found = _run_stoppable(
         _evaluate(name, chosen, open_agent(options), options, samples, temperature, _numbers(seeds), version)
     )
     if json_:

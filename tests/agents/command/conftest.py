@@ -44,7 +44,7 @@ class Contained:
     def __init__(self, root: Path, level: SandboxLevel) -> None:
         self._config = AgentsConfig(command_sandbox=level)
         self.root = root
-        self.enclosure: Enclosure = choose_enclosure(self._config, sys.executable)
+        self.enclosure: Enclosure = choose_enclosure(self._config, [sys.executable])
         self._number = 0
 
     def __call__(

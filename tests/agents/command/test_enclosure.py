@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from weir.agents.command.enclosure import choose_enclosure, program_folders
+from weir.agents.command.enclosure import argument_folders, choose_enclosure, program_folders
 from weir.agents.command.output_file import OutputFile
 from weir.agents.config import AgentsConfig
 from weir.agents.errors import AgentSandboxUnavailable
@@ -43,13 +43,34 @@ def test_a_program_in_the_users_home_does_not_open_the_home(tmp_path: Path, monk
     assert set(program_folders(program(tmp_path / "agent"))) == {str(tmp_path)}
 
 
+def test_a_script_among_the_arguments_is_readable_with_its_folder(tmp_path: Path) -> None:
+    script = program(tmp_path / "agents" / "loop.py")
+    link = tmp_path / "links" / "loop.py"
+    link.parent.mkdir()
+    link.symlink_to(script)
+    assert argument_folders(("-u", script, "{model}", "loop.py", "/no/such/file")) == (str(tmp_path / "agents"),)
+    assert set(argument_folders((str(link),))) == {str(tmp_path / "agents"), str(tmp_path / "links")}
+    assert argument_folders((str(tmp_path / "agents"),)) == (str(tmp_path / "agents"),)
+
+
+def test_of_a_home_or_a_shared_folder_only_the_named_file_is_readable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, shared = tmp_path / "home", tmp_path / "shared"
+    scripts = (program(home / "loop.py"), program(shared / "loop.py"))
+    shared.chmod(0o1777)
+    monkeypatch.setenv("HOME", str(home))
+    assert argument_folders(scripts) == scripts
+    assert argument_folders((str(home), str(tmp_path), "/", str(shared))) == ()
+
+
 def test_a_machine_below_the_least_level_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(containment, "works", lambda level: level is SandboxLevel.RLIMITS)
-    assert choose_enclosure(AgentsConfig(), "sh").level is SandboxLevel.RLIMITS
+    assert choose_enclosure(AgentsConfig(), ["sh"]).level is SandboxLevel.RLIMITS
     with pytest.raises(AgentSandboxUnavailable, match="command_min_sandbox is landlock, agents would run at rlimits"):
-        choose_enclosure(AgentsConfig(command_min_sandbox=SandboxLevel.LANDLOCK), "sh")
+        choose_enclosure(AgentsConfig(command_min_sandbox=SandboxLevel.LANDLOCK), ["sh"])
     with pytest.raises(AgentSandboxUnavailable, match="bubblewrap does not work on this machine"):
-        choose_enclosure(AgentsConfig(command_sandbox=SandboxLevel.BUBBLEWRAP), "sh")
+        choose_enclosure(AgentsConfig(command_sandbox=SandboxLevel.BUBBLEWRAP), ["sh"])
 
 
 @pytest.mark.parametrize("piece", [1, 3, 1000])
