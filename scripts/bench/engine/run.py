@@ -3,7 +3,8 @@
 The engine runs as a process of its own and gets n requests at a time over real sockets; so does SGLang, where the
 settings describe its servers (`engine.kind`). The bare loop is the least that generates tokens: transformers' model, a
 batch of equal lengths, a KV cache, sampling, and the logprob of each token; of transformers' dynamic and static cache
-the faster one counts. All alternate within one run; each figure is the median of the rounds.
+the faster one counts. All alternate within one run; each figure is the median of the rounds. Tokens per CPU second of
+the servers' processes are the figures that other work on the same cores changes least.
 """
 
 from __future__ import annotations
@@ -12,11 +13,16 @@ import asyncio
 import statistics
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from weir.engine.config import EngineConfig
 from weir.scripts.bench.figures import print_figures
+from weir.scripts.bench.processes import cpu_us_of
 from weir.scripts.bench.random_model import VOCABULARY, write_random_model
 from weir.scripts.bench.servers import COMMAND, module_server
 from weir.scripts.launch.servers import Server, free_port, running
@@ -38,38 +44,68 @@ def main(model: Path | None, settings: EngineConfig, *, rounds: int, new_tokens:
         servers = [_engine_server(model_path, Path(folder))]
         if settings.kind == "sglang":
             servers.append(_sglang(model_path.absolute(), settings, Path(folder)))
-        with running(servers, ready_timeout_s=settings.start_limit_s):
-            urls = [(server.ready_url or "").removesuffix("/health") for server in servers]
-            figures = _measure(model_path, urls, rounds, new_tokens)
+        with running(servers, ready_timeout_s=settings.start_limit_s) as processes:
+            served = [
+                _Served(name=name, url=(server.ready_url or "").removesuffix("/health"), pid=process.pid)
+                for name, server, process in zip(("engine", "sglang"), servers, processes, strict=False)
+            ]
+            figures = _measure(model_path, served, rounds, new_tokens)
     print_figures(figures)
 
 
-def _measure(model_path: Path, urls: list[str], rounds: int, new_tokens: int) -> dict[str, float]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Served:
+    name: str
+    url: str
+    pid: int
+
+    def rates(self, batch: int, new_tokens: int) -> tuple[float, float]:
+        """Tokens per second, and per second that its processes ran, for `batch` requests at once."""
+        process = psutil.Process(self.pid)
+        pids = [self.pid, *(child.pid for child in process.children(recursive=True))]
+        before = cpu_us_of(pids)
+        rate = asyncio.run(_ask_engine(self.url, batch, new_tokens))
+        return rate, batch * new_tokens / (cpu_us_of(pids) - before) * 1e6
+
+
+def _measure(model_path: Path, servers: list[_Served], rounds: int, new_tokens: int) -> dict[str, float]:
     import torch
     from transformers import AutoModelForCausalLM
 
     torch.set_num_threads(1)
-    names = ("engine", "sglang")[: len(urls)]
     model: Any = AutoModelForCausalLM.from_pretrained(str(model_path), dtype=torch.float32)
     figures: dict[str, float] = {}
     for batch in BATCHES:
         bare: dict[str, list[float]] = {"dynamic": [], "static": []}
-        served: dict[str, list[float]] = {name: [] for name in names}
-        for url in urls:
-            asyncio.run(_ask_engine(url, batch, new_tokens))  # warm-up
+        seen: dict[str, list[tuple[float, float]]] = {server.name: [] for server in servers}
+        for server in servers:
+            server.rates(batch, new_tokens)  # warm-up
         for _ in range(rounds):
-            for kind, seen in bare.items():
-                seen.append(_bare_loop(model, batch, kind, new_tokens))
-            for name, url in zip(names, urls, strict=True):
-                served[name].append(asyncio.run(_ask_engine(url, batch, new_tokens)))
-        bare_rate = max(statistics.median(seen) for seen in bare.values())
-        rates = {name: statistics.median(seen) for name, seen in served.items()}
-        figures |= {f"tok_s_b{batch}": round(rates["engine"], 1), f"bare_b{batch}": round(bare_rate, 1)}
-        figures[f"ratio_b{batch}"] = round(rates["engine"] / bare_rate, 3)
-        if "sglang" in rates:
-            figures[f"sglang_b{batch}"] = round(rates["sglang"], 1)
-        said = " · ".join(f"{name} {rate:7.1f} tokens/s" for name, rate in rates.items())
-        print(f"batch {batch:>2}: {said} · bare loop {bare_rate:7.1f} · ratio {rates['engine'] / bare_rate:.2f}")
+            for kind, rates in bare.items():
+                rates.append(_bare_loop(model, batch, kind, new_tokens))
+            for server in servers:
+                seen[server.name].append(server.rates(batch, new_tokens))
+        bare_rate = max(statistics.median(rates) for rates in bare.values())
+        served = {name: [statistics.median(kind) for kind in zip(*rates, strict=True)] for name, rates in seen.items()}
+        figures |= _figures(batch, bare_rate, served)
+        said = " · ".join(
+            f"{name} {rate:7.1f} tokens/s ({cpu:.1f} a CPU second)" for name, (rate, cpu) in served.items()
+        )
+        print(f"batch {batch:>2}: {said} · bare loop {bare_rate:7.1f} · ratio {served['engine'][0] / bare_rate:.2f}")
+    return figures
+
+
+def _figures(batch: int, bare_rate: float, served: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    rate, per_cpu_s = served["engine"]
+    figures = {
+        f"tok_s_b{batch}": round(rate, 1),
+        f"tok_cpu_s_b{batch}": round(per_cpu_s, 1),
+        f"bare_b{batch}": round(bare_rate, 1),
+        f"ratio_b{batch}": round(rate / bare_rate, 3),
+    }
+    if "sglang" in served:
+        rate, per_cpu_s = served["sglang"]
+        figures |= {f"sglang_b{batch}": round(rate, 1), f"sglang_cpu_b{batch}": round(per_cpu_s, 1)}
     return figures
 
 
