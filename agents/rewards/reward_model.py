@@ -39,12 +39,21 @@ async def post(name: str, url: str, body: dict[str, Any], key: str | None, timeo
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
     try:
         async with httpx.AsyncClient(headers=headers, timeout=timeout_s, trust_env=False, verify=tls_context()) as http:
-            async for attempt in stamina.retry_context(
-                on=(httpx.HTTPError, ValueError), attempts=ATTEMPTS, timeout=None
-            ):
+            async for attempt in stamina.retry_context(on=_may_pass, attempts=ATTEMPTS, timeout=None):
                 with attempt:
                     answer = await http.post(url, json=body)
                     answer.raise_for_status()
                     return answer.json()
+    except httpx.HTTPStatusError as error:
+        said = f"HTTP {error.response.status_code}: {error.response.text[:300]}"
+        raise RewardFailed(f"the reward {name}: no answer from {url}: {said}") from error
     except (httpx.HTTPError, ValueError) as error:
         raise RewardFailed(f"the reward {name}: no answer from {url}: {type(error).__name__} {error}") from error
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether the same request may be answered later: anything but a refusal of this very request."""
+    if isinstance(error, httpx.HTTPStatusError):
+        status = error.response.status_code
+        return status >= 500 or status in (408, 429)
+    return isinstance(error, (httpx.HTTPError, ValueError))

@@ -117,6 +117,18 @@ def test_a_judge_model_gets_the_filled_template_and_its_last_number_counts() -> 
     assert body["temperature"] == 0
 
 
+def test_a_refusal_is_told_with_its_reason_and_not_repeated() -> None:
+    bodies: list[Any] = []
+
+    def refuse(body: dict[str, Any]) -> Any:
+        bodies.append(body)
+        raise web.HTTPNotFound(text="there is no model m here")
+
+    with pytest.raises(RewardFailed, match="HTTP 404: there is no model m here"):
+        served(refuse, lambda url: http_reward("style", RewardSpec(url=url), TASK, "s", "a", None))
+    assert len(bodies) == 1
+
+
 def test_an_answer_cannot_fill_the_template_twice_and_no_number_is_no_reward() -> None:
     assert filled("{answer}|{prompt}", "{answer}", "{prompt}") == "{prompt}|{answer}"
     with pytest.raises(RewardFailed, match="no number"):
