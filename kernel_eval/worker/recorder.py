@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import triton.language as tl
+from torch._library.custom_ops import OPDEFS
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from triton.runtime.autotuner import Autotuner
@@ -170,6 +171,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if (inside := _implementation(func, args)) is not None:
+            with self:  # what the operator does is recorded, not its name
+                return inside(*args, **kwargs)
         if self._values is not None:
             return self._follow(self._values, func, args, kwargs)
         return self._call(func, args, kwargs)
@@ -248,6 +252,18 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if callable(function) and isinstance(getattr(function, "__name__", None), str):
             return Named("kernel", function.__name__)
         return Opaque(type(value).__name__)
+
+
+def _implementation(func: Any, args: tuple[Any, ...]) -> Callable[..., Any] | None:
+    """The function behind an operator of `torch.library.custom_op` or `triton_op`; None for other operators."""
+    definition = OPDEFS.get(func._schema.name)
+    if definition is None:
+        return None
+    device = next((tensor.device.type for tensor in tensors_in(args)), None)
+    functions = definition._backend_fns
+    function = functions.get(device) or functions.get(None)
+    unwrapped: Callable[..., Any] | None = getattr(function, "__wrapped__", function)
+    return unwrapped  # torch's wrapper would import torch._dynamo, which takes seconds
 
 
 def _schema(func: Any) -> list[Any]:
