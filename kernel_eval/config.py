@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.sandbox.levels import SandboxLevel
@@ -45,6 +45,15 @@ class KernelEvalConfig(BaseModel):
         default="default",
         description="Reward function: default, by_stage, speedup, log_speedup, fast_1, fast_1.5, fast_2, or "
         "module:function of a Python module.",
+    )
+    hybrid: Literal["refuse", "scale", "allow"] = Field(
+        default="refuse",
+        description="Answers that torch computes a part of: refused; rewarded by the part that kernels did; or "
+        "rewarded in full if hybrid_operators names the operators.",
+    )
+    hybrid_operators: list[str] = Field(
+        default=[],
+        description="Operators that torch may compute beside kernels, such as sum and add; scale: [] means any.",
     )
     perf_trials: int = Field(
         default=5, ge=0, description="Most calls that measure_performance adds in the interpreter."
@@ -102,6 +111,23 @@ class KernelEvalConfig(BaseModel):
     guard_bytes: int = Field(
         default=65536, ge=64, multiple_of=64, description="Guard zone on each side of every tensor."
     )
+
+    @model_validator(mode="after")
+    def _check_hybrid(self) -> Self:
+        if self.hybrid == "allow" and not self.hybrid_operators:
+            raise ValueError("hybrid is 'allow': name the operators in hybrid_operators, such as ['sum', 'add']")
+        if self.hybrid == "refuse" and self.hybrid_operators:
+            raise ValueError(
+                "hybrid_operators has no effect while hybrid is 'refuse': set hybrid to 'scale' or 'allow'"
+            )
+        return self
+
+    @property
+    def torch_operators(self) -> tuple[str, ...] | None:
+        """The operators that torch may compute beside kernels; None: all."""
+        if self.hybrid == "scale" and not self.hybrid_operators:
+            return None
+        return tuple(self.hybrid_operators)
 
     @property
     def base_url(self) -> str:

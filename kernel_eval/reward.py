@@ -1,8 +1,9 @@
 """Reward functions: from the stage that a candidate reached, and its speedup, to a number. Pure.
 
 A reward is a function of an `Outcome`, chosen by name (`REWARDS`) or by import path, `module:function`. In any case, a
-fault of the server gives no reward and a broken rule gives 0. A speedup that was not measured on a device, or was not
-confirmed, is None, and earns nothing.
+fault of the server gives no reward and a broken rule gives 0. Where torch may compute beside kernels and rewards are
+scaled, what a correct candidate earns beyond a wrong answer is multiplied by the part of the work that kernels did. A
+speedup that was not measured on a device, or was not confirmed, is None, and earns nothing.
 """
 
 from __future__ import annotations
@@ -31,12 +32,14 @@ class Outcome(NamedTuple):
     """The input of a reward function.
 
     speedup: the reference's time divided by the candidate's; None if unknown. timed: it was measured on a device; a
-    measurement that does not count is worth no more than a speedup of 1.
+    measurement that does not count is worth no more than a speedup of 1. kernel_share: the part of the task's work that
+    kernels did, by which `raw_reward` scales; 1 unless the server scales.
     """
 
     stage: Stage
     speedup: float | None = None
     timed: bool = False
+    kernel_share: float = 1.0
 
 
 Reward = Callable[[Outcome], float]
@@ -111,4 +114,7 @@ def raw_reward(outcome: Outcome, fault: Fault | None, reward: Reward = default) 
     if fault is not None and fault.policy:
         return 0.0
     earned = reward(outcome)
+    if outcome.stage is Stage.CORRECT and outcome.kernel_share < 1.0:
+        wrong = reward(Outcome(Stage.ANSWERED))
+        earned = wrong + outcome.kernel_share * max(0.0, earned - wrong)
     return min(earned, MAX_UNKNOWN) if fault is Fault.NOT_RUN else earned

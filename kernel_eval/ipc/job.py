@@ -24,9 +24,15 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     relaxed_rules: tuple[str, ...] = ()
     backend: Literal["triton", "cuda", "hip"] = "triton"
     checks_task: bool = False  # judge the reference alone; there is no candidate
+    torch_operators: tuple[str, ...] | None = ()  # that may compute beside kernels; None: all
     reward_compiled: bool = False  # reward CUDA C++ that compiles and cannot be run on this machine
     preferred_gpu: int | None = None
     baseline_us: float | None = None  # the reference's time on this GPU, if it has been measured
+
+    @property
+    def permitted(self) -> frozenset[str] | None:
+        """`torch_operators` as a set."""
+        return None if self.torch_operators is None else frozenset(self.torch_operators)
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +45,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     speedup: float | None = None  # measured on a device, and confirmed
     timed: bool = False  # measured on a device; without a speedup, the measurement does not count
+    kernel_share: float = 1.0  # the part of the work that kernels did, where torch may compute beside them
     details: dict[str, Any] = {}
 
 

@@ -45,6 +45,7 @@ def judge(job: Job, leases: Leases) -> Judgement:
         seconds=time.monotonic() - started,
         speedup=outcome.speedup,
         timed=outcome.timed,
+        kernel_share=outcome.kernel_share,
         details=outcome.details,
     )
 

@@ -171,19 +171,21 @@ class Evaluations:
             limits=self._config.limits,
             relaxed_rules=request.relax_rules,
             backend=request.backend,
+            torch_operators=self._config.torch_operators,
             reward_compiled=self._config.reward_compiled,
             checks_task=checks_task,
         )
 
     def _reply(self, judged: Judged) -> EvalReply:
         judgement = judged.judgement
+        share = judgement.kernel_share if self._config.hybrid == "scale" else 1.0
         return EvalReply(
             compiled=judgement.stage >= Stage.LOADED,
             correct=judgement.fault is None,
             fault=judgement.fault,
             fault_message=None if judgement.fault is None else bounded_text(judgement.message),
             raw_reward=raw_reward(
-                Outcome(judgement.stage, judgement.speedup, judgement.timed), judgement.fault, self._reward
+                Outcome(judgement.stage, judgement.speedup, judgement.timed, share), judgement.fault, self._reward
             ),
             sandbox=judged.sandbox,
             mode=judged.mode,

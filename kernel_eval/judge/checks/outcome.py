@@ -29,6 +29,7 @@ class CheckOutcome:
     trials: int = 0  # answered and compared
     speedup: float | None = None  # measured on a device, and confirmed
     timed: bool = False  # measured on a device; without a speedup, the measurement does not count
+    kernel_share: float = 1.0  # the part of the work that kernels did, where torch may compute beside them
     details: dict[str, Any] = field(default_factory=dict)
 
 
@@ -63,6 +64,7 @@ def outcome_of(
         trials=trials,
         speedup=None if speed is None else speed.speedup,
         timed=speed is not None,
+        kernel_share=measured.get("kernel_share", 1.0),
         details=measured,
     )
 

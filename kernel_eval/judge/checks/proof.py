@@ -23,6 +23,7 @@ from weir.kernel_eval.ipc.trace import Named, Trace
 from weir.kernel_eval.judge.channel.faults import FaultDetected, rule_broken
 from weir.kernel_eval.judge.channel.worker_channel import RequestHandler, WorkerChannel
 from weir.kernel_eval.judge.checks.expected_answers import difference
+from weir.kernel_eval.judge.checks.reference_operators import hybrid_details
 from weir.kernel_eval.judge.checks.speedup import SpeedCheck
 from weir.kernel_eval.judge.checks.trials import Trials
 from weir.kernel_eval.judge.source import provenance, source_policy
@@ -64,15 +65,16 @@ def kernels_of(tree: ast.Module, trace: Trace) -> str:
 
 
 def replay(
-    worker: WorkerChannel, kernels: Kernels, trace: Trace, arena: Arena, timeout_s: float, relaxed: frozenset[str]
+    worker: WorkerChannel, kernels: Kernels, trace: Trace, arena: Arena, timeout_s: float, job: Job
 ) -> list[torch.Tensor]:
     """The outputs that the trace gives for the inputs in the arena. Raises `FaultDetected`."""
+    relaxed, permitted = frozenset(job.relaxed_rules), job.permitted
     reason = provenance.untransferable(trace)
     if reason is not None:
         if kernels.codes:
             raise FaultDetected(Stage.LOADED, Fault.UNSUPPORTED, f"the call cannot be judged: {reason}")
         raise rule_broken("replay_differs", f"the first call cannot be made without the candidate: {reason}")
-    request = Replay(kernels.source, provenance.needed(trace, relaxed), arena.spec, kernels.codes)
+    request = Replay(kernels.source, provenance.needed(trace, relaxed, permitted=permitted), arena.spec, kernels.codes)
     try:
         replayed = worker.request(request, Replayed, "replay", timeout_s * _TIMEOUT_FACTOR, arena.fd)
     except FaultDetected as error:
@@ -80,7 +82,8 @@ def replay(
             raise
         message = f"the launches of the first call do not run without the candidate: {error.message}"
         raise rule_broken("replay_differs", message) from None
-    if "kernel_did_no_work" not in relaxed:
+    torch_may_store = bool(provenance.torch_work(trace, relaxed, permitted=permitted))
+    if "kernel_did_no_work" not in relaxed and not torch_may_store:
         for index, share in enumerate(replayed.coverage):
             if share < MIN_COVERAGE:
                 raise rule_broken("kernel_did_no_work", f"kernels stored {share:.0%} of output {index}")
@@ -107,10 +110,12 @@ def prove(
         if on_gpu:
             worker.prepare(limits.load_timeout_s)
         timeout_s = limits.call_timeout_s + (limits.compile_timeout_s if on_gpu else 0.0)
-        outputs = replay(worker, kernels, trials.first, arena, timeout_s, relaxed)
+        outputs = replay(worker, kernels, trials.first, arena, timeout_s, job)
         wrong = difference(reference, trials.model, inputs, expected, outputs)
         if wrong is not None:
             raise rule_broken("replay_differs", f"other inputs, without the candidate: {wrong.message}")
+        work = provenance.torch_work(trials.first, relaxed, permitted=job.permitted)
+        trials.details |= hybrid_details(work, trials.model, inputs)
         if not (on_gpu and job.num_perf_trials):
             return None
         return SpeedCheck(job, reference, trials.model, trials.state, worker).run(len(trials.first.steps))

@@ -21,7 +21,7 @@ from weir.kernel_eval.judge.checks.answer_spread import MIN_DRAWS, AnswerSpread
 from weir.kernel_eval.judge.checks.outcome import EVALUATION_ERRORS, CheckOutcome, EvaluationError, outcome_of
 from weir.kernel_eval.judge.checks.played_trials import PlayedTrials, Question, new_irs
 from weir.kernel_eval.judge.checks.recording import Recording, SecondRecording, digest, form_of, stand_ins
-from weir.kernel_eval.judge.checks.reference_operators import only_moves
+from weir.kernel_eval.judge.checks.reference_operators import hybrid_details, only_moves
 from weir.kernel_eval.judge.checks.target_build import PER_CONFIGURATION, TargetBuild
 from weir.kernel_eval.judge.source import source_policy
 from weir.kernel_eval.protocol import Fault
@@ -135,7 +135,8 @@ class _Attempt:
             recorded = recording.record(stand_ins(inputs, reference, derive_seed(job.secret, "stand-ins", trial)))
             if recorded not in records:
                 self._build(recorded)  # first: so that "does not compile" goes before "cannot be played"
-                trials.load(recorded, expected, only_moves=only_moves(reference, model, inputs))
+                work = trials.load(recorded, expected, only_moves=only_moves(reference, model, inputs))
+                self._note(hybrid_details(work, model, inputs))
                 records.append(recorded)
             if trial == 0:
                 self._start_second(init_arguments, inputs)
@@ -143,6 +144,11 @@ class _Attempt:
             self._spread.note(form_of(inputs), expected.outputs)
         if num_timed:
             self.details["timing"] = {"timing_kind": "interpreter", **sampling.summarize(trials.play_us).in_ms()}
+
+    def _note(self, hybrid: dict[str, Any]) -> None:
+        """Keep what torch did in the record in which it did most."""
+        if hybrid and hybrid["kernel_share"] <= self.details.get("kernel_share", 1.0):
+            self.details |= hybrid
 
     def _start_second(self, init_arguments: list[Any], inputs: list[Any]) -> None:
         """Have the first call recorded again, beside the trials."""

@@ -3,7 +3,8 @@
 torch may move data that depends on the call's inputs (copies, casts, padding, concatenation, indexing: `HELPERS`);
 only kernels may compute with it. A cast that drops more than digits of a fraction is a computation: to integers, to
 booleans, to integers of a smaller range, to floats of 8 bits. Where the task's own code only moves data, moving it is
-the work, and torch may not do that either. Tensors that torch makes from constants and from the
+the work, and torch may not do that either. Operators that the server permits may compute beside kernels; they are
+listed, so that what the kernels did can be told from them. Tensors that torch makes from constants and from the
 model's own state are setup, which is allowed; data from elsewhere (a file, unfilled memory) is foreign. The analysis
 follows storages: a storage that a computing operator of torch wrote to is tainted, and so is everything derived from
 it. A trace is a claim; it becomes evidence when its launches, replayed on other inputs, give the right answer.
@@ -12,6 +13,9 @@ it. A trace is a claim; it becomes evidence when its launches, replayed on other
 from __future__ import annotations
 
 from weir.kernel_eval.ipc.trace import EXTENSION, Launch, NativeLaunch, Opaque, Operator, Place, Step, Trace, places
+
+Permitted = frozenset[str] | None  # names of operators, without namespace and overload; None: all
+NONE: frozenset[str] = frozenset()
 
 _NEW = "empty empty_like empty_strided new_empty new_empty_strided zeros zeros_like new_zeros ones ones_like new_ones"
 _FILLED = "full full_like new_full arange eye scalar_tensor fill_ zero_ lift_fresh lift_fresh_copy"
@@ -32,22 +36,36 @@ _UNFILLED = frozenset(
 )  # operators whose result is uninitialised or foreign memory
 
 
-def broken_by(trace: Trace, relaxed: frozenset[str], *, only_moves: bool = False) -> tuple[str, str] | None:
+def broken_by(
+    trace: Trace, relaxed: frozenset[str], *, only_moves: bool = False, permitted: Permitted = NONE
+) -> tuple[str, str] | None:
     """The first rule that a call broke, and the violation in words; None if it broke none.
 
     `only_moves`: the task's own code moves data, and computes nothing.
     """
     if not trace.launched and "no_kernel_launched" not in relaxed:
         return "no_kernel_launched", "the answer did not come from a kernel: none was launched in this call"
-    flow = _Flow(trace, relaxed, only_moves)
+    flow = _Flow(trace, relaxed, only_moves, permitted)
     for step in trace.steps:
         flow.follow(step)
-    for output in trace.outputs:
+    for index, output in enumerate(trace.outputs):
         if isinstance(output, Place) and 0 not in output.shape:
             reason = flow.tainted.get(output.storage)
+            if flow.torch_work and output.storage not in flow.from_kernels:
+                reason = reason or ("kernel_did_no_work", f"no kernel has a part in output {index}")
             if reason is not None and reason[0] not in relaxed:
                 return reason
     return None
+
+
+def torch_work(
+    trace: Trace, relaxed: frozenset[str], *, only_moves: bool = False, permitted: Permitted = NONE
+) -> list[Operator]:
+    """The steps in which torch computed with the inputs, as the server permits."""
+    flow = _Flow(trace, relaxed, only_moves, permitted)
+    for step in trace.steps:
+        flow.follow(step)
+    return flow.torch_work
 
 
 def untransferable(trace: Trace) -> str | None:
@@ -67,18 +85,24 @@ def untransferable(trace: Trace) -> str | None:
     return None
 
 
-def needed(trace: Trace, relaxed: frozenset[str]) -> Trace:
+def needed(trace: Trace, relaxed: frozenset[str], *, permitted: Permitted = NONE) -> Trace:
     """The trace without the operators that taint their results: the answer of a valid call does not depend on them."""
-    flow = _Flow(trace, relaxed)
+    flow = _Flow(trace, relaxed, permitted=permitted)
     kept = tuple(step for step in trace.steps if flow.follow(step))
     return Trace(trace.storages, kept, trace.outputs)
 
 
 class _Flow:
-    """The storages that hold data of the inputs, and those tainted by computations of torch."""
+    """The storages that hold data of the inputs, data of kernels, and those tainted by computations of torch."""
 
-    def __init__(self, trace: Trace, relaxed: frozenset[str], only_moves: bool = False) -> None:
+    def __init__(
+        self, trace: Trace, relaxed: frozenset[str], only_moves: bool = False, permitted: Permitted = NONE
+    ) -> None:
         self._only_moves = only_moves
+        self._permitted = permitted
+        self.torch_work: list[Operator] = []
+        self.from_kernels: set[int] = set()
+        self._fresh = {i for i, storage in enumerate(trace.storages) if storage.kind == "fresh"}
         self._torch_may_compute = "torch_operator" in relaxed
         kinds = [storage.kind for storage in trace.storages]
         self._from_inputs = {i for i, kind in enumerate(kinds) if kind in ("input", "earlier", "unknown")}
@@ -90,20 +114,26 @@ class _Flow:
         if not isinstance(step, Operator):
             self._taint(step.storages, step.storages, None)
             self._from_inputs |= step.storages
+            self.from_kernels |= step.storages & self._fresh
             return True
         read = {place.storage for place in places([*step.arguments, *step.keywords.values()])}
         written = {place.storage for place in step.results}
-        works = _computes(step) or (self._only_moves and _name(step) in MOVES)
+        works = _computes(step) or (self._only_moves and operator_name(step) in MOVES)
         computes = works and bool(read & self._from_inputs) and not self._torch_may_compute
         if not written:
             written = read  # an operator that returns nothing changes its arguments
-        if _name(step) in _UNFILLED or not (read or _name(step) in _FROM_NOTHING):
+        if operator_name(step) in _UNFILLED or not (read or operator_name(step) in _FROM_NOTHING):
             foreign = "foreign_memory", f"{step.name} takes what neither torch nor a kernel made in this call"
             self.tainted.update(dict.fromkeys(written - self.tainted.keys(), foreign))
             return False
+        if computes and (self._permitted is None or operator_name(step) in self._permitted):
+            self.torch_work.append(step)
+            computes = False
         self._taint(read, written, step.name if computes else None)
         if read & self._from_inputs:
             self._from_inputs |= written
+        if read & self.from_kernels:
+            self.from_kernels |= written
         return not (computes or read & self.tainted.keys())
 
     def _taint(self, read: set[int], written: set[int], operator: str | None) -> None:
@@ -115,12 +145,12 @@ class _Flow:
 
 
 def _computes(step: Operator) -> bool:
-    if _name(step) not in HELPERS:
+    if operator_name(step) not in HELPERS:
         return True
-    if _name(step) not in MOVES:
+    if operator_name(step) not in MOVES:
         return False
     moved = places([*step.arguments, *step.keywords.values()])
-    if _name(step) in _INDEXED:
+    if operator_name(step) in _INDEXED:
         moved = moved[:1]  # the others say where, and are not in the result
     return any(drops(place.dtype, result.dtype) for place in moved for result in step.results)
 
@@ -154,5 +184,6 @@ def _has_fractions(dtype: str) -> bool:
     return dtype.startswith(("float", "bfloat", "complex"))
 
 
-def _name(step: Operator) -> str:
+def operator_name(step: Operator) -> str:
+    """An operator's name without its namespace and overload."""
     return step.name.split(".")[1] if step.name.startswith("aten.") else step.name
