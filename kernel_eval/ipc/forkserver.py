@@ -60,7 +60,17 @@ class End(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     grace_s: float = 0.0
 
 
-class Exited(msgspec.Struct, frozen=True, kw_only=True):
+class AskRunDelay(msgspec.Struct, frozen=True, tag=True):
+    """Lease holder to forkserver: how long has the child waited for a processor?"""
+
+
+class RunDelay(msgspec.Struct, frozen=True, tag=True):
+    """Forkserver to lease holder: the seconds in which the child could run and others did; 0 if it is gone."""
+
+    seconds: float
+
+
+class Exited(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Forkserver to lease holder: the child and all of its descendants are gone."""
 
     exit_code: int | None  # None where a signal ended it
@@ -138,8 +148,8 @@ class Forkserver:
 
     def _handle_message(self, child: _Child) -> None:
         try:
-            message: Spawn | End
-            message, fds = receive(child.lease, Spawn | End)  # type: ignore[arg-type]
+            message: Spawn | End | AskRunDelay
+            message, fds = receive(child.lease, Spawn | End | AskRunDelay)  # type: ignore[arg-type]
         except (ChannelClosed, FrameError):
             self._selector.unregister(child.lease)
             child.kill_at = time.monotonic()
@@ -149,6 +159,9 @@ class Forkserver:
         if isinstance(message, End):
             child.num_threads = 1 if child.pid is None else _num_threads(child.pid)
             child.kill_at = time.monotonic() + min(message.grace_s, _GRACE_S)
+        elif isinstance(message, AskRunDelay):
+            with contextlib.suppress(ChannelClosed, OSError):  # the lease holder may be gone
+                send(child.lease, RunDelay(0.0 if child.pid is None else _run_delay_s(child.pid)))
         elif isinstance(message, Spawn):
             self._fork(child, message, fds)
 
@@ -238,6 +251,16 @@ class Forkserver:
 def _num_threads(pid: int) -> int:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return 1 if fields[0] == "Z" else int(fields[17])
+
+
+def _run_delay_s(pid: int) -> float:
+    """Seconds that a process's first thread was runnable and did not run; Linux, Documentation/scheduler/sched-stats.
+
+    0 where the kernel does not count them.
+    """
+    with contextlib.suppress(OSError):
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    return 0.0
 
 
 def _kill_group(pid: int) -> None:

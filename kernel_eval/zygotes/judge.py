@@ -14,7 +14,7 @@ import os
 import socket
 import traceback
 
-from weir.kernel_eval.ipc.forkserver import Exited, Leases, Spawn
+from weir.kernel_eval.ipc.forkserver import Exited, Leases, RunDelay, Spawn
 from weir.kernel_eval.ipc.framing import ChannelClosed, learn, receive, send
 from weir.kernel_eval.ipc.job import Job, Judgement
 from weir.kernel_eval.ipc.messages import FromWorker, Opened
@@ -37,7 +37,7 @@ def prepare(level: SandboxLevel) -> Children:
 
     torch.set_num_threads(1)
     warm_up.warm_up()  # also reads /proc/cpuinfo, which a judge cannot
-    learn(Job, FromWorker, Exited, Opened)
+    learn(Job, FromWorker, Exited, RunDelay | Exited, Opened)
     allowed = ("memfd_create", "socketpair")  # for arenas and channels
     filters = {on_gpu: seccomp.build(allowed, on_gpu=on_gpu) for on_gpu in (False, True)}
     return Children(functools.partial(serve_jobs, level, filters), filters[False] is not None)

@@ -1,12 +1,14 @@
 """A judge's connection to one worker: has it forked, sends it requests one at a time, and waits for its end.
 
-Invariant: `request` returns a message of the expected type or raises `FaultDetected`; when `end` has returned, no
-process of the worker is left, and its output is complete.
+Limits are of wall time without that in which the worker waited for a processor: a machine's other work makes no
+candidate slow. Invariant: `request` returns a message of the expected type or raises `FaultDetected`; when `end` has
+returned, no process of the worker is left, and its output is complete.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import socket
 import time
 from collections.abc import Callable
@@ -15,7 +17,7 @@ from typing import TypeVar
 import msgspec
 
 from weir.kernel_eval.ipc import framing
-from weir.kernel_eval.ipc.forkserver import End, Exited, Spawn
+from weir.kernel_eval.ipc.forkserver import AskRunDelay, End, Exited, RunDelay, Spawn
 from weir.kernel_eval.ipc.framing import ChannelClosed, FrameError
 from weir.kernel_eval.ipc.messages import (
     Assemble,
@@ -39,6 +41,8 @@ _TAIL_BYTES = 2000
 _MAX_REPLY_BYTES = 4 << 20  # a trace of thousands of launches
 _GRACE_S = 0.25
 _END_TIMEOUT_S = 20.0
+_LEAST_DELAY_S = 0.01  # a shorter wait for a processor does not extend a limit
+_FRAME_TIMEOUT_S = 2.0  # at least, for the rest of a reply that has begun
 
 RequestHandler = Callable[[Assemble | BuildNative], Assembled | BuiltNative]  # answers a GPU worker's own requests
 Reply = TypeVar("Reply", bound=msgspec.Struct)
@@ -64,6 +68,7 @@ class WorkerChannel:
         self._handle_request = handle_request
         self._limits = limits
         self._exited: Exited | None = None
+        self._delay_s = 0.0  # that the worker waited for a processor, as far as limits were extended for it
         self._output_fd = os.memfd_create("weir-output", os.MFD_CLOEXEC)
         self._channel, worker_end = socket.socketpair()
         with worker_end:
@@ -133,7 +138,8 @@ class WorkerChannel:
         """The next message that is a reply. The worker's own requests are handled first; that time is not counted."""
         while True:
             reply: FromWorker
-            left_s = max(due - time.monotonic(), 0.0)
+            due = self._wait_for_reply(due)
+            left_s = max(due - time.monotonic(), _FRAME_TIMEOUT_S)
             reply, fds = framing.receive(self._channel, FromWorker, left_s, max_bytes)  # type: ignore[arg-type]
             for stray in fds:
                 os.close(stray)
@@ -146,6 +152,34 @@ class WorkerChannel:
             self._deadline.refund(took_s)
             self._channel.settimeout(max(due - time.monotonic(), 0.001))
             framing.send(self._channel, answer)
+
+    def _wait_for_reply(self, due: float) -> float:
+        """Wait until a reply begins; the time until when the worker has for it. Raises TimeoutError."""
+        poll = select.poll()
+        poll.register(self._channel, select.POLLIN)
+        while not poll.poll(max(0.0, due - time.monotonic()) * 1000):
+            delay_s = self._new_delay_s()
+            if delay_s < _LEAST_DELAY_S:
+                raise TimeoutError
+            due += delay_s
+            self._deadline.refund(delay_s)
+        return due
+
+    def _new_delay_s(self) -> float:
+        """The seconds that the worker waited for a processor, without those that were asked for before."""
+        try:
+            framing.send(self._lease, AskRunDelay())
+            first: RunDelay | Exited
+            first, _ = framing.receive(self._lease, RunDelay | Exited, _END_TIMEOUT_S)  # type: ignore[arg-type]
+            if isinstance(first, Exited):  # it ended meanwhile
+                self._exited = first
+                delay, _ = framing.receive(self._lease, RunDelay, _END_TIMEOUT_S)
+            else:
+                delay = first
+        except (ChannelClosed, TimeoutError) as error:
+            raise ZygoteLost from error
+        before, self._delay_s = self._delay_s, delay.seconds
+        return max(0.0, delay.seconds - before)
 
     def end(self, grace_s: float = 0.0) -> Exited:
         """End the worker, and wait until it is gone. May be called again. Raises `ZygoteLost`."""
