@@ -69,11 +69,13 @@ class Answer:
         request = self._request
         if not request.return_logprob:
             return {}
+        truncated = request.sampling.truncates
         entries = zip(request.logprobs[start:count], request.output_ids[start:count], strict=True)
         return {
             "input_token_logprobs": request.input_logprobs or [],
             "output_token_logprobs": [(logprob, token, None) for logprob, token in entries],
             "output_token_logprobs_length": count,
+            **({"output_token_sampling_logprobs": request.sampling_logprobs[start:count]} if truncated else {}),
         }
 
     def _final_fields(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ owner interprets them.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 import torch
 
@@ -16,7 +17,18 @@ from weir.engine.prefixes import KeptPrefixes, common_length
 from weir.engine.request import Request
 from weir.engine.sampling import SamplingRows, draw, sampling_rows
 
-Drawn = tuple[list[int], list[float]]  # a token and its logprob for each row
+
+class Drawn(NamedTuple):
+    """A token for each row, its logprob, and the one after truncation; None where no row truncates."""
+
+    tokens: list[int]
+    logprobs: list[float]
+    sampling_logprobs: list[float] | None = None
+
+    @classmethod
+    def of(cls, tokens: torch.Tensor, logprobs: torch.Tensor, truncated: torch.Tensor | None) -> Drawn:
+        """From tensors, each of shape (n,)."""
+        return cls(tokens.tolist(), logprobs.tolist(), None if truncated is None else truncated.tolist())
 
 
 class Batch:
@@ -49,8 +61,7 @@ class Batch:
             if request.logprob_start is not None and request.input_logprobs is None:
                 request.input_logprobs = self._input_logprobs(request, hidden[row])
         logits = logits[torch.tensor(same_as, device=device)]
-        tokens, logprobs = draw(logits, sampling_rows(requests, device), requests)
-        return tokens.tolist(), logprobs.tolist()
+        return Drawn.of(*draw(logits, sampling_rows(requests, device), requests))
 
     def _append(self, requests: Sequence[Request], computed: Sequence[Request], same_as: Sequence[int]) -> None:
         """Append the computed requests, whose rows are filled, and the others, whose rows are copies of those."""
@@ -98,9 +109,10 @@ class Batch:
             self._rows = sampling_rows(self.running, device)
         longest = max(lengths)
         logits = self._decoder.decode(self._tokens, self._positions, longest=longest, equal=min(lengths) == longest)
-        self._tokens, logprobs = draw(logits, self._rows, self.running)
+        drawn = draw(logits, self._rows, self.running)
+        self._tokens = drawn[0]
         self._positions = self._positions + 1
-        return self._tokens.tolist(), logprobs.tolist()
+        return Drawn.of(*drawn)
 
     def remove(self, leaving: Collection[Request]) -> None:
         """Remove requests; the last rows fill their places, so that the batch stays dense."""

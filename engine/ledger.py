@@ -29,7 +29,7 @@ class Ledger:
         lines = "".join(
             f'{{"rid": {json.dumps(request.rid)}, "position": {len(request.output_ids)}, '
             f'"token": {token}, "logprob": {logprob!r}, "version": {name}}}\n'
-            for request, token, logprob in zip(requests, *drawn, strict=True)
+            for request, token, logprob in zip(requests, drawn.tokens, drawn.logprobs, strict=True)
         )
         left = lines.encode()
         while left:

@@ -192,8 +192,9 @@ class EngineLoop:
         version = self.version
         if self._ledger is not None:
             self._ledger.write(requests, drawn, version)
-        for request, token, logprob in zip(requests, *drawn, strict=True):
-            request.record(token, logprob, version)
+        truncated = drawn.sampling_logprobs or drawn.logprobs
+        for request, token, logprob, sampled in zip(requests, drawn.tokens, drawn.logprobs, truncated, strict=True):
+            request.record(token, logprob, version, sampling_logprob=sampled)
         self.num_tokens += len(requests)
         finished = {request: finish for request in requests if (finish := self._finish_of(request))}
         self._announce([request for request in requests if request.stream and request not in finished])

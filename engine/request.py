@@ -1,8 +1,8 @@
 """One request inside the engine: its parameters, its sampled tokens, its finish reason.
 
 Invariant: `output_ids`, `logprobs` and the version spans describe the same tokens. Only the engine loop's thread
-appends to them; other threads may read the first `len(logprobs)` of each at any time, because an id is appended
-before its logprob.
+appends to them; other threads may read the first `len(logprobs)` of each at any time, because its
+logprob is appended last.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ class Request:
     changed: Callable[[], None]
     output_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    sampling_logprobs: list[float] = field(default_factory=list)  # after truncation
     spans: list[tuple[str, int]] = field(default_factory=list)  # (version, first output position)
     input_logprobs: list[tuple[float | None, int, None]] | None = None
     weight_version: str = ""
@@ -57,12 +58,13 @@ class Request:
         """Prompt and output tokens."""
         return len(self.prompt_ids) + len(self.output_ids)
 
-    def record(self, token: int, logprob: float, version: str) -> None:
-        """Append one sampled token."""
+    def record(self, token: int, logprob: float, version: str, *, sampling_logprob: float) -> None:
+        """Append one sampled token; `sampling_logprob` is its logprob after truncation."""
         if not self.spans or self.weight_version != version:
             self.spans.append((version, len(self.output_ids)))
         self.weight_version = version
         self.output_ids.append(token)
+        self.sampling_logprobs.append(sampling_logprob)
         self.logprobs.append(logprob)
 
     def version_spans(self) -> list[dict[str, Any]]:

@@ -56,8 +56,13 @@ def sampling_rows(requests: Sequence[Request], device: torch.device) -> Sampling
     )
 
 
-def draw(logits: torch.Tensor, rows: SamplingRows, requests: Sequence[Request]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits (n, vocabulary) float32 → tokens (n,) and their logprobs (n,). May write into `logits`."""
+def draw(
+    logits: torch.Tensor, rows: SamplingRows, requests: Sequence[Request]
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """Logits (n, vocabulary) float32 → tokens (n,), their logprobs (n,), and those after truncation, None without any.
+
+    May write into `logits`.
+    """
     for row in rows.penalised:
         penalise(logits[row], requests[row])
     if rows.temperature is not None:
@@ -73,7 +78,8 @@ def draw(logits: torch.Tensor, rows: SamplingRows, requests: Sequence[Request]) 
         tokens = invert(logprobs, torch.tensor(uniforms, dtype=torch.float64, device=logits.device))
         if rows.greedy is not None:
             tokens = torch.where(rows.greedy, logprobs.argmax(dim=-1), tokens)
-    return tokens, whole.gather(1, tokens[:, None])[:, 0]
+    truncated = None if rows.truncation is None else logprobs.gather(1, tokens[:, None])[:, 0]
+    return tokens, whole.gather(1, tokens[:, None])[:, 0], truncated
 
 
 def invert(logprobs: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:

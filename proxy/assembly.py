@@ -128,7 +128,7 @@ def _tokens(served: Served, parts: Parts, upstream: Upstream) -> Assembled:
         idleness=parts.idleness,
         prompt_logprobs=config.prompt_logprobs,
         responses=Responses(responses, parts.lookup),
-        answers=Answers(rendering, Generation(upstream, dispatch), recorder),
+        answers=Answers(rendering, Generation(upstream, dispatch, sampling_masks=config.sampling_masks), recorder),
     )
     return Assembled(pipeline=pipeline, rendering=rendering, is_there=upstream.has_workers, close=upstream.close)
 
@@ -136,11 +136,12 @@ def _tokens(served: Served, parts: Parts, upstream: Upstream) -> Assembled:
 def _relay(served: Served, parts: Parts) -> Assembled:
     """What agents send and get passes as it is. Raises `SetupError`."""
     config, certified = served.config, served.certified
-    if config.prompt_logprobs:
-        raise SetupError(
-            f"proxy.prompt_logprobs needs capture level tokens, where the proxy makes the prompts, not "
-            f"{certified.level.value}: unset it, or set proxy.level"
-        )
+    for name in ("prompt_logprobs", "sampling_masks"):
+        if getattr(config, name):
+            raise SetupError(
+                f"proxy.{name} needs capture level tokens, where the proxy asks the engine, not "
+                f"{certified.level.value}: unset it, or set proxy.level"
+            )
     upstream = RelayUpstream(served.upstream_url, config)
     versions = EngineVersions(parts.gate, upstream.versions, config.assumed_version)
     recorder = RelayRecorder(parts.sink, parts.budgets, parts.memory, versions, parts.metrics)

@@ -165,6 +165,11 @@ class ProxyConfig(BaseModel):
         description="Record the logprobs of every call's prompt, at level tokens; the engine then computes whole "
         "prompts, without its prefix cache. For single calls: the header x-weir-prompt-logprobs.",
     )
+    sampling_masks: bool = Field(
+        default=False,
+        description="Ask SGLang (return_sampling_mask) for the logprobs of truncated calls after truncation, where "
+        "top_k is 2 to 1024; the router must pass the field on, as smg does. The embedded engine gives them unasked.",
+    )
     sampling: SamplingConfig = Field(
         default=SamplingConfig(), description="Sampling that replaces what agents ask for, see [proxy.sampling]."
     )

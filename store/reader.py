@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import duckdb
 
 _BODY_COLUMNS = ("output_logprobs", "spans", "finish", "answer", "request", "sampling", "level", "tokenizer")
-_PROMPT_COLUMNS = ("prompt_from", "prompt_logprobs")
+_OPTIONAL_COLUMNS = ("prompt_from", "prompt_logprobs", "sampling_logprobs")
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -60,6 +60,8 @@ class StoredCall:
         tokenizer: Digest of the vocabulary of the ids; empty where it is unknown.
         prompt_logprobs: Where they were asked for, of the prompt's ids at temperature 1 under the weights of the first
             output token, float32, shape (P,), NaN at the positions before the first one that was asked for; else None.
+        sampling_logprobs: Where the engine gave them, of the output ids under the truncated distribution that they were
+            drawn from (top_p, top_k, min_p; renormalised over the kept tokens), float32, shape (T,); else None.
     """
 
     call_id: str
@@ -81,6 +83,7 @@ class StoredCall:
     answer: dict[str, Any] = field(default_factory=dict)
     tools: list[dict[str, Any]] = field(default_factory=list)
     prompt_logprobs: Logprobs | None = None
+    sampling_logprobs: Logprobs | None = None
 
 
 def connect(store: Path | str | StoreConfig, tokenizer: Path | str | None = None) -> duckdb.DuckDBPyConnection:
@@ -145,7 +148,7 @@ def calls_in(
     wanted = set(session_ids)
     groups = groups_of_sessions(snapshot.paths, session_ids)
     groups |= {record.group_id for record in snapshot.hot if record.session_id in wanted}
-    table = read_groups(snapshot.paths, sorted(groups), (*TOKEN_COLUMNS, *_BODY_COLUMNS, *_PROMPT_COLUMNS))
+    table = read_groups(snapshot.paths, sorted(groups), (*TOKEN_COLUMNS, *_BODY_COLUMNS, *_OPTIONAL_COLUMNS))
     bodies = _stored_bodies(table)
     for record in snapshot.hot:
         if record.group_id in groups:
@@ -187,6 +190,7 @@ class _Body:
     tokenizer: str
     prompt_from: int | None
     prompt_logprobs: Logprobs
+    sampling_logprobs: Logprobs
 
 
 def _hot_body(record: CallRecord) -> _Body:
@@ -203,12 +207,13 @@ def _hot_body(record: CallRecord) -> _Body:
         tokenizer=record.tokenizer,
         prompt_from=record.prompt_from,
         prompt_logprobs=unpack_logprobs(record.prompt_logprobs),
+        sampling_logprobs=unpack_logprobs(record.sampling_logprobs),
     )
 
 
 def _stored_bodies(table: pa.Table) -> dict[str, _Body]:
     logprobs = list_slices(table["output_logprobs"])
-    names = ["group_id", "spans", "finish", "answer", "request", "sampling", "level", "tokenizer", *_PROMPT_COLUMNS]
+    names = ["group_id", "spans", "finish", "answer", "request", "sampling", "level", "tokenizer", *_OPTIONAL_COLUMNS]
     rows = table.select(names).to_pylist()
     return {
         tokens.call_id: _Body(
@@ -224,6 +229,7 @@ def _stored_bodies(table: pa.Table) -> dict[str, _Body]:
             tokenizer=row["tokenizer"] or "",
             prompt_from=row["prompt_from"],
             prompt_logprobs=np.asarray(row["prompt_logprobs"] or (), np.float32),
+            sampling_logprobs=np.asarray(row["sampling_logprobs"] or (), np.float32),
         )
         for i, (tokens, row) in enumerate(zip(rebuild(table), rows, strict=True))
     }
@@ -251,6 +257,7 @@ def _stored_call(body: _Body, parent_call: str | None) -> StoredCall:
         level=body.level,
         tokenizer=body.tokenizer,
         prompt_logprobs=_prompt_logprobs(body),
+        sampling_logprobs=body.sampling_logprobs if len(body.sampling_logprobs) else None,
     )
 
 

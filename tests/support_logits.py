@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import torch
@@ -17,3 +18,20 @@ def reference_logits(folder: Path, prompt: list[int], output: list[int]) -> torc
 
 def chosen(logits: torch.Tensor, output: list[int]) -> torch.Tensor:
     return logits.log_softmax(-1).gather(1, torch.tensor(output)[:, None])[:, 0]
+
+
+def kept_logprobs(
+    logits: torch.Tensor, output: list[int], *, top_k: int = 1 << 30, top_p: float = 1.0, min_p: float = 0.0
+) -> list[float]:
+    """Logprobs of the output tokens among those that truncation keeps, by a plain loop over the sorted vocabulary."""
+    found = []
+    for row, token in zip(logits.softmax(-1).tolist(), output, strict=True):
+        order = sorted(range(len(row)), key=lambda one: -row[one])
+        kept, mass = [], 0.0
+        for rank, one in enumerate(order):
+            if rank < top_k and mass <= top_p and row[one] >= min_p * row[order[0]]:
+                kept.append(one)
+            mass += row[one]
+        assert token in kept
+        found.append(math.log(row[token] / math.fsum(row[one] for one in kept)))
+    return found

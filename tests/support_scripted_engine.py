@@ -45,6 +45,11 @@ def prompt_logprob_of(token_id: int, position: int) -> float:
     return -(token_id % 8) / 4 - position / 512
 
 
+def sampling_logprob_of(token_id: int, position: int) -> float:
+    """The logprob among the kept tokens that the engine reports on request; exact in float32."""
+    return logprob_of(token_id, position) / 2
+
+
 @dataclass
 class ScriptedEngine:
     """Answers each /generate with what `script(body)` gives."""
@@ -214,6 +219,9 @@ class _Answer:
             prompt = list(enumerate(self._body["input_ids"]))[start:]
             entries = [[prompt_logprob_of(n, place), n, None] for place, n in prompt]
             meta["input_token_logprobs"] = [[None, *entries[0][1:]], *entries[1:]]  # as SGLang: the first has none
+        if self._body.get("return_sampling_mask"):
+            told = [sampling_logprob_of(n, first + i) for i, n in enumerate(ids[first:])]
+            meta["output_token_sampling_logprobs"] = told
         if finish and self._script.spans is not None:
             meta["weight_versions"] = [{"version": v, "start": s, "end": e} for v, s, e in self._script.spans]
         return json.dumps({"text": "", "output_ids": ids[first:], "meta_info": meta}).encode()

@@ -48,6 +48,7 @@ class Meta(msgspec.Struct, frozen=True):
     weight_versions: list[ReportedSpan] | None = None
     output_token_logprobs: list[tuple[float, int, Any]] | None = None
     input_token_logprobs: list[tuple[float | None, int, Any]] | None = None
+    output_token_sampling_logprobs: list[float | None] | None = None
 
 
 class Chunk(msgspec.Struct, frozen=True):
@@ -84,7 +85,7 @@ class Capture:
 
     __slots__ = (
         *("_assumed", "_piece_start", "_versions", "cached_tokens", "finish", "ids", "logprobs", "prompt"),
-        "rids",
+        *("rids", "sampling_logprobs"),
     )
 
     def __init__(self, assumed_version: int | None = None) -> None:
@@ -92,6 +93,7 @@ class Capture:
         self._assumed = assumed_version
         self.ids: list[int] = []
         self.logprobs: list[float] = []
+        self.sampling_logprobs: list[float] | None = []  # after truncation; None where a token came without
         self.rids: list[str] = []
         self.finish: Finish | None = None
         self.prompt: PromptLogprobs | None = None
@@ -114,6 +116,7 @@ class Capture:
         num_new = counted - (start - self._piece_start)
         if num_new > 0:
             self._extend(chunk.output_ids, meta.output_token_logprobs, num_new)
+            self._extend_sampling(meta.output_token_sampling_logprobs, num_new)
             self._append_span(start, len(self.ids), version_label(meta.weight_version, self._assumed))
         elif num_new < 0:
             raise MalformedChunk(f"the engine counts {counted} tokens after it counted {counted - num_new}")
@@ -149,6 +152,13 @@ class Capture:
             raise MalformedChunk("the ids beside the logprobs are not the output ids")
         self.ids += new_ids
         self.logprobs += [entry[0] for entry in new_logprobs]
+
+    def _extend_sampling(self, reported: list[float | None] | None, num_new: int) -> None:
+        new = [logprob for logprob in (reported or ())[-num_new:] if logprob is not None]
+        if self.sampling_logprobs is not None and len(new) == num_new:
+            self.sampling_logprobs += new
+        else:
+            self.sampling_logprobs = None
 
     def _append_span(self, start: int, end: int, label: str) -> None:
         last = self._versions[-1] if self._versions else None

@@ -19,6 +19,8 @@ from weir.proxy.stitching.continuation import Prompt
 from weir.store.clock import now_us
 from weir.store.records.call_record import CallRecord, CaptureLevel, FinishReason, pack_ids, pack_logprobs
 
+_GREEDY_BELOW = 1e-6  # temperature, as SGLang reads it
+_MASKED_TOP_K = 1024  # a quarter of SGLang's --sampling-mask-max-tokens, above which it aborts a request: room for ties
 _SEEDS_APART = 1_000_003
 
 _encode = msgspec.json.Encoder().encode
@@ -85,6 +87,12 @@ def sampling_params(call: Call) -> dict[str, object]:
     return params
 
 
+def wants_mask(call: Call) -> bool:
+    """Whether its sampling truncates in a way for which SGLang can name the kept tokens: by a top_k that is no more."""
+    sampling = call.sampling
+    return sampling.temperature >= _GREEDY_BELOW and 1 < sampling.top_k <= _MASKED_TOP_K
+
+
 def _history(prompt: Prompt, finish: FinishReason, answer: Answer | None) -> bytes:
     """History digest of a call; empty if it gave no complete answer, or answered no messages."""
     answered = answer is not None and finish in (FinishReason.STOP, FinishReason.LENGTH) and prompt.digests
@@ -94,6 +102,11 @@ def _history(prompt: Prompt, finish: FinishReason, answer: Answer | None) -> byt
 def _prompt_logprobs(call: Call) -> dict[str, Any]:
     found = call.capture.prompt
     return {} if found is None else {"prompt_from": call.prompt_from, "prompt_logprobs": pack_logprobs(found.logprobs)}
+
+
+def _sampling_logprobs(call: Call) -> dict[str, Any]:
+    found = call.capture.sampling_logprobs
+    return {"sampling_logprobs": pack_logprobs(found)} if found else {}
 
 
 def _requested_sampling(call: Call) -> dict[str, object]:
@@ -155,6 +168,7 @@ def record_of(
         sampling=_requested_sampling(call),
         asked_sampling=call.asked_sampling,
         **_prompt_logprobs(call),
+        **_sampling_logprobs(call),
         agent_ids=call.agent_ids,
         user_agent=call.user_agent,
         engine_rids=tuple(capture.rids),

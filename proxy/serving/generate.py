@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncGenerator
 
 import msgspec
@@ -17,21 +18,24 @@ from weir.proxy.engines.capture import Finish, MalformedChunk
 from weir.proxy.engines.client import Upstream
 from weir.proxy.errors import BadRequest, UpstreamFailed, UpstreamLost, UpstreamNotTaken, UpstreamRejected
 from weir.proxy.pipeline.dispatch import Dispatch
-from weir.proxy.serving.call import Call, sampling_params
+from weir.proxy.serving.call import Call, sampling_params, wants_mask
 from weir.proxy.sessions.budgets import within
 from weir.store.clock import now_us
 from weir.store.records.call_record import unpack_ids
 from weir.store.records.ids import new_id
 
 _encode = msgspec.json.Encoder().encode
+logger = logging.getLogger("weir.proxy.serving.generate")
 
 
 class Generation:
     """Generates answers through one router."""
 
-    def __init__(self, upstream: Upstream, dispatch: Dispatch) -> None:
+    def __init__(self, upstream: Upstream, dispatch: Dispatch, *, sampling_masks: bool = False) -> None:
         self._upstream = upstream
         self._dispatch = dispatch
+        self._sampling_masks = sampling_masks
+        self._said_no_mask = False
 
     def run(self, call: Call) -> AsyncGenerator[int, None]:
         """The pieces of `_run`, as far as the budget of the call's session allows."""
@@ -76,6 +80,9 @@ class Generation:
             "logprob_start_len": call.logprob_start,
             "stream": stream,
         }
+        masked = self._sampling_masks and wants_mask(call)
+        if masked:
+            options["return_sampling_mask"] = True
         body = b'%b,"input_ids":[%b]}' % (_encode(options)[:-1], joined(call.sent_ids.json, ids_json(capture.ids)))
         asked_for_prompt = call.logprob_start >= 0
         capture.begin_piece(rid)
@@ -91,10 +98,22 @@ class Generation:
                         if call.first_token_us is None:
                             call.first_token_us = now_us()
                         yield num_new
+            if masked:
+                self._check_mask(call)
         except UpstreamRejected as error:
             raise BadRequest(f"the engine refused the call: {error}") from error
         except MalformedChunk as error:
             raise UpstreamFailed(f"the engine's answer contradicts itself: {error}") from error
+
+    def _check_mask(self, call: Call) -> None:
+        """Say once that an answer lacks what `sampling_masks` asks for."""
+        if call.capture.sampling_logprobs is None and not self._said_no_mask:
+            self._said_no_mask = True
+            logger.warning(
+                "proxy.sampling_masks: answers come without output_token_sampling_logprobs, so rounds compute which "
+                "tokens were kept: the router drops return_sampling_mask (sglang-router does, smg does not), or the "
+                "engine does not know it"
+            )
 
 
 def _check_prompt(call: Call) -> None:

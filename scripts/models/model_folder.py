@@ -64,9 +64,11 @@ def model_folder(folder: Path, source: Source, make: Make, say: Callable[[str], 
 
 
 def require_place(folder: Path) -> None:
-    """Raise UsageError where a folder cannot be made."""
-    if not folder.parent.is_dir():
-        raise UsageError(f"cannot make {folder}: there is no folder {folder.parent}; make it, or name another place")
+    """Make the folders above a folder that is to be made. Raises UsageError where one of them cannot be."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make {folder.parent}: {error.strerror}; name another place") from error
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"cannot make {folder}: it is a file; name another place")
 

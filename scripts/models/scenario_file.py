@@ -198,7 +198,8 @@ def _trainer(setup: Setup) -> Iterator[Line]:
     yield Line("gradient_checkpointing", plan.checkpointing, saved)
     moments = "Moments wait in CPU memory." if plan.offload_optimizer else "AdamW's moments (8 bytes a parameter) fit."
     yield Line("offload_optimizer", plan.offload_optimizer, moments)
-    yield Line("rewards", {}, "What is rewarded; unset: the kernel judge (docs/trainer.md).", off=True)
+    stored = "Rounds reward by the kernel judge. This line: by the numbers that your agents post (docs/sglang.md)."
+    yield Line("rewards.mine.stored", True, stored, off=True)
 
 
 def _precision_reason(setup: Setup) -> str:

@@ -85,6 +85,7 @@ SCHEMA = pa.schema(
         ("asked_sampling", pa.string()),
         ("prompt_from", pa.int32()),
         ("prompt_logprobs", pa.list_(pa.float32())),
+        ("sampling_logprobs", pa.list_(pa.float32())),
     ]
 )
 # Columns that a schema version added: older files lack them, and calls recorded before have NULL.
@@ -95,6 +96,7 @@ ADDED_COLUMNS = {
     ),
     3: ("tokenizer",),
     4: ("asked_sampling", "prompt_from", "prompt_logprobs"),
+    5: ("sampling_logprobs",),
 }
 _RECORD_FIELDS = (
     *("call_id", "session_id", "group_id", "session_source", "dialect", "level", "model", "stream"),
@@ -141,7 +143,8 @@ def call_table(records: Sequence[CallRecord], places: Mapping[str, Link], end_ha
     for schema, names in ADDED_COLUMNS.items():
         if any(of < schema for of in columns["schema"]):  # records of older schema versions have NULL here
             columns |= {name: _since(schema, columns["schema"], columns[name]) for name in names}
-    columns["prompt_logprobs"] = _packed_lists([of or b"" for of in columns["prompt_logprobs"]], pa.float32())
+    for name in ("prompt_logprobs", "sampling_logprobs"):
+        columns[name] = _packed_lists([of or b"" for of in columns[name]], pa.float32())
     return pa.table([pa.array(columns[field.name], field.type) for field in SCHEMA], schema=SCHEMA)
 
 

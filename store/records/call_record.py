@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 ASSUMED = "assumed:"  # before a version that no engine reported: proxy.assumed_version names it
 
@@ -102,7 +102,7 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
     prompt_ids: bytes = b""  # int32 LE
     output_ids: bytes = b""  # int32 LE
-    output_logprobs: bytes = b""  # float32 LE, under the sampling distribution
+    output_logprobs: bytes = b""  # float32 LE, at the temperature, before truncation
     spans: tuple[VersionSpan, ...] = ()
     finish: FinishReason
     finish_matched: int | str | None = None  # the stop id or string, where the engine names one
@@ -137,6 +137,9 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     prompt_from: int | None = None  # first position of `prompt_logprobs`; None: not asked for
     prompt_logprobs: bytes = b""  # float32 LE, of prompt_ids[prompt_from:], at temperature 1
 
+    # Since schema version 5.
+    sampling_logprobs: bytes = b""  # float32 LE, after truncation, renormalised; empty: the engine gave none
+
     def __post_init__(self) -> None:
         num_tokens, rest = divmod(len(self.output_ids), 4)
         if rest or len(self.prompt_ids) % 4:
@@ -148,6 +151,9 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
                 f"call {self.call_id}: {len(self.prompt_logprobs) / 4:g} prompt logprobs from position {start} on, but "
                 f"{len(self.prompt_ids) / 4:g} prompt ids"
             )
+        if len(self.sampling_logprobs) not in (0, 4 * num_tokens):
+            given = len(self.sampling_logprobs) / 4
+            raise ValueError(f"call {self.call_id}: {num_tokens} output ids but {given:g} sampling logprobs")
         if self.level is CaptureLevel.TOKENS:
             if len(self.output_logprobs) != 4 * num_tokens:
                 raise ValueError(

@@ -10,6 +10,7 @@ import httpx
 import pytest
 from sglang_server import needs_sglang, start_sglang
 from support_calls import PROMPT, body_of, generate, logprobs_of, streamed, versions_of
+from support_logits import kept_logprobs, reference_logits
 from support_model import make_tiny_model
 from support_servers import ServerProcess, start_engine
 
@@ -112,6 +113,19 @@ def test_logprobs_after_temperature_are_equal_for_the_same_tokens(pair: Pair, tr
         )
         expected = [logprob for logprob, *_ in judged["meta_info"]["input_token_logprobs"][1:]]
         assert logprobs_of(drawn) == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("truncation", [{"top_k": 5}, {"top_k": 50, "top_p": 0.6}, {"top_k": 50, "min_p": 0.4}])
+def test_logprobs_among_the_kept_tokens_are_those_of_the_models_forward_pass(
+    pair: Pair, tiny_model_dir: Path, truncation: dict[str, Any]
+) -> None:
+    """SGLang gives them on request, where a top_k bounds their number; the embedded engine unasked."""
+    asked = body_of(temperature=1.3, max_new_tokens=20, **truncation) | {"return_sampling_mask": True}
+    for server in pair:
+        answer = server.post("/generate", asked)
+        logits = reference_logits(tiny_model_dir, PROMPT, answer["output_ids"]) / 1.3
+        expected = kept_logprobs(logits, answer["output_ids"], **truncation)
+        assert answer["meta_info"]["output_token_sampling_logprobs"] == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize("logprobs", [True, False])

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from support_calls import PROMPT, body_of, generate, logprobs_of
-from support_logits import chosen, reference_logits
+from support_calls import PROMPT, body_of, generate, logprobs_of, streamed
+from support_logits import chosen, kept_logprobs, reference_logits
 from support_model import Family, make_tiny_model
 from support_servers import EngineFactory
 
@@ -43,6 +43,23 @@ def test_logprobs_belong_to_the_distribution_after_temperature_and_before_trunca
     assert (logits.topk(5, dim=-1).indices == drawn).any(dim=-1).all()
     expected = chosen(logits, cut["output_ids"])
     torch.testing.assert_close(torch.tensor(logprobs_of(cut)), expected, atol=1e-5, rtol=0)
+
+
+def test_truncated_answers_also_have_the_logprobs_among_the_kept_tokens(
+    engine_server: EngineFactory, tiny_model_dir: Path
+) -> None:
+    server = engine_server()
+    truncations: list[dict[str, Any]] = [{"top_k": 5}, {"top_p": 0.6}, {"min_p": 0.4}]
+    for truncation in truncations:
+        body = body_of(temperature=1.3, max_new_tokens=20, **truncation)
+        with streamed(server, body) as call:
+            last = call.last()
+        for answer in (server.post("/generate", body), last):
+            logits = reference_logits(tiny_model_dir, PROMPT, answer["output_ids"]) / 1.3
+            expected = kept_logprobs(logits, answer["output_ids"], **truncation)
+            assert answer["meta_info"]["output_token_sampling_logprobs"] == pytest.approx(expected, abs=1e-4)
+    whole = generate(server, temperature=1.3)
+    assert "output_token_sampling_logprobs" not in whole["meta_info"]
 
 
 def test_prompt_logprobs_start_where_asked_and_the_first_has_none(

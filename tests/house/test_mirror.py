@@ -22,6 +22,7 @@ FIXTURES = {
     "version_1",
     "version_2",
     "version_3",
+    "version_4",
     "golden",
     "fake_nvml",
     "__pycache__",

@@ -24,7 +24,7 @@ from weir.store.catalog import schema as t
 from weir.store.catalog.catalog import Catalog
 from weir.store.config import StoreConfig
 from weir.store.reader import connect
-from weir.store.records.call_record import CaptureLevel, FinishReason
+from weir.store.records.call_record import CaptureLevel, FinishReason, pack_logprobs
 from weir.trainer.errors import JudgeUnavailable, RoundBusy, TrainerUsageError
 from weir.trainer.lease import round_lock
 from weir.trainer.trainer import Trainer
@@ -204,16 +204,21 @@ def test_calls_that_agents_sampled_otherwise_are_trained_on_and_counted(
         make_record(name, f"s-{name}", "g", prompt[0], output[0], logprobs, text=f"reward={i % 2}.0", sampling=sampling)
         for i, (name, sampling) in enumerate(ways.items())
     ]
+    told = pack_logprobs(logprobs + 0.25)  # the engine's logprobs among the kept tokens, which a grammar hides
+    half = ways["half known"]
+    records.append(
+        make_record("told", "s-told", "g", prompt[0], output[0], logprobs, sampling=half, sampling_logprobs=told)
+    )
     add_sessions(store, "g", [[record] for record in records])
     console = Console(record=True, width=120, quiet=False, file=open("/dev/null", "w"))  # noqa: SIM115
     trainer = Trainer(trainer_config(judge, max_staleness=1), store, model_path=tiny_model_dir, console=console)
     report = trainer.run_round()
     assert report is not None
     metrics = report.metrics
-    assert (metrics["calls"], metrics["samples"]) == (6, 5)
-    assert metrics["corrected"] == {"greedy": 1, "truncated_sampling": 3}
+    assert (metrics["calls"], metrics["samples"], metrics["recorded_truncation"]) == (7, 6, 1)
+    assert metrics["corrected"] == {"greedy": 1, "truncated_sampling": 4}
     assert metrics["skipped"] == {"unknown_support": 1}
-    assert (metrics["fresh_tokens"], metrics["off_policy_tokens"]) == (4, 16)
+    assert (metrics["fresh_tokens"], metrics["off_policy_tokens"]) == (4, 20)
     assert 0 < metrics["off_policy_weight_mean"] < 1
     told = console.export_text()
     for line in (
@@ -225,7 +230,7 @@ def test_calls_that_agents_sampled_otherwise_are_trained_on_and_counted(
         assert line in told
     with connect(store) as sql:
         name = "corrected.truncated_sampling"
-        assert sql.sql(f"SELECT value FROM round_metrics WHERE name = '{name}'").fetchall() == [(3.0,)]
+        assert sql.sql(f"SELECT value FROM round_metrics WHERE name = '{name}'").fetchall() == [(4.0,)]
     trainer.close()
 
 

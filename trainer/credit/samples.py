@@ -38,9 +38,11 @@ class Sample:
     reward: float = 0.0  # at the last token, with token-level advantages
     follows: str | None = None  # the sample of the preceding call, with token-level advantages
     behaviour: Behaviour = ON_POLICY  # how its tokens were drawn
+    sampling_logprobs: Logprobs | None = None  # (N,), after truncation, where the engine gave them
 
     def __post_init__(self) -> None:
-        if not len(self.output_ids) == len(self.old_logprobs) == len(self.versions):
+        more = () if self.sampling_logprobs is None else (self.sampling_logprobs,)
+        if len({len(column) for column in (self.output_ids, self.old_logprobs, self.versions, *more)}) != 1:
             raise ValueError(f"call {self.call_id}: output ids, logprobs and versions differ in length")
 
     @property
@@ -69,7 +71,7 @@ def why_untrainable(call: StoredCall, parent_version: int, config: TrainerConfig
         return Skip.EMPTY
     return (
         _wrong_version(call, parent_version, config.max_staleness)
-        or _wrong_sampling(behaviour_of(call.sampling), config)
+        or _wrong_sampling(call, config)
         or _wrong_length(call, config)
         or _wrong_logprobs(call)
     )
@@ -86,12 +88,13 @@ def is_stale(call: StoredCall, parent_version: int, max_staleness: int) -> bool:
     return parent_version - int(call.versions.min()) > max_staleness
 
 
-def _wrong_sampling(behaviour: Behaviour, config: TrainerConfig) -> Skip | None:
+def _wrong_sampling(call: StoredCall, config: TrainerConfig) -> Skip | None:
+    behaviour = behaviour_of(call.sampling)
     if behaviour.greedy:
         return Skip.GREEDY if config.off_policy.greedy == "skip" else None
     if behaviour.is_changed and config.off_policy.truncated == "skip":
         return Skip.TRUNCATED_SAMPLING
-    return Skip.UNKNOWN_SUPPORT if behaviour.is_unknown else None
+    return Skip.UNKNOWN_SUPPORT if behaviour.is_unknown and call.sampling_logprobs is None else None
 
 
 def _wrong_length(call: StoredCall, config: TrainerConfig) -> Skip | None:
@@ -102,7 +105,8 @@ def _wrong_length(call: StoredCall, config: TrainerConfig) -> Skip | None:
 
 
 def _wrong_logprobs(call: StoredCall) -> Skip | None:
-    return None if np.isfinite(call.output_logprobs).all() else Skip.NOT_FINITE
+    known = (call.output_logprobs, *(() if call.sampling_logprobs is None else (call.sampling_logprobs,)))
+    return None if all(np.isfinite(logprobs).all() for logprobs in known) else Skip.NOT_FINITE
 
 
 def make_samples(
@@ -173,4 +177,5 @@ def _sample(call: StoredCall, advantage: float, reward: float, follows: str | No
         reward=reward,
         follows=follows,
         behaviour=behaviour,
+        sampling_logprobs=call.sampling_logprobs if behaviour.truncates else None,
     )

@@ -2,8 +2,9 @@
 
 Invariants: log pi is under the round's first weights, over the whole vocabulary, at the sample's temperature. log mu is
 of the distribution that the engine drew from: 0 for greedy samples; else the recorded logprob, which engines give after
-temperature, penalties, bias and grammar and before truncation, less the log of the mass that truncation kept. The mass
-is recomputed under the round's first weights. docs/trainer.md has the formulas and their sources.
+temperature, penalties, bias and grammar and before truncation, less the log of the mass that truncation kept. Where the
+engine gave the logprob after truncation, that is log mu; else the mass is recomputed under the round's first weights.
+docs/trainer.md has the formulas and their sources.
 """
 
 from __future__ import annotations
@@ -69,6 +70,8 @@ def behaviour_logprobs(sample: Sample, log_mass: Logprobs) -> Logprobs:
     behaviour = sample.behaviour
     if behaviour.greedy:
         return np.zeros_like(sample.old_logprobs)
+    if sample.sampling_logprobs is not None:
+        return sample.sampling_logprobs
     if not behaviour.truncates or behaviour.constrained:
         return sample.old_logprobs
     drawn: Logprobs = (sample.old_logprobs - log_mass).astype(np.float32)
@@ -99,5 +102,5 @@ def _column(values: Sequence[float], lengths: Sequence[int], device: torch.devic
 
 
 def _outside(sample: Sample, kept: Logprobs) -> int:
-    known = sample.behaviour.truncates and not sample.behaviour.constrained
+    known = sample.behaviour.truncates and not sample.behaviour.constrained and sample.sampling_logprobs is None
     return int((kept == 0).sum()) if known else 0

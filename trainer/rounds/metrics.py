@@ -88,6 +88,7 @@ def sample_metrics(samples: Sequence[Sample], skipped: Mapping[Skip, int], paren
         "staleness_mean": statistics.fmean(staleness) if staleness else 0.0,
         "staleness_max": max(staleness, default=0),
         "corrected": _corrected(samples),
+        "recorded_truncation": sum(sample.sampling_logprobs is not None for sample in samples),
         "skipped": {reason.value: count for reason, count in sorted(skipped.items()) if count},
     }
 

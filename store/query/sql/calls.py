@@ -29,6 +29,7 @@ SELECT
     list_unique(list_transform(spans, lambda s: s.label)) > 1 AS spans_versions,
     stitch, stitch_call, stitch_differs_at,
     output_ids, output_logprobs,
+    CASE WHEN len(sampling_logprobs) > 0 THEN sampling_logprobs END AS sampling_logprobs,
     prompt_from, CASE WHEN prompt_from IS NOT NULL THEN prompt_logprobs END AS prompt_logprobs,
     TRY(CAST(decode(request) AS JSON)) AS request,
     TRY(CAST(decode(answer) AS JSON)) AS answer,

@@ -130,3 +130,21 @@ def test_a_version_that_is_no_integer_becomes_the_assumed_one_and_others_stay() 
     capture.feed(chunk([7, 8], 2, version="6", spans=[("default", 0, 1), ("6", 1, 2)]))
     assert capture.spans[2:] == (VersionSpan(4, 5, "assumed:4"), VersionSpan(5, 6, "6"))
     assert [span.version for span in capture.spans] == [4, 5, 4, 6]
+
+
+def with_sampling(piece: Chunk, logprobs: list[float | None] | None) -> Chunk:
+    meta = msgspec.structs.replace(piece.meta_info, output_token_sampling_logprobs=logprobs)
+    return msgspec.structs.replace(piece, meta_info=meta)
+
+
+def test_logprobs_after_truncation_are_kept_where_every_token_of_every_piece_has_one() -> None:
+    whole, lost, null = begun(), begun(), begun()
+    for capture in (whole, lost, null):
+        capture.feed(with_sampling(chunk([7], 1), [-0.5]))
+        capture.feed(with_sampling(chunk([7, 8], 2, finish="abort"), [-0.5, -0.25]))
+        capture.begin_piece("r1")
+    whole.feed(with_sampling(chunk([9], 1, finish="stop"), [-0.125]))
+    lost.feed(chunk([9], 1, finish="stop"))
+    null.feed(with_sampling(chunk([9], 1, finish="stop"), [None]))
+    assert whole.sampling_logprobs == [-0.5, -0.25, -0.125]
+    assert lost.sampling_logprobs is None and null.sampling_logprobs is None

@@ -131,10 +131,15 @@ def test_a_file_that_changed_is_named(tmp_path: Path, damage: str) -> None:
         model_folder(folder, SOURCE, make_nothing, ignore)
 
 
+def test_the_folders_above_are_made(tmp_path: Path) -> None:
+    assert model_folder(tmp_path / "models" / "small" / "model", SOURCE, make_whole, ignore)
+    assert (tmp_path / "models" / "small" / "model" / "inner" / "more").exists()
+
+
 def test_places_that_cannot_hold_a_folder_are_clear_errors(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is no folder"):
-        model_folder(tmp_path / "none" / "model", SOURCE, make_nothing, ignore)
     (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match=r"cannot make .*/file: .*; name another place"):
+        model_folder(tmp_path / "file" / "model", SOURCE, make_nothing, ignore)
     with pytest.raises(UsageError, match="it is a file"):
         model_folder(tmp_path / "file", SOURCE, make_nothing, ignore)
 

@@ -234,6 +234,25 @@ def test_a_token_that_the_recomputed_truncation_would_not_keep_is_counted(plain:
     assert scores_of(tiny_model_dir, [moved]).outside[sample.call_id] >= 1
 
 
+def test_what_the_engine_says_of_the_kept_tokens_is_the_behaviour(plain: Plain, tiny_model_dir: Path) -> None:
+    """Recorded under older weights, so that what is recomputed would differ; and where a grammar hides the support."""
+    truncated, (policy, behaviour) = drawn_sample(plain, {"temperature": 1.3, "top_k": 5}, 3)
+    constrained, _ = drawn_sample(plain, {"temperature": 1.3, "top_k": 5}, 4)
+    constrained = replace(constrained, behaviour=behaviour_of({"temperature": 1.3, "top_k": 5, "json_schema": "{}"}))
+    told = np.asarray(behaviour, np.float32) - np.linspace(0.1, 0.9, len(behaviour), dtype=np.float32)
+    samples = [replace(sample, sampling_logprobs=told) for sample in (truncated, constrained)]
+    found = scores_of(tiny_model_dir, samples)
+    for sample in samples:
+        assert found.behaviour[sample.call_id].tolist() == told.tolist()
+        assert found.outside[sample.call_id] == 0
+    assert found.policy[truncated.call_id] == pytest.approx(policy, abs=1e-4)
+
+    learner = Learner(tiny_model_dir, TrainerConfig(device="cpu", off_policy={"low": 0.05, "high": 1.4}))
+    (step,) = learner.train([samples[0]], fresh_version=0, seed=0)
+    weights = [min(max(math.exp(pi - float(mu)), 0.05), 1.4) for pi, mu in zip(policy, told, strict=True)]
+    assert step.off_policy_weight_mean == pytest.approx(sum(weights) / len(weights), rel=1e-4)
+
+
 def test_a_constraint_leaves_the_recorded_logprob_as_it_is() -> None:
     for sampling in ({"json_schema": "{}"}, {"json_schema": "{}", "top_p": 0.9}, {"tool_choice": "required"}):
         how = behaviour_of(sampling)
