@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from weir.kernel_eval.ipc.trace import Trace
+from weir.kernel_eval.ipc.trace import Place, Trace
 from weir.kernel_eval.toolchain.native_source import NativeModule, NativeSource
 from weir.kernel_eval.toolchain.ptx_parameters import Layout
 
@@ -158,10 +158,21 @@ class Played(msgspec.Struct, frozen=True, tag=True):
     num_rounded_dots: int = 0  # products of float32 that a device rounds
 
 
+MAX_NAMED = 1000  # tensors of a model that are sent by name
+
+
+class NamedPlace(msgspec.Struct, frozen=True, array_like=True):
+    """A tensor that a model holds, by its name there. Its place names a storage by its position in the state."""
+
+    name: str
+    place: Place
+
+
 class Constructed(msgspec.Struct, frozen=True, tag=True):
-    """Worker: ModelNew was constructed; the sizes of all storages that tensors hold now."""
+    """Worker: ModelNew was constructed; the sizes of all storages that tensors hold now, and its named tensors."""
 
     state_bytes: tuple[int, ...]
+    named: tuple[NamedPlace, ...] = ()
 
 
 class Replayed(msgspec.Struct, frozen=True, tag=True):

@@ -13,7 +13,7 @@ import os
 import socket
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -110,7 +110,8 @@ class CandidateProcess:
             if self._on_gpu and isinstance(self._model, torch.nn.Module):
                 self._model = self._model.cuda()
         self._state = self._recorder.take_state()
-        return Constructed(tuple(storage.nbytes() for storage in self._state))
+        sizes = tuple(storage.nbytes() for storage in self._state)
+        return Constructed(sizes, self._recorder.named_state(_named_tensors(self._model)))
 
     def send_state(self, message: SendState, fd: int) -> Done:
         """Write the contents of all storages that exist after construction."""
@@ -120,6 +121,21 @@ class CandidateProcess:
                 tensor_arena.flat_view(memory, place).copy_(_bytes_of(storage))
         self._state = []
         return Done()
+
+
+def _named_tensors(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Parameters by their names, then buffers, then other tensors that a model or a module in it holds."""
+    if not isinstance(model, torch.nn.Module):
+        yield from (
+            (name, value) for name, value in getattr(model, "__dict__", {}).items() if isinstance(value, torch.Tensor)
+        )
+        return
+    yield from model.named_parameters()
+    yield from model.named_buffers()
+    for path, module in model.named_modules():
+        for name, value in vars(module).items():
+            if isinstance(value, torch.Tensor):
+                yield f"{path}.{name}".lstrip("."), value
 
 
 def enter_folder(limits: Limits, folder: str) -> None:

@@ -21,6 +21,7 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from weir.kernel_eval.ipc.messages import MAX_NAMED, NamedPlace
 from weir.kernel_eval.ipc.trace import (
     DEVICE,
     Argument,
@@ -149,6 +150,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         state = list(storages.values())
         self._state = {s._cdata: (_weak(s), index) for index, s in enumerate(state)}
         return state
+
+    def named_state(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> tuple[NamedPlace, ...]:
+        """The named tensors among the state that was taken."""
+        named: list[NamedPlace] = []
+        for name, tensor in tensors:
+            _, index = self._state.get(tensor.untyped_storage()._cdata, (None, None))
+            if index is not None and len(named) < MAX_NAMED:
+                dtype = str(tensor.dtype).removeprefix("torch.")
+                place = Place(index, dtype, tuple(tensor.shape), tuple(tensor.stride()), int(tensor.storage_offset()))
+                named.append(NamedPlace(name, place))
+        return tuple(named)
 
     def start(self, inputs: list[torch.Tensor]) -> None:
         """Begin to record a call with these tensors among its arguments, in order."""

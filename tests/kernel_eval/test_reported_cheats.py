@@ -15,13 +15,6 @@ REPORTED = sorted(path for path in FOLDER.glob("*.py") if not path.name.endswith
 # its kernel computes the whole answer in every call, which is all that a reward is given for; torch, which overwrites
 # it where nobody looks, has no part in what is judged
 DOES_ITS_TASK = {"kernel_in_first_call_only"}
-NEEDS_OTHER_WEIGHTS = pytest.mark.xfail(
-    strict=True, reason="a layer's weights start as ones and zeros, so that leaving them out changes no answer"
-)
-CASES = [
-    pytest.param(path, marks=NEEDS_OTHER_WEIGHTS if path.stem == "layernorm_ignores_affine" else ())
-    for path in REPORTED
-]
 
 
 def test_there_are_all_of_them() -> None:
@@ -29,7 +22,7 @@ def test_there_are_all_of_them() -> None:
     assert all(path.with_suffix(".task.py").exists() for path in REPORTED)
 
 
-@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", REPORTED, ids=lambda path: path.stem)
 def test_a_reported_cheat_earns_no_reward_again(path: Path, server_of_every_level: Any) -> None:
     task = path.with_suffix(".task.py").read_text()
     reply = server_of_every_level.evaluate(path.read_text(), task, num_correct_trials=3)

@@ -40,6 +40,18 @@ class Question(NamedTuple):
     expected: Expected
 
 
+class Subject(NamedTuple):
+    """The reference's model and the candidate's state, with the same parameters.
+
+    `lacking`: parameters of the reference that start as ones or zeros, have other values here, and were not found in
+    the state.
+    """
+
+    model: Any
+    state: list[torch.Tensor]
+    lacking: tuple[str, ...] = ()
+
+
 class PlayedTrials:
     """The trials of one candidate in one player, which is forked by the constructor. The owner must call `close`."""
 
@@ -77,10 +89,10 @@ class PlayedTrials:
         self._has_torch_work.append(bool(work))
         return work
 
-    def run(self, record: int, model: Any, state: list[torch.Tensor], question: Question) -> None:
+    def run(self, record: int, subject: Subject, question: Question) -> None:
         """Play a record on a trial's inputs, and compare its answer. Raises `FaultDetected`."""
         inputs, expected = question
-        arguments = [tensors_among(inputs), state]
+        arguments = [tensors_among(inputs), subject.state]
         with closing(Arena(arguments, expected.outputs, self._limits.guard_bytes)) as arena:
             started = time.perf_counter()
             played = self._play(Play(record, arena.spec), arena)
@@ -88,9 +100,10 @@ class PlayedTrials:
             outputs = arena.take_outputs()
             if played.changed_inputs and not expected.changes_inputs:
                 self._break_rule("input_changed", "an input was written to, which the task's own code does not do")
-            wrong = difference(self._reference, model, inputs, expected, outputs)
+            wrong = difference(self._reference, subject.model, inputs, expected, outputs)
             if wrong is not None:
-                raise FaultDetected(Stage.ANSWERED, wrong.fault, wrong.message, trial=self.num_answered + 1)
+                message = wrong.message + _advice(subject.lacking)
+                raise FaultDetected(Stage.ANSWERED, wrong.fault, message, trial=self.num_answered + 1)
             self._check_origin(record, played, expected)
             if played.num_rounded_dots and not self._rounded:
                 self._rounded = True
@@ -148,6 +161,17 @@ class PlayedTrials:
 def new_irs(known: tuple[KernelIr, ...], more: tuple[KernelIr, ...]) -> tuple[KernelIr, ...]:
     """Those of `more` that are not known."""
     return tuple(ir for ir in more if ir not in known)
+
+
+def _advice(lacking: tuple[str, ...]) -> str:
+    """The end of a message about wrong values, if parameters that start as ones or zeros were not found."""
+    if not lacking:
+        return ""
+    names = ", ".join(lacking[:4]) + (", …" if len(lacking) > 4 else "")
+    return (
+        "; parameters that start as ones or zeros get other values in trials, and ModelNew has none of the name or the "
+        f"size of {names}"
+    )
 
 
 def _returns_input(trace: Trace) -> bool:

@@ -17,7 +17,17 @@ import torch
 
 from weir.kernel_eval.ipc.forkserver import RECORDER, Leases
 from weir.kernel_eval.ipc.job import Job
-from weir.kernel_eval.ipc.messages import Constructed, Done, Init, KernelIr, Load, Record, Recorded, SendState
+from weir.kernel_eval.ipc.messages import (
+    Constructed,
+    Done,
+    Init,
+    KernelIr,
+    Load,
+    NamedPlace,
+    Record,
+    Recorded,
+    SendState,
+)
 from weir.kernel_eval.ipc.tensor_arena import Arena, tensors_among
 from weir.kernel_eval.judge.channel.deadline import Deadline
 from weir.kernel_eval.judge.channel.faults import FaultDetected, rule_broken
@@ -44,6 +54,7 @@ class Recording:
         self._recorder = WorkerChannel(leases.recorder, job.limits, deadline, RECORDER)
         self._recorder.send(Load(job.candidate_src, dict(skipped_configs)), ())
         self.state: list[torch.Tensor] = []  # the contents of each storage of the constructed model, as bytes
+        self.named: tuple[NamedPlace, ...] = ()  # which parts of it have names
         self.details: dict[str, Any] = {}
 
     def construct(self, init_arguments: list[Any]) -> None:
@@ -53,6 +64,7 @@ class Recording:
         with contextlib.closing(Arena(init_arguments, [], limits.guard_bytes)) as arena:
             init = Init(arena.spec, self._weight_seed)
             constructed = recorder.request(init, Constructed, "init", limits.init_timeout_s, arena.fd)
+        self.named = constructed.named
         self._take_state(constructed.state_bytes)
 
     def record(self, inputs: list[Any]) -> Recorded:

@@ -12,6 +12,8 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+
 from weir.kernel_eval.ipc.forkserver import Leases
 from weir.kernel_eval.ipc.job import Job
 from weir.kernel_eval.ipc.messages import KernelIr, Recorded
@@ -19,14 +21,15 @@ from weir.kernel_eval.judge.channel.deadline import Deadline
 from weir.kernel_eval.judge.channel.faults import FaultDetected
 from weir.kernel_eval.judge.checks.answer_spread import MIN_DRAWS, AnswerSpread
 from weir.kernel_eval.judge.checks.outcome import EVALUATION_ERRORS, CheckOutcome, EvaluationError, outcome_of
-from weir.kernel_eval.judge.checks.played_trials import PlayedTrials, Question, new_irs
+from weir.kernel_eval.judge.checks.played_trials import PlayedTrials, Question, Subject, new_irs
 from weir.kernel_eval.judge.checks.recording import Recording, SecondRecording, digest, form_of, stand_ins
 from weir.kernel_eval.judge.checks.reference_operators import hybrid_details, only_moves
 from weir.kernel_eval.judge.checks.target_build import PER_CONFIGURATION, TargetBuild
+from weir.kernel_eval.judge.checks.varied_parameters import VariedParameters
 from weir.kernel_eval.judge.source import source_policy
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
-from weir.kernel_eval.tasks.input_variants import plan
+from weir.kernel_eval.tasks.input_variants import Variant, plan
 from weir.kernel_eval.tasks.reference import InvalidReference, Reference
 from weir.kernel_eval.tasks.seeds import derive_seed
 from weir.kernel_eval.timing import sampling
@@ -106,7 +109,7 @@ class _Attempt:
             init_arguments = reference.init_arguments(derive_seed(job.secret, "init"))
             model = reference.build(init_arguments, derive_seed(job.secret, "weights"))
             recording.construct(init_arguments)
-            self._try_all(recording, trials, model, init_arguments)
+            self._try_all(recording, trials, self._subjects(model, recording), init_arguments)
         except FaultDetected as error:
             self._explain(error)
             raise
@@ -121,7 +124,21 @@ class _Attempt:
         self.details["compile"] = self._compile_report()
         self._check_spread()
 
-    def _try_all(self, recording: Recording, trials: PlayedTrials, model: Any, init_arguments: list[Any]) -> None:
+    def _subjects(self, model: Any, recording: Recording) -> list[Subject]:
+        """The model and the candidate's state, with the parameters of trials first, then as they were constructed."""
+        own = Subject(model, recording.state)
+        if "varied_parameters" in self._relaxed:
+            return [own]
+        varied = VariedParameters(model, derive_seed(self._job.secret, "parameters"))
+        if not varied.names:
+            return [own]
+        state, lacking = varied.in_state(recording.state, recording.named)
+        self.details["varied_parameters"] = varied.names
+        return [Subject(varied.model, state, tuple(lacking)), own]
+
+    def _try_all(
+        self, recording: Recording, trials: PlayedTrials, subjects: list[Subject], init_arguments: list[Any]
+    ) -> None:
         job, reference = self._job, self._reference
         num_timed = min(job.num_perf_trials, self._limits.perf_trials)
         num_trials = max(MIN_DRAWS, job.num_correct_trials) + num_timed
@@ -130,17 +147,18 @@ class _Attempt:
             "inputs", {}
         )  # a task that takes only its own is tried less hard
         for trial, variant in enumerate(plan(num_trials, self._relaxed, derive_seed(job.secret, "variants"))):
-            inputs, expected, drawn = reference.question(model, derive_seed(job.secret, "inputs", trial), variant)
+            subject, question, drawn = self._question(subjects, derive_seed(job.secret, "inputs", trial), variant)
+            inputs, expected = question
             draws[drawn.draw.value] = draws.get(drawn.draw.value, 0) + 1
             recorded = recording.record(stand_ins(inputs, reference, derive_seed(job.secret, "stand-ins", trial)))
             if recorded not in records:
                 self._build(recorded)  # first: so that "does not compile" goes before "cannot be played"
-                work = trials.load(recorded, expected, only_moves=only_moves(reference, model, inputs))
-                self._note(hybrid_details(work, model, inputs))
+                work = trials.load(recorded, expected, only_moves=only_moves(reference, subject.model, inputs))
+                self._note(hybrid_details(work, subject.model, inputs))
                 records.append(recorded)
             if trial == 0:
                 self._start_second(init_arguments, inputs)
-            trials.run(records.index(recorded), model, recording.state, Question(inputs, expected))
+            trials.run(records.index(recorded), subject, question)
             self._spread.note(form_of(inputs), expected.outputs)
         if num_timed:
             self.details["timing"] = {"timing_kind": "interpreter", **sampling.summarize(trials.play_us).in_ms()}
@@ -149,6 +167,14 @@ class _Attempt:
         """Keep what torch did in the record in which it did most."""
         if hybrid and hybrid["kernel_share"] <= self.details.get("kernel_share", 1.0):
             self.details |= hybrid
+
+    def _question(self, subjects: list[Subject], seed: int, variant: Variant) -> tuple[Subject, Question, Variant]:
+        """One trial: of the first subject that has a finite answer, or else of the last."""
+        for subject in subjects:
+            inputs, expected, drawn = self._reference.question(subject.model, seed, variant)
+            if all(bool(torch.isfinite(output).all()) for output in expected.outputs):
+                break
+        return subject, Question(inputs, expected), drawn
 
     def _start_second(self, init_arguments: list[Any], inputs: list[Any]) -> None:
         """Have the first call recorded again, beside the trials."""

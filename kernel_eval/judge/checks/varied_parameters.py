@@ -1,0 +1,130 @@
+"""Parameters that start as ones or zeros get other values, so that leaving them out changes the answer.
+
+A layer's scale starts as ones and its shift as zeros: with these, a kernel that ignores both is right. Therefore all
+trials but the first give such parameters random values, the same in the reference and in the candidate's state. A
+candidate's parameter is matched by its name; those that are left by what they start as, their number of elements, and
+their order. Pure: states are bytes, places are claims that are checked.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from weir.kernel_eval.ipc.messages import MAX_NAMED, NamedPlace
+from weir.kernel_eval.ipc.trace import Place
+
+_SHIFT_SCALE = 0.5  # of what replaces zeros; ones are replaced by values from 0.5 to 1.5
+
+
+class _Constant(NamedTuple):
+    """A parameter of the reference that is the same everywhere, and the values that replace it."""
+
+    name: str
+    kind: tuple[float, int]  # its value, and its number of elements
+    values: torch.Tensor
+
+
+class VariedParameters:
+    """The parameters of one task's model that get other values, and the model with those values."""
+
+    def __init__(self, model: Any, seed: int) -> None:
+        named = dict(model.named_parameters()) if isinstance(model, torch.nn.Module) else {}
+        kinds = {name: kind for name, parameter in named.items() if (kind := _kind(parameter.detach())) is not None}
+        generator = torch.Generator().manual_seed(seed)
+        self._constants = [_Constant(name, kind, _draw(kind, generator)) for name, kind in kinds.items()]
+        self.model = model
+        if kinds:
+            kept = {id(parameter): parameter for name, parameter in named.items() if name not in kinds}
+            self.model = copy.deepcopy(model, kept)
+            own = dict(self.model.named_parameters())
+            for constant in self._constants:
+                _fill(own[constant.name].data, constant.values)
+
+    def __bool__(self) -> bool:
+        return bool(self._constants)
+
+    @property
+    def names(self) -> list[str]:
+        """The reference's parameters that get other values."""
+        return [constant.name for constant in self._constants]
+
+    def in_state(
+        self, state: Sequence[torch.Tensor], places: Sequence[NamedPlace]
+    ) -> tuple[list[torch.Tensor], list[str]]:
+        """A candidate's state (bytes of its storages) with those values, and the names that it has no parameter for."""
+        found: dict[Place, NamedPlace] = {}
+        for named in places[:MAX_NAMED]:
+            found.setdefault(named.place, named)
+        kinds = {place: kind for place in found if (view := _view(state, place)) is not None and (kind := _kind(view))}
+        matches = dict(_matches(self._constants, found, kinds))
+        touched = {place.storage for place in matches.values()}
+        varied = [piece.clone() if number in touched else piece for number, piece in enumerate(state)]
+        for constant in self._constants:
+            view = _view(varied, matches[constant.name]) if constant.name in matches else None
+            if view is not None:
+                _fill(view, constant.values)
+        return varied, [name for name in self.names if name not in matches]
+
+
+def _matches(
+    constants: Iterable[_Constant], found: dict[Place, NamedPlace], kinds: dict[Place, tuple[float, int]]
+) -> Iterator[tuple[str, Place]]:
+    """For each name of the reference's, the place in the candidate's state that stands for it."""
+    free = dict(kinds)
+    rest = []
+    by_name = {named.name: place for place, named in found.items()}
+    for constant in constants:
+        place = by_name.get(constant.name)
+        if place is not None and free.get(place) == constant.kind:
+            del free[place]
+            yield constant.name, place
+        else:
+            rest.append(constant)
+    for constant in rest:
+        place = next((place for place, kind in free.items() if kind == constant.kind), None)
+        if place is not None:
+            del free[place]
+            yield constant.name, place
+
+
+def _kind(tensor: torch.Tensor) -> tuple[float, int] | None:
+    """The value of a tensor that holds only ones or only zeros, and its number of elements; None for others."""
+    if not tensor.is_floating_point() or tensor.numel() == 0:
+        return None
+    first = float(tensor.reshape(-1)[0])
+    return (first, tensor.numel()) if first in (0.0, 1.0) and bool((tensor == first).all()) else None
+
+
+def _draw(kind: tuple[float, int], generator: torch.Generator) -> torch.Tensor:
+    value, num_elements = kind
+    if value:
+        return torch.rand(num_elements, generator=generator) + 0.5
+    return torch.randn(num_elements, generator=generator) * _SHIFT_SCALE
+
+
+def _fill(tensor: torch.Tensor, values: torch.Tensor) -> None:
+    tensor.copy_(values.view(tensor.shape))
+
+
+def _view(state: Sequence[torch.Tensor], place: Place) -> torch.Tensor | None:
+    """The tensor at a place of the state; None if there is none."""
+    dtype = getattr(torch, place.dtype, None)
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point or not 0 <= place.storage < len(state):
+        return None
+    memory = state[place.storage]
+    whole = memory.numel() // dtype.itemsize
+    if len(place.shape) != len(place.stride) or min(*place.shape, 1) < 1 or place.offset < 0:
+        return None
+    taken = 1  # elements from the first to the last, of the dimensions so far
+    for step, size in sorted(zip(place.stride, place.shape, strict=True)):
+        if size > 1 and step < taken:
+            return None  # elements would share memory
+        taken += (size - 1) * step
+    if place.offset + taken > whole:
+        return None
+    strides = [step if size > 1 else 1 for step, size in zip(place.stride, place.shape, strict=True)]
+    return memory[: whole * dtype.itemsize].view(dtype).as_strided(place.shape, strides, place.offset)
