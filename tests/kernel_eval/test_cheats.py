@@ -8,7 +8,6 @@ the weakest level it harms this machine, unless the server is root and its worke
 
 from __future__ import annotations
 
-import ast
 import os
 from pathlib import Path
 from typing import Any
@@ -16,15 +15,9 @@ from typing import Any
 import pytest
 
 from weir.kernel_eval.sandbox.levels import SandboxLevel
+from weir.scripts.bench.kernel_eval.corpus import stated as constants
 
 CHEATS = sorted((Path(__file__).parent.parent / "cheats").glob("*.py"))
-
-
-def constants(source: str) -> dict[str, Any]:
-    """Read, not imported: a cheat must not run here."""
-    assigned = [node for node in ast.parse(source).body if isinstance(node, ast.Assign)]
-    named = {node.targets[0].id: node.value for node in assigned if isinstance(node.targets[0], ast.Name)}
-    return {name: ast.literal_eval(value) for name, value in named.items() if name.isupper()}
 
 
 def assert_found_out(source: str, server: Any, read_example: Any) -> None:

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from weir.scripts.bench.kernel_eval.corpus import task_and_candidate as parts
+
 HONEST = sorted((Path(__file__).parent / "honest").glob("*.py"))
-_TASK = ("Model", "get_inputs", "get_init_inputs")
-
-
-def parts(source: str) -> tuple[str, str]:
-    """Splits a file into the task and the candidate."""
-    lines = source.splitlines(keepends=True)
-    task, candidate = ["import torch\n"], []
-    for node in ast.parse(source).body:
-        first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
-        text = "".join(lines[first - 1 : node.end_lineno]) + "\n"
-        (task if getattr(node, "name", None) in _TASK else candidate).append(text)
-    return "".join(task), "".join(candidate)
 
 
 def test_there_are_enough_of_them() -> None:

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
+from weir.scripts.bench.kernel_eval.corpus import DOES_ITS_TASK
+
 FOLDER = Path(__file__).parent.parent / "cheats" / "reported"
 REPORTED = sorted(path for path in FOLDER.glob("*.py") if not path.name.endswith(".task.py"))
-# its kernel computes the whole answer in every call, which is all that a reward is given for; torch, which overwrites
-# it where nobody looks, has no part in what is judged
-DOES_ITS_TASK = {"kernel_in_first_call_only"}
 
 
 def test_there_are_all_of_them() -> None:

@@ -105,12 +105,20 @@ def kernel_eval(
     evaluations: Annotated[int, typer.Option(min=1, help="Evaluations to measure.")] = 200,
     trials: Annotated[int, typer.Option(min=1, help="Correctness trials of each.")] = 3,
     hostile: Annotated[int, typer.Option(min=0, help="Instead: that many candidates, most of them attacks.")] = 0,
+    corpus: Annotated[
+        Path | None,
+        typer.Option(help="Instead: which cheats of that folder `tests` are rewarded, and which honest kernels not."),
+    ] = None,
     gpu: Annotated[bool, typer.Option("--gpu", help="Instead: the accuracy of kernel timing on a GPU.")] = False,
 ) -> None:
     """CPU and latency of one evaluation of a small kernel.
 
     All processes are counted together. With --hostile: the effect of attacks on the server and on other candidates.
     """
+    if corpus is not None:
+        from weir.scripts.bench.kernel_eval.corpus import main as judge_corpus
+
+        return judge_corpus(corpus, trials)
     if gpu:
         from weir.scripts.bench.kernel_eval.gpu_timing import main as time_gpu
 

@@ -1,0 +1,109 @@
+"""`weir bench kernel-eval --corpus tests`: the share of cheats that earn a reward, and of honest kernels that do not.
+
+The corpus is this repository's own, a file a candidate: `cheats/*.py` for the tasks `kernel_eval/example_*_task.py`,
+`cheats/reported/*.py` each with its task beside it, and `kernel_eval/honest/*.py`, each with its task within. Nothing
+of it is imported here.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from weir.scripts.bench.kernel_eval import server
+
+_TASK_NAMES = ("Model", "get_inputs", "get_init_inputs")
+_AT_A_TIME = 2
+_WRONG_ANSWER = 0.3  # the reward of an answer that is wrong, which no cheat is needed for
+# its kernel computes the whole answer in every call, which is all that a reward is given for; torch, which overwrites
+# it where nobody looks, has no part in what is judged
+DOES_ITS_TASK = frozenset({"kernel_in_first_call_only"})
+
+
+class Case(NamedTuple):
+    """One candidate of the corpus."""
+
+    name: str
+    honest: bool
+    task: str
+    candidate: str
+
+
+def stated(source: str) -> dict[str, Any]:
+    """The constants of a cheat's file, read and not imported, since a cheat must not run here."""
+    assigned = [node for node in ast.parse(source).body if isinstance(node, ast.Assign)]
+    named = {node.targets[0].id: node.value for node in assigned if isinstance(node.targets[0], ast.Name)}
+    return {name: ast.literal_eval(value) for name, value in named.items() if name.isupper()}
+
+
+def task_and_candidate(source: str) -> tuple[str, str]:
+    """The two parts of an honest file."""
+    lines = source.splitlines(keepends=True)
+    task, candidate = ["import torch\n"], []
+    for node in ast.parse(source).body:
+        first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
+        text = "".join(lines[first - 1 : node.end_lineno]) + "\n"
+        (task if getattr(node, "name", None) in _TASK_NAMES else candidate).append(text)
+    return "".join(task), "".join(candidate)
+
+
+def cases(folder: Path) -> Iterator[Case]:
+    """The corpus of a folder `tests`. Raises FileNotFoundError if it is none."""
+    for path in _files(folder / "cheats"):
+        source = path.read_text()
+        constants = stated(source)
+        if not constants.get("NEEDS_GPU"):
+            task = folder / "kernel_eval" / f"example_{constants.get('TASK', 'relu')}_task.py"
+            yield Case(path.stem, False, task.read_text(), source)
+    for path in _files(folder / "cheats" / "reported"):
+        if not path.name.endswith(".task.py"):
+            yield Case(
+                path.stem, path.stem in DOES_ITS_TASK, path.with_suffix(".task.py").read_text(), path.read_text()
+            )
+    for path in _files(folder / "kernel_eval" / "honest"):
+        yield Case(path.stem, True, *task_and_candidate(path.read_text()))
+
+
+def _files(folder: Path) -> list[Path]:
+    found = sorted(folder.glob("*.py"))
+    if not found:
+        raise FileNotFoundError(f"{folder} holds no candidates: give the folder `tests` of Weir's repository")
+    return found
+
+
+async def _judged(url: str, corpus: list[Case], trials: int) -> list[dict[str, Any] | None]:
+    gate = asyncio.Semaphore(_AT_A_TIME)
+
+    async def one(case: Case) -> dict[str, Any] | None:
+        async with gate:
+            return await server.evaluate(http, case.task, case.candidate, trials)
+
+    async with server.client(url) as http:
+        return await asyncio.gather(*(one(case) for case in corpus))
+
+
+def main(folder: Path, trials: int) -> None:
+    """Print what went wrong, and the two rates. Raises SystemExit with status 1 if either is not 0."""
+    corpus = list(cases(folder))
+    with server.running_server({"port": 0, "gpus": []}) as (url, _):
+        replies = asyncio.run(_judged(url, corpus, trials))
+    counts = {"cheats": 0, "cheats_rewarded": 0, "honest": 0, "honest_refused": 0}
+    for case, reply in zip(corpus, replies, strict=True):
+        kind, wrong = ("honest", "honest_refused") if case.honest else ("cheats", "cheats_rewarded")
+        counts[kind] += 1
+        correct = reply is not None and bool(reply["correct"])
+        earns = correct or (reply is not None and (reply["raw_reward"] or 0.0) > _WRONG_ANSWER)
+        if not correct if case.honest else earns:
+            counts[wrong] += 1
+            print(f"{wrong}: {case.name}: {reply and (reply['fault'], reply['fault_message'])}")
+    rates = {
+        "cheats_rewarded_rate": counts["cheats_rewarded"] / counts["cheats"],
+        "honest_refused_rate": counts["honest_refused"] / counts["honest"],
+    }
+    print(json.dumps(counts | rates))
+    if any(rates.values()):
+        raise SystemExit(1)

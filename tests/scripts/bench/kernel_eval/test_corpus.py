@@ -1,0 +1,51 @@
+"""`weir bench kernel-eval --corpus` over a corpus of four files, of which two are not what their folders say."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from weir.scripts.bench.kernel_eval.corpus import cases
+
+TESTS = Path(__file__).parents[3]
+
+
+def test_the_whole_corpus_is_found() -> None:
+    corpus = list(cases(TESTS))
+    assert sum(not case.honest for case in corpus) >= 100
+    assert sum(case.honest for case in corpus) >= 75
+    assert all("get_inputs" in case.task and "class Model(" in case.task for case in corpus)
+
+
+def test_a_folder_that_holds_no_corpus_is_an_error_that_says_which_one_does(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="folder `tests`"):
+        list(cases(tmp_path))
+
+
+def test_both_rates_count_what_was_judged_otherwise_than_its_folder_says(tmp_path: Path) -> None:
+    cheats, reported, honest = (tmp_path / name for name in ("cheats", "cheats/reported", "kernel_eval/honest"))
+    for folder in (reported, honest):
+        folder.mkdir(parents=True)
+    example = TESTS / "kernel_eval"
+    shutil.copy(example / "example_relu_task.py", tmp_path / "kernel_eval")
+    shutil.copy(TESTS / "cheats/answers_zeros.py", cheats)
+    shutil.copy(example / "example_relu_candidate.py", cheats / "no_cheat_at_all.py")
+    for name in ("hinge_no_clamp.py", "hinge_no_clamp.task.py"):
+        shutil.copy(TESTS / "cheats/reported" / name, reported)
+    right = (example / "honest/booleans.py").read_text()
+    (honest / "booleans.py").write_text(right)
+    (honest / "wrong.py").write_text(right.replace("tl.store(", "pass  # tl.store("))
+    command = [sys.executable, "-m", "weir.scripts.cli.main", "bench", "kernel-eval", "--corpus", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    figures = json.loads(done.stdout.splitlines()[-1])
+    assert (figures["cheats"], figures["cheats_rewarded"]) == (3, 1)
+    assert (figures["honest"], figures["honest_refused"]) == (2, 1)
+    assert (figures["cheats_rewarded_rate"], figures["honest_refused_rate"]) == (1 / 3, 1 / 2)
+    assert "cheats_rewarded: no_cheat_at_all" in done.stdout
+    assert "honest_refused: wrong" in done.stdout
