@@ -43,7 +43,8 @@ def stated(source: str) -> dict[str, Any]:
 def task_and_candidate(source: str) -> tuple[str, str]:
     """The two parts of an honest file."""
     lines = source.splitlines(keepends=True)
-    task, candidate = ["import torch\n"], []
+    task: list[str] = ["import torch\n"]
+    candidate: list[str] = []
     for node in ast.parse(source).body:
         first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
         text = "".join(lines[first - 1 : node.end_lineno]) + "\n"
