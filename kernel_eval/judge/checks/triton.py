@@ -29,11 +29,13 @@ from weir.kernel_eval.judge.checks.varied_parameters import VariedParameters
 from weir.kernel_eval.judge.source import source_policy
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
-from weir.kernel_eval.tasks.input_variants import Variant, plan
+from weir.kernel_eval.tasks.input_variants import Draw, Variant, plan
 from weir.kernel_eval.tasks.reference import InvalidReference, Reference
 from weir.kernel_eval.tasks.seeds import derive_seed
 from weir.kernel_eval.timing import sampling
 
+_MORE_DRAWS = 12  # where the answers of all trials were the same, which happens to maxima of integers
+_SPREAD = (Draw.DECLARED, Draw.MIXED, Draw.WIDE)
 _MAX_ATTEMPTS = 16  # with other configurations of autotuned kernels
 
 
@@ -109,7 +111,8 @@ class _Attempt:
             init_arguments = reference.init_arguments(derive_seed(job.secret, "init"))
             model = reference.build(init_arguments, derive_seed(job.secret, "weights"))
             recording.construct(init_arguments)
-            self._try_all(recording, trials, self._subjects(model, recording), init_arguments)
+            subjects = self._subjects(model, recording)
+            self._try_all(recording, trials, subjects, init_arguments)
         except FaultDetected as error:
             self._explain(error)
             raise
@@ -122,7 +125,7 @@ class _Attempt:
         if self._second is not None:
             self._second.compare(self._first_irs)
         self.details["compile"] = self._compile_report()
-        self._check_spread()
+        self._check_spread(subjects)
 
     def _subjects(self, model: Any, recording: Recording) -> list[Subject]:
         """The model and the candidate's state, with the parameters of trials first, then as they were constructed."""
@@ -215,10 +218,19 @@ class _Attempt:
         )
         raise FaultDetected(Stage.LOADED, fault, message, phase="call", correctness="unknown") from None
 
-    def _check_spread(self) -> None:
-        """Raises `InvalidReference` if no draw of the inputs changed an answer."""
+    def _check_spread(self, subjects: list[Subject]) -> None:
+        """Raises `InvalidReference` if no draw of the inputs changed an answer, nor do further ones."""
+        if "varied_inputs" in self._relaxed:
+            return
         constant = self._spread.constant_outputs()
-        if constant and "varied_inputs" not in self._relaxed:
+        for number in range(_MORE_DRAWS):
+            if not constant:
+                return
+            seed = derive_seed(self._job.secret, "spread", number)
+            _, (inputs, expected), _ = self._question(subjects, seed, Variant(_SPREAD[number % len(_SPREAD)]))
+            self._spread.note(form_of(inputs), expected.outputs)
+            constant = self._spread.constant_outputs()
+        if constant:
             raise InvalidReference(
                 f"output {constant[0]} of the task is the same for all inputs that were drawn, so that nothing was "
                 "shown: whatever stores that answer would be right"
