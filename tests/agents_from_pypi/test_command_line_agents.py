@@ -13,7 +13,9 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +127,14 @@ def test_mini_swe_agent(theatre: Any, tmp_path: Path) -> None:
     theatre.hold_line(check_session(theatre, ran), answers)
 
 
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every user may reach, unlike those of pytest."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
 @pytest.mark.parametrize(
     ("name", "variable", "program", "tool", "arguments"),
     [
@@ -146,11 +156,19 @@ def test_mini_swe_agent(theatre: Any, tmp_path: Path) -> None:
     ],
 )
 def test_an_agent_from_npm(
-    theatre: Any, tmp_path: Path, name: str, variable: str, program: str, tool: str, arguments: dict[str, Any]
+    theatre: Any,
+    tmp_path: Path,
+    open_folder: Path,
+    name: str,
+    variable: str,
+    program: str,
+    tool: str,
+    arguments: dict[str, Any],
 ) -> None:
     installed = os.environ.get(variable, "")
     if not installed:
         pytest.skip(f"{variable} names no program")
     answers_by_tool(theatre, tool, arguments)
     command = documented_command(name).replace(f"{program} ", f"{Path(installed).absolute()} ", 1)
-    check_session(theatre, run_agent(theatre, tmp_path, command, command_environment=documented_environment(name)))
+    settings = {"command_environment": documented_environment(name), "command_folder": str(open_folder)}
+    check_session(theatre, run_agent(theatre, tmp_path, command, **settings))
