@@ -55,10 +55,10 @@ def demo(
         bool, typer.Option("--json", help="Print the figures as one JSON object on the last line.")
     ] = False,
 ) -> None:
-    """Let a small model learn to write Triton kernels, on a CPU; with --model, a language model to look things up.
+    """Let a small model learn to write Triton kernels, on a CPU.
 
-    Makes the model, lets agents work with it, trains on what was recorded, shows what it learned. Exit status 1 when it
-    did not learn.
+    With --model, a language model learns to look things up instead. Makes the model, lets agents work with it, trains
+    on what was recorded, shows what it learned. Exit status 1 when it did not learn.
     """
     started = time.monotonic()
 
