@@ -39,7 +39,7 @@ def request_with(output: list[int], **params: float) -> Request:
         changed=lambda: None,
     )
     for token in output:
-        request.record(token, -1.0, "0")
+        request.record(token, -1.0, "0", sampling_logprob=-1.0)
     return request
 
 
@@ -84,12 +84,13 @@ def test_penalties_count_the_output_and_hold_back_the_end_of_turn() -> None:
 def test_a_greedy_row_reports_the_whole_distribution_beside_a_sampled_one() -> None:
     requests = [request_with([], temperature=0.0, top_p=0.1), request_with([], temperature=2.0, top_k=2)]
     logits = torch.tensor([PROBS, PROBS]).log()
-    tokens, logprobs = draw(logits.clone(), sampling_rows(requests, torch.device("cpu")), requests)
+    tokens, logprobs, kept = draw(logits.clone(), sampling_rows(requests, torch.device("cpu")), requests)
     assert tokens[0] == 0
     assert math.isclose(logprobs[0], math.log(0.5), abs_tol=1e-6)
     warm = [math.sqrt(share) for share in PROBS]
     assert tokens[1] < 2, "top_k = 2 truncates what is drawn from, and not what is reported"
     assert math.isclose(logprobs[1].exp(), warm[tokens[1]] / sum(warm), abs_tol=1e-6)
+    assert math.isclose(kept[1].exp(), warm[tokens[1]] / sum(warm[:2]), abs_tol=1e-6)
 
 
 @pytest.mark.parametrize(
