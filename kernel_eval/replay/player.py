@@ -33,6 +33,7 @@ from weir.kernel_eval.replay.values import tensor_at
 
 _M_PERTURB = -6
 _MARKS = (0x00, 0x41)  # two contents for the bytes that kernels stored; everything computed from them differs
+_FILLS = (FILL, 0x7F, 0x81)  # NaN, then large and tiny numbers of either sign: none suits every kernel that reads them
 _TEXT_CHARS = 2000
 
 Stored = dict[int, Sequence[tuple[int, Any]]]  # by position of the launch: storages, each with a mask of bytes
@@ -50,6 +51,7 @@ class Player:
         self._channel = channel
         self._limits = limits
         self._records: list[_Loaded] = []
+        self._num_played = 0
 
     def serve(self) -> None:
         """Handle requests until the judge closes the channel."""
@@ -90,16 +92,27 @@ class Player:
     def _play(self, message: Play, fd: int) -> Played:
         memory = tensor_arena.attach(message.arena, fd)
         trace, launches = self._records[message.record]
+        fill = _FILLS[self._num_played % len(_FILLS)]
+        self._num_played += 1
         launches.begin(exact_dots=message.exact_dots, marks=message.marks)
-        return play(trace, launches, memory, message.arena, marks=message.marks)
+        return play(trace, launches, memory, message.arena, marks=message.marks, fill=fill)
 
 
-def play(trace: Trace, launches: IrLaunches, memory: tensor_arena.Memory, spec: ArenaSpec, *, marks: bool) -> Played:
+def play(
+    trace: Trace,
+    launches: IrLaunches,
+    memory: tensor_arena.Memory,
+    spec: ArenaSpec,
+    *,
+    marks: bool,
+    fill: int = FILL,
+) -> Played:
     """Run a trace on the inputs and the state of an arena, and write its outputs there.
 
-    Raises `LaunchFailed`, and ValueError for steps that are refused.
+    `fill`: the content of each byte of memory that no step has written. Raises `LaunchFailed`, and ValueError for steps
+    that are refused.
     """
-    storages = fresh_storages(trace, memory, spec)
+    storages = fresh_storages(trace, memory, spec, fill)
     stored: Stored = {}
     for position, step in enumerate(trace.steps):
         if isinstance(step, Launch):

@@ -14,15 +14,15 @@ from weir.kernel_eval.replay.values import is_unfilled, operator_of, tensor_at, 
 FILL = 0xFF  # of memory that no step has written: NaN in every floating-point type
 
 
-def fresh_storages(trace: Trace, memory: tensor_arena.Memory, spec: ArenaSpec) -> list[torch.Tensor]:
-    """One tensor of bytes for each storage of a trace; inputs and state are copied, the others filled with `FILL`.
+def fresh_storages(trace: Trace, memory: tensor_arena.Memory, spec: ArenaSpec, fill: int = FILL) -> list[torch.Tensor]:
+    """One tensor of bytes for each storage of a trace; inputs and state are copied, the others filled with `fill`.
 
     Raises ValueError if a trace names inputs or state that it was not given, or more memory than this process has.
     """
     given = given_to(spec)
     storages = []
     for storage in trace.storages:
-        content = torch.full((storage.size_bytes,), FILL, dtype=torch.uint8, device=memory.device)
+        content = torch.full((storage.size_bytes,), fill, dtype=torch.uint8, device=memory.device)
         if storage.kind in given:
             flat = tensor_arena.flat_view(memory, given[storage.kind][storage.index])
             content = flat.clone().view(torch.uint8) if flat.numel() else content

@@ -39,15 +39,22 @@ def offset_bytes(place: Place) -> int:
 
 
 def operator_of(step: Operator) -> Any:
-    """The torch operator that a step names. Raises ValueError if it is not one of torch's own, or if it writes to
-    storages that the step does not name, on which the judge's analysis of the data flow relies."""
+    """The torch operator that a step names.
+
+    Raises ValueError if it is not one of torch's own, or if it writes to tensors other than those that the step names
+    as its results, on which the judge's analysis of the data flow relies.
+    """
     namespace, name, overload = step.name.split(".")
     if namespace != "aten":
         raise ValueError(f"{step.name} is not an operator of torch itself")
     operator = getattr(getattr(torch.ops.aten, name), overload)
     named = {place.storage for place in step.results}
-    if named and not _written_by(step, operator._schema.arguments) <= named:
+    written = _written_by(step, operator._schema.arguments)
+    storages = {place.storage for place in written}
+    if named and not storages <= named:
         raise ValueError(f"{step.name} writes to memory that its record does not name")
+    if any(place.storage in storages and place not in written for place in step.results):
+        raise ValueError(f"{step.name} writes to a tensor of another form than its record says")
     return operator
 
 
@@ -56,10 +63,10 @@ def is_unfilled(step: Operator) -> bool:
     return step.name.startswith(("aten.empty", "aten.new_empty"))
 
 
-def _written_by(step: Operator, parameters: Any) -> set[int]:
+def _written_by(step: Operator, parameters: Any) -> list[Place]:
     given = dict(zip((parameter.name for parameter in parameters), step.arguments, strict=False)) | step.keywords
     writes = {p.name for p in parameters if p.alias_info is not None and p.alias_info.is_write}
-    return {place.storage for place in places([value for name, value in given.items() if name in writes])}
+    return places([value for name, value in given.items() if name in writes])
 
 
 def value_of(value: Argument, storages: Storages) -> Any:

@@ -116,11 +116,10 @@ class Memory:
                 return None
             self._track_read(tracker, bases, sizes, steps, kind.size)
         levels = progression(bases)
-        if levels is not None:
+        if levels is not None and min(levels[1], default=0) >= 0:
             rows = torch.as_strided(view, levels[0] + sizes, levels[1] + steps, int(bases[0]))
-            if min(levels[1], default=0) >= 0:
-                rows = rows if tracker is None else rows.clone()
-                return rows.reshape(len(bases), *sizes)
+            rows = rows if tracker is None else rows.clone()
+            return rows.reshape(len(bases), *sizes)
         unique, inverse = np.unique(bases, return_inverse=True)
         levels = progression(unique)
         if levels is not None and (len(unique) * 2 <= len(bases) or levels):

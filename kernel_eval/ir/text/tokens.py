@@ -1,4 +1,8 @@
-"""Cuts the text of a module into tokens. Locations and comments are left out."""
+"""Cuts the text of a module into tokens. Locations and comments are left out.
+
+Invariant: where MLIR's own parser reads an operation, so does this one. Carriage returns, which end MLIR's comments,
+are refused.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ class Token(NamedTuple):
 
 _TOKEN = re.compile(
     r"""
-    (?P<space>[ \t\r\n]+|//[^\n]*)
+    (?P<space>[ \t\n]+|//[^\n\r]*)
   | (?P<value>%[A-Za-z0-9_$.-]+(?:\#[0-9]+)?)
   | (?P<symbol>@(?:[A-Za-z0-9_$.-]+|"[^"\\\n]*"))
   | (?P<label>\^[A-Za-z0-9_$.-]+)
@@ -76,7 +80,7 @@ def _after_alias(text: str, start: int, at: int, name: str) -> int:
     return _after_parentheses(text, definition.end())
 
 
-_IN_LOCATION = re.compile(r'"(?:[^"\\\n]|\\.)*"|[()]')
+_IN_LOCATION = re.compile(r'"(?:[^"\\\n]|\\.)*"|[()\r]|//')
 
 
 def _after_parentheses(text: str, at: int) -> int:
@@ -89,4 +93,6 @@ def _after_parentheses(text: str, at: int) -> int:
             depth -= 1
             if depth == 0:
                 return piece.end()
+        elif not piece.group().startswith('"'):  # MLIR skips what follows, so that its location would end elsewhere
+            raise Malformed(f"line {line_of(text, piece.start())}: a comment or a carriage return within a location")
     raise Malformed(f"line {line_of(text, at)}: a location that does not end")

@@ -11,6 +11,8 @@ import contextlib
 import time
 from collections.abc import Iterator
 
+_EXTENSIBLE_SHARE = 0.4  # the candidate has two thirds of the evaluation's time, so that a fifteenth of it remains
+
 
 class Deadline:
     """The seconds that one candidate has left; they run only while the judge waits for it."""
@@ -18,11 +20,22 @@ class Deadline:
     def __init__(self, seconds: float) -> None:
         self.total_s = seconds
         self._left_s = seconds
+        self._extensible_s = seconds * _EXTENSIBLE_SHARE
 
     @property
     def left_s(self) -> float:
         """Seconds left, never negative."""
         return max(self._left_s, 0.0)
+
+    def extend(self, seconds: float) -> float:
+        """Add time in which the candidate waited for a processor, a fixed share of the whole at most; what was added.
+
+        The bound keeps a candidate that makes itself wait from reaching the evaluation's limit before its own.
+        """
+        added = max(0.0, min(seconds, self._extensible_s))
+        self._extensible_s -= added
+        self._left_s += added
+        return added
 
     def refund(self, seconds: float) -> None:
         """Give back seconds of a wait that the candidate did not cause."""

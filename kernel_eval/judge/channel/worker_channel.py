@@ -158,11 +158,10 @@ class WorkerChannel:
         poll = select.poll()
         poll.register(self._channel, select.POLLIN)
         while not poll.poll(max(0.0, due - time.monotonic()) * 1000):
-            delay_s = self._new_delay_s()
+            delay_s = self._deadline.extend(self._new_delay_s())
             if delay_s < _LEAST_DELAY_S:
                 raise TimeoutError
             due += delay_s
-            self._deadline.refund(delay_s)
         return due
 
     def _new_delay_s(self) -> float:

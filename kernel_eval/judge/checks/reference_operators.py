@@ -19,6 +19,10 @@ from weir.kernel_eval.judge.source.provenance import HELPERS, drops
 from weir.kernel_eval.tasks.device_mapping import CpuForCuda
 from weir.kernel_eval.tasks.reference import Reference
 
+_UPSAMPLED = {f"{kind}{n}d" for kind in ("upsample_nearest", "_upsample_nearest_exact") for n in (1, 2, 3)}
+_MOVE_TOO = _UPSAMPLED | {"embedding", "one_hot", "scatter", "scatter_", "repeat_interleave", "take", "masked_select"}
+_MOVES = HELPERS | _MOVE_TOO  # torch may not run the latter for a candidate, though they compute nothing
+
 _known: WeakKeyDictionary[Reference, bool] = WeakKeyDictionary()
 
 
@@ -40,7 +44,7 @@ class _Watched(TorchDispatchMode):  # type: ignore[no-untyped-call]
         result = func(*args, **(kwargs or {}))
         name = func.__name__.partition(".")[0]
         is_view = any(made.alias_info is not None and not made.alias_info.is_write for made in func._schema.returns)
-        if not is_view and name != "detach" and (name not in HELPERS or _drops(args, result)):
+        if not is_view and name != "detach" and (name not in _MOVES or _drops(args, result)):
             self.computes = True
         if not is_view:
             read = [*args, *(kwargs or {}).values()]

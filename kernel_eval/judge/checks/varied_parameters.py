@@ -1,6 +1,7 @@
-"""Parameters that start as ones or zeros get other values, so that leaving them out changes the answer.
+"""Parameters that start as one constant get other values, so that leaving them out changes the answer.
 
-A layer's scale starts as ones and its shift as zeros: with these, a kernel that ignores both is right. Therefore all
+A layer's scale starts as ones and its shift as zeros: with these, a kernel that ignores both is right, and one that
+ignores a scale of 1e-6 is nearly right, with the whole branch that it scales. Therefore all
 trials but the first give such parameters random values, the same in the reference and in the candidate's state. A
 candidate's parameter is matched by its name; those that are left by what they start as, their number of elements, and
 their order. Pure: states are bytes, places are claims that are checked.
@@ -17,7 +18,7 @@ import torch
 from weir.kernel_eval.ipc.messages import MAX_NAMED, NamedPlace
 from weir.kernel_eval.ipc.trace import Place
 
-_SHIFT_SCALE = 0.5  # of what replaces zeros; ones are replaced by values from 0.5 to 1.5
+_SHIFT_SCALE = 0.5  # of what replaces zeros; other constants are replaced by values from 0.5 to 1.5
 
 
 class _Constant(NamedTuple):
@@ -92,11 +93,15 @@ def _matches(
 
 
 def _kind(tensor: torch.Tensor) -> tuple[float, int] | None:
-    """The value of a tensor that holds only ones or only zeros, and its number of elements; None for others."""
+    """The value of a tensor that holds one value everywhere, and its number of elements; None for others.
+
+    A single element counts only if it is one or zero: any single value is the same everywhere.
+    """
     if not tensor.is_floating_point() or tensor.numel() == 0:
         return None
     first = float(tensor.reshape(-1)[0])
-    return (first, tensor.numel()) if first in (0.0, 1.0) and bool((tensor == first).all()) else None
+    is_constant = bool((tensor == first).all()) and (tensor.numel() > 1 or first in (0.0, 1.0))
+    return (first, tensor.numel()) if is_constant else None
 
 
 def _draw(kind: tuple[float, int], generator: torch.Generator) -> torch.Tensor:

@@ -64,7 +64,7 @@ def kernel_share(by_torch: Cost, whole: Cost) -> float:
 
 
 def _flops(name: str, read: Sequence[Size], written: Sequence[Size]) -> int:
-    made = sum(size.numel for size in written)
+    made, name = sum(size.numel for size in written), name.rstrip("_")
     if name in HELPERS:
         return 0
     if name in _PRODUCTS and read:

@@ -2,12 +2,13 @@
 
 torch may move data that depends on the call's inputs (copies, casts, padding, concatenation, indexing: `HELPERS`);
 only kernels may compute with it. A cast that drops more than digits of a fraction is a computation: to integers, to
-booleans, to integers of a smaller range, to floats of 8 bits. Where the task's own code only moves data, moving it is
-the work, and torch may not do that either. Operators that the server permits may compute beside kernels; they are
-listed, so that what the kernels did can be told from them. Tensors that torch makes from constants and from the
-model's own state are setup, which is allowed; data from elsewhere (a file, unfilled memory) is foreign. The analysis
-follows storages: a storage that a computing operator of torch wrote to is tainted, and so is everything derived from
-it. A trace is a claim; it becomes evidence when its launches, replayed on other inputs, give the right answer.
+booleans, to integers of a smaller range, to floats of 8 bits. So is a look-up by inputs in a table that is no input.
+Where the task's own code only moves data, moving it is the work, and torch may not do that either. Operators that the
+server permits may compute beside kernels; they are listed, so that what the kernels did can be told from them. Tensors
+that torch makes from constants and from the model's own state are setup, which is allowed; data from elsewhere (a file,
+unfilled memory) is foreign. The analysis follows storages: a storage that a computing operator of torch wrote to is
+tainted, and so is everything derived from it. A trace is a claim; it becomes evidence when its launches, replayed on
+other inputs, give the right answer.
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ class _Flow:
             return True
         read = {place.storage for place in places([*step.arguments, *step.keywords.values()])}
         written = {place.storage for place in step.results}
-        works = _computes(step) or (self._only_moves and operator_name(step) in MOVES)
+        works = _computes(step) or self._looks_up(step) or (self._only_moves and operator_name(step) in MOVES)
         computes = works and bool(read & self._from_inputs) and not self._torch_may_compute
         if not written:
             written = read  # an operator that returns nothing changes its arguments
@@ -135,6 +136,13 @@ class _Flow:
         if read & self.from_kernels:
             self.from_kernels |= written
         return not (computes or read & self.tainted.keys())
+
+    def _looks_up(self, step: Operator) -> bool:
+        """Whether inputs say where to read in a table that is none; any function of few values can be such a table."""
+        if operator_name(step) not in _INDEXED:
+            return False
+        table, *where = places([*step.arguments, *step.keywords.values()])
+        return table.storage not in self._from_inputs and any(i.storage in self._from_inputs for i in where)
 
     def _taint(self, read: set[int], written: set[int], operator: str | None) -> None:
         reason = next((self.tainted[storage] for storage in sorted(read) if storage in self.tainted), None)
