@@ -91,9 +91,14 @@ class Tap:
             answer.content_type = upstream.content_type
             await answer.prepare(request)
             kept = bytearray()
-            async for chunk in upstream.content.iter_any():
-                kept += chunk
-                await answer.write(chunk)
+            try:
+                async for chunk in upstream.content.iter_any():
+                    kept += chunk
+                    await answer.write(chunk)
+            except ConnectionResetError:  # a router may leave after the last token, before the end of the stream
+                if upstream.content_type == "text/event-stream" and _is_finished(bytes(kept)):
+                    self.heard(request.path, bytes(kept), upstream.content_type)
+                raise
             if upstream.status == 200:
                 self.heard(request.path, bytes(kept), upstream.content_type)
             await answer.write_eof()
@@ -106,8 +111,7 @@ class Tap:
 
     def _keep(self, body: bytes, content_type: str) -> None:
         if content_type == "text/event-stream":
-            events = [line[6:] for line in body.split(b"\n") if line.startswith(b"data: ")]
-            final = _joined([json.loads(event) for event in events[:-1]])  # [DONE] is the last event
+            final = _joined(_events(body))
         else:
             final = json.loads(body)
         meta = final["meta_info"]
@@ -125,6 +129,17 @@ class Tap:
         if tokens:
             assert meta["id"] not in self.ledger
             self.ledger[meta["id"]] = tokens
+
+
+def _events(body: bytes) -> list[dict[str, Any]]:
+    lines = [line[6:] for line in body.split(b"\n\n") if line.startswith(b"data: ")]
+    return [json.loads(line) for line in lines if line.strip() != b"[DONE]"]
+
+
+def _is_finished(body: bytes) -> bool:
+    whole = body[: body.rfind(b"\n\n") + 2]
+    events = _events(whole)
+    return bool(events) and events[-1].get("meta_info", {}).get("finish_reason") is not None
 
 
 def _joined(chunks: list[dict[str, Any]]) -> dict[str, Any]:
