@@ -110,10 +110,7 @@ class Tap:
             self._keep(body, content_type)
 
     def _keep(self, body: bytes, content_type: str) -> None:
-        if content_type == "text/event-stream":
-            final = _joined(_events(body))
-        else:
-            final = json.loads(body)
+        final = _joined(_events(body)) if content_type == "text/event-stream" else json.loads(body)
         meta = final["meta_info"]
         spans = meta.get("weight_versions") or [{"version": meta["weight_version"], "start": 0, "end": None}]
         versions = [
