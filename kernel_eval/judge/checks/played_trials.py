@@ -43,8 +43,8 @@ class Question(NamedTuple):
 class Subject(NamedTuple):
     """The reference's model and the candidate's state, with the same parameters.
 
-    `lacking`: parameters of the reference that start as one constant, have other values here, and were not found in
-    the state.
+    `lacking`: parameters and buffers of the reference that start as one constant, have other values here, and were not
+    found in the state.
     """
 
     model: Any
@@ -164,13 +164,13 @@ def new_irs(known: tuple[KernelIr, ...], more: tuple[KernelIr, ...]) -> tuple[Ke
 
 
 def _advice(lacking: tuple[str, ...]) -> str:
-    """The end of a message about wrong values, if parameters that start as one constant were not found."""
+    """The end of a message about wrong values, if tensors that start as one constant were not found."""
     if not lacking:
         return ""
     names = ", ".join(lacking[:4]) + (", …" if len(lacking) > 4 else "")
     return (
-        "; parameters that start as one constant get other values in trials, and ModelNew has none of the name or the "
-        f"size of {names}"
+        "; parameters and buffers that start as one constant get other values in trials, and ModelNew has none of the "
+        f"name or the size of {names}"
     )
 
 

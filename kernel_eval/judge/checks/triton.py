@@ -173,11 +173,15 @@ class _Attempt:
 
     def _question(self, subjects: list[Subject], seed: int, variant: Variant) -> tuple[Subject, Question, Variant]:
         """One trial: of the first subject that has a finite answer, or else of the last."""
-        for subject in subjects:
-            inputs, expected, drawn = self._reference.question(subject.model, seed, variant)
+        for subject in subjects[:-1]:
+            try:
+                inputs, expected, drawn = self._reference.question(subject.model, seed, variant)
+            except InvalidReference:  # the task's own code refuses the parameters
+                continue
             if all(bool(torch.isfinite(output).all()) for output in expected.outputs):
-                break
-        return subject, Question(inputs, expected), drawn
+                return subject, Question(inputs, expected), drawn
+        inputs, expected, drawn = self._reference.question(subjects[-1].model, seed, variant)
+        return subjects[-1], Question(inputs, expected), drawn
 
     def _start_second(self, init_arguments: list[Any], inputs: list[Any]) -> None:
         """Have the first call recorded again, beside the trials."""

@@ -1,10 +1,11 @@
-"""Parameters that start as one constant get other values, so that leaving them out changes the answer.
+"""Parameters and buffers that start as one constant get other values, so that leaving them out changes the answer.
 
-A layer's scale starts as ones and its shift as zeros: with these, a kernel that ignores both is right, and one that
-ignores a scale of 1e-6 is nearly right, with the whole branch that it scales. Therefore all
-trials but the first give such parameters random values, the same in the reference and in the candidate's state. A
-candidate's parameter is matched by its name; those that are left by what they start as, their number of elements, and
-their order. Pure: states are bytes, places are claims that are checked.
+A layer's scale starts as ones and its shift as zeros, the running mean of a batch norm as zeros and its variance as
+ones: with these, a kernel that ignores all four is right, and one that ignores a scale of 1e-6 is nearly right, with
+the whole branch that it scales. Therefore all trials give what a checkpoint would load random values, the same in the
+reference and in the candidate's state; constants above zero stay above zero, as a variance must. A candidate's tensor
+is matched by its name, then by the last part of its name; those that are left by what they start as, their number of
+elements, and their order. Pure: states are bytes, places are claims that are checked.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _SHIFT_SCALE = 0.5  # of what replaces zeros; other constants are replaced by va
 
 
 class _Constant(NamedTuple):
-    """A parameter of the reference that is the same everywhere, and the values that replace it."""
+    """A parameter or buffer of the reference that is the same everywhere, and the values that replace it."""
 
     name: str
     kind: tuple[float, int]  # its value, and its number of elements
@@ -30,18 +31,18 @@ class _Constant(NamedTuple):
 
 
 class VariedParameters:
-    """The parameters of one task's model that get other values, and the model with those values."""
+    """The parameters and buffers of one task's model that get other values, and the model with those values."""
 
     def __init__(self, model: Any, seed: int) -> None:
-        named = dict(model.named_parameters()) if isinstance(model, torch.nn.Module) else {}
-        kinds = {name: kind for name, parameter in named.items() if (kind := _kind(parameter.detach())) is not None}
+        named = dict(_loadable(model)) if isinstance(model, torch.nn.Module) else {}
+        kinds = {name: kind for name, tensor in named.items() if (kind := _kind(tensor.detach())) is not None}
         generator = torch.Generator().manual_seed(seed)
         self._constants = [_Constant(name, kind, _draw(kind, generator)) for name, kind in kinds.items()]
         self.model = model
         if kinds:
-            kept = {id(parameter): parameter for name, parameter in named.items() if name not in kinds}
+            kept = {id(p): p for name, p in model.named_parameters() if name not in kinds}
             self.model = copy.deepcopy(model, kept)
-            own = dict(self.model.named_parameters())
+            own = dict(_loadable(self.model))
             for constant in self._constants:
                 _fill(own[constant.name].data, constant.values)
 
@@ -50,13 +51,13 @@ class VariedParameters:
 
     @property
     def names(self) -> list[str]:
-        """The reference's parameters that get other values."""
+        """The reference's parameters and buffers that get other values."""
         return [constant.name for constant in self._constants]
 
     def in_state(
         self, state: Sequence[torch.Tensor], places: Sequence[NamedPlace]
     ) -> tuple[list[torch.Tensor], list[str]]:
-        """A candidate's state (bytes of its storages) with those values, and the names that it has no parameter for."""
+        """A candidate's state (bytes of its storages) with those values, and the names that it has no tensor for."""
         found: dict[Place, NamedPlace] = {}
         for named in places[:MAX_NAMED]:
             found.setdefault(named.place, named)
@@ -71,25 +72,45 @@ class VariedParameters:
         return varied, [name for name in self.names if name not in matches]
 
 
+def _loadable(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """What a checkpoint would load: parameters, then persistent buffers; other buffers belong to the model's code."""
+    yield from model.named_parameters()
+    for path, module in model.named_modules():
+        for name, buffer in module.named_buffers(path, recurse=False):
+            is_expanded = buffer.untyped_storage().nbytes() < buffer.numel() * buffer.element_size()
+            if name.rpartition(".")[2] not in module._non_persistent_buffers_set and not is_expanded:
+                yield name, buffer
+
+
 def _matches(
     constants: Iterable[_Constant], found: dict[Place, NamedPlace], kinds: dict[Place, tuple[float, int]]
 ) -> Iterator[tuple[str, Place]]:
     """For each name of the reference's, the place in the candidate's state that stands for it."""
     free = dict(kinds)
-    rest = []
-    by_name = {named.name: place for place, named in found.items()}
-    for constant in constants:
-        place = by_name.get(constant.name)
-        if place is not None and free.get(place) == constant.kind:
-            del free[place]
-            yield constant.name, place
-        else:
-            rest.append(constant)
-    for constant in rest:
-        place = next((place for place, kind in free.items() if kind == constant.kind), None)
-        if place is not None:
-            del free[place]
-            yield constant.name, place
+    left = list(constants)
+    for part_of in (_whole, _last_part, _nothing):
+        alike: dict[Any, list[Place]] = {}
+        for place, kind in free.items():
+            alike.setdefault((part_of(found[place].name), kind), []).append(place)
+        for constant in list(left):
+            places = alike.get((part_of(constant.name), constant.kind))
+            if places:
+                place = places.pop(0)
+                del free[place]
+                left.remove(constant)
+                yield constant.name, place
+
+
+def _whole(name: str) -> str:
+    return name
+
+
+def _last_part(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _nothing(name: str) -> str:
+    return ""
 
 
 def _kind(tensor: torch.Tensor) -> tuple[float, int] | None:

@@ -199,6 +199,6 @@ RULES: dict[str, Rule] = {
     "varied_inputs": Rule(
         "besides what get_inputs returns, calls get values of other signs, scales and distributions", "inputs"
     ),
-    "varied_parameters": Rule("parameters that start as one constant get other values", "inputs"),
+    "varied_parameters": Rule("parameters and buffers that start as one constant get other values", "inputs"),
     "varied_shapes": Rule("where sizes can be changed in the task's module, one call gets another one", "inputs"),
 }

@@ -55,6 +55,28 @@ def test_the_same_values_are_put_where_a_candidate_has_the_names_or_else_the_siz
     assert torch.equal(changed[4], state[4])  # there are more ones than the task has
 
 
+def test_buffers_that_a_checkpoint_would_load_get_values_and_variances_stay_positive() -> None:
+    model = torch.nn.BatchNorm1d(64)
+    model.register_buffer("table", torch.zeros(8), persistent=False)
+    model.register_buffer("expanded", torch.ones(1).expand(8))
+    varied = VariedParameters(model, 1)
+    assert varied.names == ["weight", "bias", "running_mean", "running_var"]
+    assert 0.5 <= float(varied.model.running_var.min()) < 0.7
+    assert 1.3 < float(varied.model.running_var.max()) <= 1.5
+    assert bool((varied.model.running_mean != 0).all())
+    assert (int(model.running_mean.count_nonzero()), int(model.num_batches_tracked)) == (0, 0)
+
+
+def test_names_that_end_alike_go_before_the_order() -> None:
+    zeros = torch.zeros(6)
+    state, places = held(running_mean=zeros, bias=zeros)
+    varied = VariedParameters(torch.nn.Sequential(torch.nn.BatchNorm1d(6)), 1)
+    changed, lacking = varied.in_state(state, places)
+    assert lacking == ["0.weight", "0.running_var"]
+    assert torch.equal(changed[0].view(torch.float32), varied.model[0].running_mean)
+    assert torch.equal(changed[1].view(torch.float32), varied.model[0].bias)
+
+
 def test_a_candidate_without_such_parameters_lacks_them() -> None:
     assert VariedParameters(Model(), 1).in_state([], []) == ([], ["shift", "norm.weight", "norm.bias"])
 
@@ -134,3 +156,10 @@ def test_a_candidate_without_them_is_wrong_and_the_message_says_what_it_needs(se
     assert reply["fault"] == "output_mismatch"
     assert "norm.weight, norm.bias" in reply["fault_message"]
     assert server.evaluate(candidate, TASK, relax_rules=["varied_parameters"])["correct"]
+
+
+def test_a_task_that_refuses_other_values_keeps_its_own(server: Any) -> None:
+    task = TASK.replace("return self.norm(x)", "assert (self.norm.weight == 1).all(); return self.norm(x)")
+    candidate = CANDIDATE.replace("HELD", "self.norm = torch.nn.LayerNorm(64)")
+    candidate = candidate.replace("SCALE", "self.norm.weight").replace("SHIFT", "self.norm.bias")
+    assert server.evaluate(candidate, task)["correct"]
