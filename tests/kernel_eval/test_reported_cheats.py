@@ -1,6 +1,7 @@
 """Every pair of files in cheats/reported earned a reward once, without doing its task. None may earn one again.
 
-They are kept as they were reported. Of each pair, the file that ends with .task.py is the task.
+They are kept as they were reported. Of each pair, the file that ends with .task.py is the task. EXPECTED in a cheat is
+the fault, where only that one shows that it was found out.
 """
 
 from __future__ import annotations
@@ -10,23 +11,25 @@ from typing import Any
 
 import pytest
 
-from weir.scripts.bench.kernel_eval.corpus import DOES_ITS_TASK
+from weir.scripts.bench.kernel_eval.corpus import DOES_ITS_TASK, stated
 
 FOLDER = Path(__file__).parent.parent / "cheats" / "reported"
 REPORTED = sorted(path for path in FOLDER.glob("*.py") if not path.name.endswith(".task.py"))
 
 
 def test_there_are_all_of_them() -> None:
-    assert len(REPORTED) == 48
+    assert len(REPORTED) >= 49
     assert all(path.with_suffix(".task.py").exists() for path in REPORTED)
 
 
 @pytest.mark.parametrize("path", REPORTED, ids=lambda path: path.stem)
 def test_a_reported_cheat_earns_no_reward_again(path: Path, server_of_every_level: Any) -> None:
     task = path.with_suffix(".task.py").read_text()
-    reply = server_of_every_level.evaluate(path.read_text(), task, num_correct_trials=3)
+    source = path.read_text()
+    reply = server_of_every_level.evaluate(source, task, num_correct_trials=3)
     if path.stem in DOES_ITS_TASK:
         assert reply["correct"], reply
     else:
         assert not reply["correct"], reply
         assert (reply["raw_reward"] or 0.0) <= 0.3
+        assert reply["fault"] == stated(source).get("EXPECTED", reply["fault"]), reply

@@ -6,6 +6,7 @@ import math
 
 import torch
 
+from weir.kernel_eval.ir.errors import KernelFault
 from weir.kernel_eval.ir.grid.casts import poison_of
 from weir.kernel_eval.ir.grid.frame import Frame, Handler
 from weir.kernel_eval.ir.grid.integers import add, scale
@@ -13,6 +14,7 @@ from weir.kernel_eval.ir.grid.values import (
     Affine,
     BlockPointer,
     BlockSource,
+    Lanes,
     Value,
     affine_of,
     dtype_of,
@@ -22,6 +24,7 @@ from weir.kernel_eval.ir.module import Operation
 from weir.kernel_eval.ir.types import Descriptor, Pointer, Scalar, Tensor, Type, element_of, shape_of
 
 _MAX = 1 << 61
+_DESCRIPTOR_ALIGNMENT = 16  # bytes, of a descriptor's base and of all strides but the last
 
 
 def _element(kind: Type) -> Scalar:
@@ -198,7 +201,26 @@ def _make_descriptor(frame: Frame, operation: Operation) -> BlockSource:
     scalars = [scalars_of(frame.value(number)) for number in numbers]
     base_value = frame.value(base)
     assert isinstance(base_value, Affine | torch.Tensor)
-    return BlockSource(base_value, scalars[:rank], scalars[rank:], operation.attributes["padding"] or "zero")
+    source = BlockSource(base_value, scalars[:rank], scalars[rank:], operation.attributes["padding"] or "zero")
+    check_described(source, _element(frame.types[base]).size, frame.active)
+    return source
+
+
+def check_described(source: BlockSource, size: int, active: torch.Tensor | None) -> None:
+    """Raise KernelFault for a descriptor that Triton and the hardware do not take. size: bytes of an element."""
+    base, *strides = (_of_active(numbers, active) for numbers in (scalars_of(source.base), *source.strides))
+    if any((place % _DESCRIPTOR_ALIGNMENT).any() for place in (base, *(stride * size for stride in strides[:-1]))):
+        raise KernelFault(
+            "misaligned",
+            "a tensor descriptor begins at no multiple of 16 bytes, or its rows do: pad the rows, or use pointers",
+        )
+    if (strides[-1] != 1).any():
+        raise KernelFault("misaligned", "the last dimension of a tensor descriptor is not contiguous")
+
+
+def _of_active(numbers: Affine, active: torch.Tensor | None) -> Lanes:
+    """The numbers that active programs have."""
+    return numbers.base if active is None or len(numbers.base) == 1 else numbers.base[active.numpy()]
 
 
 def source_block(frame: Frame, descriptor: int, offsets: tuple[int, ...]) -> tuple[BlockPointer, BlockSource, Tensor]:

@@ -179,7 +179,9 @@ def _value(argument: Argument, kind: Type, num_storages: int) -> Value:
             raise Malformed(f"a descriptor for a parameter of type {kind}")
         base = constant(address_of(argument.pointer.storage, argument.pointer.offset))
         sizes, strides = ([constant(number) for number in numbers] for numbers in (argument.shape, argument.strides))
-        return BlockSource(base, sizes, strides, argument.padding)
+        source = BlockSource(base, sizes, strides, argument.padding)
+        accesses.check_described(source, kind.block.element.size, None)  # type: ignore[union-attr]
+        return source
     if not isinstance(kind, Scalar):
         raise Malformed(f"a number for a parameter of type {kind}")
     if kind.is_float or kind.bits == 1:
