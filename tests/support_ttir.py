@@ -33,8 +33,8 @@ POINTERS = {
 }
 
 
-def _only_text(original: Any) -> Any:
-    """Stages that end with TTIR, so that neither a GPU nor an assembler is needed."""
+def _only_text(original: Any, last: str) -> Any:
+    """Stages that end with a text, so that neither a GPU nor an assembler is needed."""
 
     def add_stages(backend: Any, stages: Any, options: Any, language: Any = None) -> None:
         real: dict[str, Any] = {}
@@ -44,7 +44,10 @@ def _only_text(original: Any) -> Any:
             metadata["shared"], metadata["name"] = 0, "kernel"
             return str(module)
 
-        stages["ttir"], stages["cubin"] = real["ttir"], text
+        names = list(real)
+        for name in names[: names.index(last) + 1]:
+            stages[name] = real[name]
+        stages["cubin"] = text
 
     return add_stages
 
@@ -54,19 +57,23 @@ def ttir_of(
     signature: dict[str, str],
     constants: dict[str, Any] | None = None,
     capability: int = 90,
+    last: str = "ttir",
     **options: Any,
 ) -> str:
-    """The TTIR of a `triton.jit` function. signature: Triton's names of types; constants have "constexpr"."""
+    """The TTIR (or the text of a later stage) of a `triton.jit` function.
+
+    signature: Triton's names of types; constants have "constexpr".
+    """
     source = ASTSource(kernel, signature, constants or {})
     original = CUDABackend.add_stages
     with tempfile.TemporaryDirectory() as folder, triton.knobs.cache.scope():
         triton.knobs.cache.dir = folder
-        CUDABackend.add_stages = _only_text(original)  # type: ignore[method-assign]
+        CUDABackend.add_stages = _only_text(original, last)  # type: ignore[method-assign]
         try:
             compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
         finally:
             CUDABackend.add_stages = original  # type: ignore[method-assign]
-        return str(compiled.asm["ttir"])
+        return str(compiled.asm[last])
 
 
 def launch_text(text: str, grid: tuple[int, ...], arguments: list[Any], limits: RunLimits | None = None) -> Any:

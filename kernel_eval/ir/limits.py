@@ -21,9 +21,8 @@ class RunLimits:
 
     memory_bytes: of values in flight · chunk_elements: elements of the largest tensor over all programs that run
     together · max_iterations: of one loop · max_steps: operations over all programs that run together · cpu_s: of this
-    thread · poison_masked: what a device leaves undefined (masked loads without a default, poison) is NaN or a large
-    integer instead of 0 · round_tf32: float32 dots at precision tf32 round their inputs · exact_dots: dots compute in
-    float64, and do not round their inputs.
+    thread · round_tf32: float32 dots at precision tf32 round their inputs · exact_dots: dots compute in float64, and do
+    not round their inputs.
     """
 
     memory_bytes: int = 2 << 30
@@ -33,6 +32,5 @@ class RunLimits:
     max_steps: int = 50_000_000
     max_calls: int = 64
     cpu_s: float = 60.0
-    poison_masked: bool = False
     round_tf32: bool = False
     exact_dots: bool = False

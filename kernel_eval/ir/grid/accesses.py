@@ -7,7 +7,7 @@ import math
 import torch
 
 from weir.kernel_eval.ir.errors import KernelFault
-from weir.kernel_eval.ir.grid.casts import poison_of
+from weir.kernel_eval.ir.grid.casts import zeros_of
 from weir.kernel_eval.ir.grid.frame import Frame, Handler
 from weir.kernel_eval.ir.grid.integers import add, scale
 from weir.kernel_eval.ir.grid.values import (
@@ -57,7 +57,11 @@ def _mask(frame: Frame, mask: torch.Tensor | None) -> torch.Tensor | None:
 def load(
     frame: Frame, addresses: Affine | torch.Tensor, kind: Type, mask: torch.Tensor | None, other: torch.Tensor | None
 ) -> torch.Tensor:
-    """Load elements of a type; where the mask is false the result is `other`, or undefined."""
+    """Load elements of a type; where the mask is false the result is `other`, or 0.
+
+    Triton leaves values without `other` undefined. All of its code for NVIDIA's devices gives 0: a predicated load into
+    registers that were set to 0, or a copy to shared memory that fills the rest with zeros.
+    """
     element, shape = element_of(kind), shape_of(kind)
     assert isinstance(element, Scalar)
     mask = _mask(frame, mask)
@@ -66,7 +70,7 @@ def load(
         if isinstance(addresses, Affine):
             rows = frame.active.nonzero()
             if len(rows) == 0:
-                return poison_of(kind, frame.machine.limits.poison_masked)
+                return zeros_of(kind)
             where = _inactive_at(addresses, frame.active, int(rows[0]))
         else:
             active = frame.active.view(-1, *([1] * len(shape)))
@@ -76,7 +80,7 @@ def load(
     if mask is None:
         return loaded
     if other is None:
-        other = poison_of(kind, frame.machine.limits.poison_masked)
+        other = zeros_of(kind)
     return torch.where(mask, loaded, other)
 
 

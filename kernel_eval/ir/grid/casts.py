@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -176,23 +175,16 @@ def _constant(frame: Frame, operation: Operation) -> Value:
     return tensor_of(value, kind)
 
 
-def poison_of(kind: Type, poisoned: bool) -> torch.Tensor:
-    """What stands for an undefined value; (1, 1, …)."""
-    element = element_of(kind)
-    sizes = (1,) * (len(shape_of(kind)) + 1)
-    dtype = dtype_of(kind)
-    if not poisoned or not isinstance(element, Scalar) or dtype == torch.bool:
-        return torch.zeros(sizes, dtype=dtype)
-    if dtype == torch.uint8:
-        return torch.full(sizes, 0x7F, dtype=dtype)
-    return torch.full(sizes, math.nan if element.is_float else 0x5A, dtype=dtype)
+def zeros_of(kind: Type) -> torch.Tensor:
+    """(1, 1, …)."""
+    return torch.zeros((1,) * (len(shape_of(kind)) + 1), dtype=dtype_of(kind))
 
 
 def _poison(frame: Frame, operation: Operation) -> torch.Tensor:
     kind = frame.result_kind(operation)
     if not isinstance(element_of(kind), Scalar):
         raise Unsupported(f"{operation.name} of a pointer")
-    return poison_of(kind, frame.machine.limits.poison_masked)
+    return zeros_of(kind)
 
 
 HANDLERS: dict[str, Handler] = {
