@@ -8,7 +8,10 @@ from pathlib import Path
 
 from weir.proxy.config import ProxyConfig
 from weir.proxy.engines.client import Upstream
+from weir.proxy.engines.connections import Connections
+from weir.proxy.engines.departures import Departures
 from weir.proxy.engines.gate import Gate
+from weir.proxy.engines.in_flight_limit import InFlightLimit
 from weir.proxy.engines.versions import EngineVersions
 from weir.proxy.errors import SetupError
 from weir.proxy.http.admission import Admission
@@ -83,6 +86,7 @@ class Assembled:
     """A pipeline, and what the rest of the proxy needs of it."""
 
     pipeline: Pipeline
+    departures: Departures
     rendering: Rendering | None  # at level `tokens`
     is_there: Callable[[], Awaitable[bool]]  # whether the upstream can take calls
     close: Callable[[], Awaitable[None]]
@@ -105,8 +109,9 @@ def _tokens(served: Served, parts: Parts, upstream: Upstream) -> Assembled:
     recorder = Recorder(
         parts.sink, parts.budgets, rendering, memory=parts.memory, raw_prompts=raw_prompts, responses=responses
     )
+    departures = _departures(config, parts.gate, upstream.connections)
     dispatch = Dispatch(
-        config, parts.gate, parts.metrics, on_trouble=parts.on_trouble, lost_retries=config.lost_retries
+        config, parts.gate, departures, parts.metrics, on_trouble=parts.on_trouble, lost_retries=config.lost_retries
     )
     opening = Opening(
         max_model_len=_max_model_len(config, folder),
@@ -130,7 +135,13 @@ def _tokens(served: Served, parts: Parts, upstream: Upstream) -> Assembled:
         responses=Responses(responses, parts.lookup),
         answers=Answers(rendering, Generation(upstream, dispatch, sampling_masks=config.sampling_masks), recorder),
     )
-    return Assembled(pipeline=pipeline, rendering=rendering, is_there=upstream.has_workers, close=upstream.close)
+    return Assembled(
+        pipeline=pipeline,
+        departures=departures,
+        rendering=rendering,
+        is_there=upstream.has_workers,
+        close=upstream.close,
+    )
 
 
 def _relay(served: Served, parts: Parts) -> Assembled:
@@ -145,9 +156,11 @@ def _relay(served: Served, parts: Parts) -> Assembled:
     upstream = RelayUpstream(served.upstream_url, config)
     versions = EngineVersions(parts.gate, upstream.versions, config.assumed_version)
     recorder = RelayRecorder(parts.sink, parts.budgets, parts.memory, versions, parts.metrics)
+    departures = _departures(config, parts.gate, upstream.connections)
     dispatch = Dispatch(
         config,
         parts.gate,
+        departures,
         parts.metrics,
         on_trouble=parts.on_trouble,
         lost_retries=LOST_RETRIES,
@@ -171,7 +184,19 @@ def _relay(served: Served, parts: Parts) -> Assembled:
         forwarding=Forwarding(upstream, dispatch, Answering(recorder, key), key),
         recorder=recorder,
     )
-    return Assembled(pipeline=pipeline, rendering=None, is_there=upstream.is_there, close=upstream.close)
+    return Assembled(
+        pipeline=pipeline, departures=departures, rendering=None, is_there=upstream.is_there, close=upstream.close
+    )
+
+
+def _departures(config: ProxyConfig, gate: Gate, connections: Connections) -> Departures:
+    return Departures(
+        gate,
+        InFlightLimit(config.max_concurrent),
+        connections,
+        refused_limit_s=config.refused_limit_s,
+        pause_s=config.retry_backoff_s,
+    )
 
 
 def _max_model_len(config: ProxyConfig, model_path: Path) -> int:

@@ -81,10 +81,14 @@ class ProxyConfig(BaseModel):
         default=60.0, gt=0, description="How long a request's body may take to arrive, in seconds; then a 408."
     )
     max_concurrent: int = Field(
-        default=8192, ge=1, description="Requests of agents that are served at the same time, held ones included."
+        default=8192,
+        ge=1,
+        description="Most calls in flight upstream at the same time; a lower limit is learned from what it refuses.",
     )
     max_queued: int = Field(
-        default=8192, ge=0, description="Further requests that wait for their turn; more requests get 503."
+        default=8192,
+        ge=0,
+        description="Requests that wait for their turn or at the gate, beside max_concurrent ones; more get 503.",
     )
     access_keys: Literal["auto", "required", "off"] = Field(
         default="auto",
@@ -123,7 +127,7 @@ class ProxyConfig(BaseModel):
     refused_limit_s: float = Field(
         default=30.0,
         ge=0,
-        description="How long a call is retried while no engine takes it (connection refused, 503), in seconds.",
+        description="How long a call is retried or waits while no engine takes any (connection refused, 503).",
     )
     lost_retries: int = Field(
         default=3, ge=0, description="How often a call is retried when its engine died after taking it."

@@ -3,6 +3,7 @@
     ProxyError
     ├── SetupError            the proxy cannot start with this model or configuration (exit 2)
     ├── UpstreamNotTaken      no engine took a piece of a call
+    │   └── UpstreamNotReached  because no connection was accepted
     ├── UpstreamLost          an engine took a piece and did not finish it
     ├── UpstreamRejected      an engine rejected a piece as an invalid request
     ├── PeerGone              another process of this proxy has ended
@@ -181,6 +182,10 @@ class PeerGone(ProxyError):
 
 class UpstreamNotTaken(ProxyError):
     """No engine took the piece (connection refused, 503): sending it again cannot make anything happen twice."""
+
+
+class UpstreamNotReached(UpstreamNotTaken):
+    """The upstream accepted no connection, whatever the piece: it is full, or not there."""
 
 
 class UpstreamLost(ProxyError):

@@ -54,7 +54,7 @@ class Metrics:
         self.sampling_overridden = counter("weir_sampling_overridden", "Calls with other sampling than was asked for.")
         self.sessions_idle = counter("weir_sessions_idle", "Sessions that were finished because they were idle.")
         self.records_lost = counter("weir_records_lost", "Answers given although they could not be recorded.")
-        self.hold_seconds = histogram("weir_hold_seconds", "Time that calls waited at the gate.", LONG_S)
+        self.hold_seconds = histogram("weir_hold_seconds", "Time that calls waited for their turn.", LONG_S)
         self.first_token_seconds = histogram(
             "weir_first_token_seconds", "Time from a call's start to its first token.", SHORT_S
         )
@@ -95,7 +95,7 @@ class Metrics:
             self.stitch.labels(result=result.value)
         for how in ("joined", "handed_over", "replayed", "new"):
             self.retries.labels(how=how)
-        for kind in ("UpstreamNotTaken", "UpstreamLost"):
+        for kind in ("UpstreamNotTaken", "UpstreamNotReached", "UpstreamLost"):
             self.upstream_errors.labels(kind=kind)
         for by in ("calls", "output_tokens", "seconds"):
             self.budget_endings.labels(by=by, how="refused")

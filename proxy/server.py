@@ -70,10 +70,11 @@ class Proxy:
         self.metrics = Metrics()
         self.upstream = Upstream(served.upstream_url, config)
         self.gate = Gate(config.gate_limit_s, on_expired=self._wake_engines)
-        self.admission = Admission(config.max_concurrent, config.max_queued)
+        self.admission = Admission(config.max_concurrent + config.max_queued)
         parts = self._parts(store)
         self.assembled = assemble(served, parts, self.upstream)
         self.rendering = self.assembled.rendering
+        self.departures = self.assembled.departures
         self._open_control(served, parts)
         self._register_gauges()
 
@@ -157,7 +158,10 @@ class Proxy:
             "opened_by_limit": self.gate.opened_by_limit,
             "weight_version": self.sink.last_version,
             "in_flight": self.gate.in_flight,
-            "held": self.gate.held,
+            "in_flight_limit": self.departures.limit.calls,
+            "waiting": self.departures.waiting,
+            "held": self.departures.held,
+            "refused_by_upstream": self.departures.num_refused,
             "calls": self.sink.num_calls,
             "records_lost": self.sink.records_lost,
             "record_queue": self.log.stats.queue_depth,
@@ -230,8 +234,10 @@ class Proxy:
         self.metrics.set_level(self.certified.level.value)
         gauge = self.metrics.gauge
         gauge("weir_in_flight", "Pieces of calls that engines work on.", lambda: self.gate.in_flight)
-        gauge("weir_queued", "Requests that wait for their turn.", lambda: self.admission.queued)
-        gauge("weir_held", "Calls that wait at the gate.", lambda: self.gate.held)
+        gauge("weir_in_flight_limit", "Pieces that may be at engines now.", lambda: self.departures.limit.calls)
+        gauge("weir_waiting", "Calls that wait for their turn.", lambda: self.departures.waiting)
+        gauge("weir_held", "Calls that wait for the gate.", lambda: self.departures.held)
+        gauge("weir_refused", "Pieces that the upstream refused or lost.", lambda: self.departures.num_refused)
         gauge("weir_gate_open", "1 while the gate is open.", lambda: self.gate.is_open)
         gauge("weir_gate_expired", "Times that the gate opened by its limit.", lambda: self.gate.times_expired)
         gauge(

@@ -19,11 +19,12 @@ import msgspec
 
 from weir.proxy.config import ProxyConfig
 from weir.proxy.engines.capture import Chunk, decode_chunk
+from weir.proxy.engines.connections import Connections, open_session
 from weir.proxy.engines.router_routes import Worker, decode_workers, workers_url
-from weir.proxy.errors import UpstreamLost, UpstreamNotTaken, UpstreamRejected
+from weir.proxy.errors import UpstreamLost, UpstreamNotReached, UpstreamNotTaken, UpstreamRejected
 
 _encode = msgspec.json.Encoder().encode
-_TRY_LATER = frozenset({408, 425, 429, 503})
+TRY_LATER = frozenset({408, 425, 429, 503})
 _SHOWN_BYTES = 500
 _AFTER_TICK = 1 / 16  # of the interval between two wake-ups of a stream
 _CONTROL_TIMEOUT = aiohttp.ClientTimeout(total=2)
@@ -38,15 +39,8 @@ class Upstream:
         self.url = url.rstrip("/")
         self._generate_url = f"{self.url}/generate"
         self._stream_interval_s = config.stream_interval_ms / 1000
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30),
-            timeout=aiohttp.ClientTimeout(
-                total=config.answer_timeout_s, sock_connect=config.connect_timeout_s, connect=config.connect_timeout_s
-            ),
-            auto_decompress=False,
-            trust_env=False,
-            skip_auto_headers=("User-Agent", "Accept-Encoding", "Accept"),
-        )
+        self.connections = Connections()
+        self._session = open_session(config, self.connections, ("User-Agent", "Accept-Encoding", "Accept"))
 
     async def close(self) -> None:
         """Close all connections."""
@@ -69,9 +63,9 @@ class Upstream:
                 else:
                     yield [_decoded(await response.read())]
         except aiohttp.ClientConnectorError as error:
-            raise UpstreamNotTaken(f"cannot connect to the router at {self.url}: {error.strerror}") from error
+            raise UpstreamNotReached(f"cannot connect to the router at {self.url}: {error.strerror}") from error
         except aiohttp.ConnectionTimeoutError as error:
-            raise UpstreamNotTaken(f"the router at {self.url} does not accept connections") from error
+            raise UpstreamNotReached(f"the router at {self.url} does not accept connections") from error
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
             raise UpstreamLost(f"the connection to the router ended before the answer did: {error!r}") from error
 
@@ -167,7 +161,7 @@ def _decoded(body: bytes) -> Chunk:
 
 def _status_error(status: int, body: bytes) -> UpstreamNotTaken | UpstreamLost | UpstreamRejected:
     reason = f"the router answered {status}: {_shown(body)}"
-    if status in _TRY_LATER:
+    if status in TRY_LATER:
         return UpstreamNotTaken(reason)
     return UpstreamRejected(_message_in(body) or reason) if 400 <= status < 500 else UpstreamLost(reason)
 

@@ -12,8 +12,7 @@ import asyncio
 import contextlib
 import enum
 import logging
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 logger = logging.getLogger("weir.proxy.engines.gate")
 
@@ -34,19 +33,17 @@ class PauseMode(enum.StrEnum):
 
 
 class Gate:
-    """Counts pieces in flight and holds new ones while it is not open."""
+    """Counts pieces in flight, and says whether further ones may pass (`departures.py`)."""
 
     def __init__(self, limit_s: float, on_expired: Callable[[], None] = lambda: None) -> None:
         self.state = GateState.OPEN
         self.in_flight = 0
-        self.held = 0
         self.times_closed = 0
         self.times_expired = 0
         self.opened_by_limit = False
+        self.on_open: Callable[[], None] = lambda: None  # called when it has opened
         self._limit_s = limit_s
         self._on_expired = on_expired
-        self._opened = asyncio.Event()
-        self._opened.set()
         self._idle = asyncio.Event()
         self._idle.set()
         self._expiry: asyncio.TimerHandle | None = None
@@ -56,37 +53,22 @@ class Gate:
         """Whether a piece may be sent now."""
         return self.state is GateState.OPEN
 
-    async def wait_open(self) -> int:
-        """Wait until the gate is open; returns the wait in microseconds."""
-        if self.is_open:
-            return 0
-        started = time.monotonic_ns()
-        self.held += 1
-        try:
-            while not self.is_open:
-                await self._opened.wait()
-        finally:
-            self.held -= 1
-        return (time.monotonic_ns() - started) // 1000
-
-    @contextlib.contextmanager
-    def passing(self) -> Iterator[None]:
-        """Count a piece as in flight upstream for the duration of the block."""
+    def enter(self) -> None:
+        """A piece goes upstream."""
         self.in_flight += 1
         self._idle.clear()
-        try:
-            yield
-        finally:
-            self.in_flight -= 1
-            if not self.in_flight:
-                self._idle.set()
+
+    def leave(self) -> None:
+        """A piece that went upstream has ended."""
+        self.in_flight -= 1
+        if not self.in_flight:
+            self._idle.set()
 
     async def close(self, mode: PauseMode, drain_limit_s: float) -> None:
         """Close; in mode `drain` once pieces in flight finished or the limit passed. Closing again renews the limit."""
         if self.state is GateState.OPEN:
             self.times_closed += 1
         self.opened_by_limit = False
-        self._opened.clear()
         self._renew_expiry()
         if mode is PauseMode.DRAIN and self.state is GateState.OPEN:
             self.state = GateState.CLOSING
@@ -101,8 +83,9 @@ class Gate:
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
-        self.state = GateState.OPEN
-        self._opened.set()
+        if not self.is_open:
+            self.state = GateState.OPEN
+            self.on_open()
 
     def _renew_expiry(self) -> None:
         if self._expiry is not None:
@@ -111,9 +94,7 @@ class Gate:
 
     def _expire(self) -> None:
         logger.warning(
-            "the gate was closed for its limit of %g s: it opens on the weights that engines have; %d calls continue",
-            self._limit_s,
-            self.held,
+            "the gate was closed for its limit of %g s: it opens on the weights that engines have", self._limit_s
         )
         self.times_expired += 1
         self.opened_by_limit = True

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
 from weir.proxy.errors import CallError
-from weir.proxy.http.admission import Place
 from weir.proxy.http.client_watch import ClientWatch
 from weir.proxy.http.exchange import Exchange
 from weir.store.records.call_record import FinishReason
@@ -31,7 +30,6 @@ class AnswerGuard:
     async def answer(
         self,
         exchange: Exchange,
-        place: Place,
         calls: Sequence[C],
         recorder: CallRecorder[C],
         send: Callable[[Sequence[C]], Awaitable[None]],
@@ -40,7 +38,7 @@ class AnswerGuard:
         content_type: bytes,
         error_event: Callable[[CallError], bytes] | None = None,
     ) -> bool:
-        """Wait for the request's turn and `send` its answers; False where an error became the stream's last event.
+        """`send` the answers; False where an error became the stream's last event.
 
         `keepalive` gives what is sent in a long silence, under `content_type`. `error_event` makes the last event of a
         stream that broke. Raises `CallError` where nothing was answered yet, and CancelledError.
@@ -48,7 +46,6 @@ class AnswerGuard:
         watch = ClientWatch(exchange, self._keepalive_s, keepalive, content_type)
         watch.start()
         try:
-            await place.turn()
             await send(calls)
         except asyncio.CancelledError:
             reason = FinishReason.DISCONNECT if exchange.abandoned else FinishReason.ABORT

@@ -1,25 +1,29 @@
-"""The gate and the retry policy for one piece of a call."""
+"""The way of one piece of a call upstream: its turn to go, its place in flight, what its end says of the upstream."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import TracebackType
 
 from weir.proxy.config import ProxyConfig
+from weir.proxy.engines.departures import Departures
+from weir.proxy.engines.fair_queue import Ticket
 from weir.proxy.engines.gate import Gate
 from weir.proxy.engines.versions import EngineVersions, Served
-from weir.proxy.errors import UpstreamLost, UpstreamNotTaken
+from weir.proxy.errors import CallError, UpstreamLost, UpstreamNotTaken
 from weir.proxy.metrics import Metrics
 from weir.proxy.pipeline.attempts import Attempts
 from weir.proxy.recording.call import CallInProgress
 
 
 class Dispatch:
-    """Gate and retry policy, as all calls of one process share them."""
+    """Departures and retry policy, as all calls of one process share them."""
 
     def __init__(
         self,
         config: ProxyConfig,
         gate: Gate,
+        departures: Departures,
         metrics: Metrics,
         *,
         on_trouble: Callable[[], None],
@@ -28,33 +32,26 @@ class Dispatch:
     ) -> None:
         """`on_trouble` is called when an engine failed a call; `versions` where answers do not name their weights."""
         self.gate = gate
+        self.departures = departures
+        self.versions = versions
         self._config = config
         self._metrics = metrics
         self._on_trouble = on_trouble
         self._lost_retries = lost_retries
-        self._versions = versions
 
-    def attempts(self) -> Attempts:
+    def attempts(self, call: CallInProgress) -> Attempts:
         """The attempts of a new call."""
-        return Attempts(self._config, self.gate, self._lost_retries)
+        ticket = Ticket(call.access_key, call.membership.session_id, call.started_us)
+        return Attempts(self._config, self.gate, self._lost_retries, self.departures, ticket)
 
-    async def pass_gate(self, call: CallInProgress) -> Served | None:
-        """Wait until the gate is open; the weights that are served then, where this proxy asks for them."""
-        served = None
-        call.waiting = True
-        try:
-            held_us = await self.gate.wait_open()
-            if self._versions is not None:
-                served = await self._versions.now()
-                while not self.gate.is_open:  # it closed while the engines were asked
-                    held_us += await self.gate.wait_open()
-                    served = await self._versions.now()
-        finally:
-            call.waiting = False
-        if held_us:
-            call.held_us += held_us
-            self._metrics.hold_seconds.observe(held_us / 1e6)
-        return served
+    def flight(self, call: CallInProgress, attempts: Attempts) -> Flight:
+        """One way upstream and back, as a context."""
+        return Flight(self, call, attempts.ticket)
+
+    def count_wait(self, call: CallInProgress, waited_us: int) -> None:
+        """A call waited for its turn."""
+        call.held_us += waited_us
+        self._metrics.hold_seconds.observe(waited_us / 1e6)
 
     def pause_after(self, error: UpstreamNotTaken | UpstreamLost, attempts: Attempts) -> float:
         """Count the trouble and report it; seconds to wait before the next attempt, or what `Attempts` raises."""
@@ -62,3 +59,51 @@ class Dispatch:
         if self.gate.is_open:
             self._on_trouble()
         return attempts.pause_after(error)
+
+
+class Flight:
+    """A piece on its way, from its turn in the queue to its end; the context gives the weights that are served."""
+
+    __slots__ = ("_call", "_dispatch", "_ticket", "was_turned_away")
+
+    def __init__(self, dispatch: Dispatch, call: CallInProgress, ticket: Ticket) -> None:
+        self._dispatch = dispatch
+        self._call = call
+        self._ticket = ticket
+        self.was_turned_away = False  # by an answer that the agent gets
+
+    async def __aenter__(self) -> Served | None:
+        """Wait for a place in flight. Raises `Unavailable`."""
+        call = self._call
+        call.waiting = True
+        try:
+            return await self._departed()
+        finally:
+            call.waiting = False
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        departures = self._dispatch.departures
+        if isinstance(error, UpstreamNotTaken | UpstreamLost) or (error is None and self.was_turned_away):
+            departures.refused(self._ticket, error)
+        else:
+            departures.ended(self._ticket, answered=error is None or isinstance(error, CallError))
+
+    async def _departed(self) -> Served | None:
+        dispatch = self._dispatch
+        departures, versions = dispatch.departures, dispatch.versions
+        while True:
+            waited_us = await departures.depart(self._ticket)
+            if waited_us:
+                dispatch.count_wait(self._call, waited_us)
+            if versions is None:
+                return None
+            try:
+                served = await versions.now()
+            except BaseException:
+                departures.ended(self._ticket)
+                raise
+            if dispatch.gate.is_open:
+                return served
+            departures.ended(self._ticket)  # the gate closed while the engines were asked

@@ -6,7 +6,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from weir.proxy.config import ProxyConfig
-from weir.proxy.http.admission import Admission, Place
+from weir.proxy.http.admission import Admission
 from weir.proxy.http.exchange import Exchange
 
 
@@ -16,11 +16,7 @@ class Intake:
     def __init__(self, config: ProxyConfig, admission: Admission) -> None:
         self._max_bytes = config.max_request_bytes
         self._timeout_s = config.body_timeout_s
-        self._admission = admission
-
-    def place(self) -> Place:
-        """A place for one request, as a context. Raises `Overloaded` where there is none."""
-        return self._admission.place()
+        self.place = admission  # for one request, as a context, which raises `Overloaded` where there is none
 
     def body(self, exchange: Exchange) -> Coroutine[Any, Any, bytes]:
         """The request's body. Raises `RequestTooLarge` or `BodyTooSlow`."""

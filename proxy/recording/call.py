@@ -22,16 +22,17 @@ class CallInProgress:
     started_us: int
     agent_ids: dict[str, str]
     membership: Membership
+    access_key: str | None = None  # the name of the one that the request showed
     allowance: Allowance | None = None  # None: its session has no budget
     request_id: str | None = None  # what the calls of one request share
     first_token_us: int | None = None
     held_us: int = 0
-    waiting: bool = False  # at the gate, now
+    waiting: bool = False  # for its turn to go upstream, now
     recorded: bool = False
 
     @property
     def was_held(self) -> bool:
-        """Whether the gate stopped it, now or before."""
+        """Whether it waited for its turn, now or before."""
         return self.waiting or self.held_us > 0
 
 

@@ -1,7 +1,7 @@
 """The HTTP client of relayed requests, which also reads what the engines behind the upstream report.
 
-Invariant: what is raised tells whether the upstream may have seen the request: `UpstreamNotTaken` (no), `UpstreamLost`
-(yes, or perhaps).
+Invariant: what is raised tells whether the upstream may have seen the request: `UpstreamNotReached` (no),
+`UpstreamLost` (yes, or perhaps).
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import msgspec
 from yarl import URL
 
 from weir.proxy.config import ProxyConfig
+from weir.proxy.engines.connections import Connections, open_session
 from weir.proxy.engines.router_routes import workers_of, workers_url
-from weir.proxy.errors import UpstreamLost, UpstreamNotTaken
+from weir.proxy.errors import UpstreamLost, UpstreamNotReached
 
 _CONTROL_TIMEOUT = aiohttp.ClientTimeout(total=2)
 _POST_TIMEOUT = aiohttp.ClientTimeout(total=30)
@@ -29,14 +30,9 @@ class RelayUpstream:
 
     def __init__(self, url: str, config: ProxyConfig) -> None:
         self.url = url.rstrip("/").removesuffix("/v1")
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30),
-            timeout=aiohttp.ClientTimeout(
-                total=config.answer_timeout_s, sock_connect=config.connect_timeout_s, connect=config.connect_timeout_s
-            ),
-            auto_decompress=False,
-            trust_env=False,
-            skip_auto_headers=("User-Agent", "Accept-Encoding", "Accept", "Content-Type"),
+        self.connections = Connections()
+        self._session = open_session(
+            config, self.connections, ("User-Agent", "Accept-Encoding", "Accept", "Content-Type")
         )
 
     async def close(self) -> None:
@@ -49,7 +45,7 @@ class RelayUpstream:
     ) -> AsyncGenerator[aiohttp.ClientResponse, None]:
         """Relay a request as it is; `target` is path and query. Leaving the block early drops the connection.
 
-        Raises `UpstreamNotTaken` or `UpstreamLost`.
+        Raises `UpstreamNotReached` or `UpstreamLost`.
         """
         url = URL(self.url + target, encoded=True)
         with self._translated_errors():
@@ -111,9 +107,9 @@ class RelayUpstream:
         try:
             yield
         except aiohttp.ClientConnectorError as error:
-            raise UpstreamNotTaken(f"cannot connect to {self.url}: {error.strerror}") from error
+            raise UpstreamNotReached(f"cannot connect to {self.url}: {error.strerror}") from error
         except aiohttp.ConnectionTimeoutError as error:
-            raise UpstreamNotTaken(f"{self.url} does not accept connections") from error
+            raise UpstreamNotReached(f"{self.url} does not accept connections") from error
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
             raise UpstreamLost(f"the connection to {self.url} ended before the answer did: {error!r}") from error
 

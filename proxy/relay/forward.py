@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from weir.proxy.engines.client import TRY_LATER
 from weir.proxy.errors import Unavailable, UpstreamLost, UpstreamNotTaken
 from weir.proxy.http.exchange import Exchange
 from weir.proxy.pipeline.dispatch import Dispatch
@@ -39,15 +40,18 @@ class Forwarding:
         headers = upward(exchange.headers, key=self._key, routing_key=routing_key)
         target = _target(exchange, route)
         dispatch = self._dispatch
-        attempts = dispatch.attempts()
+        attempts = dispatch.attempts(call)
         while True:
-            call.served = await dispatch.pass_gate(call)
+            flight = dispatch.flight(call, attempts)
             try:
-                with dispatch.gate.passing():
-                    async with self._upstream.relay("POST", target, body, headers) as response:
-                        if response.status != 503 or dispatch.gate.is_open:
-                            await self._answering.answer(exchange, call, response)
-                            return
+                async with (
+                    flight as call.served,
+                    self._upstream.relay("POST", target, body, headers) as response,
+                ):
+                    flight.was_turned_away = response.status in TRY_LATER
+                    if response.status != 503 or dispatch.gate.is_open:
+                        await self._answering.answer(exchange, call, response)
+                        return
                 pause_s = 0.0
             except (UpstreamNotTaken, UpstreamLost) as error:
                 pause_s = dispatch.pause_after(error, attempts)

@@ -14,7 +14,6 @@ from weir.proxy.conversation.caller import Caller, Identity, identify
 from weir.proxy.conversation.prompt_logprobs import refuse
 from weir.proxy.dialects.registry import ROUTES
 from weir.proxy.errors import CallError, NoSuchRoute
-from weir.proxy.http.admission import Place
 from weir.proxy.http.exchange import EVENTS, JSON, Exchange
 from weir.proxy.pipeline.answer_guard import AnswerGuard
 from weir.proxy.pipeline.client_retries import ClientRetries
@@ -55,10 +54,10 @@ class RelayPipeline:
 
     async def serve(self, exchange: Exchange, route: str, caller: Caller) -> None:
         """Serve one request. Raises `CallError` where nothing was answered yet, and CancelledError."""
-        with self._intake.place() as place:
+        with self._intake.place:
             dialect = ROUTES.get(route)
             if dialect is not None and exchange.method == "POST":
-                await self._serve_call(exchange, place, dialect, route, caller)
+                await self._serve_call(exchange, dialect, route, caller)
             elif (exchange.method, route) in _NO_CALLS or (
                 exchange.method == "GET" and route.startswith("/v1/models/")
             ):
@@ -69,7 +68,7 @@ class RelayPipeline:
                     "GET /v1/models is passed on."
                 )
 
-    async def _serve_call(self, exchange: Exchange, place: Place, dialect: Dialect, route: str, caller: Caller) -> None:
+    async def _serve_call(self, exchange: Exchange, dialect: Dialect, route: str, caller: Caller) -> None:
         started_us = now_us()
         refuse(exchange.headers)
         body = await self._intake.body(exchange)
@@ -83,7 +82,7 @@ class RelayPipeline:
         async with self._retries.trying(exchange, body) as this_try:
             call = await self._opening.call(dialect.name, body, fields, identity, exchange.headers, started_us)
             async with self._idleness.calls({call.membership.session_id}):
-                await self._answer(exchange, place, dialect, route, call)
+                await self._answer(exchange, dialect, route, call)
             this_try.call_ids = call.call_ids if call.answered else []
 
     async def _replayed(
@@ -102,18 +101,17 @@ class RelayPipeline:
         await replay(exchange, dialect, request, records, None)
         return True
 
-    async def _answer(self, exchange: Exchange, place: Place, dialect: Dialect, route: str, call: RelayedCall) -> None:
+    async def _answer(self, exchange: Exchange, dialect: Dialect, route: str, call: RelayedCall) -> None:
         exchange.answer_headers["x-weir-call"] = call.call_ids[0]
         exchange.answer_headers["x-weir-session"] = call.membership.session_id
         exchange.answer_headers["x-weir-level"] = call.form.level.value
         waiting = dialect.keepalive if call.streamed else b" "
         await self._guard.answer(
             exchange,
-            place,
             (call,),
             self._recorder,
             partial(self._forwarding.send, exchange, route),
-            keepalive=lambda: waiting if place.waits or call.waiting else b"",
+            keepalive=lambda: waiting if call.waiting else b"",
             content_type=EVENTS if call.streamed else JSON,
             error_event=(lambda error: error_event(call.dialect, error)) if call.streamed else None,
         )

@@ -74,6 +74,7 @@ class RelayOpening:
             digests=digests,
             known=known,
             membership=membership,
+            access_key=identity.access_key,
             allowance=await self._budgets.begin(membership, num_calls=num_answers),
             agent_ids=identity.agent_ids,
             user_agent=headers.get("user-agent"),

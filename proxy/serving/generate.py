@@ -49,14 +49,12 @@ class Generation:
         stays.
         """
         dispatch = self._dispatch
-        attempts = dispatch.attempts()
+        attempts = dispatch.attempts(call)
         while True:
-            await dispatch.pass_gate(call)
             try:
-                with dispatch.gate.passing():
-                    async with contextlib.aclosing(self._piece(call)) as piece:
-                        async for num_new in piece:
-                            yield num_new
+                async with dispatch.flight(call, attempts), contextlib.aclosing(self._piece(call)) as piece:
+                    async for num_new in piece:
+                        yield num_new
             except (UpstreamNotTaken, UpstreamLost) as error:
                 pause_s = dispatch.pause_after(error, attempts)
             else:

@@ -16,7 +16,6 @@ from weir.proxy.dialects import chat_answer, messages_answer
 from weir.proxy.dialects.messages_request import parse_for_count
 from weir.proxy.dialects.registry import ROUTES, speaks_anthropic
 from weir.proxy.errors import NoSuchRoute, UnknownModel
-from weir.proxy.http.admission import Place
 from weir.proxy.http.exchange import EVENTS, JSON, Exchange
 from weir.proxy.pipeline.answer_guard import AnswerGuard
 from weir.proxy.pipeline.client_retries import ClientRetries
@@ -65,11 +64,11 @@ class TokensPipeline:
         dialect = ROUTES.get(route)
         if dialect is not None:
             _require_method(exchange, "POST")
-            with self._intake.place() as place:
-                await self._serve_call(exchange, place, dialect, caller)
+            with self._intake.place:
+                await self._serve_call(exchange, dialect, caller)
         elif route == COUNT_TOKENS:
             _require_method(exchange, "POST")
-            with self._intake.place():
+            with self._intake.place:
                 await self._count_tokens(exchange)
         elif route == MODELS or route.startswith(f"{MODELS}/"):
             _require_method(exchange, "GET", "HEAD")
@@ -78,7 +77,7 @@ class TokensPipeline:
             routes = ", ".join((*ROUTES, COUNT_TOKENS))
             raise NoSuchRoute(f"Nothing is served at {route:.200}; the agents' routes are {routes}, {MODELS}.")
 
-    async def _serve_call(self, exchange: Exchange, place: Place, dialect: Dialect, caller: Caller) -> None:
+    async def _serve_call(self, exchange: Exchange, dialect: Dialect, caller: Caller) -> None:
         started_us = now_us()
         body = await self._intake.body(exchange)
         if await self._retries.joined(exchange, caller, body):
@@ -100,10 +99,10 @@ class TokensPipeline:
             )
             calls = await self._opening.calls(arrived, request, identity)
             async with self._idleness.calls({call.membership.session_id for call in calls}):
-                if await self._answer(exchange, place, dialect, calls):
+                if await self._answer(exchange, dialect, calls):
                     this_try.call_ids = [call.call_id for call in calls]
 
-    async def _answer(self, exchange: Exchange, place: Place, dialect: Dialect, calls: list[Call]) -> bool:
+    async def _answer(self, exchange: Exchange, dialect: Dialect, calls: list[Call]) -> bool:
         """Answer calls as one body or as events; False where a stream ended with an error."""
         exchange.answer_headers["x-weir-call"] = calls[0].call_id
         exchange.answer_headers["x-weir-session"] = calls[0].membership.session_id
@@ -112,7 +111,6 @@ class TokensPipeline:
             events = answers.stream(exchange, dialect, calls[0])
             return await self._guard.answer(
                 exchange,
-                place,
                 calls,
                 answers.recorder,
                 events.send,
@@ -122,11 +120,10 @@ class TokensPipeline:
             )
         return await self._guard.answer(
             exchange,
-            place,
             calls,
             answers.recorder,
             partial(answers.send_whole, exchange, dialect),
-            keepalive=lambda: b" " if place.waits or any(call.was_held for call in calls) else b"",
+            keepalive=lambda: b" " if any(call.was_held for call in calls) else b"",
             content_type=JSON,
         )
 

@@ -94,6 +94,7 @@ class Opening:
                 forced_ids=steerings[number].forced_ids,
                 stop_ids=steerings[number].stop_ids,
                 membership=members[number],
+                access_key=identity.access_key,
                 agent_ids=identity.agent_ids,
                 max_new_tokens=limit if allowance is None else allowance.capped(limit),
                 allowance=allowance,

@@ -98,7 +98,7 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     started_us: int  # the request was read
     first_token_us: int | None = None
     finished_us: int
-    held_us: int = 0  # total time held at the gate
+    held_us: int = 0  # total time held at the gate, or waiting for its turn
 
     prompt_ids: bytes = b""  # int32 LE
     output_ids: bytes = b""  # int32 LE

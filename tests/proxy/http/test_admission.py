@@ -1,6 +1,5 @@
-"""Limits on one client: turns in order, clear refusals, bounds on heads, bodies and time."""
+"""Limits on one client: clear refusals, bounds on heads, bodies and time."""
 
-import asyncio
 import json
 import socket
 import threading
@@ -54,53 +53,15 @@ def ask(way: Way, stream: bool = False) -> str:
     return client.chat.completions.create(model="weir", messages=USER).choices[0].message.content or ""
 
 
-def test_turns_come_in_the_order_in_which_they_were_asked_for() -> None:
-    async def run() -> list[int]:
-        admission = Admission(max_concurrent=1, max_queued=3)
-        order: list[int] = []
-        leave = asyncio.Event()
-
-        async def request(number: int) -> None:
-            with admission.place() as place:
-                await place.turn()
-                order.append(number)
-                await leave.wait()
-
-        tasks = [asyncio.create_task(request(number)) for number in range(4)]
-        await asyncio.sleep(0)
-        assert (admission.num_turns, admission.queued, admission.num_places) == (1, 3, 4)
-        with pytest.raises(Overloaded):
-            admission.place()
-        tasks[1].cancel()
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert admission.queued == 2
-        leave.set()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        assert (admission.num_turns, admission.queued, admission.num_places) == (0, 0, 0)
-        return order
-
-    assert asyncio.run(run()) == [0, 2, 3]
-
-
-def test_a_turn_that_comes_as_its_client_leaves_goes_to_the_next() -> None:
-    async def run() -> None:
-        admission = Admission(max_concurrent=1, max_queued=2)
-        with admission.place() as first:
-            await first.turn()
-
-            async def wait() -> str:
-                with admission.place() as place:
-                    await place.turn()
-                    return "served"
-
-            leaving, staying = asyncio.create_task(wait()), asyncio.create_task(wait())
-            await asyncio.sleep(0)
-        leaving.cancel()  # its turn is there, and it has not run since
-        assert await staying == "served"
-        assert (admission.num_turns, admission.num_places) == (0, 0)
-
-    asyncio.run(run())
+def test_a_place_is_taken_for_as_long_as_a_request_lasts() -> None:
+    admission = Admission(2)
+    with admission:
+        with admission, pytest.raises(Overloaded, match="holds 2 requests"), admission:
+            pass
+        assert admission.num_places == 1
+        with admission:
+            pass
+    assert admission.num_places == 0
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -109,7 +70,7 @@ def test_more_requests_than_may_run_wait_with_keepalives_and_more_than_may_wait_
 ) -> None:
     way = open_way(max_concurrent=1, max_queued=1, keepalive_s=0.05)
     way.say(Script(ids=ids_of("Hello."), cut="wait", cut_after=1))
-    admission = way.proxy.proxy.admission
+    departures = way.proxy.proxy.departures
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(ask, way)
         way.engine.wait_waiting()
@@ -117,7 +78,7 @@ def test_more_requests_than_may_run_wait_with_keepalives_and_more_than_may_wait_
         with httpx.stream("POST", way.proxy.url + "/v1/chat/completions", json=body, timeout=60) as second:
             parts = second.iter_raw()
             assert next(parts) == (b": waiting\n\n" if stream else b" ")
-            assert admission.queued == 1
+            assert departures.waiting == 1
             with pytest.raises(openai.InternalServerError) as refused:
                 ask(way)
             assert (refused.value.status_code, refused.value.code) == (503, "overloaded")
