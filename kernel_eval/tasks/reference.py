@@ -217,6 +217,8 @@ def _check_tensor(tensor: torch.Tensor) -> None:
 
 
 def _to_float64(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return type(value)(_to_float64(item) for item in value)
     return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
 

@@ -182,16 +182,22 @@ def test_a_message_shows_the_size_of_an_error_and_no_value() -> None:
     difference = compare(torch.tensor([3.0, 4.0]), torch.tensor([3.0, 4.668]))
     assert difference is not None
     assert difference.message == (
-        "1 of 2 values are wrong, the first at index [1], by up to 0.17 times the answer's root mean square"
+        "1 of 2 values are wrong, the first at index [1], by up to 0.17 times the root mean square around it"
     )
 
 
 def test_an_element_may_be_as_wrong_as_the_reference_is_in_its_own_precision() -> None:
     precise = torch.tensor([1.0, 1.0], dtype=torch.float64)
-    rounded = torch.tensor([1.001, 1.0])
-    assert compare(torch.tensor([1.003, 1.0]), precise, rounded) is None
-    assert compare(torch.tensor([1.006, 1.0]), precise, rounded) is not None
-    assert compare(torch.tensor([1.0, 1.003]), precise, rounded) is not None
+    own_errors = torch.tensor([1e-3, 0.0], dtype=torch.float64)
+    assert compare(torch.tensor([1.003, 1.0]), precise, own_errors) is None
+    assert compare(torch.tensor([1.02, 1.0]), precise, own_errors) is not None
+    precise, own_errors = precise.repeat(100), own_errors.repeat(100)
+    got = precise.float()
+    got[2] = 1.003
+    assert compare(got, precise, own_errors) is None
+    own_errors[3:] = 0  # a single large error says nothing about the others
+    got[2], got[7] = 1.0, 1.001
+    assert compare(got, precise, own_errors) is not None
 
 
 def test_an_argument_arrives_with_its_strides_and_its_own_storage() -> None:
