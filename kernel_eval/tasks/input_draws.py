@@ -1,18 +1,20 @@
 """Draws the values of a task's inputs anew, from distributions that need all of the function; see `input_variants.py`.
 
-A drawn tensor keeps the shape, strides and dtype of the declared one, and what the task may rely on: its integers and
-booleans, exact zeros, rows that sum to one, symmetry, and values from a small set. Draws use torch's generator.
+A drawn tensor keeps the shape, strides and dtype of the declared one, and what the task may rely on: exact zeros, rows
+that sum to one, symmetry, and values from a small set. Integers and booleans are drawn anew only where it is known what
+the task's own draws of them have in common (`integer_draws.py`). Draws use torch's generator.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 
 from weir.kernel_eval.tasks.input_variants import Draw
+from weir.kernel_eval.tasks.integer_draws import Integers, redrawn_integers
 
 _MIN_SLICES = 6  # one for each kind that a mixed draw holds
 _FEW_VALUES = 16
@@ -20,14 +22,26 @@ _ONES_TOLERANCE = 1e-3
 _SAMPLED = 4096  # elements that are enough to see that values are many
 
 
-def redrawn(inputs: list[Any], draw: Draw) -> list[Any]:
-    """The inputs of one call with its floating-point tensors drawn anew; lists and tuples within are followed."""
-    return [_value(value, draw) for value in inputs]
+def redrawn(inputs: list[Any], draw: Draw, integers: Sequence[Integers] = ()) -> list[Any]:
+    """The inputs of one call with its tensors drawn anew; lists and tuples within are followed.
+
+    `integers`: what is known of each tensor of integers or booleans, in their order; none of them: they stay.
+    """
+    known = iter(integers)
+    return [_value(value, draw, known) for value in inputs]
 
 
-def _value(value: Any, draw: Draw) -> Any:
+def is_drawn_as_integers(value: Any) -> bool:
+    """Whether a value is a tensor of integers or booleans."""
+    return isinstance(value, torch.Tensor) and not value.is_floating_point() and not value.is_complex()
+
+
+def _value(value: Any, draw: Draw, known: Iterator[Integers]) -> Any:
     if isinstance(value, list | tuple):
-        return type(value)(_value(item, draw) for item in value)
+        return type(value)(_value(item, draw, known) for item in value)
+    if is_drawn_as_integers(value):
+        seen = next(known, None)
+        return value if seen is None else redrawn_integers(value, seen)
     if not isinstance(value, torch.Tensor) or not value.is_floating_point() or value.numel() == 0:
         return value
     if draw is Draw.DECLARED:

@@ -30,12 +30,14 @@ class Draw(StrEnum):
 class Variant(NamedTuple):
     """The change of one call's inputs relative to the result of `get_inputs`.
 
-    `size_seed` asks for another size; `size` is the one that was taken.
+    `size_seed` asks for another size; `size` is the one that was taken. `integers`: integers and booleans were drawn
+    anew too.
     """
 
     draw: Draw = Draw.DECLARED
     size_seed: int | None = None
     size: int | None = None
+    integers: bool = False
 
 
 PLAIN = Variant()

@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 import torch
 
 from weir.kernel_eval.tasks.device_mapping import CpuForCuda
-from weir.kernel_eval.tasks.input_draws import redrawn
+from weir.kernel_eval.tasks.input_draws import is_drawn_as_integers, redrawn
 from weir.kernel_eval.tasks.input_variants import MILDER, PLAIN, Draw, Variant, other_sizes
+from weir.kernel_eval.tasks.integer_draws import NUM_DRAWS, Integers, observed
 from weir.kernel_eval.tasks.seeds import seed_everything
 
 _UNJUDGEABLE = (torch.float8_e4m3fn, torch.float8_e5m2)
@@ -43,7 +44,7 @@ class Expected(NamedTuple):
 
 
 class Reference:
-    """The module of one task. Holds no state between evaluations. All methods raise its two errors."""
+    """The module of one task. Keeps nothing of an evaluation. All methods raise its two errors."""
 
     def __init__(self, source: str, timeout_s: float, *, on_gpu: bool = False) -> None:
         self._timeout_s = timeout_s
@@ -55,6 +56,7 @@ class Reference:
         self._get_inputs = _callable(module, "get_inputs")
         self._get_init_inputs = getattr(module, "get_init_inputs", list)
         self._size = free_size(source, vars(module))
+        self._known_integers: dict[int | None, list[Integers]] = {}
 
     def init_arguments(self, seed: int) -> list[Any]:
         """The constructor arguments of both Model and ModelNew."""
@@ -106,8 +108,29 @@ class Reference:
         if variant.size_seed is not None and self._size is not None:
             for size in other_sizes(self._get_inputs.__globals__[self._size], variant.size_seed):
                 for draw in (variant.draw, *milder, Draw.DECLARED):
-                    yield Variant(draw, size=size)
-        yield from (Variant(draw) for draw in (variant.draw, *milder) if draw is not Draw.DECLARED)
+                    yield from self._with_integers(Variant(draw, size=size))
+        for draw in (variant.draw, *milder):
+            if draw is not Draw.DECLARED:
+                yield from self._with_integers(Variant(draw))
+
+    def _with_integers(self, variant: Variant) -> Iterator[Variant]:
+        """The variant with integers drawn anew, if the task has some and they may be; then without."""
+        if variant.draw is not Draw.DECLARED and self._integers(variant.size):
+            yield variant._replace(integers=True)
+        yield variant
+
+    def _integers(self, size: int | None) -> list[Integers]:
+        """What the task's own draws at a size show about its integers and booleans; known once for each size."""
+        if size not in self._known_integers:
+            draws: list[list[torch.Tensor]] = []
+            with contextlib.suppress(InvalidReference, UnsupportedReference):
+                draws += [_integers_among(self._sized_inputs(number, size)) for number in range(NUM_DRAWS)]
+            forms = {tuple((t.shape, t.dtype) for t in tensors) for tensors in draws}
+            of_one_form = len(forms) == 1
+            self._known_integers[size] = (
+                [observed(list(tensor)) for tensor in zip(*draws, strict=True)] if of_one_form else []
+            )
+        return self._known_integers[size]
 
     def _placed(self, value: Any) -> Any:
         """A value on the evaluation's device; tasks make their inputs on the host."""
@@ -119,13 +142,17 @@ class Reference:
 
     def _varied(self, seed: int, variant: Variant) -> list[Any]:
         """Inputs of a variant; the generators go on from the seed of the task's own draw, so that they repeat."""
-        if variant.size is None or self._size is None:
-            return redrawn(self.inputs(seed), variant.draw)
+        integers = self._integers(variant.size) if variant.integers else []
+        return redrawn(self._sized_inputs(seed, variant.size), variant.draw, integers)
+
+    def _sized_inputs(self, seed: int, size: int | None) -> list[Any]:
+        if size is None or self._size is None:
+            return self.inputs(seed)
         names = self._get_inputs.__globals__
         before = names[self._size]
-        names[self._size] = variant.size
+        names[self._size] = size
         try:
-            return redrawn(self.inputs(seed), variant.draw)
+            return self.inputs(seed)
         finally:
             names[self._size] = before
 
@@ -214,6 +241,12 @@ def _check_tensor(tensor: torch.Tensor) -> None:
         raise InvalidReference(f"the task takes or gives a {tensor.layout} tensor on {tensor.device}, not a dense one")
     if tensor.numel() * tensor.element_size() > _MAX_TENSOR_BYTES:
         raise InvalidReference(f"the task takes or gives a tensor of {list(tensor.shape)}: make its sizes smaller")
+
+
+def _integers_among(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, list | tuple):
+        return [tensor for item in value for tensor in _integers_among(item)]
+    return [value] if is_drawn_as_integers(value) else []
 
 
 def _to_float64(value: Any) -> Any:

@@ -1,0 +1,116 @@
+"""Integers and booleans that are drawn anew: what they keep of the task's own draws, and what they add to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from weir.kernel_eval.tasks.input_variants import HARDEST, Draw
+from weir.kernel_eval.tasks.integer_draws import NUM_DRAWS, observed, redrawn_integers
+from weir.kernel_eval.tasks.reference import Reference
+
+
+def made(make: Callable[[], torch.Tensor], seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """One of the task's own draws, and new values for it."""
+    torch.manual_seed(seed)
+    seen = observed([make() for _ in range(NUM_DRAWS)])
+    declared = make()
+    return declared, redrawn_integers(declared, seen)
+
+
+def rows_of_offsets() -> torch.Tensor:
+    return torch.cat([torch.tensor([0]), torch.randint(0, 99, (20,)).sort().values, torch.tensor([99])])
+
+
+KEPT: dict[str, tuple[Callable[[], torch.Tensor], Callable[[torch.Tensor, torch.Tensor], bool]]] = {
+    "range": (lambda: torch.randint(5, 50, (30, 9)), lambda new, _: int(new.min()) >= 5 and int(new.max()) < 50),
+    "a number for none": (
+        lambda: torch.where(torch.rand(500) < 0.1, -100, torch.randint(0, 30, (500,))),
+        lambda new, _: not bool(((new < 0) & (new != -100)).any()),
+    ),
+    "labels": (lambda: torch.randint(0, 2, (400,)) * 2 - 1, lambda new, _: set(new.tolist()) == {-1, 1}),
+    "divisor": (lambda: torch.randint(0, 99, (400,)) * 16, lambda new, _: bool((new % 16 == 0).all())),
+    "permutation": (lambda: torch.randperm(40), lambda new, old: torch.equal(new.sort()[0], old.sort()[0])),
+    "one hot": (
+        lambda: torch.nn.functional.one_hot(torch.randint(0, 7, (30,)), 7), lambda new, _: bool((new.sum(1) == 1).all())
+    ),
+    "offsets": (
+        rows_of_offsets, lambda new, _: torch.equal(new.sort()[0], new) and (int(new[0]), int(new[-1])) == (0, 99)
+    ),
+    "triangle": (lambda: (torch.rand(20, 20) > 0.2).tril(), lambda new, _: torch.equal(new.tril(), new)),
+    "symmetry": (
+        lambda: (lambda a: a + a.mT)(torch.randint(0, 50, (20, 20))), lambda new, _: torch.equal(new, new.mT)
+    ),
+    "sizes that have a sum": (
+        lambda: torch.bincount(torch.randint(0, 9, (500,)), minlength=9), lambda new, _: int(new.sum()) == 500
+    ),
+    "all 64 bits": (lambda: torch.randint(-(2**63), 2**63 - 1, (50,)), lambda new, old: new.dtype is old.dtype),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kept", KEPT)
+def test_what_the_task_may_rely_on_is_kept(kept: str) -> None:
+    make, holds = KEPT[kept]
+    for seed in range(20):
+        declared, drawn = made(make, seed)
+        assert (drawn.shape, drawn.dtype, drawn.stride()) == (declared.shape, declared.dtype, declared.stride())
+        assert holds(drawn, declared), (seed, drawn)
+
+
+@pytest.mark.parametrize("make", [lambda: torch.arange(9), lambda: torch.tensor(3), lambda: torch.empty(0, dtype=int)])
+def test_what_never_changes_stays(make: Callable[[], torch.Tensor]) -> None:
+    assert torch.equal(*made(make))
+
+
+def test_few_values_repeat_and_the_extremes_occur() -> None:
+    repeats = extremes = 0
+    for seed in range(10):
+        declared, drawn = made(lambda: torch.randint(0, 30000, (8, 256)), seed)
+        repeats += int((drawn[:, 1:] == drawn[:, :-1]).sum() > 100)
+        extremes += int(((drawn == drawn.min()) | (drawn == drawn.max())).sum() > 100)
+        assert not torch.equal(drawn, declared)
+    assert (repeats, extremes) == (10, 10)
+
+
+def test_masks_are_of_all_densities() -> None:
+    shares = [
+        float(row.float().mean()) for seed in range(20) for row in made(lambda: torch.rand(8, 200) > 0.5, seed)[1]
+    ]
+    assert min(shares) < 0.15
+    assert max(shares) > 0.85
+
+
+TASK = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x, index): CHECK; return x[index]
+def get_inputs(): return [torch.rand(50, 4), [torch.randint(0, 50, (20, 40))]]
+""".replace("index)", "indices)").replace("CHECK", "index = indices[0]; CHECK")
+
+
+@pytest.mark.parametrize("check", ["pass", "assert int((index[:, 1:] == index[:, :-1]).sum()) < 60"])
+def test_integers_stay_where_the_reference_refuses_others(check: str) -> None:
+    reference = Reference(TASK.replace("CHECK", check), 5.0)
+    model = reference.build([], 1)
+    inputs, expected, variant = reference.question(model, 3, HARDEST)
+    assert torch.equal(expected.outputs[0], inputs[0][inputs[1][0]])
+    assert variant.integers == (check == "pass")
+    assert torch.equal(inputs[1][0], reference.inputs(3)[1][0]) == (check != "pass")
+
+
+def test_they_are_drawn_for_the_size_of_the_call() -> None:
+    source = """
+import torch
+count = 64
+class Model(torch.nn.Module):
+    def forward(self, x, index): return x[index]
+def get_inputs(): return [torch.rand(count, 4), torch.randint(0, count, (500,))]
+"""
+    reference = Reference(source, 5.0)
+    for seed in range(5):
+        inputs, _, variant = reference.question(reference.build([], 1), seed, HARDEST._replace(size_seed=seed))
+        assert variant.integers
+        assert variant.draw is Draw.MIXED
+        assert int(inputs[1].max()) < inputs[0].shape[0] < 64
