@@ -12,8 +12,6 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-
 from weir.kernel_eval.ipc.forkserver import Leases
 from weir.kernel_eval.ipc.job import Job
 from weir.kernel_eval.ipc.messages import KernelIr, Recorded
@@ -172,13 +170,13 @@ class _Attempt:
             self.details |= hybrid
 
     def _question(self, subjects: list[Subject], seed: int, variant: Variant) -> tuple[Subject, Question, Variant]:
-        """One trial: of the first subject that has a finite answer, or else of the last."""
+        """One trial: of the first subject whose answer can be compared, or else of the last."""
         for subject in subjects[:-1]:
             try:
                 inputs, expected, drawn = self._reference.question(subject.model, seed, variant)
             except InvalidReference:  # the task's own code refuses the parameters
                 continue
-            if all(bool(torch.isfinite(output).all()) for output in expected.outputs):
+            if self._reference.is_comparable(subject.model, inputs, expected):
                 return subject, Question(inputs, expected), drawn
         inputs, expected, drawn = self._reference.question(subjects[-1].model, seed, variant)
         return subjects[-1], Question(inputs, expected), drawn

@@ -152,3 +152,23 @@ def test_a_task_that_takes_only_its_own_inputs_gets_them() -> None:
     inputs, _, variant = reference.question(model, 1, Variant(Draw.WIDE, size_seed=1))
     assert variant == PLAIN
     assert torch.equal(inputs[0], reference.inputs(1)[0])
+
+
+def test_a_task_that_answers_with_infinities_gets_other_draws_too() -> None:
+    source = SIZED.replace("FUNCTION", "x.log()").replace("torch.rand(batch, features) + 1", "torch.randn(8, 64)")
+    reference = Reference(source, 5.0)
+    inputs, expected, variant = reference.question(reference.build([], 1), 1, HARDEST)
+    assert variant.draw is Draw.MIXED
+    assert torch.equal(expected.outputs[0].isnan(), inputs[0] < 0)
+
+
+def test_an_overflow_is_no_answer_that_others_must_have() -> None:
+    source = SIZED.replace("FUNCTION", "x.exp() / x.exp().floor()").replace(
+        "torch.rand(batch, features) + 1", "torch.randn(8, 64)"
+    )
+    reference = Reference(source, 5.0)
+    model = reference.build([], 1)
+    _, expected, variant = reference.question(model, 1, Variant(Draw.WIDE))
+    assert variant.draw is not Draw.WIDE
+    assert bool(expected.outputs[0].isinf().any())  # below zero the floor is 0
+    assert not bool(expected.outputs[0].isnan().any())
