@@ -14,10 +14,11 @@ build run without it. The rule only names the attempt.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
-SourceCheck = Callable[[ast.Module], str | None]
+Nodes = Sequence[ast.AST]  # of a whole source, the module first: walking a tree costs more than any check
+SourceCheck = Callable[[Nodes], str | None]
 
 
 class Rule(NamedTuple):
@@ -30,9 +31,10 @@ class Rule(NamedTuple):
 
 def broken_by_source(tree: ast.Module, relaxed: frozenset[str]) -> tuple[str, str] | None:
     """The first rule that the source breaks, and the violation in words; None if it breaks none."""
+    nodes = list(ast.walk(tree))
     for name, rule in RULES.items():
         if rule.check is not None and name not in relaxed:
-            violation = rule.check(tree)
+            violation = rule.check(nodes)
             if violation is not None:
                 return name, violation
     return None
@@ -44,13 +46,15 @@ def refusal(names: Iterable[str]) -> str | None:
     return f"relax_rules names {unknown}; the rules are {sorted(RULES)}" if unknown else None
 
 
-def _no_kernel(tree: ast.Module) -> str | None:
-    defines = any("jit" in (getattr(n, "attr", None), getattr(n, "id", None)) for n in ast.walk(tree))
+def _no_kernel(nodes: Nodes) -> str | None:
+    defines = any("jit" in (getattr(n, "attr", None), getattr(n, "id", None)) for n in nodes)
     return None if defines else "the source defines no Triton kernel"
 
 
-def _inherited(tree: ast.Module) -> str | None:
-    for node in tree.body:
+def _inherited(nodes: Nodes) -> str | None:
+    module = nodes[0]
+    assert isinstance(module, ast.Module)
+    for node in module.body:
         if isinstance(node, ast.ClassDef) and node.name == "ModelNew":
             bases = {ast.unparse(base) for base in node.bases}
             methods = {method.name for method in node.body if isinstance(method, ast.FunctionDef)}
@@ -66,8 +70,8 @@ def _calls_super_forward(node: ast.AST) -> bool:
     return any(isinstance(f, ast.Attribute) and f.attr == "forward" and "super()" in ast.unparse(f) for f in calls)
 
 
-def _empty_kernel(tree: ast.Module) -> str | None:
-    for function in _kernels(tree):
+def _empty_kernel(nodes: Nodes) -> str | None:
+    for function in _kernels(nodes):
         if all(_does_nothing(statement) for statement in function.body):
             return f"the kernel {function.name} does nothing"
     return None
@@ -78,8 +82,8 @@ def _does_nothing(statement: ast.stmt) -> bool:
     return is_text or isinstance(statement, ast.Pass)
 
 
-def _fallback(tree: ast.Module) -> str | None:
-    for node in ast.walk(tree):
+def _fallback(nodes: Nodes) -> str | None:
+    for node in nodes:
         if isinstance(node, ast.Try) and any(_launches(statement) for statement in node.body):
             for handler in node.handlers:
                 if not any(isinstance(n, ast.Raise) for n in ast.walk(handler)):
@@ -87,14 +91,14 @@ def _fallback(tree: ast.Module) -> str | None:
     return None
 
 
-def _patched(tree: ast.Module) -> str | None:
+def _patched(nodes: Nodes) -> str | None:
     modules = {
         alias.asname or alias.name.split(".")[0]: alias.name.split(".")[0]
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Import)
         for alias in node.names
     }
-    for node in ast.walk(tree):
+    for node in nodes:
         for target in getattr(node, "targets", [getattr(node, "target", None)]):
             if isinstance(target, ast.Attribute):
                 path = ast.unparse(target)
@@ -113,8 +117,8 @@ def _launches(node: ast.AST) -> bool:
     return any(isinstance(n, ast.Call) and isinstance(n.func, ast.Subscript) for n in ast.walk(node))
 
 
-def _kernels(tree: ast.Module) -> Iterator[ast.FunctionDef]:
-    for node in ast.walk(tree):
+def _kernels(nodes: Nodes) -> Iterator[ast.FunctionDef]:
+    for node in nodes:
         if isinstance(node, ast.FunctionDef) and any("jit" in ast.unparse(d) for d in node.decorator_list):
             yield node
 
@@ -125,9 +129,9 @@ _HARMLESS_VARIABLES = frozenset({"CUDA_HOME", "CUDA_PATH", "ROCM_HOME", "ROCM_PA
 _READS = frozenset({"get", "items", "keys", "values", "copy", "pop"})
 
 
-def environment_query(tree: ast.Module) -> str | None:
+def environment_query(nodes: Nodes) -> str | None:
     """The first use of a name that reveals in which process the source runs, in words; None without any."""
-    for node in ast.walk(tree):
+    for node in nodes:
         name = _revealing_name(node)
         if name is not None:
             return f"the source uses {name} (line {getattr(node, 'lineno', '?')}), which says where it runs"
