@@ -18,10 +18,15 @@ _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 1, 2, 4, 8
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_KEEPCAPS, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 4, 8, 36, 38
 _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE = 47, 2
 _MADV_COLLAPSE = 25
+_READ, _WRITE, _EXECUTE = 1, 2, 4  # rights of mmap and mprotect
+_PRIVATE_MEMORY = 0x22  # MAP_PRIVATE | MAP_ANONYMOUS
+_TO_FIXED_ADDRESS = 3  # MREMAP_MAYMOVE | MREMAP_FIXED
+_MAP_FAILED = ctypes.c_void_p(-1).value
 _SYS_CAPSET = {"x86_64": 126, "aarch64": 91}
 _CAPABILITY_VERSION_3 = 0x20080522
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = _libc.mremap.restype = ctypes.c_void_p
 _libc_under_lock = ctypes.PyDLL(None, use_errno=True)  # calls that keep the interpreter's lock
 
 
@@ -51,6 +56,34 @@ def collapse(start: int, size: int) -> None:
     """Move memory of this process into huge pages; `start` and `size` are multiples of the huge page size, in bytes."""
     advice = ctypes.c_void_p(start), ctypes.c_size_t(size), ctypes.c_int(_MADV_COLLAPSE)
     check(_libc.madvise(*advice), "madvise(MADV_COLLAPSE)")
+
+
+def copy_code(start: int, size: int) -> None:
+    """Replace code of a file by a copy in a huge page, at the same address, in a process with one thread.
+
+    `start` and `size` are those of a huge page, in bytes. The last call exchanges the mapping as a whole, so that the
+    code may be that of this function.
+    """
+    mapped = _libc.mmap(None, ctypes.c_size_t(2 * size), _READ | _WRITE, _PRIVATE_MEMORY, -1, ctypes.c_long(0))
+    check(-1 if mapped == _MAP_FAILED else 0, "mmap")
+    copy = -(-mapped // size) * size
+    _unmap(mapped, copy - mapped)
+    _unmap(copy + size, mapped + size - copy)
+    try:
+        ctypes.memmove(copy, start, size)
+        collapse(copy, size)
+        check(_libc.mprotect(ctypes.c_void_p(copy), ctypes.c_size_t(size), _READ | _EXECUTE), "mprotect")
+        both = ctypes.c_size_t(size), ctypes.c_size_t(size)
+        moved = _libc.mremap(ctypes.c_void_p(copy), *both, _TO_FIXED_ADDRESS, ctypes.c_void_p(start))
+        check(-1 if moved == _MAP_FAILED else 0, "mremap")
+    except OSError:
+        _unmap(copy, size)
+        raise
+
+
+def _unmap(start: int, size: int) -> None:
+    if size:
+        check(_libc.munmap(ctypes.c_void_p(start), ctypes.c_size_t(size)), "munmap")
 
 
 def unshare(flags: int) -> None:
