@@ -1,8 +1,8 @@
 """The seccomp filter of workers: system calls that they do not need fail with EPERM.
 
 A worker cannot create processes (threads are allowed), start programs, open sockets, send signals or mount file
-systems, so that nothing of it can outlive it. Needs libseccomp; without it `build` returns None, and only the other
-means of `containment.py` apply.
+systems, so that nothing of it can outlive it, nor choose its processors and priorities. Needs libseccomp; without it
+`build` returns None, and only the other means of `containment.py` apply.
 """
 
 from __future__ import annotations
@@ -13,6 +13,10 @@ from collections.abc import Callable
 
 from weir.kernel_eval.sandbox import syscalls
 
+# of any process of the same user: with these a candidate could slow down its neighbours, or be timed apart from them
+_SCHEDULING = (
+    *("sched_setaffinity", "sched_setscheduler", "sched_setattr", "sched_setparam", "setpriority", "ioprio_set"),
+)
 _REFUSED = (
     *(
         "fork",
@@ -30,6 +34,7 @@ _REFUSED = (
     *("mount", "umount2", "move_mount", "open_tree", "fsopen", "fsmount", "mount_setattr", "pivot_root", "chroot"),
     *("unshare", "setns", "bpf", "perf_event_open", "keyctl", "add_key", "request_key", "io_uring_setup"),
     *("shmget", "msgget", "semget", "mq_open", "memfd_create", "setsid", "setpgid", "prlimit64", "setrlimit"),
+    *_SCHEDULING,
     *(
         "init_module",
         "finit_module",
@@ -42,7 +47,7 @@ _REFUSED = (
     ),
 )
 
-_FORKING = ("fork", "vfork", "execve")
+_FORKING = ("fork", "vfork", "execve", *_SCHEDULING)  # programs that are started set their own priority
 _SOCKETS = ("socketpair", "connect", "bind", "listen", "accept", "accept4")
 _FOR_GPU = (*_SOCKETS, "socket", "memfd_create", "prlimit64")  # needed by a GPU's driver, and partly refused below
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from weir.kernel_eval.sandbox import containment, syscalls
+from weir.kernel_eval.sandbox import containment, seccomp, syscalls
 from weir.kernel_eval.sandbox.levels import SandboxLevel
 
 
@@ -117,6 +117,26 @@ def test_a_process_without_capabilities_reads_no_file_of_others(tmp_path: Path) 
     def check() -> bool:
         syscalls.keep_capabilities(0)
         return refused(secret.read_text)
+
+    assert in_a_fork(check)
+
+
+def test_a_candidate_does_not_choose_processors_and_priorities() -> None:
+    load = seccomp.build()
+    if load is None:
+        pytest.skip("libseccomp is not installed")
+    calls: list[Callable[[], Any]] = [
+        lambda: os.sched_setaffinity(0, os.sched_getaffinity(0)),
+        lambda: os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0)),
+        lambda: os.sched_setparam(0, os.sched_param(0)),
+        lambda: os.setpriority(os.PRIO_PROCESS, 0, 5),
+        lambda: os.nice(1),
+    ]
+
+    def check() -> bool:
+        syscalls.forbid_new_privileges()
+        load()
+        return all(map(refused, calls)) and bool(os.sched_getaffinity(0))
 
     assert in_a_fork(check)
 
