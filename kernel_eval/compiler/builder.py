@@ -2,7 +2,7 @@
 
 The IR is the text that gave the answer: it was played on the trials' inputs, with the options of its launches. Triton
 reads it as it reads a file of its own cache, and makes PTX. Contained like every worker, because a compiler that reads
-a candidate's text may have bugs.
+a candidate's text may have bugs. The text that Triton prints of what it read goes back, so that the judge can compare.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ def prepare() -> None:
 
     def stop_at_ptx(backend: Any, stages: dict[str, Any], *rest: Any) -> None:
         add_stages(backend, stages, *rest)
+        lower = stages["ttgir"]
+        stages["ttgir"] = lambda module, metadata: lower(module, _noted(module, metadata))
         stages["cubin"] = lambda text, metadata: text.encode()  # instead of starting ptxas
 
     CUDABackend.add_stages = stop_at_ptx
@@ -44,6 +46,12 @@ def prepare() -> None:
         get_ptxas_version(target.arch)  # starts ptxas once and caches the version; a builder cannot
     triton.knobs.compilation.store_binary_only = True
     triton.knobs.compilation.disable_line_info = True  # the code is the same without it
+
+
+def _noted(module: Any, metadata: dict[str, Any]) -> dict[str, Any]:
+    """The metadata, with the IR as it was recorded: as text without locations."""
+    metadata["printed"] = str(module.str_nodebug())
+    return metadata
 
 
 def run(channel: socket.socket, folder: str) -> None:
@@ -89,4 +97,4 @@ def _compile(ir: KernelIr, path: str, stub: stub_driver.StubDriver) -> BuiltKern
     if metadata.shared > stub.target.max_shared_bytes:
         raise OutOfResources(metadata.shared, stub.target.max_shared_bytes, "shared memory")
     text = compiled.asm["cubin"].decode()
-    return BuiltKernel(ir.kernel, text, metadata.shared, metadata.num_warps, metadata.num_stages)
+    return BuiltKernel(ir.kernel, metadata.printed, text, metadata.shared, metadata.num_warps, metadata.num_stages)

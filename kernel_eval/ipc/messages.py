@@ -244,9 +244,10 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
 
 
 class BuiltKernel(msgspec.Struct, frozen=True):
-    """Builder: a kernel as assembly text (PTX), which another process assembles."""
+    """Builder: a kernel as assembly text (PTX), which another process assembles, and its IR as the compiler read it."""
 
     kernel: str
+    ir: str
     assembly: str
     shared_bytes: int
     num_warps: int

@@ -20,7 +20,7 @@ from triton.runtime.jit import JITFunction, TensorWrapper
 
 from weir.kernel_eval.ipc.messages import KernelIr
 from weir.kernel_eval.ipc.trace import Argument, Descriptor, Launch, Opaque, Plain, places
-from weir.kernel_eval.toolchain import stub_driver
+from weir.kernel_eval.toolchain import launch_options, stub_driver
 from weir.kernel_eval.toolchain.targets import TARGETS
 from weir.kernel_eval.worker import autotune
 from weir.kernel_eval.worker.candidate import kernel_id
@@ -29,10 +29,6 @@ from weir.kernel_eval.worker.kernel_values import KernelValues, NeedsKernelResul
 from weir.kernel_eval.worker.recorder import Recorder
 
 _NEWEST = "sm_100"
-_OPTIONS = (
-    *("num_warps", "num_ctas", "num_stages", "maxnreg", "enable_fp_fusion", "launch_cooperative_grid", "launch_pdl"),
-    *("debug", "sanitize_overflow"),
-)
 _MESSAGE_CHARS = 4000
 
 
@@ -110,7 +106,7 @@ class LaunchCapture:
         self._values.mark(tensor for tensor in written if not self._recorder.is_given(tensor))
         given = tuple(itertools.chain.from_iterable(self._describe(kind, value) for kind, value in flat))
         metadata = compiled.metadata._asdict()
-        options = {name: metadata[name] for name in _OPTIONS if _is_plain(metadata.get(name))}
+        options = {name: metadata[name] for name in launch_options.NAMES if _is_plain(metadata.get(name))}
         ir = KernelIr(kernel_id(kernel.fn), compiled.asm["cubin"].decode(), options)
         number = self._numbers.setdefault((ir.kernel, ir.text, *options.values()), len(self._irs))
         if number == len(self._irs):

@@ -130,3 +130,23 @@ def test_every_fault_has_its_test() -> None:
         *NEEDS_A_DEVICE,
     }
     assert known == set(Fault)
+
+
+LINGERS = "        import threading, time; threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
+
+
+@pytest.mark.parametrize(
+    ("fault", "reported"),
+    [
+        (Fault.RUNTIME_ERROR, Fault.RUNTIME_ERROR),
+        (Fault.TRITON_COMPILE_ERROR, Fault.TRITON_COMPILE_ERROR),
+        (Fault.OUTPUT_MISMATCH, Fault.REWARD_HACK),
+    ],
+)
+def test_what_a_candidate_leaves_behind_hides_no_earlier_fault_and_outweighs_a_wrong_answer(
+    fault: Fault, reported: Fault, server: Any, read_example: Read
+) -> None:
+    source = read_example("relu_candidate").replace(RETURN, LINGERS + RETURN)
+    assert server.evaluate(source)["details"]["rule"] == "background_thread"
+    reply = server.evaluate(source.replace(*PROVOKED_BY_A_CANDIDATE[fault]))
+    assert reply["fault"] == reported, reply

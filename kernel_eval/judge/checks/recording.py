@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from weir.kernel_eval.ipc.forkserver import RECORDER, Leases
+from weir.kernel_eval.ipc.forkserver import RECORDER, Exited, Leases
 from weir.kernel_eval.ipc.job import Job
 from weir.kernel_eval.ipc.messages import (
     Constructed,
@@ -36,13 +36,14 @@ from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
 from weir.kernel_eval.tasks.reference import Reference
 from weir.kernel_eval.tasks.seeds import derive_seed
+from weir.kernel_eval.toolchain import launch_options
 from weir.kernel_eval.toolchain.targets import MAX_GRID
 
 MAX_RECORD_BYTES = 16 << 20  # thousands of launches, and the IR of large kernels
 
 
 class Recording:
-    """One candidate in one recorder, from its source to its last record. The owner must call `end` or `close`."""
+    """One candidate in one recorder, from its source to its last record. The owner must call `end`."""
 
     def __init__(
         self, job: Job, leases: Leases, deadline: Deadline, relaxed: frozenset[str], skipped_configs: Mapping[str, int]
@@ -56,6 +57,7 @@ class Recording:
         self.state: list[torch.Tensor] = []  # the contents of each storage of the constructed model, as bytes
         self.named: tuple[NamedPlace, ...] = ()  # which parts of it have names
         self.details: dict[str, Any] = {}
+        self._left_behind: Exited | None = None
 
     def construct(self, init_arguments: list[Any]) -> None:
         """Wait until the candidate is imported, construct its model, and take its state. Raises `FaultDetected`."""
@@ -77,16 +79,15 @@ class Recording:
         return recorded
 
     def end(self) -> None:
-        """End the recorder, and check what it left behind. Raises `FaultDetected`."""
+        """End the recorder, and note what it left behind.
+
+        Raises `FaultDetected` if its output was full, which lets anything that it does fail, and so is the first cause.
+        """
         try:
             exited = self._recorder.end()
             self.details["cpu_s"] = round(exited.cpu_s, 4)
             self.details["max_rss_bytes"] = exited.max_rss_bytes
-            if exited.num_threads > 1 and exited.exit_code is None and "background_thread" not in self._relaxed:
-                raise rule_broken("background_thread", f"{exited.num_threads - 1} threads were left running")
-            if exited.files_left:
-                message = f"{exited.files_left} files were left where other evaluations would find them"
-                raise FaultDetected(Stage.LOADED, Fault.SANDBOX_VIOLATION, message)
+            self._left_behind = exited
             if self._recorder.output_bytes:
                 self.details["output_tail"] = self._recorder.output_tail()
             if self._recorder.output_bytes >= self._limits.output_bytes:
@@ -94,6 +95,16 @@ class Recording:
                 raise FaultDetected(Stage.LOADED, Fault.OUTPUT_FLOOD, message)
         finally:
             self._recorder.close()
+
+    def check_left_behind(self) -> None:
+        """Raises `FaultDetected` for threads and files that the recorder left at its end."""
+        exited = self._left_behind
+        assert exited is not None
+        if exited.num_threads > 1 and exited.exit_code is None and "background_thread" not in self._relaxed:
+            raise rule_broken("background_thread", f"{exited.num_threads - 1} threads were left running")
+        if exited.files_left:
+            message = f"{exited.files_left} files were left where other evaluations would find them"
+            raise FaultDetected(Stage.LOADED, Fault.SANDBOX_VIOLATION, message)
 
     def _take_state(self, sizes: tuple[int, ...]) -> None:
         if not sizes:
@@ -192,6 +203,11 @@ def _stood_in(value: Any, others: Any) -> Any:
 
 def _check_launches(recorded: Recorded) -> None:
     """Check what no device would launch. Raises `FaultDetected`."""
+    for ir in recorded.irs:
+        wrong = launch_options.violation(ir.options)
+        if wrong is not None:
+            message = f"a launch with {wrong} ({ir.kernel})"
+            raise FaultDetected(Stage.LOADED, Fault.LAUNCH_FAILURE, message, phase="compile", kernel=ir.kernel)
     for launch in recorded.trace.launches:
         if launch.ir is None or not 0 <= launch.ir < len(recorded.irs):
             raise rule_broken("replay_differs", f"the record has no IR of {launch.name}")

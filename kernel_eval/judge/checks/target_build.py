@@ -1,7 +1,9 @@
 """Compiles the kernels of a record for the target, in a process that runs no code of the candidate.
 
 The build runs while the trials run. Invariant: a candidate is correct only if the IR that gave its answers was compiled
-and assembled by NVIDIA's assembler. The builder receives no message from the candidate's process.
+and assembled by NVIDIA's assembler. Two readers read its text, the player's and the compiler's, and what they read
+could differ: so the text has to be what the compiler itself prints of it. The builder receives no message from the
+candidate's process.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from weir.kernel_eval.ipc.forkserver import BUILDER, Leases
 from weir.kernel_eval.ipc.framing import MAX_FRAME_BYTES
 from weir.kernel_eval.ipc.messages import Build, Compiled, KernelIr
 from weir.kernel_eval.judge.channel.deadline import Deadline
+from weir.kernel_eval.judge.channel.faults import rule_broken
 from weir.kernel_eval.judge.channel.worker_channel import WorkerChannel
 from weir.kernel_eval.judge.checks.assembly import describe, refused_for
 from weir.kernel_eval.limits import Limits
@@ -28,6 +31,7 @@ class TargetBuild:
     def __init__(self, leases: Leases, limits: Limits, deadline: Deadline, irs: tuple[KernelIr, ...]) -> None:
         self._leases = leases
         self._limits = limits
+        self._irs = irs
         self._started = time.monotonic()
         self._compiled: Compiled | None = None
         self._builder = WorkerChannel(leases.compiler, limits, deadline, BUILDER)
@@ -47,6 +51,10 @@ class TargetBuild:
         compiled = self._compiled
         for refused in compiled.refused:
             raise refused_for(refused, self._limits.target, self._builder.output_tail())
+        if [built.ir for built in compiled.built] != [ir.text for ir in self._irs]:
+            raise rule_broken(
+                "ir_differs", "the text that was played is not as the compiler prints what it reads there"
+            )
         return {
             "target": self._limits.target,
             "kernels": [describe(self._leases.program, self._limits, built) for built in compiled.built],

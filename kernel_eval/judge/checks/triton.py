@@ -101,16 +101,31 @@ class _Attempt:
         return None
 
     def _judge(self) -> None:
-        job, reference = self._job, self._reference
-        recording = Recording(job, self._leases, self._deadline, self._relaxed, self._skipped_configs)
-        trials = PlayedTrials(job, self._leases, self._deadline, reference)
+        recording = Recording(self._job, self._leases, self._deadline, self._relaxed, self._skipped_configs)
+        trials = PlayedTrials(self._job, self._leases, self._deadline, self._reference)
         self._closing.callback(trials.close)
+        try:
+            subjects = self._record_and_try(recording, trials)
+        except FaultDetected as error:
+            if error.stage is Stage.ANSWERED:  # a wrong answer is no excuse, while other faults come first
+                recording.check_left_behind()
+            raise
+        recording.check_left_behind()
+        if self._second is not None:
+            self._second.compare(self._first_irs)
+        self.details["compile"] = self._compile_report()
+        self._check_spread(subjects)
+
+    def _record_and_try(self, recording: Recording, trials: PlayedTrials) -> list[Subject]:
+        """All trials, and the end of the recorder. Returns what was tried; raises as `_judge`."""
+        job, reference = self._job, self._reference
         try:
             init_arguments = reference.init_arguments(derive_seed(job.secret, "init"))
             model = reference.build(init_arguments, derive_seed(job.secret, "weights"))
             recording.construct(init_arguments)
             subjects = self._subjects(model, recording)
             self._try_all(recording, trials, subjects, init_arguments)
+            return subjects
         except FaultDetected as error:
             self._explain(error)
             raise
@@ -120,10 +135,6 @@ class _Attempt:
                 recording.end()
             finally:
                 self.details |= recording.details
-        if self._second is not None:
-            self._second.compare(self._first_irs)
-        self.details["compile"] = self._compile_report()
-        self._check_spread(subjects)
 
     def _subjects(self, model: Any, recording: Recording) -> list[Subject]:
         """The model and the candidate's state, with the parameters of trials first, then as they were constructed."""

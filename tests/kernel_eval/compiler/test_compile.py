@@ -73,6 +73,9 @@ FORGERIES = [
     ("b'arith.maxnumf'", "b'arith.readsfile'", "triton_compile_error"),
     ("b'tt.return'", "b'}}}} tt.return'", "triton_compile_error"),
     ("b'256'", "b'250'", "triton_compile_error"),
+    ("b'module {'", "b'module  {'", "reward_hack"),  # read alike by all, and yet not what a compiler prints
+    ("b'tt.return'", "b'// a comment\\n    tt.return'", "reward_hack"),
+    ("b'arith.constant 256 :'", "b'arith.constant 0x100 :'", "reward_hack"),
 ]
 
 
@@ -81,6 +84,22 @@ def test_forged_ir_is_judged_as_what_it_is(old: str, new: str, fault: str, serve
     forged = FORGED.replace("OLD", old).replace("NEW", new)
     reply = server.evaluate(read_example("relu_candidate") + forged)
     assert (reply["fault"], reply["correct"]) == (fault, False), reply
+
+
+FORGED_OPTION = """
+import importlib
+capture = importlib.import_module("weir.kernel_eval.recording.launch_capture")
+honest = capture.KernelIr
+capture.KernelIr = lambda kernel, text, options: honest(kernel, text, {**options, **OPTION})
+"""
+OPTIONS: list[dict[str, Any]] = [{"ir_override": "/tmp/other.ptx"}, {"arch": "sm80"}, {"num_warps": "4"}, {"debug": 1}]
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=str)
+def test_a_forged_option_reaches_no_compiler(option: dict[str, Any], server: Any, read_example: Read) -> None:
+    reply = server.evaluate(read_example("relu_candidate") + FORGED_OPTION.replace("OPTION", repr(option)))
+    assert (reply["fault"], reply["correct"]) == ("launch_failure", False), reply
+    assert next(iter(option)) in reply["fault_message"]
 
 
 def test_the_build_is_of_the_launches_that_gave_the_answer(server: Any, read_example: Read) -> None:

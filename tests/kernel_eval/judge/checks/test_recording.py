@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import pytest
 import torch
 
@@ -19,6 +22,29 @@ class Model(torch.nn.Module):
     def forward(self, x, index, scale): return x[index] * scale
 def get_inputs(): return [torch.randn(6, 4), torch.randint(0, 6, (5,)), 0.5]
 """
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"num_warps": 32, "maxnreg": None, "num_stages": 0, "debug": False}, None),
+        ({"num_warps": 0}, "num_warps=0"),
+        ({"num_warps": True}, "num_warps=True"),
+        ({"num_ctas": 17}, "num_ctas=17"),
+        ({"num_stages": 3.0}, "num_stages=3.0"),
+        ({"launch_pdl": "yes"}, "launch_pdl='yes'"),
+        ({"extern_libs": "libdevice"}, "extern_libs is no option"),
+        ({"ir_override": "k.ptx"}, "ir_override is no option"),
+    ],
+)
+def test_options_of_a_launch_are_known_ones_in_their_ranges(options: dict[str, Any], says: str | None) -> None:
+    recorded = Recorded((), Trace((), (), ()), (KernelIr("k:1", "", options),))
+    if says is None:
+        recording._check_launches(recorded)
+        return
+    with pytest.raises(FaultDetected, match=re.escape(says)) as caught:
+        recording._check_launches(recorded)
+    assert caught.value.fault is Fault.LAUNCH_FAILURE
 
 
 def test_a_form_is_shapes_strides_dtypes_and_all_that_is_no_tensor() -> None:
