@@ -1,8 +1,11 @@
-"""CPU time and memory of the processes that a benchmark measures, as the kernel accounts them (Linux, /proc)."""
+"""CPU time and memory of the processes that a benchmark measures (Linux, /proc), and processes that only compute."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -17,6 +20,18 @@ def cpu_us_of(pids: Sequence[int]) -> float:
     """
     files = [path for pid in pids for path in Path(f"/proc/{pid}/task").glob("*/schedstat")]
     return sum(int(path.read_text().split()[0]) for path in files) / 1e3
+
+
+@contextlib.contextmanager
+def busy_processes(number: int) -> Iterator[None]:
+    """Processes that do nothing but compute, until the end of the block."""
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(number)]
+    try:
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
 
 
 def rss_bytes_of(pid: int) -> int:

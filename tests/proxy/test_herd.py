@@ -6,6 +6,7 @@ Invariants: every call is answered, and none is generated twice; the rest wait w
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
@@ -21,8 +22,10 @@ from support_proxy import CONTROL_KEY, RunningProxy, running_proxy
 from support_router import running_router
 from support_scripted_engine import Script, ScriptedEngine
 from support_servers import find_free_port
-from support_way import ids_of
+from support_way import Way, ids_of
 
+from weir.proxy.sessions.access_keys import key_hash, new_access_key
+from weir.store.catalog.keys import add_access_key
 from weir.store.records.call_record import FinishReason
 
 HERD = 1000
@@ -148,3 +151,29 @@ def test_a_router_that_restarts_under_the_herd_costs_no_call(
         restarting.result(60)
     assert state["refused_by_upstream"] > 0
     assert (state["in_flight"], state["waiting"]) == (0, 0)
+
+
+def test_a_key_with_few_calls_is_not_kept_waiting_by_one_with_many(open_way: Callable[..., Way]) -> None:
+    way = open_way(max_concurrent=1)
+    way.say(ANSWER)
+    keys = {name: new_access_key() for name in ("many", "few")}
+    for name, key in keys.items():
+        add_access_key(way.proxy.proxy.catalog, name, key_hash(key))
+    asked = ["many"] * 40 + ["few"] * 5
+    departures = way.proxy.proxy.departures
+    way.proxy.control("POST", "/weir/pause")
+    with ThreadPoolExecutor(len(asked)) as pool:
+        for number, name in enumerate(asked, 1):
+            pool.submit(call_as, way, keys[name], name)
+            while departures.held < number:
+                threading.Event().wait(0.005)
+        way.proxy.control("POST", "/weir/resume")
+    finished = sorted(way.proxy.records(), key=lambda record: record.finished_us)
+    order = [json.loads(record.request)["messages"][0]["content"] for record in finished]
+    assert order[:10].count("few") == 5
+    assert Counter(order) == Counter(asked)
+
+
+def call_as(way: Way, key: str, text: str) -> None:
+    body = {"model": "weir", "messages": [{"role": "user", "content": text}]}
+    assert way.proxy.post("/v1/chat/completions", body, headers={"x-api-key": key}).status_code == 200

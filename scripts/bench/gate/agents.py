@@ -84,32 +84,6 @@ class Control:
             await asyncio.sleep(0.2)
 
 
-async def one_shot(url: str, number: int) -> bool:
-    """Make one call on a connection of its own, streamed for even numbers. Returns whether the answer was complete."""
-    host, port = url.removeprefix("http://").split(":")
-    stream = number % 2 == 0
-    body = json.dumps(
-        {
-            "model": "weir",
-            "messages": [{"role": "user", "content": f"Hello {number}"}],
-            "stream": stream,
-            "max_tokens": 4,
-        }
-    ).encode()
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n"
-    head += f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
-    reader, writer = await asyncio.open_connection(host, int(port))
-    try:
-        writer.write(head.encode() + body)
-        answer = await reader.read()
-        status, _, rest = answer.partition(b"\r\n\r\n")
-        return b" 200 " in status.split(b"\r\n")[0] and (b'"finish_reason":"' in rest)
-    except OSError:
-        return False
-    finally:
-        writer.close()
-
-
 def content_of(data: bytes, *, stream: bool) -> str:
     """The text of a complete answer. Raises ValueError for an incomplete one, or an error."""
     if not stream:

@@ -1,21 +1,27 @@
 """The scripted engine of `weir bench gate`: SGLang's interface without a model, and a ledger of every sampled token.
 
-Tokens are random; all calls in flight get their next ones at the same step, as in a continuous batch. Loading weights
-takes a fixed time. Invariant: the ledger has every token with the version that was loaded when it was sampled, whether
-or not a client received it.
+Tokens are random; all calls in the batch get their next ones at the same step, as in continuous batching; calls beyond
+its slots wait, first come, first served. Steps are due at fixed times: late ones are caught up. Loading weights takes a
+fixed time. Invariant: the ledger has every token with the version that was loaded when it was sampled, whether or not
+a client received it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
 import struct
 import sys
+import time
+from collections import deque
 from pathlib import Path
 from typing import Any
 
 from aiohttp import web
+
+from weir.store.clock import now_us
 
 STEP_S = 0.1
 TOKENS_PER_STEP = 4
@@ -34,6 +40,7 @@ class Sampling:
         self._end_id = end_id
         self._draw = draw
         self._num_texts = num_texts
+        self.arrived_us = now_us()
         self.num_prompt = len(body["input_ids"])
         self.rows: list[tuple[float, int]] = []
         self.versions: list[list[Any]] = []  # [version, start, end]
@@ -79,34 +86,40 @@ class Sampling:
 
 
 class Engine:
-    """The calls in flight, the loaded version, and the ledger."""
+    """The calls in the batch and those that wait, the loaded version, and the ledger."""
 
-    def __init__(self, ledger: Path, load_s: float, end_id: int, num_texts: int) -> None:
+    def __init__(self, ledger: Path, load_s: float, slots: int, end_id: int, num_texts: int) -> None:
         self.version = "0"
         self.paused = False
         self._load_s = load_s
         self._end_id, self._num_texts = end_id, num_texts
+        self._slots = slots
         self._running: set[Sampling] = set()
-        self._may_run = asyncio.Event()
-        self._may_run.set()
+        self._waiting: deque[Sampling] = deque()
         self._ledger = ledger.open("a", buffering=1)
 
     async def run_steps(self) -> None:
-        """Step all calls in flight, for ever."""
+        """Step the batch, for ever."""
+        due_s = time.monotonic()
         while True:
-            await asyncio.sleep(STEP_S)
+            due_s += STEP_S
+            await asyncio.sleep(max(0.0, due_s - time.monotonic()))
             if not self.paused:
-                for sampling in [*self._running]:
-                    sampling.step(self.version)
-                    if sampling.finish:
-                        self._running.discard(sampling)
+                self._step()
+
+    def _step(self) -> None:
+        while self._waiting and len(self._running) < self._slots:
+            self._running.add(self._waiting.popleft())
+        for sampling in [*self._running]:
+            sampling.step(self.version)
+            if sampling.finish:
+                self._running.discard(sampling)
 
     async def generate(self, request: web.Request) -> web.StreamResponse:
         """POST /generate."""
         body = await request.json()
-        await self._may_run.wait()
         sampling = Sampling(body, self._end_id, self._num_texts)
-        self._running.add(sampling)
+        self._waiting.append(sampling)
         try:
             if not body["stream"]:
                 while not sampling.finish:
@@ -116,8 +129,10 @@ class Engine:
             return await self._stream(request, sampling)
         finally:
             self._running.discard(sampling)
+            with contextlib.suppress(ValueError):
+                self._waiting.remove(sampling)
             row = {"rid": sampling.rid, "rows": sampling.rows, "versions": sampling.versions}
-            self._ledger.write(json.dumps(row) + "\n")
+            self._ledger.write(json.dumps(row | {"arrived_us": sampling.arrived_us, "finish": sampling.finish}) + "\n")
 
     async def _stream(self, request: web.Request, sampling: Sampling) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
@@ -138,7 +153,6 @@ class Engine:
     async def pause(self, _: web.Request) -> web.Response:
         """POST /pause_generation, in mode abort."""
         self.paused = True
-        self._may_run.clear()
         for sampling in [*self._running]:
             sampling.abort()
         self._running.clear()
@@ -154,7 +168,6 @@ class Engine:
     async def resume(self, _: web.Request) -> web.Response:
         """POST /continue_generation."""
         self.paused = False
-        self._may_run.set()
         return web.json_response({"status": "ok"})
 
     async def info(self, _: web.Request) -> web.Response:
@@ -188,14 +201,14 @@ def _float32(value: float) -> float:
     return float(struct.unpack("<f", struct.pack("<f", value))[0])
 
 
-async def _make(ledger: Path, load_s: float, end_id: int, num_texts: int) -> web.Application:
-    return application(Engine(ledger, load_s, end_id, num_texts))
+async def _make(ledger: Path, load_s: float, slots: int, end_id: int, num_texts: int) -> web.Application:
+    return application(Engine(ledger, load_s, slots, end_id, num_texts))
 
 
 if __name__ == "__main__":
-    port, path, load, end, texts = sys.argv[1:]
+    port, path, load, slots, end, texts = sys.argv[1:]
     web.run_app(
-        _make(Path(path), float(load), int(end), int(texts)),
+        _make(Path(path), float(load), int(slots), int(end), int(texts)),
         host="127.0.0.1",
         port=int(port),
         access_log=None,

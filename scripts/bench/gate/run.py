@@ -1,8 +1,9 @@
-"""`weir bench gate`: weight updates under agents with calls in flight, then thousands of calls held at once.
+"""`weir bench gate`: weight updates under agents with calls in flight, then thousands of calls held and released.
 
 Two scripted engines with ledgers run behind the real sglang-router; the proxy is a process, agents use real sockets,
 and a process of its own publishes as a round does. Afterwards every record is compared with the ledgers: ids, logprobs
-and versions, none missing, none twice. Engines are not measured, nor loading, which takes a fixed time.
+and versions, none missing, none twice. Engines are not measured, nor loading, which takes a fixed time. The held calls
+meet engines with few slots, which do a known amount of work in a known time.
 """
 
 from __future__ import annotations
@@ -19,13 +20,17 @@ from pathlib import Path
 from typing import Any
 
 from weir.scripts.bench.figures import percentile, print_figures
-from weir.scripts.bench.processes import rss_bytes_of
+from weir.scripts.bench.processes import busy_processes, rss_bytes_of
 from weir.store.clock import now_us
 
 LOAD_S = 0.5
 BETWEEN_S = 0.8  # between two updates
 KEY = "control-key-of-the-bench"
 NUM_ENGINES = 2
+AGENT_SLOTS = 1024  # of an engine: all agents fit
+HELD_SLOTS = 8
+WARM_CALLS = 64  # before memory is measured
+SPARE_FILES = 1500  # beside those of held calls: connections to the router, logs
 WARM_UPDATES = 8  # after these, growth of memory is counted
 
 
@@ -48,8 +53,8 @@ class Stack:
     proxy_pid: int
 
 
-def main(agents: int, updates: int, held: int, hold_s: float, workers: int) -> None:
-    """Run the benchmark; prints lines for people, then one JSON object.
+def main(agents: int, updates: int, held: int, hold_s: float, workers: int, load: int) -> None:
+    """Run the benchmark beside `load` busy processes; prints lines for people, then one JSON object.
 
     Raises UsageError where the process may not open enough files.
     """
@@ -57,19 +62,22 @@ def main(agents: int, updates: int, held: int, hold_s: float, workers: int) -> N
     from weir.scripts.launch.errors import UsageError
 
     files = raise_file_limit()
-    if files < held + 512:
+    if files < held + SPARE_FILES:
         raise UsageError(
-            f"{held} calls at once need {held + 512} open files and this process may have {files}; "
+            f"{held} calls at once need {held + SPARE_FILES} open files and this process may have {files}; "
             "raise `ulimit -Hn`, or lower --held"
         )
-    with tempfile.TemporaryDirectory(prefix="weir-bench-") as name, _running(Path(name), workers) as stack:
-        figures = asyncio.run(_updates(stack, agents, updates))
-        figures |= asyncio.run(_held(stack, held, hold_s))
-    print_figures(figures)
+    with tempfile.TemporaryDirectory(prefix="weir-bench-") as name, busy_processes(load):
+        folder = Path(name)
+        with _running(folder / "updates", workers, AGENT_SLOTS) as stack:
+            figures = asyncio.run(_updates(stack, agents, updates))
+        with _running(folder / "held", workers, HELD_SLOTS) as stack:
+            figures |= asyncio.run(_held(stack, held, hold_s))
+    print_figures({"load": load, **figures})
 
 
 @contextlib.contextmanager
-def _running(folder: Path, workers: int) -> Iterator[Stack]:
+def _running(folder: Path, workers: int, slots: int) -> Iterator[Stack]:
     """Start engines, router and proxy; they are stopped at the end of the block."""
     from tokenizers import Tokenizer
 
@@ -79,6 +87,7 @@ def _running(folder: Path, workers: int) -> Iterator[Stack]:
     from weir.scripts.launch.servers import free_port, running
     from weir.scripts.launch.settings import RouterConfig
 
+    folder.mkdir()
     model = make_model_folder(folder / "model")
     tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
     end = tokenizer.encode("<|im_end|>").ids[0]
@@ -88,7 +97,7 @@ def _running(folder: Path, workers: int) -> Iterator[Stack]:
         module_server(
             f"engine-{port}",
             "weir.scripts.bench.gate.engine",
-            [str(port), str(ledger), str(LOAD_S), str(end), str(end)],
+            [str(port), str(ledger), str(LOAD_S), str(slots), str(end), str(end)],
             port=port,
             folder=folder,
         )
@@ -108,7 +117,8 @@ def _running(folder: Path, workers: int) -> Iterator[Stack]:
             "WEIR_PROXY__CONTROL_KEY": KEY,
             "WEIR_PROXY__WORKERS": str(workers),
             "WEIR_PROXY__STITCH_MEMORY_BYTES": str(2**24),  # full within the first updates: later growth is a leak
-            "WEIR_PROXY__MAX_CONCURRENT": "16384",
+            "WEIR_PROXY__MAX_CONCURRENT": str(SPARE_FILES // 2),
+            "WEIR_PROXY__MAX_QUEUED": "65536",
         },
     )
     with running(engines), running([router_server(router, urls, folder)]), running([proxy]) as processes:
@@ -194,29 +204,44 @@ def publish_all(root: Path, number: int, proxy_url: str, engine_urls: list[str])
 
 
 async def _held(stack: Stack, number: int, hold_s: float) -> dict[str, float]:
-    """Make `number` calls at once at a closed gate, and open it after `hold_s`."""
-    from weir.scripts.bench.gate.agents import Control, one_shot
+    """Make `number` calls at a closed gate, and open it after `hold_s`."""
+    from weir.scripts.bench.gate.agents import Control
+    from weir.scripts.bench.gate.engine import STEP_S
+    from weir.scripts.bench.gate.herd import Herd, found_in
 
+    herd = Herd(stack.proxy_url)
+    await asyncio.gather(*(herd.call(each) for each in range(WARM_CALLS)))
     async with Control(stack.proxy_url, KEY) as control:
         await control.pause()
         before_bytes = rss_bytes_of(stack.proxy_pid)
-        calls = [asyncio.create_task(one_shot(stack.proxy_url, i)) for i in range(number)]
+        calls = [asyncio.create_task(herd.call(each)) for each in range(number)]
         await control.wait_held(number)
         await asyncio.sleep(hold_s)
         held_kb = (rss_bytes_of(stack.proxy_pid) - before_bytes) / 1024 / number
-        released = time.perf_counter()
+        released_s = time.monotonic()
         await control.resume()
-        answered = sum(await asyncio.gather(*calls))
-    seconds = time.perf_counter() - released
+        ended = await asyncio.gather(*calls)
+    seconds = time.monotonic() - released_s
+    found = found_in(stack.root, stack.ledgers)
+    work_s = number * STEP_S / (NUM_ENGINES * HELD_SLOTS)
+    first_s = percentile([held.first_byte_s - released_s for held in ended if held.answered], 99)
+    answered = sum(held.answered for held in ended)
     print(
-        f"{number} calls held for {hold_s:g} s: {held_kb:.1f} KB each, {answered} answered {seconds:.1f} s after",
+        f"{number} calls held for {hold_s:g} s: {held_kb:.1f} KB each, {answered} answered {seconds:.1f} s after, "
+        f"{found.generated_twice} generated twice, order off by {100 * found.displaced_max:.1f} % at most, "
+        f"work of {work_s:.1f} s",
         flush=True,
     )
     return {
         "held": number,
         "held_answered": answered,
+        "held_generated_twice": found.generated_twice,
+        "held_order_p99": round(found.displaced_p99, 4),
+        "held_order_max": round(found.displaced_max, 4),
         "held_kb_per_call": round(held_kb, 1),
         "held_drain_s": round(seconds, 2),
+        "held_work_s": round(work_s, 2),
+        "held_first_byte_p99_over_work": round(first_s / work_s, 3),
     }
 
 

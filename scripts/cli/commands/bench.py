@@ -38,14 +38,15 @@ def gate(
     held: Annotated[int, typer.Option(min=1, help="Calls held at once afterwards.")] = 5000,
     hold_s: Annotated[float, typer.Option(min=0, help="How long they are held, in seconds.")] = 60.0,
     workers: Annotated[int, typer.Option(min=1, help="Worker processes of the proxy.")] = 1,
+    load: Annotated[int, typer.Option(min=0, help="Busy processes beside it.")] = 0,
 ) -> None:
     """Weight updates under agents: errors, tokens, holds, memory.
 
-    Afterwards thousands of calls are held at once.
+    Afterwards thousands of calls are held and released at once.
     """
     from weir.scripts.bench.gate.run import main
 
-    main(agents, updates, held, hold_s, workers)
+    main(agents, updates, held, hold_s, workers, load)
 
 
 def engine(
