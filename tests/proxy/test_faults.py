@@ -134,7 +134,7 @@ class Fleet:
         ledger = self._folder / f"ledger-{port}-{time.time_ns()}.jsonl"
         command = [sys.executable, "-m", "weir.scripts.bench.gate.engine", str(port), str(ledger), LOAD_S]
         engine = start_server(
-            [*command, self._end, "256"], port=port, log_path=self._folder / f"engine-{port}.log", limit_s=600
+            [*command, "64", self._end, "256"], port=port, log_path=self._folder / f"engine-{port}.log", limit_s=600
         )
         self._opened.callback(engine.stop)
         return engine
