@@ -2,7 +2,7 @@
 
 The IR is text from a candidate's process, and is read strictly. Its arguments name storages and offsets; an address
 outside the storages of its launch is a fault of the kernel. A kernel whose result depends on the order in which its
-programs run has no defined result on a device, and is refused.
+programs, or the lanes of a program, run has no defined result on a device, and is refused.
 """
 
 from __future__ import annotations

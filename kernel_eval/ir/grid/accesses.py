@@ -65,32 +65,15 @@ def load(
     element, shape = element_of(kind), shape_of(kind)
     assert isinstance(element, Scalar)
     mask = _mask(frame, mask)
-    allowed, where = mask, addresses
-    if frame.active is not None:
-        if isinstance(addresses, Affine):
-            rows = frame.active.nonzero()
-            if len(rows) == 0:
-                return zeros_of(kind)
-            where = _inactive_at(addresses, frame.active, int(rows[0]))
-        else:
-            active = frame.active.view(-1, *([1] * len(shape)))
-            allowed = active if mask is None else mask & active
-    loaded = frame.machine.memory.load(where, element, shape, allowed)
+    if frame.active is not None and not bool(frame.active.any()):
+        return zeros_of(kind)
+    loaded = frame.machine.memory.load(addresses, element, shape, mask, frame.active)
     frame.machine.counts.bytes_read += loaded.numel() * element.size
     if mask is None:
         return loaded
     if other is None:
         other = zeros_of(kind)
     return torch.where(mask, loaded, other)
-
-
-def _inactive_at(addresses: Affine, active: torch.Tensor, row: int) -> Affine:
-    """Inactive programs load what an active one loads, so that any address of theirs is allowed."""
-    if len(addresses.base) == 1:
-        return addresses
-    base = addresses.base.copy()
-    base[~active.numpy()] = base[row]
-    return Affine(base, addresses.steps, addresses.shape)
 
 
 def store(

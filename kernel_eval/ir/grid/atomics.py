@@ -1,7 +1,8 @@
 """Atomic updates, in the order of programs, and of elements within a program.
 
 A device has no such order. `ordered` of the counts says where the result depends on it: where a returned value is
-used, where exchanges of several programs meet, and where floats are added (only their rounding depends on it then).
+used and several programs or lanes meet, where exchanges meet, and where floats are added (only their rounding depends
+on it then).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from weir.kernel_eval.ir.errors import Unsupported
 from weir.kernel_eval.ir.grid.accesses import block_of, source_block
 from weir.kernel_eval.ir.grid.frame import Frame, Handler
 from weir.kernel_eval.ir.grid.integers import apply
+from weir.kernel_eval.ir.grid.memory import AtomicLanes
 from weir.kernel_eval.ir.grid.values import dtype_of
 from weir.kernel_eval.ir.module import Operation
 from weir.kernel_eval.ir.types import Scalar, Tensor, Type, element_of, shape_of
@@ -29,6 +31,7 @@ _INTEGER_KINDS = {
     "umax": "arith.maxui",
     "umin": "arith.minui",
 }
+_EXCHANGES = ("exch", "xchg")
 _AT_ONCE = {"add": "sum", "fadd": "sum", "max": "amax", "min": "amin"}
 
 
@@ -49,19 +52,18 @@ def _rounds(index: torch.Tensor) -> list[torch.Tensor]:
 
 def _flat(
     frame: Frame, values: list[torch.Tensor], shape: tuple[int, ...], mask: torch.Tensor | None
-) -> tuple[list[torch.Tensor], torch.Tensor, torch.Tensor]:
-    """Values of all elements where the mask and the programs are active, their programs, and the mask itself."""
+) -> tuple[list[torch.Tensor], torch.Tensor]:
+    """Values of all elements where the mask and the programs are active, and where that is."""
     full = (frame.lanes, *shape)
     ones = [1] * len(shape)
     chosen = torch.ones(full, dtype=torch.bool) if mask is None else mask.expand(full)
     if frame.active is not None:
         chosen = chosen & frame.active.view(-1, *ones)
-    lanes = torch.from_numpy(frame.machine.programs).to(torch.int32).view(-1, *ones).expand(full)
-    return [value.expand(full)[chosen] for value in values], lanes[chosen], chosen
+    return [value.expand(full)[chosen] for value in values], chosen
 
 
 def _update_of(kind: str, element: Scalar) -> Update:
-    if kind in ("exch", "xchg"):
+    if kind in _EXCHANGES:
         return lambda old, new: new
     if kind == "fadd" or (element.is_float and kind == "add"):
         return torch.add
@@ -76,10 +78,10 @@ def _update(
     value: torch.Tensor,
     element: Scalar,
     kind: str,
-    lanes: torch.Tensor,
+    lanes: AtomicLanes,
     used: bool,
 ) -> torch.Tensor:
-    """Update flat elements one after the other; the values before each update."""
+    """Update flat elements one after the other; the values before each update. used: whether those are."""
     returned = torch.zeros_like(value)
     for _, where, index, view in frame.machine.memory.place(addresses, element, lanes):
         part = value if where is None else value[where]
@@ -112,9 +114,9 @@ def _note_order(frame: Frame, kind: str, element: Scalar, meet: bool, used: bool
     ordered = frame.machine.counts.ordered
     if element.is_float and kind in ("fadd", "add"):
         ordered.add("float sum")
-    if kind in ("exch", "xchg", "cas") and (meet or frame.machine.num_programs > 1):
+    if kind in (*_EXCHANGES, "cas") and (meet or frame.machine.num_programs > 1):
         ordered.add("exchange")
-    if used and frame.machine.num_programs > 1:
+    if used and (meet or frame.machine.num_programs > 1):
         ordered.add("returned value")
 
 
@@ -123,9 +125,11 @@ def _atomic_rmw(frame: Frame, operation: Operation) -> torch.Tensor:
     element, shape = _number(kind), shape_of(kind)
     mask = frame.tensor(operation.operands[2]) if len(operation.operands) > 2 else None
     values = [frame.tensor(number) for number in operation.operands[:2]]
-    (addresses, value), lanes, chosen = _flat(frame, values, shape, mask)
+    (addresses, value), chosen = _flat(frame, values, shape, mask)
     used = operation.attributes.setdefault("used", operation.results[0] not in operation.dead)
-    returned = _update(frame, addresses, value, element, operation.attributes["kind"], lanes, used)
+    update = operation.attributes["kind"]
+    lanes = AtomicLanes(shape=shape, chosen=chosen, ordered=used or update in _EXCHANGES)
+    returned = _update(frame, addresses, value, element, update, lanes, used)
     result = torch.zeros(chosen.shape, dtype=dtype_of(kind))
     result[chosen] = returned
     return result
@@ -134,7 +138,8 @@ def _atomic_rmw(frame: Frame, operation: Operation) -> torch.Tensor:
 def _atomic_cas(frame: Frame, operation: Operation) -> torch.Tensor:
     kind = frame.result_kind(operation)
     element, shape = _number(kind), shape_of(kind)
-    (addresses, compared, value), lanes, chosen = _flat(frame, frame.tensors(operation), shape, None)
+    (addresses, compared, value), chosen = _flat(frame, frame.tensors(operation), shape, None)
+    lanes = AtomicLanes(shape=shape, chosen=chosen, ordered=True)
     returned = torch.zeros_like(value)
     for _, where, index, view in frame.machine.memory.place(addresses, element, lanes):
         parts = [one if where is None else one[where] for one in (compared, value)]
@@ -170,7 +175,8 @@ def _descriptor_reduce(frame: Frame, operation: Operation) -> None:
     value = frame.tensor(operation.operands[1])
     value = value.expand(value.shape[0], *shape_of(frame.kind(operation, 1))).reshape(value.shape[0], *kind.shape)
     places = addresses if isinstance(addresses, torch.Tensor) else addresses.tensor()
-    (flat, part), lanes, _ = _flat(frame, [places, value], kind.shape, mask)
+    (flat, part), chosen = _flat(frame, [places, value], kind.shape, mask)
+    lanes = AtomicLanes(shape=kind.shape, chosen=chosen, ordered=False)
     name = operation.attributes["kind"]
     _update(frame, flat, part, element, "fadd" if element.is_float and name == "add" else name, lanes, False)
 

@@ -305,13 +305,18 @@ def _assert(frame: Frame, operation: Operation) -> None:
         raise KernelFault("assertion", f"an assertion of the kernel fails (line {operation.line} of its IR)")
 
 
+def _barrier(frame: Frame, operation: Operation) -> None:
+    frame.machine.memory.barrier(frame.active)
+
+
 def _nothing(frame: Frame, operation: Operation) -> None:
-    """Prints, promises and barriers change no value."""
+    """Prints and promises change no value."""
 
 
 HANDLERS: dict[str, Handler] = {
     "tt.get_program_id": _program_id,
     "tt.get_num_programs": _program_id,
     "tt.assert": _assert,
-    **dict.fromkeys(("tt.print", "llvm.intr.assume", "ttg.barrier", "ttg.local_barrier", "gpu.barrier"), _nothing),
+    **dict.fromkeys(("ttg.barrier", "ttg.local_barrier", "gpu.barrier"), _barrier),
+    **dict.fromkeys(("tt.print", "llvm.intr.assume"), _nothing),
 }

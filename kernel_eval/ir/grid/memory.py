@@ -15,7 +15,7 @@ import torch
 
 from weir.kernel_eval.ir.errors import KernelFault
 from weir.kernel_eval.ir.grid.lattice import Lattice, progression
-from weir.kernel_eval.ir.grid.tracking import Tracker
+from weir.kernel_eval.ir.grid.tracking import Positions, Tracker
 from weir.kernel_eval.ir.grid.values import Affine, Lanes, dtype_of
 from weir.kernel_eval.ir.types import Scalar
 
@@ -29,6 +29,18 @@ class Storage:
 
     memory: torch.Tensor
     writable: bool = True
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class AtomicLanes:
+    """Which lanes change memory atomically. shape: of their tensor · chosen: (programs, *shape) bool.
+
+    ordered: what the operation gives or leaves depends on the order of lanes at one place.
+    """
+
+    shape: tuple[int, ...]
+    chosen: torch.Tensor
+    ordered: bool
 
 
 def address_of(storage: int, offset: int) -> int:
@@ -45,6 +57,7 @@ class Memory:
     def __init__(self, storages: list[Storage], trackers: dict[int, Tracker]) -> None:
         self._storages = storages
         self._trackers = trackers
+        self._positions = Positions()
         self.programs: Lanes = np.zeros(1, dtype=np.int64)
 
     # ---- where addresses lie
@@ -86,35 +99,53 @@ class Memory:
     # ---- loads
 
     def load(
-        self, addresses: Affine | torch.Tensor, kind: Scalar, shape: tuple[int, ...], mask: torch.Tensor | None
+        self,
+        addresses: Affine | torch.Tensor,
+        kind: Scalar,
+        shape: tuple[int, ...],
+        mask: torch.Tensor | None,
+        active: torch.Tensor | None,
     ) -> torch.Tensor:
         """The elements at addresses in bytes; (programs or 1, *axes), 1 where they do not vary.
 
-        mask: where to load, or None; elsewhere the result is anything. Raises KernelFault.
+        mask: where to load, or None · active: (programs,) or None, true somewhere; elsewhere the result is anything.
+        Raises KernelFault.
         """
         if isinstance(addresses, Affine):
-            found = self._lattice(addresses, kind.size)
-            if found is not None:
-                loaded = self._load_rows(found, kind, addresses, mask)
-                if loaded is not None:
-                    return loaded.bool() if kind.name == "i1" else loaded
+            loaded = self._load_rows(addresses, kind, shape, mask, active)
+            if loaded is not None:
+                return loaded.bool() if kind.name == "i1" else loaded
             addresses = addresses.tensor()
-        flat, active = _aligned(addresses, mask)
-        result = self._load_elements(flat, kind, active)
+        if active is not None:
+            running = active.view(-1, *([1] * len(shape)))
+            mask = running if mask is None else mask & running
+        flat, chosen = _aligned(addresses, mask)
+        result = self._load_elements(flat, kind, shape, chosen)
         result = result.view(_joint_shape(addresses, mask))
         return result.bool() if kind.name == "i1" else result
 
     def _load_rows(
-        self, found: tuple[int, Lanes, tuple[int, ...]], kind: Scalar, addresses: Affine, mask: torch.Tensor | None
+        self,
+        addresses: Affine,
+        kind: Scalar,
+        shape: tuple[int, ...],
+        mask: torch.Tensor | None,
+        active: torch.Tensor | None,
     ) -> torch.Tensor | None:
+        """The elements where addresses form rows within a storage, masked ones included; else None."""
+        if active is not None:
+            addresses = _inactive_at(addresses, active)
+        found = self._lattice(addresses, kind.size)
+        if found is None:
+            return None
         number, bases, steps = found
         view = self._view(number, kind, "loads")
         sizes = tuple(size if step else 1 for size, step in zip(addresses.shape, steps, strict=True))
         tracker = self._trackers.get(number)
         if tracker is not None and tracker.follows_reads:
-            if mask is not None:
+            if mask is not None or active is not None:
                 return None
-            self._track_read(tracker, bases, sizes, steps, kind.size)
+            self._track_read(tracker, bases, sizes, steps, kind.size, shape)
         levels = progression(bases)
         if levels is not None and min(levels[1], default=0) >= 0:
             rows = torch.as_strided(view, levels[0] + sizes, levels[1] + steps, int(bases[0]))
@@ -131,20 +162,28 @@ class Memory:
         return rows.index_select(0, torch.from_numpy(inverse))
 
     def _track_read(
-        self, tracker: Tracker, bases: Lanes, sizes: tuple[int, ...], steps: tuple[int, ...], size: int
+        self,
+        tracker: Tracker,
+        bases: Lanes,
+        sizes: tuple[int, ...],
+        steps: tuple[int, ...],
+        size: int,
+        shape: tuple[int, ...],
     ) -> None:
         """`bases` may have one entry for all programs, which then all read the same elements."""
         offsets = Affine(np.broadcast_to(bases, len(self.programs)).copy(), steps, sizes).tensor()
-        offsets = offsets.expand(len(self.programs), *sizes)
-        programs = self._programs_like(offsets.shape)
-        tracker.read(offsets.reshape(-1), programs.reshape(-1), size)
+        full = (len(self.programs), *sizes)
+        positions = self._positions.of(shape, sizes).expand(full)
+        tracker.read(offsets.expand(full), self._programs_like(torch.Size(full)), positions, size)
 
     def _programs_like(self, shape: torch.Size) -> torch.Tensor:
         programs = torch.from_numpy(self.programs).to(torch.int32)
         return programs.view(-1, *([1] * (len(shape) - 1))).expand(shape)
 
-    def _load_elements(self, flat: torch.Tensor, kind: Scalar, active: torch.Tensor | None) -> torch.Tensor:
-        """flat, active: of one shape; the result has that shape."""
+    def _load_elements(
+        self, flat: torch.Tensor, kind: Scalar, shape: tuple[int, ...], active: torch.Tensor | None
+    ) -> torch.Tensor:
+        """flat, active: of one shape, which the result has; with 1 for axes of `shape` along which they do not vary."""
         chosen = flat if active is None else flat[active]
         result = torch.zeros(flat.shape, dtype=torch.uint8 if kind.name == "i1" else dtype_of(kind))
         if chosen.numel() == 0:
@@ -154,8 +193,10 @@ class Memory:
             view = self._view(number, kind, "loads")
             tracker = self._trackers.get(number)
             if tracker is not None and tracker.follows_reads:
-                lanes = self._programs_of(flat, active)
-                tracker.read(index, lanes if where is None else lanes[where], kind.size)
+                positions = self._positions.of(shape, tuple(flat.shape[1:])).expand(flat.shape)
+                of_lanes = [self._programs_of(flat, active), _chosen(positions, active)]
+                programs, positions = (one if where is None else one[where] for one in of_lanes)
+                tracker.read(index, programs, positions, kind.size)
             if where is None:
                 loaded = view.index_select(0, index.reshape(-1)).view(chosen.shape)
             else:
@@ -171,7 +212,7 @@ class Memory:
             lanes = torch.full(flat.shape, -2 if len(self.programs) > 1 else int(self.programs[0]), dtype=torch.int32)
         else:
             lanes = self._programs_like(flat.shape)
-        return lanes.reshape(-1) if active is None else lanes[active]
+        return _chosen(lanes, active)
 
     def _split(self, chosen: torch.Tensor, size: int, verb: str) -> list[tuple[int, torch.Tensor | None, torch.Tensor]]:
         """For each storage that addresses lie in: its number, which addresses (None: all), and element indices."""
@@ -262,7 +303,13 @@ class Memory:
             mask = _with_levels(mask, levels[0], shape)
             value = torch.where(mask, value, view)
         self._trackers[number].store_rows(
-            lattice, mask, programs, levels[0], kind.size, lambda: _bits(value.contiguous()) != _bits(view)
+            lattice,
+            mask,
+            programs,
+            levels[0],
+            self._positions.of(shape),
+            kind.size,
+            lambda: _bits(value.contiguous()) != _bits(view),
         )
         view.copy_(value)
         return True
@@ -279,38 +326,59 @@ class Memory:
         full = (len(programs), *shape)
         flat = addresses.expand(full).reshape(-1)
         value = value.expand(full).reshape(-1)
-        lanes = torch.from_numpy(programs).to(torch.int32).view(-1, *([1] * len(shape))).expand(full).reshape(-1)
+        owners = torch.from_numpy(programs).to(torch.int32).view(-1, *([1] * len(shape))).expand(full).reshape(-1)
+        positions = self._positions.of(shape).expand(full).reshape(-1)
         if mask is not None:
             chosen = mask.expand(full).reshape(-1)
-            flat, value, lanes = flat[chosen], value[chosen], lanes[chosen]
+            flat, value, owners, positions = (one[chosen] for one in (flat, value, owners, positions))
         if flat.numel() == 0:
             return
         for number, where, index in self._split(flat, kind.size, "stores"):
             view = self._view(number, kind, "stores")
-            part = value if where is None else value[where]
-            owners = lanes if where is None else lanes[where]
+            part, of, at = (one if where is None else one[where] for one in (value, owners, positions))
             tracker = self._trackers[number]
-            tracker.before_write(index, owners, kind.size, _bits(view.index_select(0, index)), _bits(part))
+            tracker.before_write(index, of, at, kind.size, _bits(view.index_select(0, index)), _bits(part))
             view.index_copy_(0, index, part)
             tracker.after_write(_bits(view.index_select(0, index)), _bits(part))
 
     # ---- atomics
 
     def place(
-        self, addresses: torch.Tensor, kind: Scalar, lanes: torch.Tensor
+        self, addresses: torch.Tensor, kind: Scalar, lanes: AtomicLanes
     ) -> list[tuple[int, torch.Tensor | None, torch.Tensor, torch.Tensor]]:
         """For each storage that flat addresses lie in: number, which (None: all), element indices, its elements.
 
-        Notes that the programs (`lanes`, (elements,) int32) change these elements atomically. Raises KernelFault.
+        Notes that lanes change these elements atomically. Raises KernelFault.
         """
         if addresses.numel() == 0:
             return []
+        positions = _chosen(self._positions.of(lanes.shape).expand(lanes.chosen.shape), lanes.chosen)
+        programs = _chosen(self._programs_like(lanes.chosen.shape), lanes.chosen)
         found = []
         for number, where, index in self._split(addresses, kind.size, "updates"):
             view = self._view(number, kind, "updates")
-            self._trackers[number].atomic(index, lanes if where is None else lanes[where], kind.size)
+            of, at = (one if where is None else one[where] for one in (programs, positions))
+            self._trackers[number].update(index, of, at, kind.size, lanes.ordered)
             found.append((number, where, index, view))
         return found
+
+    def barrier(self, active: torch.Tensor | None) -> None:
+        """Note that programs pass a barrier. active: (programs,) or None for all."""
+        for tracker in self._trackers.values():
+            tracker.pass_barrier(self.programs, active)
+
+
+def _chosen(values: torch.Tensor, chosen: torch.Tensor | None) -> torch.Tensor:
+    return values.reshape(-1) if chosen is None else values[chosen]
+
+
+def _inactive_at(addresses: Affine, active: torch.Tensor) -> Affine:
+    """Inactive programs load what an active one loads, so that any address of theirs is allowed."""
+    if len(addresses.base) == 1:
+        return addresses
+    base = addresses.base.copy()
+    base[~active.numpy()] = base[int(active.to(torch.uint8).argmax())]
+    return Affine(base, addresses.steps, addresses.shape)
 
 
 def _rows_of(value: Any, rows: torch.Tensor) -> Any:

@@ -38,8 +38,8 @@ class Written:
 class RunReport:
     """What one launch did.
 
-    written: by number of the storage · races: what depended on the order of programs through plain loads and stores ·
-    ordered_atomics: atomics whose result depends on their order (`returned value`, `exchange`, `float sum`) ·
+    written: by number of the storage · races: what depended on the order of programs or lanes through loads and
+    stores · ordered_atomics: atomics whose result depends on their order (`returned value`, `exchange`, `float sum`) ·
     rounds_dots: float32 dots were asked to round their inputs · reads_addresses: an address became a number ·
     steps: operations, each counted once for all programs that ran together.
     """

@@ -1,12 +1,14 @@
-"""Which program wrote which part of a storage, and which read it: what a result that depends on their order betrays.
+"""Which program wrote which part of a storage, and which read it: what a result that depends on an order betrays.
 
-Programs of a launch run in any order on a device. The result depends on it if two programs write different values to
-one place, or if one reads a place that another writes. Places are groups of `granule` bytes, the smallest element that
-the kernel accesses.
+Programs of a launch run in any order on a device, and so do the lanes of a program between two barriers. The result
+depends on it if two of them write different values to one place, or if one reads a place that another writes. A lane
+is known by its position in a tensor of a shape: which threads of a device hold that position is the compiler's choice,
+and the same for the same shape. Places are groups of `granule` bytes, the smallest element that the kernel accesses.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -16,37 +18,107 @@ from weir.kernel_eval.ir.grid.report import Written
 from weir.kernel_eval.ir.grid.values import Lanes
 
 _NOBODY, _SEVERAL = -1, -2
+_ATOMICS = "a program reads or writes what another one changes by atomics"
+_LANES = "a lane reads or writes what another one of its program wrote or read, with no barrier between"
+
+Pick = Callable[[torch.Tensor], torch.Tensor]
+
+
+class Positions:
+    """Numbers of the positions in tensors, no two the same."""
+
+    def __init__(self) -> None:
+        self._starts: dict[tuple[int, ...], int] = {}
+        self._next = 0
+
+    def of(self, shape: tuple[int, ...], accessed: tuple[int, ...] | None = None) -> torch.Tensor:
+        """The numbers of a shape's positions, int32; (1, *shape).
+
+        accessed: sizes of what is accessed, 1 where all positions along an axis access the same, which are several.
+        """
+        if accessed is not None and accessed != shape:
+            return torch.full((1,) * (len(shape) + 1), _SEVERAL, dtype=torch.int32)
+        size = math.prod(shape)
+        if shape not in self._starts:
+            self._starts[shape] = self._next
+            self._next += size
+        start = self._starts[shape]
+        return torch.arange(start, start + size, dtype=torch.int32).view(1, *shape)
+
+
+class _Marks:
+    """Who accessed each place in one way: a program, and the position of its lane since the program's last barrier."""
+
+    def __init__(self, places: int) -> None:
+        self.programs = torch.full((places,), _NOBODY, dtype=torch.int32)
+        self.positions = torch.full((places,), _NOBODY, dtype=torch.int32)
+
+    def put(self, lattice: Lattice, mask: torch.Tensor | None, programs: torch.Tensor, positions: torch.Tensor) -> None:
+        """Enter a lattice of places, instead of what is there."""
+        for known, new in ((self.programs, programs), (self.positions, positions)):
+            view = torch.as_strided(known, lattice.sizes, lattice.strides, lattice.start)
+            view.copy_(new.expand(lattice.sizes) if mask is None else torch.where(mask, new, view))
+
+    def join(self, places: torch.Tensor, programs: torch.Tensor, positions: torch.Tensor) -> None:
+        """Enter places by index beside what is there."""
+        _join(self.programs, places, programs)
+        _join(self.positions, places, positions)
+
+    def pass_barrier(self, programs: Lanes, active: torch.Tensor | None) -> None:
+        """Forget the positions of programs, which are consecutive. active: which of them, or None for all."""
+        if active is None:
+            self.positions.fill_(_NOBODY)
+            return
+        number = self.programs - int(programs[0])
+        known = (number >= 0) & (number < len(programs))
+        self.positions[known & active[number.clamp(0, len(programs) - 1).long()]] = _NOBODY
 
 
 class Tracker:
-    """Follows one storage that a kernel writes. `follows_reads`: whether it also loads from it."""
+    """Follows one storage that a kernel writes. `follows_reads`: whether it also loads from it.
+
+    Programs are numbers, -2 for several. Races are entered into `races`.
+    """
 
     def __init__(self, size: int, granule: int, follows_reads: bool, races: set[str]) -> None:
         self.follows_reads = follows_reads
         self._granule = granule
         self._places = size // granule
         self._races = races
-        self._writers: torch.Tensor | None = None  # (places,) int32: a program, nobody or several
-        self._readers: torch.Tensor | None = None
-        self._atomics: torch.Tensor | None = None  # (places,) bool
-        self._rows: list[tuple[Lattice, torch.Tensor | None, torch.Tensor]] = []  # not yet in `_writers`
+        self._written: _Marks | None = None
+        self._read: _Marks | None = None
+        self._updated: _Marks | None = None  # by atomics
+        # not yet in `_written`; no positions once a barrier is passed
+        self._rows: list[tuple[Lattice, torch.Tensor | None, torch.Tensor, torch.Tensor | None]] = []
         self._range = (0, 0)
 
     def written(self) -> Written:
         """Which places were written, atomically or not."""
-        if self._writers is None:
+        if self._written is None:
             flags = torch.zeros(self._places, dtype=torch.bool)
-            for lattice, mask, _ in self._rows:
+            for lattice, mask, _, _ in self._rows:
                 view = torch.as_strided(flags, lattice.sizes, lattice.strides, lattice.start)
                 if mask is None:
                     view.fill_(True)
                 else:
                     view.logical_or_(mask)
         else:
-            flags = self._owners() != _NOBODY
-        if self._atomics is not None:
-            flags |= self._atomics
+            flags = self._written.programs != _NOBODY
+        if self._updated is not None:
+            flags |= self._updated.programs != _NOBODY
         return Written(granule=self._granule, flags=flags)
+
+    def pass_barrier(self, programs: Lanes, active: torch.Tensor | None) -> None:
+        """Note that programs pass a barrier: what their lanes did before is ordered before what they do next."""
+        if active is None:
+            self._rows = [(lattice, mask, owners, None) for lattice, mask, owners, _ in self._rows]
+        else:
+            self._settle()
+        for marks in (self._written, self._read, self._updated):
+            if marks is not None:
+                marks.pass_barrier(programs, active)
+
+    # ---- by rows
 
     def store_rows(
         self,
@@ -54,26 +126,35 @@ class Tracker:
         mask: torch.Tensor | None,
         programs: Lanes,
         levels: tuple[int, ...],
+        positions: torch.Tensor,
         size: int,
         changes: Callable[[], torch.Tensor],
     ) -> None:
         """Note a store to a lattice of elements, of which no two are the same; the first axes are the programs.
 
-        changes: says for each element whether the store changes its bits.
+        positions: (1, *axes of the tensor) · changes: says for each element whether the store changes its bits.
         """
         parts = size // self._granule
+        ranks = len(lattice.sizes) - len(levels)
         if parts > 1:
             strides = tuple(stride * parts for stride in lattice.strides)
             lattice = Lattice(lattice.start * parts, (*lattice.sizes, parts), (*strides, 1))
             mask = None if mask is None else mask.unsqueeze(-1)
-        ranks = len(lattice.sizes) - len(levels)
+            positions = positions.unsqueeze(-1)
+            ranks += 1
         owners = torch.from_numpy(programs).to(torch.int32).view((*levels, *([1] * ranks)))
+        positions = positions.view((*([1] * len(levels)), *positions.shape[1:]))
         low, high = lattice.bounds
-        if self._writers is None and not self.follows_reads and self._atomics is None and self._is_new(low, high):
-            self._rows.append((lattice, None if mask is None else mask.clone(), owners))
+        if self._written is None and not self.follows_reads and self._is_new(low, high):
+            self._rows.append((lattice, None if mask is None else mask.clone(), owners, positions))
             return
-        self._settle()
-        self._note_rows(lattice, mask, owners, changes if parts == 1 else lambda: changes().unsqueeze(-1))
+
+        def pick(known: torch.Tensor) -> torch.Tensor:
+            return torch.as_strided(known, lattice.sizes, lattice.strides, lattice.start)
+
+        written = self._settle()
+        self._compare_write(pick, owners, positions, changes if parts == 1 else lambda: changes().unsqueeze(-1), mask)
+        written.put(lattice, mask, owners, positions)
 
     def _is_new(self, low: int, high: int) -> bool:
         """Whether a range follows or precedes everything that was written, which it is then added to."""
@@ -88,94 +169,122 @@ class Tracker:
             return False
         return True
 
-    def _owners(self) -> torch.Tensor:
-        if self._writers is None:
-            self._writers = torch.full((self._places,), _NOBODY, dtype=torch.int32)
-        return self._writers
-
-    def _settle(self) -> None:
-        rows, self._rows = self._rows, []
-        writers = self._owners()
-        for lattice, mask, owners in rows:
-            view = torch.as_strided(writers, lattice.sizes, lattice.strides, lattice.start)
-            view.copy_(owners.expand(lattice.sizes) if mask is None else torch.where(mask, owners, view))
-
-    def _note_rows(
-        self, lattice: Lattice, mask: torch.Tensor | None, owners: torch.Tensor, changes: Callable[[], torch.Tensor]
-    ) -> None:
-        view = torch.as_strided(self._owners(), lattice.sizes, lattice.strides, lattice.start)
-        other = (view != _NOBODY) & (view != owners)
-        if mask is not None:
-            other &= mask
-        if bool(other.any()) and bool((other & changes()).any()):
-            self._races.add("two programs write to one place")
-        if self._readers is not None:
-            readers = torch.as_strided(self._readers, lattice.sizes, lattice.strides, lattice.start)
-            read = (readers != _NOBODY) & (readers != owners)
-            read = read if mask is None else read & mask
-            if bool(read.any()) and bool((read & changes()).any()):
-                self._races.add("a program writes what another one read")
-        view.copy_(owners.expand(lattice.sizes) if mask is None else torch.where(mask, owners, view))
+    def _settle(self) -> _Marks:
+        """Everything that was written."""
+        if self._written is None:
+            self._written = _Marks(self._places)
+        for lattice, mask, owners, positions in self._rows:
+            self._written.put(lattice, mask, owners, torch.tensor(_NOBODY) if positions is None else positions)
+        self._rows = []
+        return self._written
 
     # ---- by index
 
-    def _spread(self, index: torch.Tensor, lanes: torch.Tensor, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Places of elements, and their programs."""
+    def _spread(self, size: int, *of_elements: torch.Tensor) -> list[torch.Tensor]:
+        """Places of elements, and what else there is of each element."""
+        index, *others = (one.reshape(-1) for one in of_elements)
         parts = size // self._granule
-        index, lanes = index.reshape(-1), lanes.reshape(-1)
         if parts == 1:
-            return index, lanes
+            return [index, *others]
         places = (index * parts).unsqueeze(1) + torch.arange(parts)
-        return places.reshape(-1), lanes.unsqueeze(1).expand(-1, parts).reshape(-1)
+        return [places.reshape(-1), *(one.unsqueeze(1).expand(-1, parts).reshape(-1) for one in others)]
 
-    def read(self, index: torch.Tensor, lanes: torch.Tensor, size: int) -> None:
-        """Note that programs read elements; a program of -2 stands for several."""
-        if not self.follows_reads:
-            return
-        self._settle()
-        places, programs = self._spread(index, lanes, size)
-        if self._readers is None:
-            self._readers = torch.full((self._places,), _NOBODY, dtype=torch.int32)
-        writers = self._owners().index_select(0, places)
-        if bool(((writers != _NOBODY) & (writers != programs)).any()):
-            self._races.add("a program reads what another one wrote")
-        _join(self._readers, places, programs)
+    def read(self, index: torch.Tensor, programs: torch.Tensor, positions: torch.Tensor, size: int) -> None:
+        """Note that programs read elements."""
+        written = self._settle()
+        places, programs, positions = self._spread(size, index, programs, positions)
+        pick = _at(places)
+        self._compare(written, pick, programs, positions, "a program reads what another one wrote")
+        self._compare(self._updated, pick, programs, positions, _ATOMICS)
+        if self._read is None:
+            self._read = _Marks(self._places)
+        self._read.join(places, programs, positions)
 
     def before_write(
-        self, index: torch.Tensor, lanes: torch.Tensor, size: int, old: torch.Tensor, new: torch.Tensor
+        self,
+        index: torch.Tensor,
+        programs: torch.Tensor,
+        positions: torch.Tensor,
+        size: int,
+        old: torch.Tensor,
+        new: torch.Tensor,
     ) -> None:
         """Note a store by index. old, new: the bits of the elements before and after."""
-        self._settle()
-        places, programs = self._spread(index, lanes, size)
-        parts = size // self._granule
-        changed = (old != new).unsqueeze(1).expand(-1, parts).reshape(-1)
-        writers = self._owners().index_select(0, places)
-        if bool((changed & (writers != _NOBODY) & (writers != programs)).any()):
-            self._races.add("two programs write to one place")
-        if self._readers is not None:
-            readers = self._readers.index_select(0, places)
-            if bool((changed & (readers != _NOBODY) & (readers != programs)).any()):
-                self._races.add("a program writes what another one read")
-        _join(self._owners(), places, programs)
+        written = self._settle()
+        places, programs, positions, changed = self._spread(size, index, programs, positions, old != new)
+        self._compare_write(_at(places), programs, positions, lambda: changed)
+        _join(written.programs, places, programs)
+        written.positions.index_copy_(0, places, positions)
 
     def after_write(self, stored: torch.Tensor, meant: torch.Tensor) -> None:
         """Compare what a store by index left with what it was meant to write."""
         if not torch.equal(stored, meant):
             self._races.add("one store writes different values to one place")
 
-    def atomic(self, index: torch.Tensor, lanes: torch.Tensor, size: int) -> None:
-        """Note atomic updates: plain stores and loads of the same places by other programs depend on the order."""
-        places, _ = self._spread(index, lanes, size)
-        if self._atomics is None:
-            self._settle()
-            self._atomics = torch.zeros(self._places, dtype=torch.bool)
-        self._atomics[places] = True
+    def update(
+        self, index: torch.Tensor, programs: torch.Tensor, positions: torch.Tensor, size: int, ordered: bool
+    ) -> None:
+        """Note atomic updates. ordered: what they give, or leave, depends on the updates before them."""
+        written = self._settle()
+        places, programs, positions = self._spread(size, index, programs, positions)
+        pick = _at(places)
+        for marks in (written, self._read):
+            self._compare(marks, pick, programs, positions, _ATOMICS)
+        if self._updated is None:
+            self._updated = _Marks(self._places)
+        elif ordered:
+            self._compare(self._updated, pick, programs, positions, None)
+        self._updated.join(places, programs, positions)
+
+    # ---- comparisons
+
+    def _compare_write(
+        self,
+        pick: Pick,
+        programs: torch.Tensor,
+        positions: torch.Tensor,
+        changes: Callable[[], torch.Tensor],
+        mask: torch.Tensor | None = None,
+    ) -> None:
+        self._compare(self._written, pick, programs, positions, "two programs write to one place", changes, mask)
+        self._compare(self._read, pick, programs, positions, "a program writes what another one read", changes, mask)
+        self._compare(self._updated, pick, programs, positions, _ATOMICS, None, mask)
+
+    def _compare(
+        self,
+        marks: _Marks | None,
+        pick: Pick,
+        programs: torch.Tensor,
+        positions: torch.Tensor,
+        race: str | None,
+        changes: Callable[[], torch.Tensor] | None = None,
+        mask: torch.Tensor | None = None,
+    ) -> None:
+        """Add races with earlier accesses: `race` with those of other programs, and that of lanes of the same one."""
+        if marks is None:
+            return
+        known = pick(marks.programs)
+        seen = known != _NOBODY if mask is None else (known != _NOBODY) & mask
+        if not bool(seen.any()):
+            return
+        same = (known == programs) & (known != _SEVERAL)
+        lanes = pick(marks.positions)
+        apart = same & (lanes != _NOBODY) & ((lanes != positions) | (positions == _SEVERAL))
+        for found, name in ((seen & ~same, race), (seen & apart, _LANES)):
+            if name is None or name in self._races or not bool(found.any()):
+                continue
+            if changes is None or bool((found & changes()).any()):
+                self._races.add(name)
 
 
-def _join(known: torch.Tensor, places: torch.Tensor, programs: torch.Tensor) -> None:
-    """Enter programs in (places,): several where another program, or two of these, are there already."""
+def _at(places: torch.Tensor) -> Pick:
+    return lambda known: known.index_select(0, places)
+
+
+def _join(known: torch.Tensor, places: torch.Tensor, numbers: torch.Tensor) -> None:
+    """Enter numbers in (places,): several where another one, or two of these, are there already."""
     before = known.index_select(0, places)
-    entered = torch.where((before == _NOBODY) | (before == programs), programs, _SEVERAL)
+    entered = torch.where((before == _NOBODY) | (before == numbers), numbers, _SEVERAL)
     known.index_copy_(0, places, entered)
     lost = known.index_select(0, places) != entered
     if bool(lost.any()):
