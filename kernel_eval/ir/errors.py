@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-FaultKind = Literal["out_of_bounds", "misaligned", "read_only", "assertion", "undefined_value"]
+FaultKind = Literal["out_of_bounds", "misaligned", "read_only", "assertion"]
 
 
 class IrError(Exception):

@@ -7,6 +7,8 @@ from typing import Any
 
 from weir.kernel_eval.ir.types import Type
 
+PROMISE = "promise"  # an operation that the reader adds: what the text says that a value is, in hints to the compiler
+
 
 class Bits(int):
     """The bits of a floating-point number, in a constant."""

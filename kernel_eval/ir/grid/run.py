@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from weir.kernel_eval.ir.errors import IrError, LimitExceeded, Malformed
+from weir.kernel_eval.ir.errors import IrError, KernelFault, LimitExceeded, Malformed
 from weir.kernel_eval.ir.grid import (
     accesses,
     atomics,
@@ -22,6 +22,7 @@ from weir.kernel_eval.ir.grid import (
     floats,
     integers,
     libdevice,
+    promises,
     shapes,
 )
 from weir.kernel_eval.ir.grid.footprint import footprint
@@ -69,6 +70,7 @@ def _handlers() -> dict[str, Handler]:
         **dots.HANDLERS,
         **libdevice.HANDLERS,
         **control.HANDLERS,
+        **promises.HANDLERS,
     }
     structured, combining = control.Control(handlers), Combining(handlers)
     handlers |= {
@@ -162,6 +164,13 @@ def _values(module: Module, arguments: Sequence[Argument], storages: Sequence[St
     entry = module.entry
     if len(arguments) != len(entry.parameters):
         raise Malformed(f"the kernel takes {len(entry.parameters)} arguments, not {len(arguments)}")
+    for argument, attributes in zip(arguments, entry.attributes, strict=True):
+        divisor = attributes.get("tt.divisibility", 1)
+        if not isinstance(divisor, int) or divisor < 1:
+            raise Malformed("the divisibility of an argument is a positive integer")
+        place = argument.offset if isinstance(argument, PointerArgument) else argument
+        if isinstance(place, int) and place % divisor:
+            raise KernelFault("misaligned", f"an argument is no multiple of {divisor}, as the kernel was compiled for")
     return [
         _value(argument, entry.types[number], len(storages))
         for argument, number in zip(arguments, entry.parameters, strict=True)

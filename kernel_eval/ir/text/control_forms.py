@@ -195,8 +195,10 @@ def _assume(reader: Reader, name: str) -> Parsed:
     """`%c : i1`; a promise to the compiler."""
     condition = reader.value()
     reader.cursor.expect(":")
-    reader.agree((condition,), (reader.cursor.type(),))
-    return Parsed()
+    kind = reader.cursor.type()
+    reader.agree((condition,), (kind,))
+    reader.require(element_of(kind) == I1, "llvm.intr.assume takes i1")
+    return Parsed(operands=(condition,))
 
 
 def _barrier(reader: Reader, name: str) -> Parsed:

@@ -7,19 +7,22 @@ from collections.abc import Callable
 from typing import Any
 
 from weir.kernel_eval.ir.errors import LimitExceeded, Malformed, Unsupported
-from weir.kernel_eval.ir.module import Block, Operation, Region
+from weir.kernel_eval.ir.module import PROMISE, Block, Operation, Region
 from weir.kernel_eval.ir.text.cursor import Cursor
 from weir.kernel_eval.ir.types import Type
 
 # hints for the compiler; they change no value
 _HINTS = frozenset(
     [
-        *("tt.divisibility", "tt.contiguity", "tt.constancy", "tt.pointee_type", "tt.pointer_range"),
+        *("tt.pointee_type", "tt.pointer_range"),
         *("tt.num_stages", "tt.flatten", "tt.loop_unroll_factor", "tt.disallow_acc_multi_buffer", "tt.warp_specialize"),
         *("tt.latency", "tt.self_latency", "tt.disable_licm", "tt.disallow_licm", "llvm.loop_annotation"),
         *("tt.nv_tma_desc", "noinline", "sym_visibility"),
     ]
 )
+
+# hints of what values are, which the compiler believes
+_PROMISES = frozenset({"tt.divisibility", "tt.contiguity", "tt.constancy"})
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -42,6 +45,7 @@ class Reader:
         self.operations = done  # of the whole module
         self._forms = forms
         self._scopes: list[dict[str, int]] = [{}]
+        self._promises: dict[str, Any] = {}  # of the operation that is being read
 
     def define(self, name: str, kind: Type) -> int:
         """A new value. Raises Malformed."""
@@ -93,9 +97,10 @@ class Reader:
         """
         found = self.cursor.attributes(opening)
         for name in found:
-            if name not in known and name not in _HINTS:
+            if name not in known and name not in _HINTS | _PROMISES:
                 raise Unsupported(f"attribute {name[:40]}")
-        return {name: value for name, value in found.items() if name not in _HINTS}
+        self._promises |= {name: value for name, value in found.items() if name in _PROMISES}
+        return {name: value for name, value in found.items() if name not in _HINTS | _PROMISES}
 
     def region(self, arguments: tuple[tuple[str, Type], ...] = (), labelled: bool = False) -> Region:
         """A region in braces; its arguments are named before it, or (labelled) in its first line.
@@ -133,7 +138,12 @@ class Reader:
     def _block_operations(self) -> list[Operation]:
         found = []
         while not self.cursor.sees("}") and self.cursor.peek().kind not in ("label", "end"):
-            found.append(self.operation())
+            outer, self._promises = self._promises, {}
+            operation = self.operation()
+            found.append(operation)
+            if self._promises:
+                found += [Operation(PROMISE, operation.line, (one,), (), self._promises) for one in operation.results]
+            self._promises = outer
         return found
 
     def operation(self) -> Operation:
