@@ -13,6 +13,8 @@ from pathlib import Path
 import httpx
 from support_servers import ServerProcess, find_free_port, start_server
 
+from weir.scripts.launch.fleet import ROUTER_MODULES
+
 _EGRESS = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 
 
@@ -35,7 +37,7 @@ def running_router(
 ) -> Iterator[Router]:
     """Start a router as Weir starts it, and wait until it knows all workers."""
     port = port or find_free_port()
-    command = [str(Path(sys.executable).with_name(kind)), "launch", "--worker-urls", *workers]
+    command = [sys.executable, "-m", ROUTER_MODULES[kind], "launch", "--worker-urls", *workers]
     command += ["--host", "127.0.0.1", "--port", str(port), "--policy", policy, "--log-level", "warn"]
     command += ["--prometheus-host", "127.0.0.1", "--prometheus-port", str(find_free_port())]
     command += ["--disable-retries", "--disable-circuit-breaker", "--disable-health-check"]

@@ -6,6 +6,7 @@ started here: `servers.running` does that with what this returns.
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -139,19 +140,24 @@ def _first_version(model: Path, engine: EngineConfig) -> str:
     return engine.weight_version or (str(read_manifest(model).version) if (model / MANIFEST).exists() else "0")
 
 
+# Started as modules: both packages install a script `smg`, and the one that was installed last has it.
+ROUTER_MODULES = {"sglang-router": "sglang_router", "smg": "smg"}
+
+
 def router_server(config: RouterConfig, workers: list[str], logs: Path, *, sticky: bool = False) -> Server:
     """The router, without retries and breaker: the proxy owns retries.
 
     `sticky`: unless the settings name a policy, the calls of a session go to one engine, which has their prefix in its
     cache. Raises `UsageError` if the router is not installed.
     """
-    program = Path(sys.executable).with_name(config.kind)
-    if not program.exists():
+    module = ROUTER_MODULES[config.kind]
+    if importlib.util.find_spec(module) is None:
         raise UsageError(
-            f"router.kind = {config.kind!r}, but {program} does not exist: install the package {config.kind} there"
+            f"router.kind = {config.kind!r}, but {sys.executable} does not have it: "
+            f"install the package {config.kind} there"
         )
     policy = config.policy or ("manual" if sticky else "round_robin")
-    argv = [str(program), "launch", "--worker-urls", *workers, "--policy", policy]
+    argv = [sys.executable, "-m", module, "launch", "--worker-urls", *workers, "--policy", policy]
     argv += ["--assignment-mode", "min_load"] if policy == "manual" else []
     argv += ["--host", config.host, "--port", str(config.port), "--prometheus-port", str(config.prometheus_port)]
     argv += ["--prometheus-host", config.host, "--disable-retries", "--disable-circuit-breaker"]

@@ -6,6 +6,7 @@ Nothing is started and nothing is left behind.
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import os
 import platform
 import shutil
@@ -17,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from weir.scripts.cli.doctor.finding import Finding, found
+from weir.scripts.launch.fleet import ROUTER_MODULES
 from weir.scripts.launch.settings import Settings
 
 ABOUT = "machine"
@@ -63,8 +65,7 @@ def _gpu() -> Finding:
 
 
 def _routers() -> Finding:
-    folder = Path(sys.executable).parent
-    there = [name for name in ("sglang-router", "smg") if (folder / name).exists()]
+    there = [name for name, module in ROUTER_MODULES.items() if importlib.util.find_spec(module) is not None]
     problem = None if "sglang-router" in there else "sglang-router is not installed in this environment"
     return found(ABOUT, "routers", ", ".join(there), problem, "pip install sglang-router", required=False)
 
