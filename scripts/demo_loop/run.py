@@ -43,6 +43,7 @@ CONFIG_FILE = "weir.toml"
 WINDOW = 6  # rounds that the first and the last mean reward are taken over
 HELDOUT_SAMPLES = 8
 SFT_LR = 2e-3  # of a model of two million parameters with random weights
+SFT_BATCH_SIZE, SFT_EPOCHS = 4, 2
 
 # What an algorithm needs besides its defaults at this size.
 SETTINGS = {"dr_grpo": "loss_constant = 160\n", "ppo": "critic_lr = 1e-3\n"}
@@ -268,7 +269,7 @@ def cold_start(settings: Settings, options: DemoOptions, progress: Progress) -> 
     from weir.trainer.settings.config import SftConfig
     from weir.trainer.sft.cold_start import run_sft
 
-    config = SftConfig(seed=options.seed, lr=SFT_LR)
+    config = SftConfig(seed=options.seed, lr=SFT_LR, batch_size=SFT_BATCH_SIZE, epochs=SFT_EPOCHS)
     progress.begin(COLD_START, config.epochs * math.ceil(NUM_EXAMPLES / config.batch_size), "steps")
     progress.say("Cold start: learning the form of a kernel from a corpus of which about a third is right …")
     assert settings.model.path is not None
