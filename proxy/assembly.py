@@ -132,6 +132,7 @@ def _tokens(served: Served, parts: Parts, upstream: Upstream) -> Assembled:
         opening=opening,
         idleness=parts.idleness,
         prompt_logprobs=config.prompt_logprobs,
+        drop_builtin_tools=config.drop_builtin_tools,
         responses=Responses(responses, parts.lookup),
         answers=Answers(rendering, Generation(upstream, dispatch, sampling_masks=config.sampling_masks), recorder),
     )
@@ -147,7 +148,7 @@ def _tokens(served: Served, parts: Parts, upstream: Upstream) -> Assembled:
 def _relay(served: Served, parts: Parts) -> Assembled:
     """What agents send and get passes as it is. Raises `SetupError`."""
     config, certified = served.config, served.certified
-    for name in ("prompt_logprobs", "sampling_masks"):
+    for name in ("prompt_logprobs", "sampling_masks", "drop_builtin_tools"):
         if getattr(config, name):
             raise SetupError(
                 f"proxy.{name} needs capture level tokens, where the proxy asks the engine, not "

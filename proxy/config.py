@@ -71,6 +71,11 @@ class ProxyConfig(BaseModel):
         description="Keep the reasoning of earlier turns in the prompt, so that turns are exact prefixes of the next; "
         "false: drop it where the model's chat template drops it.",
     )
+    drop_builtin_tools: tuple[str, ...] = Field(
+        default=(),
+        description="Types of built-in tools, which a host would run itself, that are left out of prompts and named in "
+        "the record's ignored_fields; requests with others are refused. web_search stands for its dated forms too.",
+    )
     max_model_len: int | None = Field(
         default=None, ge=2, description="Context length in tokens; unset: max_position_embeddings of the model."
     )

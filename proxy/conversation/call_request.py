@@ -52,6 +52,14 @@ class Thread:
     kept: bool = True  # whether later requests may continue its answer
 
 
+@dataclass(frozen=True, slots=True)
+class HostedTool:
+    """A tool that the host would have to run itself; `where` is its path in the body."""
+
+    where: str
+    type: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRequest:
     """One request, free of its wire form. `messages` is empty exactly where `raw_prompts` is not."""
@@ -60,6 +68,7 @@ class CallRequest:
     messages: Sequence[Message]
     digests: list[bytes] | None = None  # of every prefix of the messages, where the dialect computed them
     tools: list[Tool] | None = None
+    hosted_tools: tuple[HostedTool, ...] = ()
     tool_use: ToolUse = ToolUse.AUTO
     tool_named: str | None = None  # the one tool that must be called; with REQUIRED only
     parallel_tool_calls: bool = True
@@ -70,6 +79,7 @@ class CallRequest:
     include_usage: bool = False
     logprobs: bool = False
     sampling: Sampling = Sampling()
+    ignored_fields: tuple[str, ...] = ()  # paths in the body of wishes without effect here
     session_hint: str | None = None  # the session that the body names
     agent_ids: dict[str, str] = field(default_factory=dict)  # every identifier in the body
     echo: dict[str, Any] = field(default_factory=dict)  # fields of the body that the answer repeats

@@ -183,6 +183,23 @@ def stops_in(fields: Mapping[str, Any], name: str) -> tuple[str, ...]:
     return tuple(stops)
 
 
+def wishes_in(fields: Mapping[str, Any], kinds: Mapping[str, type[Any]]) -> tuple[str, ...]:
+    """The paths of those fields that are given: wishes that nothing here can fulfil, of the JSON types `kinds`.
+
+    A path names a member of an object by a dot. Raises `BadRequest` for another type.
+    """
+    given = []
+    for path, kind in kinds.items():
+        outer, _, inner = path.rpartition(".")
+        holder = (optional(dict(fields), outer, dict) or {}) if outer else fields
+        value = holder.get(inner)
+        if value is not None and type(value) is not kind:
+            raise BadRequest(f"{path} must be {KINDS[kind]}, not {kind_of(value)}.", param=path, code="invalid_type")
+        if value is not None:
+            given.append(path)
+    return tuple(given)
+
+
 def schema_text(schema: dict[str, Any]) -> str:
     """A JSON schema as text, the form that engines take."""
     return _encode(schema).decode()

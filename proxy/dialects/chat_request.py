@@ -29,6 +29,7 @@ from weir.proxy.dialects.body import (
     stops_in,
     unsupported,
     value_of,
+    wishes_in,
 )
 from weir.proxy.errors import BadRequest
 
@@ -128,6 +129,8 @@ READ = ENGINE_SAMPLING | {
     *("max_tokens", "max_completion_tokens", "temperature", "top_p", "stop", "logprobs", "response_format"),
     *("user", "metadata"),
 }
+# What the model and the proxy's settings decide, whatever the agent wishes.
+WISHES: dict[str, type[Any]] = {"reasoning_effort": str, "verbosity": str, "chat_template_kwargs": dict}
 HARMLESS = frozenset({"store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"})
 # Fields whose listed values change nothing: any other value is refused.
 NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -141,7 +144,7 @@ MAX_ANSWERS = 128
 def parse(body: bytes, beginnings: Beginnings) -> CallRequest:
     """Parse a body; of its messages only those that follow a known beginning. Raises `BadRequest`."""
     fields, raw = decoded_but("messages", body)
-    refuse_unknown(fields, READ | HARMLESS | NEUTRAL.keys())
+    refuse_unknown(fields, READ | HARMLESS | NEUTRAL.keys() | WISHES.keys())
     refuse_values(fields, NEUTRAL)
     tools = tools_in(fields)
     tool_use, tool_named = _tool_choice(fields, tools)
@@ -167,6 +170,7 @@ def parse(body: bytes, beginnings: Beginnings) -> CallRequest:
             stop=stops_in(fields, "stop"),
             extra=grammar_in(fields),
         ),
+        ignored_fields=wishes_in(fields, WISHES),
         session_hint=hint if isinstance(hint, str) else optional(fields, "user", str),
         agent_ids=names_in(fields, "user"),
     )

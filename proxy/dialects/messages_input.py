@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from weir.proxy.conversation.call_request import Message, Tool
+from weir.proxy.conversation.call_request import HostedTool, Message, Tool
 from weir.proxy.dialects.body import kind_of, optional, required, required_field, shown
 from weir.proxy.errors import BadRequest
 
@@ -40,10 +40,19 @@ def messages_in(fields: dict[str, Any]) -> list[Message]:
     return messages
 
 
-def tools_in(fields: dict[str, Any]) -> list[Tool] | None:
-    """Tools in the chat form."""
-    tools = optional(fields, "tools", list)
-    return [_tool(item, f"tools.{i}") for i, item in enumerate(tools or [])] or None
+def tools_in(fields: dict[str, Any]) -> tuple[list[Tool] | None, tuple[HostedTool, ...]]:
+    """Tools in the chat form (None without any), and the host's tools. Raises `BadRequest`."""
+    tools, hosted = [], []
+    for i, item in enumerate(optional(fields, "tools", list) or []):
+        where = f"tools.{i}"
+        if not isinstance(item, dict):
+            raise BadRequest(f"{where} must be an object, not {kind_of(item)}.", param=where)
+        kind = None if item.get("type") is None else required_field(item, "type", str, where)
+        if kind in (None, "custom"):
+            tools.append(_tool(item, where))
+        else:
+            hosted.append(HostedTool(where, kind))
+    return tools or None, tuple(hosted)
 
 
 def billing_line_in(fields: dict[str, Any]) -> str | None:
@@ -161,15 +170,13 @@ def _kind(block: Any, where: str) -> str:
     return kind
 
 
-def _tool(item: Any, where: str) -> Tool:
-    if not isinstance(item, dict):
-        raise BadRequest(f"{where} must be an object, not {kind_of(item)}.", param=where)
-    if item.get("type") not in (None, "custom"):
-        raise _unsupported_tool(f"{where}: the built-in tool {shown(item['type'])} is not supported here", where)
+def _tool(item: dict[str, Any], where: str) -> Tool:
     for name, value in item.items():
         asks_nothing = name in HARMLESS_IN_TOOLS and not (name == "defer_loading" and value)
         if value is not None and name not in READ_IN_TOOLS and not asks_nothing:
-            raise _unsupported_tool(f"{where}.{name} is not supported here", f"{where}.{name}")
+            raise BadRequest(
+                f"{where}.{name} is not supported here.", param=f"{where}.{name}", code="unsupported_parameter"
+            )
     function = {"name": required_field(item, "name", str, where)}
     if item.get("description") is not None:
         function["description"] = required_field(item, "description", str, where)
@@ -177,7 +184,3 @@ def _tool(item: Any, where: str) -> Tool:
     if item.get("strict") is not None:
         function["strict"] = required_field(item, "strict", bool, where)
     return {"type": "function", "function": function}
-
-
-def _unsupported_tool(message: str, where: str) -> BadRequest:
-    return BadRequest(f"{message}; only tools with an input_schema are.", param=where, code="unsupported_parameter")

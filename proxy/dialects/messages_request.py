@@ -28,6 +28,7 @@ from weir.proxy.dialects.body import (
     shown,
     stops_in,
     unsupported,
+    wishes_in,
 )
 from weir.proxy.dialects.messages_input import billing_line_in, messages_in, tools_in
 from weir.proxy.errors import BadRequest
@@ -42,6 +43,8 @@ HARMLESS = frozenset(
 # Fields whose listed values change nothing: any other value is refused.
 NEUTRAL: dict[str, tuple[Any, ...]] = {"mcp_servers": ([],)}
 THINKING = ("enabled", "disabled", "adaptive", "between_tools")
+# What the model and the proxy's settings decide, whatever the agent wishes.
+WISHES: dict[str, type[Any]] = {"thinking": dict, "output_config.effort": str}
 NO_THREADS = "thread_unsupported_request"
 SESSION_HEADER = "x-claude-code-session-id"
 
@@ -67,12 +70,13 @@ def _request(fields: dict[str, Any], headers: Mapping[str, str]) -> CallRequest:
     _refuse_thread(fields)
     _check_thinking(fields)
     _check_context_management(fields)
-    tools = tools_in(fields)
+    tools, hosted_tools = tools_in(fields)
     tool_use, tool_named, parallel = _tool_choice(fields, tools)
     return CallRequest(
         model=required(fields, "model", str),
         messages=messages_in(fields),
         tools=tools,
+        hosted_tools=hosted_tools,
         tool_use=tool_use,
         tool_named=tool_named,
         parallel_tool_calls=parallel,
@@ -84,6 +88,7 @@ def _request(fields: dict[str, Any], headers: Mapping[str, str]) -> CallRequest:
             stop=stops_in(fields, "stop_sequences"),
             extra=_grammar(fields),
         ),
+        ignored_fields=wishes_in(fields, WISHES),
         session_hint=_session_hint(fields, headers),
         agent_ids=_agent_ids(fields, headers),
     )

@@ -11,6 +11,7 @@ from weir.proxy.conversation.call_request import AnswerStream, CallRequest, Fini
 from weir.proxy.dialects.responses_object import function_call_item, message_item, reasoning_item, response_object
 from weir.proxy.dialects.responses_request import parse
 from weir.proxy.dialects.responses_stream import ResponsesStream
+from weir.proxy.dialects.responses_tools import namespaces
 from weir.proxy.errors import CallError, error_object
 
 _encode = msgspec.json.Encoder().encode
@@ -29,7 +30,9 @@ class ResponsesDialect:
     def answer(self, request: CallRequest, call_id: str, created_s: int, finished: Sequence[Finished]) -> bytes:
         """The body of a call that was not streamed."""
         (one,) = finished
-        return _encode(response_object(request, call_id, created_s, output=_output(call_id, one), finished=one))
+        return _encode(
+            response_object(request, call_id, created_s, output=_output(request, call_id, one), finished=one)
+        )
 
     def stream(self, request: CallRequest, call_id: str, created_s: int) -> AnswerStream:
         """The events of one streamed answer."""
@@ -40,7 +43,7 @@ class ResponsesDialect:
         return _encode(error_object(error))
 
 
-def _output(call_id: str, finished: Finished) -> list[dict[str, Any]]:
+def _output(request: CallRequest, call_id: str, finished: Finished) -> list[dict[str, Any]]:
     answer = finished.answer
     status = "incomplete" if finished.reason == "length" else "completed"
     items: list[dict[str, Any]] = []
@@ -48,6 +51,7 @@ def _output(call_id: str, finished: Finished) -> list[dict[str, Any]]:
         items.append(reasoning_item(call_id, len(items), answer.reasoning, status="completed"))
     if answer.content or not answer.tool_calls:
         items.append(message_item(call_id, len(items), answer.content, finished.logprobs, status=status))
+    named = namespaces(request.echo.get("tools", ()))
     for call in answer.tool_calls:
-        items.append(function_call_item(call_id, len(items), call, call.arguments, status="completed"))
+        items.append(function_call_item(call_id, len(items), call, call.arguments, named, status="completed"))
     return items

@@ -1,4 +1,4 @@
-"""Input items and tools of a Responses body, in the form that renderers take.
+"""Input items of a Responses body, in the form that renderers take.
 
 Invariant: the same conversation gives the same messages as it would in the chat dialect. Reasoning, text and function
 calls that stand beside each other are one assistant message, as one answer gave them.
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from weir.proxy.conversation.call_request import Message, Tool
+from weir.proxy.conversation.call_request import Message
 from weir.proxy.dialects.body import kind_of, optional, required_field, shown
+from weir.proxy.dialects.responses_tools import joined
 from weir.proxy.errors import BadRequest
 
 ROLES = ("user", "assistant", "system", "developer")
 TEXT_PARTS = {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal"}
-READ_IN_TOOLS = frozenset({"type", "name", "description", "parameters", "strict"})
 
 
 def messages_in(fields: dict[str, Any]) -> list[Message]:
@@ -29,12 +29,6 @@ def messages_in(fields: dict[str, Any]) -> list[Message]:
     for i, item in enumerate(given):
         _add(messages, item, f"input[{i}]")
     return messages
-
-
-def tools_in(fields: dict[str, Any]) -> list[Tool] | None:
-    """Function tools in the chat form."""
-    tools = optional(fields, "tools", list)
-    return [_tool(item, f"tools[{i}]") for i, item in enumerate(tools or [])] or None
 
 
 def _add(messages: list[Message], item: Any, where: str) -> None:
@@ -65,7 +59,7 @@ def _add_message(messages: list[Message], item: dict[str, Any], where: str) -> N
 
 def _add_function_call(messages: list[Message], item: dict[str, Any], where: str) -> None:
     function = {
-        "name": required_field(item, "name", str, where),
+        "name": joined(optional(item, "namespace", str), required_field(item, "name", str, where)),
         "arguments": required_field(item, "arguments", str, where),
     }
     call = {"id": required_field(item, "call_id", str, where), "type": "function", "function": function}
@@ -130,24 +124,3 @@ def _text(part: Any, where: str) -> str:
         )
     text: str = required_field(part, TEXT_PARTS[kind], str, where)
     return text
-
-
-def _tool(item: Any, where: str) -> Tool:
-    if not isinstance(item, dict) or not isinstance(item.get("type"), str):
-        raise BadRequest(f"{where} must be an object with a type.", param=where)
-    if item["type"] != "function":
-        raise BadRequest(
-            f"{where}: the built-in tool {shown(item['type'])} is not supported here; only functions are.",
-            param=where,
-            code="unsupported_parameter",
-        )
-    for name, value in item.items():
-        if name not in READ_IN_TOOLS and value not in (None, False):
-            raise BadRequest(
-                f"{where}.{name} is not supported here.", param=f"{where}.{name}", code="unsupported_parameter"
-            )
-    function = {"name": required_field(item, "name", str, where)}
-    for name, kind in (("description", str), ("parameters", dict), ("strict", bool)):
-        if item.get(name) is not None:
-            function[name] = required_field(item, name, kind, where)
-    return {"type": "function", "function": function}

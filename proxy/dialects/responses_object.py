@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weir.proxy.conversation.call_request import CallRequest, Finished, TokenLogprob, ToolCall, Usage
@@ -88,12 +88,15 @@ def message_item(
     }
 
 
-def function_call_item(call_id: str, index: int, call: ToolCall, arguments: str, *, status: str) -> Item:
-    """A function call item."""
-    return {"id": item_id("fc", call_id, index), "type": "function_call", "call_id": call.id, "name": call.name} | {
-        "arguments": arguments,
-        "status": status,
-    }
+def function_call_item(
+    call_id: str, index: int, call: ToolCall, arguments: str, named: Mapping[str, Item], *, status: str
+) -> Item:
+    """A function call item; `named` are the functions in `namespaces`."""
+    return (
+        {"id": item_id("fc", call_id, index), "type": "function_call", "call_id": call.id}
+        | named.get(call.name, {"name": call.name})
+        | {"arguments": arguments, "status": status}
+    )
 
 
 def text_part(text: str, logprobs: Sequence[TokenLogprob] | None) -> dict[str, Any]:

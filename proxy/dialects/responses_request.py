@@ -25,9 +25,11 @@ from weir.proxy.dialects.body import (
     shown,
     stops_in,
     unsupported,
+    wishes_in,
 )
-from weir.proxy.dialects.responses_input import messages_in, tools_in
+from weir.proxy.dialects.responses_input import messages_in
 from weir.proxy.dialects.responses_object import call_id_of
+from weir.proxy.dialects.responses_tools import joined, tools_in
 from weir.proxy.errors import BadRequest
 
 READ = ENGINE_SAMPLING | {
@@ -54,7 +56,9 @@ ECHOED = (
     *("prompt_cache_key", "reasoning", "safety_identifier", "store", "temperature", "text", "tool_choice", "tools"),
     *("top_p", "user"),
 )
-SESSION_HEADER = "session_id"  # codex's name of its conversation
+SESSION_HEADERS = ("session-id", "session_id")  # names that codex's versions give their conversation
+# What the model and the proxy's settings decide, whatever the agent wishes.
+WISHES: dict[str, type[Any]] = {"reasoning": dict, "text.verbosity": str}
 
 
 def parse(body: bytes, headers: Mapping[str, str]) -> CallRequest:
@@ -63,7 +67,7 @@ def parse(body: bytes, headers: Mapping[str, str]) -> CallRequest:
     refuse_unknown(fields, READ | HARMLESS | NEUTRAL.keys())
     refuse_values(fields, NEUTRAL)
     _check_hints(fields)
-    tools = tools_in(fields)
+    tools, hosted_tools = tools_in(fields)
     tool_use, tool_named = _tool_choice(fields, tools)
     instructions = _instructions(fields)
     previous = optional(fields, "previous_response_id", str)
@@ -74,6 +78,7 @@ def parse(body: bytes, headers: Mapping[str, str]) -> CallRequest:
         model=required(fields, "model", str),
         messages=messages,
         tools=tools,
+        hosted_tools=hosted_tools,
         tool_use=tool_use,
         tool_named=tool_named,
         parallel_tool_calls=optional(fields, "parallel_tool_calls", bool) is not False,
@@ -91,6 +96,7 @@ def parse(body: bytes, headers: Mapping[str, str]) -> CallRequest:
             stop=stops_in(fields, "stop"),
             extra=_grammar(fields),
         ),
+        ignored_fields=wishes_in(fields, WISHES),
         session_hint=_session_hint(fields, headers),
         agent_ids=names_in(fields, "user", "prompt_cache_key", "safety_identifier"),
         echo={name: fields[name] for name in ECHOED if name in fields},
@@ -104,7 +110,6 @@ def _instructions(fields: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _check_hints(fields: dict[str, Any]) -> None:
     """Check the form of fields that do not change the answer here."""
-    optional(fields, "reasoning", dict)
     options = optional(fields, "stream_options", dict) or {}
     refuse_unknown(options, {"include_obfuscation"}, "stream_options")
     for i, name in enumerate(optional(fields, "include", list) or []):
@@ -123,7 +128,7 @@ def _tool_choice(fields: dict[str, Any], tools: list[Tool] | None) -> tuple[Tool
         raise BadRequest(f"tool_choice = {shown(choice)} needs tools.", param="tool_choice")
     if not is_function:
         return ToolUse.REQUIRED, None
-    named = required_field(choice, "name", str, "tool_choice")
+    named = joined(optional(choice, "namespace", str), required_field(choice, "name", str, "tool_choice"))
     if all(tool["function"]["name"] != named for tool in tools):
         raise BadRequest(f"tool_choice names {shown(named)}, which is not among the tools.", param="tool_choice")
     return ToolUse.REQUIRED, named
@@ -145,4 +150,6 @@ def _grammar(fields: dict[str, Any]) -> dict[str, Any]:
 
 def _session_hint(fields: dict[str, Any], headers: Mapping[str, str]) -> str | None:
     named = (optional(fields, "metadata", dict) or {}).get("session_id")
-    return named if isinstance(named, str) else optional(fields, "user", str) or headers.get(SESSION_HEADER)
+    if isinstance(named, str):
+        return named
+    return optional(fields, "user", str) or next((headers[name] for name in SESSION_HEADERS if name in headers), None)

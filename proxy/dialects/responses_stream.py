@@ -22,6 +22,7 @@ from weir.proxy.dialects.responses_object import (
     response_object,
     text_part,
 )
+from weir.proxy.dialects.responses_tools import namespaces
 from weir.proxy.errors import CallError
 
 _encode = msgspec.json.Encoder().encode
@@ -40,12 +41,16 @@ class _Growing:
 class ResponsesStream:
     """The events of one streamed answer."""
 
-    __slots__ = ("_call_id", "_created_s", "_finished", "_growing", "_items", "_opened", "_request", "_sequence")
+    __slots__ = (
+        *("_call_id", "_created_s", "_finished", "_growing", "_items"),
+        *("_named", "_opened", "_request", "_sequence"),
+    )
 
     def __init__(self, request: CallRequest, call_id: str, created_s: int) -> None:
         self._request = request
         self._call_id = call_id
         self._created_s = created_s
+        self._named = namespaces(request.echo.get("tools", ()))
         self._sequence = 0
         self._opened = False
         self._items: list[Item] = []  # those that are done
@@ -133,15 +138,15 @@ class ResponsesStream:
 
     def _function_call(self, call: ToolCall) -> bytes:
         events, index = self._end_item("completed"), len(self._items)
-        begun = function_call_item(self._call_id, index, call, "", status="in_progress")
+        begun = function_call_item(self._call_id, index, call, "", self._named, status="in_progress")
         events += self._event("response.output_item.added", output_index=index, item=begun)
         where = {"item_id": begun["id"], "output_index": index}
         events += self._event("response.function_call_arguments.delta", **where, delta=call.arguments)
         events += self._event(
-            "response.function_call_arguments.done", **where, name=call.name, arguments=call.arguments
+            "response.function_call_arguments.done", **where, name=begun["name"], arguments=call.arguments
         )
         return events + self._item_done(
-            function_call_item(self._call_id, index, call, call.arguments, status="completed")
+            function_call_item(self._call_id, index, call, call.arguments, self._named, status="completed")
         )
 
     def _item_done(self, item: Item) -> bytes:

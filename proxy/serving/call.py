@@ -169,6 +169,7 @@ def record_of(
         asked_sampling=call.asked_sampling,
         **_prompt_logprobs(call),
         **_sampling_logprobs(call),
+        ignored_fields=request.ignored_fields,
         agent_ids=call.agent_ids,
         user_agent=call.user_agent,
         engine_rids=tuple(capture.rids),

@@ -11,6 +11,7 @@ from functools import partial
 
 from weir.proxy.conversation.call_request import CallRequest, Dialect
 from weir.proxy.conversation.caller import Caller, identify
+from weir.proxy.conversation.hosted_tools import without_hosted_tools
 from weir.proxy.conversation.prompt_logprobs import first_position
 from weir.proxy.dialects import chat_answer, messages_answer
 from weir.proxy.dialects.messages_request import parse_for_count
@@ -45,6 +46,7 @@ class TokensPipeline:
         opening: Opening,
         idleness: Idleness,
         prompt_logprobs: bool,
+        drop_builtin_tools: Sequence[str],
         responses: Responses,
         answers: Answers,
     ) -> None:
@@ -55,6 +57,7 @@ class TokensPipeline:
         self._opening = opening
         self._idleness = idleness
         self._prompt_logprobs = prompt_logprobs
+        self._drop_builtin_tools = tuple(drop_builtin_tools)
         self._responses = responses
         self._answers = answers
         self._created_s = int(time.time())
@@ -131,6 +134,7 @@ class TokensPipeline:
         """A request that this proxy can serve, with the conversation that it continues by id. Raises `CallError`."""
         if request.model not in self._model_names:
             raise self._unknown_model(request.model)
+        request = without_hosted_tools(request, self._drop_builtin_tools)
         if request.thread is not None and request.thread.previous is not None:
             request = continued(request, await self._responses.history(request.thread.previous))
         return request

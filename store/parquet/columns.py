@@ -86,6 +86,7 @@ SCHEMA = pa.schema(
         ("prompt_from", pa.int32()),
         ("prompt_logprobs", pa.list_(pa.float32())),
         ("sampling_logprobs", pa.list_(pa.float32())),
+        ("ignored_fields", pa.list_(pa.string())),
     ]
 )
 # Columns that a schema version added: older files lack them, and calls recorded before have NULL.
@@ -97,6 +98,7 @@ ADDED_COLUMNS = {
     3: ("tokenizer",),
     4: ("asked_sampling", "prompt_from", "prompt_logprobs"),
     5: ("sampling_logprobs",),
+    6: ("ignored_fields",),
 }
 _RECORD_FIELDS = (
     *("call_id", "session_id", "group_id", "session_source", "dialect", "level", "model", "stream"),

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 ASSUMED = "assumed:"  # before a version that no engine reported: proxy.assumed_version names it
 
@@ -139,6 +139,9 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
     # Since schema version 5.
     sampling_logprobs: bytes = b""  # float32 LE, after truncation, renormalised; empty: the engine gave none
+
+    # Since schema version 6.
+    ignored_fields: tuple[str, ...] = ()  # paths in `request` of wishes that the proxy knows and could not fulfil
 
     def __post_init__(self) -> None:
         num_tokens, rest = divmod(len(self.output_ids), 4)

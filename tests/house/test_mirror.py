@@ -23,6 +23,7 @@ FIXTURES = {
     "version_2",
     "version_3",
     "version_4",
+    "version_5",
     "golden",
     "fake_nvml",
     "__pycache__",

@@ -35,6 +35,7 @@ SELECT
     TRY(CAST(decode(answer) AS JSON)) AS answer,
     CAST(sampling AS JSON) AS sampling,
     CAST(nullif(asked_sampling, '{{}}') AS JSON) AS asked_sampling,
+    ignored_fields,
     CAST(agent_ids AS JSON) AS agent_ids,
     user_agent, engine_rids, error,
     request_id, coalesce(choice, 0) AS choice,

@@ -95,6 +95,7 @@ def test_what_coding_agents_send_beside_is_accepted() -> None:
     )
     assert request.agent_ids == {"metadata.user_id": "u"}
     assert request.session_hint == "u"
+    assert request.ignored_fields == ("thinking", "output_config.effort")
 
 
 def test_a_schema_for_the_answer_is_passed_on() -> None:
@@ -129,7 +130,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     ({"system": [{"type": "image"}]}, "system.0"),
     ({"system": 5}, "system"),
-    ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools.0"),
+    ({"tools": [{"type": 5}]}, "tools.0.type"),
+    ({"output_config": {"effort": 5}}, "output_config.effort"),
     ({"tools": [{"name": "add"}]}, "tools.0.input_schema"),
     ({"tools": [TOOL | {"defer_loading": True}]}, "tools.0.defer_loading"),
     ({"tools": [TOOL | {"input_examples": [{}]}]}, "tools.0.input_examples"),

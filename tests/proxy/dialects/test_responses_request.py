@@ -78,7 +78,8 @@ def test_tool_choice_says_what_the_agent_wants_of_tools(choice: Any, expected: A
     assert (request.tool_use, request.tool_named) == expected
 
 
-def test_what_agents_send_beside_is_accepted_and_their_names_are_kept() -> None:
+@pytest.mark.parametrize("header", ["session_id", "session-id"])
+def test_what_agents_send_beside_is_accepted_and_their_names_are_kept(header: str) -> None:
     request = parse(
         body(
             reasoning={"effort": "high", "summary": "auto"},
@@ -90,11 +91,42 @@ def test_what_agents_send_beside_is_accepted_and_their_names_are_kept() -> None:
             truncation="disabled",
             metadata={"run": "7"},
         ),
-        {"session_id": "codex"},
+        {header: "codex"},
     )
     assert (request.session_hint, request.agent_ids) == ("codex", {"metadata.run": "7", "prompt_cache_key": "k"})
     assert request.thread is not None and not request.thread.kept
     assert not request.logprobs
+    assert request.ignored_fields == ("reasoning", "text.verbosity")
+
+
+def test_functions_of_a_namespace_are_named_after_it_and_host_tools_stand_apart() -> None:
+    space = {
+        "type": "namespace",
+        "name": "mcp__files__",
+        "description": "On files.",
+        "tools": [TOOL, TOOL | {"name": "sub"}],
+    }
+    other = {"type": "namespace", "name": "agents", "tools": [TOOL]}
+    called = {"type": "function_call", "call_id": "c", "namespace": "agents", "name": "add", "arguments": "{}"}
+    request = parse(
+        body(
+            tools=[TOOL, {"type": "web_search"}, space, other],
+            tool_choice={"type": "function", "namespace": "agents", "name": "add"},
+            input=[{"role": "user", "content": "Hi"}, called],
+        ),
+        {},
+    )
+    assert request.tools is not None
+    functions = {tool["function"]["name"]: tool["function"].get("description") for tool in request.tools}
+    assert functions == {
+        "add": "Adds.",
+        "mcp__files__add": "On files.\n\nAdds.",
+        "mcp__files__sub": "Adds.",
+        "agents__add": "Adds.",
+    }
+    assert [(tool.where, tool.type) for tool in request.hosted_tools] == [("tools[1]", "web_search")]
+    assert request.tool_named == "agents__add"
+    assert request.messages[1]["tool_calls"][0]["function"]["name"] == "agents__add"
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -107,8 +139,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0]"),
     ({"input": [{"role": "user", "content": [{"type": "input_file"}]}]}, "input[0].content[0]"),
     ({"input": [{"type": "function_call_output", "output": "x"}]}, "input[0].call_id"),
-    ({"tools": [{"type": "web_search"}]}, "tools[0]"),
-    ({"tools": [{"type": "custom", "name": "x"}]}, "tools[0]"),
+    ({"tools": [{"type": 5}]}, "tools[0]"),
+    ({"tools": [{"type": "namespace", "tools": [TOOL]}]}, "tools[0].name"),
+    ({"tools": [{"type": "namespace", "name": "n", "tools": {}}]}, "tools[0].tools"),
+    ({"tools": [{"type": "namespace", "name": "n", "tools": [{"type": "custom", "name": "x"}]}]}, "tools[0].tools[0]"),
+    ({"tools": [{"type": "namespace", "name": "n", "tools": [TOOL, TOOL]}]}, "tools[0]"),
+    ({"tools": [{"type": "namespace", "name": "n", "tools": [], "more": 1}]}, "tools[0].more"),
+    ({"reasoning": "high"}, "reasoning"),
+    ({"text": {"verbosity": 1}}, "text.verbosity"),
     ({"tools": [TOOL | {"defer_loading": True}]}, "tools[0].defer_loading"),
     ({"tool_choice": "required"}, "tool_choice"),
     ({"tool_choice": {"type": "function", "name": "sub"}, "tools": [TOOL]}, "tool_choice"),
@@ -154,8 +192,11 @@ items = st.fixed_dictionaries(
     | dict.fromkeys(("call_id", "name", "arguments"), st.text(max_size=5) | json_values),
 )
 tools = st.fixed_dictionaries(
-    {"type": st.just("function") | json_values, "name": st.text(max_size=5) | json_values},
-    optional=dict.fromkeys(("description", "parameters", "strict"), json_values),
+    {
+        "type": st.sampled_from(["function", "namespace", "web_search"]) | json_values,
+        "name": st.text(max_size=5) | json_values,
+    },
+    optional=dict.fromkeys(("description", "parameters", "strict", "tools"), json_values),
 )
 others = dict.fromkeys(
     ("instructions", "tool_choice", "text", "include", "reasoning", "metadata", "user", "store", "stream"), json_values
