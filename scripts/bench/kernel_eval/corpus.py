@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,10 +35,15 @@ class Case(NamedTuple):
 
 
 def stated(source: str) -> dict[str, Any]:
-    """The constants of a cheat's file, read and not imported, since a cheat must not run here."""
+    """The literal constants of a cheat's file, read and not imported, since a cheat must not run here."""
     assigned = [node for node in ast.parse(source).body if isinstance(node, ast.Assign)]
     named = {node.targets[0].id: node.value for node in assigned if isinstance(node.targets[0], ast.Name)}
-    return {name: ast.literal_eval(value) for name, value in named.items() if name.isupper()}
+    found = {}
+    for name, value in named.items():
+        with contextlib.suppress(ValueError):  # what the cheat itself computes
+            if name.isupper():
+                found[name] = ast.literal_eval(value)
+    return found
 
 
 def task_and_candidate(source: str) -> tuple[str, str]:
