@@ -30,9 +30,15 @@ def gather() -> int:
     """
     maps = Path("/proc/self/maps").read_text().splitlines()
     num_huge = sum(_moved(syscalls.collapse, start) for start in whole_pages(maps))
-    with open("/proc/self/pagemap", "rb", buffering=0) as page_map:
-        used = [start for start in whole_pages(maps, code=True) if _num_present(page_map, start) >= _MIN_PRESENT]
-    return num_huge + sum(_moved(syscalls.copy_code, start) for start in used)
+    return num_huge + sum(_moved(syscalls.copy_code, start) for start in _used_code(maps))
+
+
+def _used_code(maps: Iterable[str]) -> list[int]:
+    try:
+        with open("/proc/self/pagemap", "rb", buffering=0) as page_map:
+            return [start for start in whole_pages(maps, code=True) if _num_present(page_map, start) >= _MIN_PRESENT]
+    except OSError:  # some sandboxes have no page map
+        return []
 
 
 def whole_pages(maps: Iterable[str], *, code: bool = False) -> Iterator[int]:
