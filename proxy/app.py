@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 
+import msgspec
+
 from weir.proxy.conversation.call_request import Dialect
 from weir.proxy.conversation.caller import Caller, Names
-from weir.proxy.dialects.registry import error_dialect
+from weir.proxy.dialects.registry import ROUTES, error_dialect
 from weir.proxy.errors import BadRequest, CallError, Unavailable
 from weir.proxy.http.exchange import Exchange, Receive, Scope, Send
 from weir.proxy.metrics import Metrics
@@ -21,6 +23,14 @@ from weir.store.errors import StoreError
 from weir.store.records.ids import new_id
 
 CONTROL_PATHS = ("/weir/", "/healthz", "/readyz", "/metrics")
+ABOUT = msgspec.json.encode(
+    {
+        "name": "weir proxy",
+        "about": "Records what a model did, token for token. Agents need the base_url <this address>/v1.",
+        "agents": [*ROUTES, "/v1/messages/count_tokens", "/v1/models"],
+        "operators": ["/readyz", "/healthz", "/metrics", "/weir/state"],
+    }
+)
 LEFT = "499"  # in the metrics: the client left before it was answered
 
 logger = logging.getLogger("weir.proxy.app")
@@ -48,6 +58,9 @@ class App:
             await send({"type": "websocket.close", "code": 1000})
 
     async def _serve_agent(self, exchange: Exchange) -> None:
+        if exchange.path == "/" and exchange.method in ("GET", "HEAD"):
+            await exchange.answer(200, ABOUT)
+            return
         route, names = split_path(exchange.path)
         dialect = error_dialect(route, exchange.headers)
         status = "200"
@@ -79,6 +92,10 @@ class App:
             self._metrics.requests.labels(dialect=dialect.name, status=status).inc()
 
     async def _fail(self, exchange: Exchange, dialect: Dialect, error: CallError) -> str:
+        """Answer with an error. One that the agent made is logged, by names alone: messages can quote its prompt."""
+        if error.status < 500:
+            what = " ".join(part for part in (error.code or error.kind, error.param) if part)
+            logger.info("refused %s %.200s with %d: %.200s", exchange.method, exchange.path, error.status, what)
         await exchange.fail(error, dialect.error(error))
         return str(error.status)
 

@@ -131,9 +131,10 @@ def completion_id(call_id: str) -> str:
     return "chatcmpl-" + call_id.removeprefix("call_")
 
 
-def models_body(names: Sequence[str], created_s: int, only: str | None = None) -> bytes:
-    """The body of GET /v1/models, or of GET /v1/models/{only}."""
-    models = [{"id": name, "object": "model", "created": created_s, "owned_by": "weir"} for name in names]
+def models_body(names: Sequence[str], created_s: int, max_model_len: int, only: str | None = None) -> bytes:
+    """The body of GET /v1/models, or of GET /v1/models/{only}; the context length is named as vLLM does."""
+    about = {"object": "model", "created": created_s, "owned_by": "weir", "max_model_len": max_model_len}
+    models = [{"id": name} | about for name in names]
     if only is not None:
         return _encode(next(model for model in models if model["id"] == only))
     return _encode({"object": "list", "data": models})

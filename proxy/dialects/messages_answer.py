@@ -175,10 +175,11 @@ def count_body(num_tokens: int) -> bytes:
     return _encode({"input_tokens": num_tokens})
 
 
-def models_body(names: Sequence[str], created_s: int, only: str | None = None) -> bytes:
+def models_body(names: Sequence[str], created_s: int, max_model_len: int, only: str | None = None) -> bytes:
     """The body of GET /v1/models, or of GET /v1/models/{only}."""
     created_at = datetime.fromtimestamp(created_s, UTC).isoformat().replace("+00:00", "Z")
-    models = [{"type": "model", "id": name, "display_name": name, "created_at": created_at} for name in names]
+    about = {"created_at": created_at, "max_input_tokens": max_model_len, "max_tokens": max_model_len}
+    models = [{"type": "model", "id": name, "display_name": name} | about for name in names]
     if only is not None:
         return _encode(next(model for model in models if model["id"] == only))
     return _encode({"data": models, "has_more": False, "first_id": names[0], "last_id": names[-1]})

@@ -16,6 +16,11 @@ from weir.proxy.rendering.renderer import Rendering
 from weir.store.records.call_record import CallRecord, unpack_ids, unpack_logprobs
 
 
+def call_headers(call_id: str, session_id: str) -> dict[str, str]:
+    """The headers of an answer that name its record; SDKs show the call as the request's id."""
+    return {"x-weir-call": call_id, "x-weir-session": session_id, "x-request-id": call_id, "request-id": call_id}
+
+
 async def replay(
     exchange: Exchange,
     dialect: Dialect,
@@ -25,7 +30,7 @@ async def replay(
 ) -> None:
     """Answer a request from the records of its calls; `rendering` is None at the relayed levels."""
     first = records[0]
-    exchange.answer_headers |= {"x-weir-call": first.call_id, "x-weir-session": first.session_id}
+    exchange.answer_headers |= call_headers(first.call_id, first.session_id)
     if first.spans:
         exchange.answer_headers["x-weir-version"] = first.spans[-1].label
     finished = [_finished(record, request, rendering) for record in records]

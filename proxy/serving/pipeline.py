@@ -21,7 +21,7 @@ from weir.proxy.http.exchange import EVENTS, JSON, Exchange
 from weir.proxy.pipeline.answer_guard import AnswerGuard
 from weir.proxy.pipeline.client_retries import ClientRetries
 from weir.proxy.pipeline.intake import Intake
-from weir.proxy.pipeline.replay import can_replay, replay
+from weir.proxy.pipeline.replay import call_headers, can_replay, replay
 from weir.proxy.serving.answers import Answers
 from weir.proxy.serving.call import Call
 from weir.proxy.serving.prepare import Arrived, Opening
@@ -107,8 +107,7 @@ class TokensPipeline:
 
     async def _answer(self, exchange: Exchange, dialect: Dialect, calls: list[Call]) -> bool:
         """Answer calls as one body or as events; False where a stream ended with an error."""
-        exchange.answer_headers["x-weir-call"] = calls[0].call_id
-        exchange.answer_headers["x-weir-session"] = calls[0].membership.session_id
+        exchange.answer_headers |= call_headers(calls[0].call_id, calls[0].membership.session_id)
         answers = self._answers
         if calls[0].request.stream:
             events = answers.stream(exchange, dialect, calls[0])
@@ -150,7 +149,9 @@ class TokensPipeline:
         if wanted and wanted not in self._model_names:
             raise self._unknown_model(wanted)
         form = messages_answer if speaks_anthropic(exchange.path, exchange.headers) else chat_answer
-        await exchange.answer(200, form.models_body(self._model_names, self._created_s, only=wanted or None))
+        await exchange.answer(
+            200, form.models_body(self._model_names, self._created_s, self._opening.max_model_len, only=wanted or None)
+        )
 
     def _unknown_model(self, name: str) -> UnknownModel:
         return UnknownModel(f"The model {name!r:.200} is not served here; {self._model_names[0]!r} is.", param="model")

@@ -55,7 +55,7 @@ class Opening:
         sampling: SamplingConfig,
         metrics: Metrics,
     ) -> None:
-        self._max_model_len = max_model_len
+        self.max_model_len = max_model_len
         self._assumed_version = assumed_version
         self._rendering = rendering
         self._stitching = stitching
@@ -129,13 +129,13 @@ class Opening:
         lengths = [len(raw) for raw in request.raw_prompts if isinstance(raw, str)]
         lengths.append(num_characters(request.messages))
         least = max(lengths) // (self._rendering.tokenizer.longest_token * _NORMALISED_SHORTER)
-        if least > self._max_model_len:
+        if least > self.max_model_len:
             raise self._too_long(request, f"at least {least}")
 
     def _limit(self, request: CallRequest, prompt: Prompt, steering: Steering) -> int:
         """The number of tokens that an answer may have."""
         num_prompt = len(prompt.ids) + len(steering.forced_ids)
-        room, asked = self._max_model_len - num_prompt, request.sampling.max_tokens
+        room, asked = self.max_model_len - num_prompt, request.sampling.max_tokens
         if room < 1:
             raise self._too_long(request, str(num_prompt))
         return room if asked is None else min(asked, room)
@@ -143,7 +143,7 @@ class Opening:
     def _too_long(self, request: CallRequest, num_tokens: str) -> ContextTooLong:
         given = "prompt" if request.raw_prompts else "messages"
         return ContextTooLong(
-            f"This model's maximum context length is {self._max_model_len} tokens; the {given} alone have "
+            f"This model's maximum context length is {self.max_model_len} tokens; the {given} alone have "
             f"{num_tokens}. Shorten them.",
             param=given,
         )
