@@ -14,6 +14,8 @@ from support_stack import Stack, running_stack
 
 from weir.store.reader import StoredCall, connect, load_calls
 
+CODEX_NEEDS = 'drop_builtin_tools = ["web_search"]\n'
+
 
 @dataclass(kw_only=True)
 class Theatre:
@@ -102,7 +104,7 @@ def theatre(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Theatre]:
     model = make_tiny_model(folder / "model", max_position_embeddings=65_536)
     engine = ScriptedEngine(lambda _: Script(ids=[])).start()
     try:
-        with running_stack(folder, model=model, engine_urls=[engine.url]) as stack:
+        with running_stack(folder, model=model, engine_urls=[engine.url], proxy_settings=CODEX_NEEDS) as stack:
             yield Theatre(stack=stack, engine=engine)
     finally:
         engine.stop()
