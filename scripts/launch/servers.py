@@ -14,7 +14,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -67,13 +67,19 @@ def free_ports_in_row(count: int, *, wanted: int | None = None, host: str = "127
 
 
 @contextlib.contextmanager
-def running(servers: Sequence[Server], *, ready_timeout_s: float = 120.0) -> Iterator[list[subprocess.Popen[bytes]]]:
+def running(
+    servers: Sequence[Server],
+    *,
+    ready_timeout_s: float = 120.0,
+    on_wait: Callable[[Server], None] = lambda server: None,
+) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Start the servers together, wait until each is ready, and stop them in reverse order at the end of the block.
 
-    Raises ServerFailed as `wait_ready` does; those that were started are stopped first.
+    `on_wait` gets each server before it is waited for. Raises ServerFailed as `wait_ready` does; those that were
+    started are stopped first.
     """
     with started(servers) as processes:
-        wait_ready(servers, processes, timeout_s=ready_timeout_s)
+        wait_ready(servers, processes, timeout_s=ready_timeout_s, on_wait=on_wait)
         yield processes
 
 
@@ -90,7 +96,11 @@ def started(servers: Sequence[Server]) -> Iterator[list[subprocess.Popen[bytes]]
 
 
 def wait_ready(
-    servers: Sequence[Server], processes: Sequence[subprocess.Popen[bytes]], *, timeout_s: float = 120.0
+    servers: Sequence[Server],
+    processes: Sequence[subprocess.Popen[bytes]],
+    *,
+    timeout_s: float = 120.0,
+    on_wait: Callable[[Server], None] = lambda server: None,
 ) -> None:
     """Wait until every server answers 200 itself: another server on its port does not count.
 
@@ -98,6 +108,8 @@ def wait_ready(
     """
     deadline = time.monotonic() + timeout_s
     for server, process in zip(servers, processes, strict=True):
+        if server.ready_url is not None:
+            on_wait(server)
         _wait_ready(server, process, deadline)
 
 

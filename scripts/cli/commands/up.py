@@ -43,12 +43,13 @@ def up(
     if check:
         _check(settings, config, settings_only=settings_only)
         return
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
     servers = fleet(settings, config)
     check_ports(settings)
-    with running(servers, ready_timeout_s=settings.engine.start_limit_s) as processes:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what was started is stopped
+    with running(servers, ready_timeout_s=settings.engine.start_limit_s, on_wait=_say_wait) as processes:
+        stop = threading.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: stop.set())
         base = f"http://{settings.proxy.host}:{settings.proxy.port}"
         typer.echo(f"base_url     {base}/v1")
         typer.echo(f"control      {base}/weir (key: {settings.store.folder / 'control.key'})")
@@ -56,6 +57,10 @@ def up(
         typer.echo(f"logs         {settings.store.folder / 'logs'}")
         typer.echo("Stop with Ctrl-C.")
         look_after(stop, servers, processes)
+
+
+def _say_wait(server: Server) -> None:
+    typer.echo(f"waiting for {server.name}, which writes {server.log_path}", err=True)
 
 
 def _check(settings: Settings, config: Path | None, *, settings_only: bool) -> None:
