@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import random
 import socket
+import statistics
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,10 +14,14 @@ from typing import get_args
 
 import pytest
 
+from weir.agents.corpus import draw_kernel
+from weir.agents.family import Kind, members
 from weir.agents.tasks import load_tasks
+from weir.scripts.demo_loop.progress import Progress, expected_s
 from weir.scripts.demo_loop.run import (
     DemoOptions,
     DemoResult,
+    cold_start,
     demo_toml,
     goal_of,
     has_learned,
@@ -28,6 +34,7 @@ from weir.scripts.demo_loop.run import (
 from weir.scripts.launch.errors import CommandError, UsageError
 from weir.scripts.launch.settings import load_settings
 from weir.trainer.settings.algorithms import AlgorithmName
+from weir.trainer.versions.version_folder import version_path
 
 
 @pytest.mark.parametrize(
@@ -127,3 +134,28 @@ def test_demos_that_start_in_one_moment_take_ports_of_their_own(tmp_path: Path) 
     with ThreadPoolExecutor(2) as demos:
         one, other = demos.map(serve, ("one", "other"))
     assert len(one | other) == 10
+
+
+def test_the_cold_start_teaches_the_model_to_read_its_prompt(tmp_path: Path) -> None:
+    """Rounds can learn from there on. A model that writes kernels without looking at the prompt is right by chance."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    options = DemoOptions(folder=tmp_path / "run")
+    prepare(options, say=lambda _: None)
+    settings = load_settings(write_config(options))
+    cold_start(settings, options, Progress(expected_s(options.rounds), lambda _: None))
+    folder = version_path(settings.store.folder, 0)
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    shares = []
+    for member in members():
+        if member.split == "heldout" and member.kind is not Kind.FUSED:
+            head, _, _ = draw_kernel(member, random.Random(0), faults=0.0)[0].partition(f"{member.scale}.0")
+            asked = tokenizer.apply_chat_template(
+                [{"role": "user", "content": member.prompt}], add_generation_prompt=True, tokenize=False
+            )
+            [number] = tokenizer.encode(f"{member.scale}.0", add_special_tokens=False)
+            with torch.no_grad():
+                logits = model(tokenizer(asked + head, return_tensors="pt").input_ids).logits[0, -1]
+            shares.append(float(logits.softmax(-1)[number]))
+    assert statistics.fmean(shares) > 0.5
