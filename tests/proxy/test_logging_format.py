@@ -106,7 +106,7 @@ def test_what_can_be_counted_is_there_as_zero_from_the_start(way: Way) -> None:
         'weir_tokens_total{kind="cached"} 0.0',
         'weir_retries_total{how="joined"} 0.0',
         'weir_capture_level{level="tokens"} 1.0',
-        "weir_queued 0.0",
+        "weir_waiting 0.0",
     ):
         assert f"\n{sample}\n" in metrics
 
