@@ -143,7 +143,7 @@ def _message(member: Member, kernel: str, wrong: Variant, draw: random.Random) -
     where, size = draw.randint(0, num_values - count), draw.uniform(0.5, 6.0)
     return (
         f"{count} of {num_values} values are wrong, the first at index [{where}], "
-        f"by up to {size:.2g} times the answer's root mean square"
+        f"by up to {size:.2g} times the root mean square around it"
     )
 
 
