@@ -183,7 +183,7 @@ def stops_in(fields: Mapping[str, Any], name: str) -> tuple[str, ...]:
     return tuple(stops)
 
 
-def wishes_in(fields: Mapping[str, Any], kinds: Mapping[str, type[Any]]) -> tuple[str, ...]:
+def wishes_in(fields: dict[str, Any], kinds: Mapping[str, type[Any]]) -> tuple[str, ...]:
     """The paths of those fields that are given: wishes that nothing here can fulfil, of the JSON types `kinds`.
 
     A path names a member of an object by a dot. Raises `BadRequest` for another type.
@@ -191,7 +191,7 @@ def wishes_in(fields: Mapping[str, Any], kinds: Mapping[str, type[Any]]) -> tupl
     given = []
     for path, kind in kinds.items():
         outer, _, inner = path.rpartition(".")
-        holder = (optional(dict(fields), outer, dict) or {}) if outer else fields
+        holder = (optional(fields, outer, dict) or {}) if outer else fields
         value = holder.get(inner)
         if value is not None and type(value) is not kind:
             raise BadRequest(f"{path} must be {KINDS[kind]}, not {kind_of(value)}.", param=path, code="invalid_type")

@@ -210,6 +210,9 @@ def test_a_dead_upstream_that_comes_back_is_found_by_the_next_try(calls: int) ->
         tasks = [asyncio.create_task(call(number)) for number in range(calls)]
         await asyncio.sleep(0.1)
         is_there = True
+        refused = scene.departures.num_refused
         await asyncio.gather(*tasks)
+        assert scene.departures.num_refused == refused > 0
+        assert (scene.gate.in_flight, scene.departures.waiting) == (0, 0)
 
     played(play)

@@ -75,7 +75,9 @@ def of_some_programs(x, out, BLOCK: tl.constexpr):
 
 
 def test_only_programs_that_come_to_a_promise_make_it() -> None:
-    launch(of_some_programs, (4,), [torch.randn(64), torch.zeros(64)], {"BLOCK": 16})
+    x, out = torch.randn(64), torch.zeros(64)
+    launch(of_some_programs, (4,), [x, out], {"BLOCK": 16})  # of all four, two would break it: they begin at 8 and 24
+    assert torch.equal(out, torch.cat([x[0].expand(16), x[16].expand(16), torch.zeros(32)]))
 
 
 @pytest.mark.parametrize(("number", "holds"), [(32, True), (30, False)])
