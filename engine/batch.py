@@ -42,9 +42,31 @@ class Batch:
         self._tokens: torch.Tensor | None = None  # newest token of each row, (n,); None after the batch changed
         self._positions: torch.Tensor
         self._rows: SamplingRows
+        self.num_prefilled = 0  # prompt tokens that were computed, not copied
+        self._begun: tuple[Request, int] | None = None  # whose prompt stands in part behind the running rows, how much
+
+    def num_missing(self, request: Request) -> int:
+        """How many tokens of a waiting request are to compute; before its first piece, those count that it can copy."""
+        return request.num_tokens - (self._begun[1] if self._begun is not None and self._begun[0] is request else 0)
+
+    def advance(self, request: Request, num_tokens: int) -> None:
+        """Compute a piece of a waiting request's prompt, without its last token; it is the next to be admitted."""
+        row = len(self.running)
+        prompt = (request.prompt_ids + request.output_ids)[:-1]
+        self._decoder.cache.reserve(row + 1, len(prompt))
+        start = self._begin(request, row)
+        end = min(start + num_tokens, len(prompt))
+        if end > start:
+            hidden = self._decoder.extend([prompt[:end]], [start], row)
+            hidden[0, -1, 0].item()  # so that a device has done the work when this returns
+            self.num_prefilled += end - start
+        self._begun = (request, end)
 
     def admit(self, requests: Sequence[Request]) -> Drawn:
-        """Append `requests` to the running rows: prefill of prompt and kept output, and one sampled token for each."""
+        """Append `requests` to the running rows: prefill of prompt and kept output, and one sampled token for each.
+
+        A request that `advance` began must be the first.
+        """
         first_row, device = len(self.running), self._decoder.device
         computed, same_as = distinct(requests) if self._prefixes.max_tokens else (requests, range(len(requests)))
         prompts = [request.prompt_ids + request.output_ids for request in computed]
@@ -54,6 +76,8 @@ class Batch:
             hidden = self._decoder.extend(prompts, starts, first_row)
         else:
             hidden = self._decoder.prefill(prompts, first_row)
+        self._begun = None
+        self.num_prefilled += sum(map(len, prompts)) - sum(starts)
         self._append(requests, computed, same_as)
         last = torch.tensor([len(p) - 1 - start for p, start in zip(prompts, starts, strict=True)], device=device)
         logits = self._decoder.logits(hidden[torch.arange(len(prompts), device=device), last])
@@ -80,6 +104,8 @@ class Batch:
 
         The last token is always computed, for its logits; all are where logprobs of the prompt are wanted.
         """
+        if self._begun is not None and self._begun[0] is request:
+            return self._begun[1]
         if not self._prefixes.max_tokens or request.logprob_start is not None:
             return 0
         tokens = request.prompt_ids + request.output_ids
@@ -123,10 +149,18 @@ class Batch:
             if last is not request:
                 self._decoder.cache.move(len(self.running), row, last.num_tokens)
                 self.running[row] = last
+            if self._begun is not None:  # it stays right behind the running rows
+                self._decoder.cache.move(len(self.running) + 1, len(self.running), self._begun[1])
             self._tokens = None
+
+    def drop_begun(self, unless: Request | None = None) -> None:
+        """Give up a prompt that was computed in part, unless it is that of `unless`."""
+        if self._begun is not None and self._begun[0] is not unless:
+            self._begun = None
 
     def forget_prefixes(self) -> None:
         """Copy no beginnings from what was computed until now: the weights have changed."""
+        self._begun = None
         self._prefixes.clear()
         self._current.clear()
 
@@ -141,6 +175,7 @@ class Batch:
         """Remove all requests, to be admitted again later; returns them in their order."""
         retracted, self.running = self.running, []
         self._tokens = None
+        self._begun = None
         self._current.clear()
         for request in retracted:
             request.num_retractions += 1

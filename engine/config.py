@@ -7,7 +7,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-_EMBEDDED_ONLY = ("ledger", "num_threads", "prefill_tokens")
+_EMBEDDED_ONLY = ("ledger", "num_threads", "prefill_ms", "prefill_tokens")
 _SGLANG_ONLY = ("python", "args", "env")
 
 
@@ -47,6 +47,11 @@ class EngineConfig(BaseModel):
     prefill_tokens: int = Field(
         default=8192, ge=1, description="Prompt tokens, padding included, in one prefill step (at least one prompt)."
     )
+    prefill_ms: float = Field(
+        default=200.0,
+        gt=0,
+        description="How long a prefill step may hold up running requests, in milliseconds; longer ones go in pieces.",
+    )
     prefix_tokens: int = Field(
         default=8192,
         ge=0,
@@ -59,7 +64,10 @@ class EngineConfig(BaseModel):
     weight_version: str | None = Field(
         default=None, description="Version of the first weights; unset: `version` in the model's manifest.json, else 0."
     )
-    ledger: Path | None = Field(default=None, description="JSON Lines file to log every sampled token to.")
+    ledger: Path | None = Field(
+        default=None,
+        description="JSON Lines file to log every sampled token to; several engines add their numbers to its name.",
+    )
     incremental_streaming_output: bool = Field(
         default=False, description="Stream only the new output in each chunk, instead of all output so far."
     )

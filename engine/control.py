@@ -62,12 +62,15 @@ class CheckBody(msgspec.Struct, frozen=True):
 class Control:
     """The handlers of the control routes."""
 
-    def __init__(self, engine: EngineLoop, model_path: Path, *, context_len: int, max_running: int) -> None:
+    def __init__(
+        self, engine: EngineLoop, model_path: Path, *, context_len: int, max_running: int, grammar_backend: str
+    ) -> None:
         self._engine = engine
         self._model_path = str(model_path)
         self._tokenizer_path = str(model_path)
         self._context_len = context_len
         self._max_running = max_running
+        self._grammar_backend = grammar_backend
         self._started = time.time()
         self._updating = asyncio.Lock()
 
@@ -111,6 +114,7 @@ class Control:
                 "weight_version": self._engine.version,
                 "context_length": self._context_len,
                 "max_running_requests": self._max_running,
+                "grammar_backend": self._grammar_backend,
                 "device": self._engine.decoder.device.type,
                 "dtype": str(self._engine.decoder.model.dtype).removeprefix("torch."),
                 "startup_time": self._started,

@@ -1,16 +1,112 @@
 """The model's forward pass over the slot cache: whole prompts, or one token for each running row.
 
-It runs the layers of transformers' classes (Qwen3, Qwen2, Llama) with its own masks and positions, so that rows may
-have any lengths. Invariant: a row's result does not depend on other rows, up to rounding.
+It computes the layers of transformers' classes (Qwen3, Qwen2, Llama) from their own weights, with its own masks and
+positions, so that rows may have any lengths, and with fewer and larger operations than the classes use. Invariants: a
+row's result does not depend on other rows, up to rounding; the model's parameters hold the weights, and `reload` must
+follow every change of them.
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.nn import functional
 
 from weir.engine.kv_cache import SlotCache
+
+_PACKED_ROWS = 8  # the number of rows for which packed weights are laid out; others are served as well
+_HALVED_ROWS = 32  # up to so many rows, reading the weights takes longer than computing with them
+
+
+class Halved:
+    """Weights in 16 bits that lose nothing, up to a power of two; products with them are computed in float32.
+
+    The layout and the product are FBGEMM's, which makes float32 of each weight as it reads it.
+    """
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, exponent: int) -> None:
+        self._packed = torch.ops.quantized.linear_prepack_fp16(weight, None)
+        self._bias = bias
+        self._factor = 2.0**-exponent
+
+    @classmethod
+    def of(cls, weight: torch.Tensor, bias: torch.Tensor | None) -> Halved | None:
+        """None where 16 bits would lose something, or torch lacks the product."""
+        if "fbgemm" not in torch.backends.quantized.supported_engines:
+            return None
+        for exponent in (0, 15 - math.frexp(float(weight.abs().max()))[1]):  # the largest becomes 2**14 to 2**15
+            scaled = weight * 2.0**exponent if exponent else weight
+            if torch.equal(scaled.half().float(), scaled):
+                return cls(scaled, bias, exponent)
+        return None
+
+    def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
+        """(…, width) → (…, outputs)."""
+        product: torch.Tensor = torch.ops.quantized.linear_dynamic_fp16(inputs, self._packed)
+        if self._factor != 1.0:
+            product.mul_(self._factor)
+        return product if self._bias is None else product.add_(self._bias)
+
+
+class Projection:
+    """One or several linear layers with the same input, as one product.
+
+    Their weights become parts of one tensor. On a CPU in float32 it is laid out transposed, which is fast for one row,
+    and held again in oneDNN's layout, which is fastest for many. Few rows are bound by how fast weights can be read:
+    for them, weights of which 16 bits lose nothing are held in these as well, and computed with in float32.
+    """
+
+    def __init__(self, *layers: Any, tied: bool = False) -> None:
+        """`tied`: the weights belong to the embedding as well, and stay where they are."""
+        self._layers, self._tied = layers, tied
+        weight = torch.cat([layer.weight.detach() for layer in layers])
+        has_onednn: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+        self._packs = has_onednn and weight.device.type == "cpu" and weight.dtype == torch.float32
+        self._weight = weight.t().contiguous().t() if self._packs else weight
+        biases = [layer.bias.detach() for layer in layers if layer.bias is not None]
+        self._bias = torch.cat(biases) if biases else None
+        start = 0
+        for layer in () if tied else layers:
+            end = start + layer.weight.shape[0]
+            layer.weight.data = self._weight[start:end]
+            if self._bias is not None:
+                layer.bias.data = self._bias[start:end]
+            start = end
+        self.reload()
+
+    def reload(self) -> None:
+        """Follow a change of the layers' weights."""
+        if self._tied:
+            self._weight.copy_(self._layers[0].weight.detach())
+        self._packed = torch.ops.mkldnn._reorder_linear_weight(self._weight, _PACKED_ROWS) if self._packs else None
+        self._halved = Halved.of(self._weight, self._bias) if self._packs else None
+
+    def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
+        """(…, width) → (…, outputs)."""
+        num_rows = inputs.numel() // inputs.shape[-1]
+        if self._halved is not None and num_rows <= _HALVED_ROWS:
+            return self._halved(inputs)
+        if self._packed is None or num_rows == 1:
+            return functional.linear(inputs, self._weight, self._bias)
+        product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(inputs, self._packed, self._bias, "none", [], "")
+        return product
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """The parts of one decoder layer."""
+
+    before_attention: Any
+    heads: Projection
+    query_norm: Any | None
+    key_norm: Any | None
+    attention_out: Projection
+    before_mlp: Any
+    gate_up: Projection
+    down: Projection
 
 
 class Decoder:
@@ -22,15 +118,27 @@ class Decoder:
         self.vocab_size: int = config.vocab_size
         weight = model.get_input_embeddings().weight
         self.device: torch.device = weight.device
+        self._num_kv_heads = config.num_key_value_heads
+        self._num_heads = config.num_attention_heads
+        self._head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        self._layers = [_layer_of(layer) for layer in model.model.layers]
+        self._head = Projection(model.lm_head, tied=model.lm_head.weight.data_ptr() == weight.data_ptr())
         self.cache = SlotCache(
             num_layers=config.num_hidden_layers,
             num_kv_heads=config.num_key_value_heads,
-            head_dim=getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
+            head_dim=self._head_dim,
             max_rows=max_rows,
             max_length=max_length,
             dtype=weight.dtype,
             device=weight.device,
         )
+
+    def reload(self) -> None:
+        """Follow a change of the model's parameters."""
+        for layer in self._layers:
+            for part in (layer.heads, layer.attention_out, layer.gate_up, layer.down):
+                part.reload()
+        self._head.reload()
 
     def prefill(self, prompts: list[list[int]], first_row: int) -> torch.Tensor:
         """Process whole prompts as rows from `first_row` on; returns hidden states (len(prompts), longest, width).
@@ -71,8 +179,7 @@ class Decoder:
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """(…, width) → (…, vocabulary), float32."""
-        logits: torch.Tensor = self.model.lm_head(hidden).float()
-        return logits
+        return self._head(hidden).float()
 
     def _length_mask(self, positions: torch.Tensor, longest: int) -> torch.Tensor:
         behind = torch.arange(longest, device=self.device) > positions[:, None]  # (n, longest)
@@ -80,17 +187,73 @@ class Decoder:
         return mask.masked_fill_(behind, float("-inf"))[:, None, None]
 
     def _forward(self, ids: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        """Token ids (n, t) at `positions` (n, t) → hidden states (n, t, width)."""
         body = self.model.model
         hidden: torch.Tensor = body.embed_tokens(ids)
-        rotary = body.rotary_emb(hidden, positions)
-        for layer in body.layers:
-            hidden = layer(
-                hidden,
-                attention_mask=mask,
-                position_ids=positions,
-                past_key_values=self.cache,
-                position_embeddings=rotary,
-                use_cache=True,
-            )
-        normed: torch.Tensor = body.norm(hidden)
-        return normed
+        cos, sin = body.rotary_emb(hidden, positions)  # (n, t, head dim) each
+        half = self._head_dim // 2
+        cos, sin = cos[:, :, None], torch.cat([-sin[..., :half], sin[..., half:]], -1)[:, :, None]
+        for number, layer in enumerate(self._layers):
+            attended = self._attention(layer, number, _normed(layer.before_attention, hidden), (cos, sin), mask)
+            hidden = hidden + layer.attention_out(attended)
+            gate, up = layer.gate_up(_normed(layer.before_mlp, hidden)).chunk(2, -1)
+            hidden = hidden + layer.down(functional.silu(gate) * up)
+        return _normed(body.norm, hidden)
+
+    def _attention(
+        self,
+        layer: _Layer,
+        number: int,
+        inputs: torch.Tensor,
+        rotary: tuple[torch.Tensor, torch.Tensor],
+        mask: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """(n, t, width) → what each head attends to, (n, t, heads × head dim)."""
+        n, t, _ = inputs.shape
+        num_heads, num_kv_heads = self._num_heads, self._num_kv_heads
+        heads = layer.heads(inputs).view(n, t, num_heads + 2 * num_kv_heads, self._head_dim)
+        turned, values = torch.split(heads, [num_heads + num_kv_heads, num_kv_heads], 2)
+        if layer.query_norm is not None:
+            queries, keys = torch.split(turned, [num_heads, num_kv_heads], 2)
+            turned = torch.cat([_normed(layer.query_norm, queries), _normed(layer.key_norm, keys)], 2)
+        cos, sin = rotary
+        turned = torch.addcmul(turned * cos, turned.roll(self._head_dim // 2, -1), sin)
+        queries, keys = torch.split(turned.transpose(1, 2), [num_heads, num_kv_heads], 1)
+        keys, values = self.cache.update(keys, values.transpose(1, 2), number)
+        if t == 1:  # the queries that share keys and values stand in for a sequence of queries
+            queries = queries.reshape(n, num_kv_heads, -1, self._head_dim)
+            attended = functional.scaled_dot_product_attention(queries, keys, values, mask)
+            return attended.reshape(n, 1, -1)
+        share = num_heads // num_kv_heads
+        shares_by_itself = self.device.type == "cpu"  # elsewhere torch's fast kernels share no keys under a mask
+        if share > 1 and not shares_by_itself:
+            keys, values = (held.repeat_interleave(share, 1) for held in (keys, values))
+        attended = functional.scaled_dot_product_attention(
+            queries, keys, values, mask, is_causal=mask is None, enable_gqa=share > 1 and shares_by_itself
+        )
+        return attended.transpose(1, 2).reshape(n, t, -1)
+
+
+def _layer_of(layer: Any) -> _Layer:
+    attention, mlp = layer.self_attn, layer.mlp
+    return _Layer(
+        layer.input_layernorm,
+        Projection(attention.q_proj, attention.k_proj, attention.v_proj),
+        getattr(attention, "q_norm", None),
+        getattr(attention, "k_norm", None),
+        Projection(attention.o_proj),
+        layer.post_attention_layernorm,
+        Projection(mlp.gate_proj, mlp.up_proj),
+        Projection(mlp.down_proj),
+    )
+
+
+def _normed(norm: Any, inputs: torch.Tensor) -> torch.Tensor:
+    """Root mean square normalisation by a module of transformers; in float32 without the passes of torch's rms_norm."""
+    if inputs.dtype == torch.float32:
+        lengths = torch.linalg.vector_norm(inputs, dim=-1, keepdim=True)
+        inverse = (lengths.square_() / inputs.shape[-1]).add_(norm.variance_epsilon).rsqrt_()
+        normed: torch.Tensor = (inputs * inverse).mul_(norm.weight)
+    else:
+        normed = norm(inputs)
+    return normed

@@ -10,14 +10,16 @@ import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
+from llguidance import LLMatcher
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from weir.engine.answers import Answer
 from weir.engine.errors import BadRequest
+from weir.engine.grammars import Grammars
 from weir.engine.loop import EngineLoop
-from weir.engine.params import GenerateBody, check_prompt, parse_body, resolve_sampling
+from weir.engine.params import GenerateBody, SamplingParams, check_prompt, parse_body, resolve_sampling
 from weir.engine.request import Request
 from weir.engine.responses import JsonResponse, error_response, server_sent
 from weir.engine.texts import Texts
@@ -36,9 +38,10 @@ class Limits:
 class Generate:
     """The handler of /generate, and the requests in flight."""
 
-    def __init__(self, engine: EngineLoop, texts: Texts, limits: Limits) -> None:
+    def __init__(self, engine: EngineLoop, texts: Texts, grammars: Grammars, limits: Limits) -> None:
         self._engine = engine
         self._texts = texts
+        self._grammars = grammars
         self._limits = limits
         self._in_flight: dict[str, Request] = {}
 
@@ -46,7 +49,8 @@ class Generate:
         """Serve one call, as an ASGI endpoint: it ends when the answer has been sent. Raises `BadRequest`."""
         news = asyncio.Event()
         body = parse_body(await HttpRequest(scope, receive).body())
-        request = self._request(body, news)
+        grammar = await asyncio.to_thread(self._grammars.compile, params) if (params := _constrained(body)) else None
+        request = self._request(body, grammar, news)
         self._in_flight[request.rid] = request
         watcher = asyncio.create_task(self._watch(request, receive))
         try:
@@ -60,7 +64,7 @@ class Generate:
             if request.finish is None:
                 self._abort(request)
 
-    def _request(self, body: GenerateBody, news: asyncio.Event) -> Request:
+    def _request(self, body: GenerateBody, grammar: LLMatcher | None, news: asyncio.Event) -> Request:
         rid = body.rid or os.urandom(16).hex()
         if rid in self._in_flight:
             raise BadRequest(f"Duplicate request ID detected: {rid}")
@@ -81,6 +85,7 @@ class Generate:
             return_logprob=body.return_logprob,
             logprob_start=_logprob_start(body, len(prompt)),
             changed=news.set,
+            matcher=self._grammars.begin(grammar, sampling.stop_ids),
         )
 
     def _prompt(self, body: GenerateBody) -> list[int]:
@@ -115,6 +120,12 @@ def announce_on(loop: asyncio.AbstractEventLoop) -> Callable[[Sequence[Request]]
 def _wake(requests: Sequence[Request]) -> None:
     for request in requests:
         request.changed()
+
+
+def _constrained(body: GenerateBody) -> SamplingParams | None:
+    """The sampling parameters of a body, where they hold a grammar."""
+    params = body.sampling_params
+    return params if params is not None and params.has_grammar else None
 
 
 def _logprob_start(body: GenerateBody, prompt_len: int) -> int | None:

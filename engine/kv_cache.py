@@ -7,6 +7,9 @@ neither paged nor shared between rows; beginnings of rows are copied. It grows b
 
 from __future__ import annotations
 
+import math
+import mmap
+
 import torch
 
 _FIRST_LENGTH = 256
@@ -33,6 +36,7 @@ class SlotCache:
         self._num_layers = num_layers
         self._positions: torch.Tensor | None = None  # where decode writes; None: a prefill
         self._written: tuple[torch.Tensor, ...] = ()  # rows and positions that an extension writes, and their sources
+        self._num_used = 0  # rows from here on were never written
         self._allocate(min(_FIRST_ROWS, max_rows), min(_FIRST_LENGTH, max_length))
 
     @property
@@ -46,13 +50,14 @@ class SlotCache:
         old_rows, old_length = self.capacity
         if rows <= old_rows and length <= old_length:
             return
-        old_keys, old_values = self._keys, self._values
+        old_keys, old_values, used = self._keys, self._values, self._num_used
         self._allocate(
             _grown(old_rows, rows, self._limits[0]),
             _grown(old_length, length, self._limits[1]),
         )
         for new, old in zip(self._keys + self._values, old_keys + old_values, strict=True):
-            new[:old_rows, :, :old_length] = old
+            new[:used, :, :old_length] = old[:used]
+        self._num_used = used
 
     def begin_prefill(self, first_row: int) -> None:
         """The next forward pass writes whole prompts from position 0 of the rows from `first_row` on."""
@@ -89,7 +94,7 @@ class SlotCache:
         if self._written:
             return self._extended(keys, held_keys), self._extended(values, held_values)
         if self._positions is None:
-            rows = slice(self._first_row, self._first_row + keys.shape[0])
+            rows = slice(self._first_row, self._used_until(self._first_row + keys.shape[0]))
             held_keys[rows, :, : keys.shape[2]] = keys
             held_values[rows, :, : keys.shape[2]] = values
             return keys, values
@@ -101,6 +106,7 @@ class SlotCache:
     def _extended(self, new: torch.Tensor, held: torch.Tensor) -> torch.Tensor:
         """Write an extension's keys or values, (n, kv heads, padded tokens, head dim); returns the whole rows."""
         rows, places, positions = self._written
+        self._used_until(self._first_row + new.shape[0])
         held[self._first_row + rows, :, positions] = new[rows, :, places]
         return held[self._first_row : self._first_row + new.shape[0], :, : self._length]
 
@@ -110,13 +116,20 @@ class SlotCache:
 
     def paste(self, row: int, cached: torch.Tensor, length: int) -> None:
         """Write the first `length` tokens of what `copy_of` returned to a row."""
+        self._used_until(row + 1)
         for held, source in zip(self._keys + self._values, cached, strict=True):
             held[row, :, :length] = source[:, :length]
 
     def move(self, source: int, target: int, length: int) -> None:
         """Copy the first `length` tokens of row `source` to row `target`."""
+        self._used_until(target + 1)
         for held in self._keys + self._values:
             held[target, :, :length] = held[source, :, :length]
+
+    def _used_until(self, rows: int) -> int:
+        """Note that the first `rows` rows may hold something; returns their number."""
+        self._num_used = max(self._num_used, rows)
+        return rows
 
     def clear(self) -> None:
         """Drop the content and free its memory."""
@@ -129,15 +142,24 @@ class SlotCache:
         # Zeros, not empty: a masked value is multiplied by 0, and 0 times a stray NaN would be NaN.
         def tensors() -> list[torch.Tensor]:
             shape = (rows, num_kv_heads, length, head_dim)
-            return [torch.zeros(shape, dtype=dtype, device=device) for _ in range(self._num_layers)]
+            return [_zeros(shape, dtype, device) for _ in range(self._num_layers)]
 
         self._keys, self._values = tensors(), tensors()
+        self._num_used = 0
         self._row_numbers = torch.arange(rows, device=device)
         self._first_row = 0
         self._length = 0
         self._rows = self._row_numbers
         self._positions = None
         self._written = ()
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Zeros; on a CPU they take time and memory only where they are written: most of rows × length never is."""
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    pages = mmap.mmap(-1, math.prod(shape) * dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return torch.frombuffer(pages, dtype=dtype).view(shape)
 
 
 def _grown(old: int, wanted: int, limit: int) -> int:

@@ -11,6 +11,7 @@ import logging
 import queue
 import random
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -29,6 +30,36 @@ PauseMode = Literal["abort", "retract", "in_place"]
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
+# Prompt tokens in a step: before the speed is known; at least; at most of one prompt, for the memory of its mask.
+_FIRST_PIECE, _LEAST_PIECE, _MOST_PIECE = 128, 16, 2048
+# How long an idle engine waits for prompts that come with the first: of the time that theirs will take; at most.
+_GATHER_SHARE, _GATHER_MOST_S = 0.05, 0.01
+
+
+class PrefillBudget:
+    """How many prompt tokens a step computes: few enough that running requests wait only for so long.
+
+    Learned from how long earlier steps took.
+    """
+
+    def __init__(self, most: int, limit_s: float) -> None:
+        self._most = most
+        self._limit_s = limit_s
+        self._tokens_s = _FIRST_PIECE / limit_s
+
+    def now(self, *, others_run: bool) -> int:
+        """The tokens of the next step."""
+        piece = max(_LEAST_PIECE, int(self._tokens_s * self._limit_s))
+        return min(self._most, piece) if others_run else self._most
+
+    def gathering_s(self, num_tokens: int) -> float:
+        """How long prompts of so many tokens may wait for others, to be computed in one pass with them."""
+        return min(_GATHER_MOST_S, _GATHER_SHARE * num_tokens / self._tokens_s)
+
+    def took(self, num_tokens: int, seconds: float) -> None:
+        """A step computed so many tokens in so many seconds."""
+        self._tokens_s += (num_tokens / seconds - self._tokens_s) / 4
+
 
 class EngineLoop:
     """Continuous batching over one model: requests join and leave at every step."""
@@ -41,6 +72,7 @@ class EngineLoop:
         version: str,
         max_running: int,
         prefill_tokens: int,
+        prefill_ms: float,
         prefix_tokens: int,
         seed: int,
         ledger: Ledger | None,
@@ -56,7 +88,7 @@ class EngineLoop:
         self._waiting: deque[Request] = deque()
         self._stepping: list[Request] = []  # the requests of the current step
         self._max_running = max_running
-        self._prefill_tokens = prefill_tokens
+        self._prefill = PrefillBudget(prefill_tokens, prefill_ms / 1000)
         self._seeds = random.Random(seed)
         self._ledger = ledger
         self._announce = announce
@@ -115,6 +147,7 @@ class EngineLoop:
     def swap(self, tensors: dict[str, torch.Tensor], version: str | None, *, flush: bool) -> None:
         """Serve checked weights from the next step on; running requests continue with them and their old cache."""
         apply_weights(self.decoder.model, tensors)
+        self.decoder.reload()
         self._batch.forget_prefixes()
         if version is not None:
             self.version = version
@@ -160,29 +193,58 @@ class EngineLoop:
             except queue.Empty:
                 return
             action()
+            if idle and self._waiting and not self.paused:
+                self._gather()
             idle = False
 
+    def _gather(self) -> None:
+        """An idle engine got a request: wait a moment for those that were sent together with it."""
+        began_s = time.perf_counter()
+        while not self._closing and len(self._waiting) < self._max_running:
+            wait_s = self._prefill.gathering_s(sum(map(self._batch.num_missing, self._waiting)))
+            left_s = began_s + wait_s - time.perf_counter()
+            try:
+                self._inbox.get(timeout=max(0.0, left_s))()
+            except queue.Empty:
+                return
+
     def _step(self) -> None:
+        """Some prefill, then one token for every running request."""
         self.num_steps += 1
-        self._stepping = self._newcomers()
+        started_s, before = time.perf_counter(), self._batch.num_prefilled
+        self._fill()
+        if num_tokens := self._batch.num_prefilled - before:
+            self._prefill.took(num_tokens, time.perf_counter() - started_s)
+        self._stepping = list(self._batch.running)
         if self._stepping:
-            self._take(self._stepping, self._batch.admit(self._stepping))
-        elif self._batch.running:
-            self._stepping = list(self._batch.running)
             self._take(self._stepping, self._batch.step())
 
-    def _newcomers(self) -> list[Request]:
-        """The waiting requests that fit free rows and, padded, the prefill budget; one always fits the budget."""
+    def _fill(self) -> None:
+        """Admit waiting requests, or compute a piece of the first one's prompt."""
+        budget = self._prefill.now(others_run=bool(self._batch.running))
+        self._stepping = self._newcomers(budget)
+        if self._stepping:
+            self._take(self._stepping, self._batch.admit(self._stepping))
+        elif self._waiting and len(self._batch.running) < self._max_running:
+            self._stepping = [self._waiting[0]]
+            self._batch.advance(self._waiting[0], min(budget, _MOST_PIECE))
+
+    def _newcomers(self, budget: int) -> list[Request]:
+        """The waiting requests that fit free rows and, padded, the budget; none where the first needs more pieces."""
         chosen: list[Request] = []
         longest = 0
+        self._batch.drop_begun(unless=self._waiting[0] if self._waiting else None)
         while self._waiting and len(self._batch.running) + len(chosen) < self._max_running:
             request = self._waiting[0]
             if request.sampling.max_new_tokens == 0:
                 self._waiting.popleft()
                 self._finish({request: finish_length(0)})
                 continue
-            longest = max(longest, request.num_tokens)
-            if chosen and longest * (len(chosen) + 1) > self._prefill_tokens:
+            longest = max(longest, self._batch.num_missing(request))
+            if longest * (len(chosen) + 1) > budget and chosen:
+                break
+            # Logprobs of a prompt come from one pass over all of it.
+            if longest > min(budget, _MOST_PIECE) and request.logprob_start is None:
                 break
             chosen.append(self._waiting.popleft())
         return chosen
@@ -195,6 +257,8 @@ class EngineLoop:
         truncated = drawn.sampling_logprobs or drawn.logprobs
         for request, token, logprob, sampled in zip(requests, drawn.tokens, drawn.logprobs, truncated, strict=True):
             request.record(token, logprob, version, sampling_logprob=sampled)
+            if request.matcher is not None and token not in request.sampling.stop_ids:
+                request.matcher.consume(token)
         self.num_tokens += len(requests)
         finished = {request: finish for request in requests if (finish := self._finish_of(request))}
         self._announce([request for request in requests if request.stream and request not in finished])
@@ -202,6 +266,8 @@ class EngineLoop:
 
     def _finish_of(self, request: Request) -> Finish | None:
         sampling = request.sampling
+        if request.matcher is not None and request.matcher.error is not None:
+            return finish_abort(f"The grammar cannot be kept: {request.matcher.error}", 500, "InternalServerError")
         if sampling.stop:
             # A stop string of B bytes lies within the last B tokens that have bytes, and begins in one of them.
             tail = request.output_ids[-1 - max(len(stop.encode()) for stop in sampling.stop) :]

@@ -1,8 +1,8 @@
 """The parameters of /generate: validates a body and resolves it into frozen values.
 
 Invariant: a body that passes can be served; any other raises `BadRequest` with a message for the client. Names,
-defaults and limits are SGLang's (0.5.23). SGLang's features that this engine lacks (several samples, grammars, images,
-LoRA) are refused, never ignored.
+defaults and limits are SGLang's (0.5.23). SGLang's features that this engine lacks (several samples, images, LoRA) are
+refused, never ignored.
 """
 
 from __future__ import annotations
@@ -39,7 +39,15 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     spaces_between_special_tokens: bool | None = True
     no_stop_trim: bool | None = False
     sampling_seed: int | None = None
+    json_schema: str | None = None
+    regex: str | None = None
+    ebnf: str | None = None
     n: int | None = 1
+
+    @property
+    def has_grammar(self) -> bool:
+        """Whether the output must keep to a grammar."""
+        return any(grammar is not None for grammar in (self.json_schema, self.regex, self.ebnf))
 
 
 class GenerateBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,12 +156,13 @@ def check_prompt(ids: list[int], *, vocab_size: int, context_len: int) -> None:
 def resolve_sampling(
     asked: SamplingParams | None, *, prompt_len: int, context_len: int, eos_ids: frozenset[int]
 ) -> Sampling:
-    """Defaults filled in, ranges checked, limits of the context applied."""
+    """Defaults filled in, ranges checked, limits of the context applied. Raises BadRequest."""
     params = asked or SamplingParams()
     temperature = _default(params.temperature, 1.0)
     top_k = _default(params.top_k, -1)
     greedy = 0.0 <= temperature < GREEDY_BELOW or top_k == 1
-    stop_ids = frozenset() if params.ignore_eos else eos_ids | frozenset(params.stop_token_ids or ())
+    ignores_eos = params.ignore_eos and not params.has_grammar  # a grammar's end is the end of the output, as in SGLang
+    stop_ids = frozenset() if ignores_eos else eos_ids | frozenset(params.stop_token_ids or ())
     sampling = Sampling(
         greedy=greedy,
         temperature=1.0 if greedy else temperature,
@@ -173,6 +182,8 @@ def resolve_sampling(
         seed=params.sampling_seed,
     )
     _check_ranges(sampling, _default(params.n, 1))
+    if params.has_grammar and sampling.min_new_tokens:
+        raise BadRequest("min_new_tokens cannot be kept with a grammar, which may end earlier; leave out one of them.")
     return sampling
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from weir.engine.grammars import Matcher
 from weir.engine.params import Sampling
 
 Finish = dict[str, Any]  # finish_reason as SGLang writes it
@@ -43,6 +44,7 @@ class Request:
     return_logprob: bool
     logprob_start: int | None  # first prompt position whose logprob is wanted
     changed: Callable[[], None]
+    matcher: Matcher | None = None  # where the output must keep to a grammar
     output_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     sampling_logprobs: list[float] = field(default_factory=list)  # after truncation

@@ -1,9 +1,9 @@
 """Sampling: one token and its logprob for each row of logits, vectorised over rows.
 
-Invariants: a logprob is that of the distribution after penalties and temperature and before top_k, top_p and min_p, as
-SGLang reports it (its sampler takes the log of the probabilities that it then truncates); greedy rows report that at
-temperature 1. A row's token is a function of its logits, its seed and its position alone, whatever else is in the
-batch.
+Invariants: a logprob is that of the distribution after penalties, grammar and temperature and before top_k, top_p and
+min_p, as SGLang reports it (its sampler takes the log of the probabilities that it then truncates); greedy rows report
+that at temperature 1. A row's token is a function of its logits, its seed and its position alone, whatever else is in
+the batch.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ class SamplingRows:
     temperature: torch.Tensor | None  # (n, 1)
     truncation: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None  # top_k, top_p, min_p, each (n, 1)
     penalised: tuple[int, ...]  # rows whose logits depend on their own output
+    constrained: tuple[int, ...]  # rows that must keep to a grammar
 
 
 def sampling_rows(requests: Sequence[Request], device: torch.device) -> SamplingRows:
@@ -53,6 +54,7 @@ def sampling_rows(requests: Sequence[Request], device: torch.device) -> Sampling
         ),
         truncation=truncation,
         penalised=tuple(row for row, sampling in enumerate(samplings) if sampling.penalises),
+        constrained=tuple(row for row, request in enumerate(requests) if request.matcher is not None),
     )
 
 
@@ -65,6 +67,8 @@ def draw(
     """
     for row in rows.penalised:
         penalise(logits[row], requests[row])
+    for row in rows.constrained:
+        constrain(logits[row], requests[row])
     if rows.temperature is not None:
         logits = logits / rows.temperature
     logprobs = torch.log_softmax(logits, dim=-1)
@@ -111,6 +115,12 @@ def penalise(logits: torch.Tensor, request: Request) -> None:
         logits.copy_(torch.where(counts > 0, scaled, logits))
     if len(request.output_ids) < sampling.min_new_tokens:
         logits[list(sampling.suppressed_ids)] = float("-inf")
+
+
+def constrain(logits: torch.Tensor, request: Request) -> None:
+    """Leave the tokens that a request's grammar allows in its logits (vocabulary,), in place."""
+    assert request.matcher is not None
+    logits.masked_fill_(request.matcher.forbidden().to(logits.device), float("-inf"))
 
 
 def uniform(seed: int, position: int) -> float:

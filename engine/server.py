@@ -21,6 +21,7 @@ from weir.engine.control import Control
 from weir.engine.decoder import Decoder
 from weir.engine.errors import ModelError
 from weir.engine.generate import Generate, Limits, announce_on
+from weir.engine.grammars import Grammars
 from weir.engine.ledger import Ledger
 from weir.engine.loop import EngineLoop
 from weir.engine.texts import Texts
@@ -73,20 +74,29 @@ def build_app(model: Any, model_path: Path, config: EngineConfig) -> tuple[Engin
         version=first_version(model_path, config),
         max_running=config.max_running,
         prefill_tokens=config.prefill_tokens,
+        prefill_ms=config.prefill_ms,
         prefix_tokens=config.prefix_tokens,
         seed=config.seed,
         ledger=Ledger(config.ledger) if config.ledger is not None else None,
         announce=announce_on(asyncio.get_running_loop()),
     )
+    eos_ids = _eos_ids(model, model_path, texts)
+    grammars = Grammars(texts.serialized, model.config.vocab_size, eos_ids)
     limits = Limits(
         vocab_size=model.config.vocab_size,
         context_len=context_len,
-        eos_ids=_eos_ids(model, model_path, texts),
+        eos_ids=eos_ids,
         incremental=config.incremental_streaming_output,
     )
-    control = Control(engine, model_path, context_len=context_len, max_running=config.max_running)
+    control = Control(
+        engine,
+        model_path,
+        context_len=context_len,
+        max_running=config.max_running,
+        grammar_backend="llguidance" if grammars.available else "none",
+    )
     engine.start()
-    return engine, make_app(Generate(engine, texts, limits), control, engine.close)
+    return engine, make_app(Generate(engine, texts, grammars, limits), control, engine.close)
 
 
 def first_version(model_path: Path, config: EngineConfig) -> str:

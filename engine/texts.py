@@ -32,6 +32,11 @@ class Texts:
         """Whether there is a tokenizer."""
         return self._tokenizer is not None
 
+    @property
+    def serialized(self) -> str | None:
+        """The tokenizer as JSON; None without one."""
+        return None if self._tokenizer is None else str(self._tokenizer.to_str())
+
     def encode(self, text: str) -> list[int]:
         """The ids of a text prompt, with the special tokens that the tokenizer adds."""
         ids: list[int] = self._tokenizer.encode(text).ids

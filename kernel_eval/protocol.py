@@ -95,6 +95,7 @@ class Problem(enum.StrEnum):
     ALL_ZERO = "all_zero"
     TINY_OUTPUT = "tiny_output"
     CONSTANT_OUTPUT = "constant_output"
+    AMPLIFIES_ROUNDING = "amplifies_rounding"
     UNKNOWN_RULE = "unknown_rule"  # relax_rules names a rule that does not exist
 
 

@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 import msgspec
+from xxhash import xxh3_128_hexdigest
 
 from weir.proxy.conversation.call_request import Dialect
-from weir.proxy.conversation.caller import Caller, Names
-from weir.proxy.dialects.registry import ROUTES, error_dialect
+from weir.proxy.conversation.caller import Caller, Names, named_session
+from weir.proxy.dialects.registry import ROUTES, error_dialect, session_in_body
 from weir.proxy.errors import BadRequest, CallError, Unavailable
+from weir.proxy.http.cors import permission, preflight
 from weir.proxy.http.exchange import Exchange, Receive, Scope, Send
 from weir.proxy.metrics import Metrics
 from weir.proxy.pipeline.protocol import Pipeline
+from weir.proxy.recording.refusals import Refusals
 from weir.proxy.sessions.access_keys import Keys
+from weir.store.catalog.refusals import Refusal
 from weir.store.errors import StoreError
 from weir.store.records.ids import new_id
 
@@ -31,6 +36,7 @@ ABOUT = msgspec.json.encode(
         "operators": ["/readyz", "/healthz", "/metrics", "/weir/state"],
     }
 )
+MESSAGE_LENGTH = 500  # characters of a refusal's message that are kept
 LEFT = "499"  # in the metrics: the client left before it was answered
 
 logger = logging.getLogger("weir.proxy.app")
@@ -39,9 +45,20 @@ logger = logging.getLogger("weir.proxy.app")
 class App:
     """Routes by path: agents' calls to the pipeline of this proxy's capture level, /weir to the control routes."""
 
-    def __init__(self, pipeline: Pipeline, control: object, metrics: Metrics, keys: Keys) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        control: object,
+        metrics: Metrics,
+        *,
+        keys: Keys,
+        refusals: Refusals,
+        cors_origins: Sequence[str],
+    ) -> None:
         self.control = control
         self._pipeline = pipeline
+        self._refusals = refusals
+        self._cors_origins = frozenset(cors_origins)
         self._keys = keys
         self._metrics = metrics
 
@@ -58,22 +75,28 @@ class App:
             await send({"type": "websocket.close", "code": 1000})
 
     async def _serve_agent(self, exchange: Exchange) -> None:
+        exchange.answer_headers |= permission(self._cors_origins, exchange.headers)
+        asked = preflight(self._cors_origins, exchange.method, exchange.headers)
+        if asked is not None:  # browsers ask without the key
+            exchange.answer_headers |= asked
+            await exchange.answer(204, b"")
+            return
         if exchange.path == "/" and exchange.method in ("GET", "HEAD"):
             await exchange.answer(200, ABOUT)
             return
         route, names = split_path(exchange.path)
         dialect = error_dialect(route, exchange.headers)
         status = "200"
+        caller = None
         try:
             key, access_key = await self._keys.admit(exchange.headers)
             caller = Caller(path=names, key=key, access_key=access_key)
             await self._pipeline.serve(exchange, route, caller)
         except RecursionError:
-            status = await self._fail(
-                exchange, dialect, BadRequest("The body is nested too deeply.", code="invalid_json")
-            )
+            refused = BadRequest("The body is nested too deeply.", code="invalid_json")
+            status = await self._refuse(exchange, dialect, refused, route, caller)
         except CallError as error:
-            status = await self._fail(exchange, dialect, error)
+            status = await self._refuse(exchange, dialect, error, route, caller)
         except StoreError as error:
             logger.error("a request to %s was refused: %s", route, error)
             status = await self._fail(
@@ -91,11 +114,38 @@ class App:
         finally:
             self._metrics.requests.labels(dialect=dialect.name, status=status).inc()
 
-    async def _fail(self, exchange: Exchange, dialect: Dialect, error: CallError) -> str:
-        """Answer with an error. One that the agent made is logged, by names alone: messages can quote its prompt."""
+    async def _refuse(
+        self, exchange: Exchange, dialect: Dialect, error: CallError, route: str, caller: Caller | None
+    ) -> str:
+        """Answer with an error; one that the agent made is logged and noted.
+
+        The log has names alone, because messages can quote its prompt. The store has the message, as it has prompts. Of
+        clients without a valid key nothing is noted that they can choose freely, so that they cannot displace others.
+        """
         if error.status < 500:
-            what = " ".join(part for part in (error.code or error.kind, error.param) if part)
+            code = error.code or error.kind
+            what = " ".join(part for part in (code, error.param) if part)
             logger.info("refused %s %.200s with %d: %.200s", exchange.method, exchange.path, error.status, what)
+            body = exchange.body_read
+            session_id = None
+            if caller is not None:
+                session_id = named_session(caller, exchange.headers, session_in_body(dialect, body, exchange.headers))
+            self._refusals.note(
+                Refusal(
+                    session_id=session_id,
+                    key_name=caller.access_key if caller is not None else None,
+                    method=exchange.method[:20],
+                    route=route[:200] if caller is not None or route in ROUTES else "",
+                    status=error.status,
+                    code=code,
+                    field=error.param[:200] if error.param is not None else None,
+                    message=error.message[:MESSAGE_LENGTH],
+                    body_digest=xxh3_128_hexdigest(body) if body is not None else None,
+                )
+            )
+        return await self._fail(exchange, dialect, error)
+
+    async def _fail(self, exchange: Exchange, dialect: Dialect, error: CallError) -> str:
         await exchange.fail(error, dialect.error(error))
         return str(error.status)
 

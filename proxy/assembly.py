@@ -11,6 +11,7 @@ from weir.proxy.engines.client import Upstream
 from weir.proxy.engines.connections import Connections
 from weir.proxy.engines.departures import Departures
 from weir.proxy.engines.gate import Gate
+from weir.proxy.engines.grammar_backends import GrammarBackends
 from weir.proxy.engines.in_flight_limit import InFlightLimit
 from weir.proxy.engines.versions import EngineVersions
 from weir.proxy.errors import SetupError
@@ -29,13 +30,14 @@ from weir.proxy.relay.pipeline import RelayPipeline
 from weir.proxy.relay.prepare import RelayOpening
 from weir.proxy.relay.recorder import RelayRecorder
 from weir.proxy.relay.response import Answering
-from weir.proxy.rendering.renderer import Rendering, context_length, open_rendering
+from weir.proxy.rendering.opening import context_length, open_rendering
+from weir.proxy.rendering.renderer import Rendering
 from weir.proxy.serving.answers import Answers
 from weir.proxy.serving.generate import Generation
 from weir.proxy.serving.pipeline import TokensPipeline
 from weir.proxy.serving.prepare import Opening
-from weir.proxy.serving.previous_responses import Responses
 from weir.proxy.serving.recorder import Recorder
+from weir.proxy.serving.stored_responses import Responses
 from weir.proxy.sessions.budgets import Budgets
 from weir.proxy.sessions.idleness import Idleness
 from weir.proxy.sessions.session_book import SessionBook
@@ -44,7 +46,9 @@ from weir.proxy.stitching.continuation import Stitching
 from weir.proxy.stitching.raw_prompts import RawPrompts
 from weir.proxy.stitching.response_cache import ResponseCache
 from weir.proxy.stitching.store_lookup import StoreLookup
+from weir.store.catalog.catalog import Catalog
 from weir.store.config import StoreConfig
+from weir.store.log.intents import Intents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +82,8 @@ class Parts:
     memory: CallCache
     lookup: StoreLookup
     sink: RecordSink
+    intents: Intents
+    catalog: Catalog
     on_trouble: Callable[[], None]  # called when an engine failed a call
 
 
@@ -86,24 +92,27 @@ class Assembled:
     """A pipeline, and what the rest of the proxy needs of it."""
 
     pipeline: Pipeline
+    upstream: Upstream
     departures: Departures
     rendering: Rendering | None  # at level `tokens`
     is_there: Callable[[], Awaitable[bool]]  # whether the upstream can take calls
     close: Callable[[], Awaitable[None]]
 
 
-def assemble(served: Served, parts: Parts, upstream: Upstream) -> Assembled:
-    """The pipeline of a proxy's capture level. Raises `SetupError`."""
+def assemble(served: Served, parts: Parts) -> Assembled:
+    """The pipeline of a proxy's capture level. Raises `SetupError`, before any connection is opened."""
     if served.certified.level is Level.TOKENS:
-        return _tokens(served, parts, upstream)
+        return _tokens(served, parts)
     return _relay(served, parts)
 
 
-def _tokens(served: Served, parts: Parts, upstream: Upstream) -> Assembled:
+def _tokens(served: Served, parts: Parts) -> Assembled:
     """The proxy renders and parses."""
     config, folder = served.config, served.model_path
     assert folder is not None
     rendering = open_rendering(folder, served.model_name, config)
+    max_model_len = _max_model_len(config, folder)
+    upstream = Upstream(served.upstream_url, config)
     raw_prompts = RawPrompts(rendering, config.stitch_memory_bytes // 4)
     responses = ResponseCache(config.response_memory_bytes)
     recorder = Recorder(
@@ -111,10 +120,16 @@ def _tokens(served: Served, parts: Parts, upstream: Upstream) -> Assembled:
     )
     departures = _departures(config, parts.gate, upstream.connections)
     dispatch = Dispatch(
-        config, parts.gate, departures, parts.metrics, on_trouble=parts.on_trouble, lost_retries=config.lost_retries
+        config,
+        parts.gate,
+        departures,
+        parts.metrics,
+        on_trouble=parts.on_trouble,
+        lost_retries=config.lost_retries,
+        intents=parts.intents,
     )
     opening = Opening(
-        max_model_len=_max_model_len(config, folder),
+        max_model_len=max_model_len,
         assumed_version=config.assumed_version,
         rendering=rendering,
         stitching=Stitching(rendering, parts.memory, parts.lookup),
@@ -122,6 +137,7 @@ def _tokens(served: Served, parts: Parts, upstream: Upstream) -> Assembled:
         sessions=parts.sessions,
         budgets=parts.budgets,
         sampling=config.sampling,
+        grammars=GrammarBackends(upstream.grammar_backends),
         metrics=parts.metrics,
     )
     pipeline = TokensPipeline(
@@ -133,11 +149,13 @@ def _tokens(served: Served, parts: Parts, upstream: Upstream) -> Assembled:
         idleness=parts.idleness,
         prompt_logprobs=config.prompt_logprobs,
         drop_builtin_tools=config.drop_builtin_tools,
-        responses=Responses(responses, parts.lookup),
+        images=config.images,
+        responses=Responses(responses, parts.lookup, parts.catalog, rendering),
         answers=Answers(rendering, Generation(upstream, dispatch, sampling_masks=config.sampling_masks), recorder),
     )
     return Assembled(
         pipeline=pipeline,
+        upstream=upstream,
         departures=departures,
         rendering=rendering,
         is_there=upstream.has_workers,
@@ -148,8 +166,8 @@ def _tokens(served: Served, parts: Parts, upstream: Upstream) -> Assembled:
 def _relay(served: Served, parts: Parts) -> Assembled:
     """What agents send and get passes as it is. Raises `SetupError`."""
     config, certified = served.config, served.certified
-    for name in ("prompt_logprobs", "sampling_masks", "drop_builtin_tools"):
-        if getattr(config, name):
+    for name in ("prompt_logprobs", "sampling_masks", "drop_builtin_tools", "images"):
+        if getattr(config, name) not in (False, (), "refuse"):
             raise SetupError(
                 f"proxy.{name} needs capture level tokens, where the proxy asks the engine, not "
                 f"{certified.level.value}: unset it, or set proxy.level"
@@ -165,6 +183,7 @@ def _relay(served: Served, parts: Parts) -> Assembled:
         parts.metrics,
         on_trouble=parts.on_trouble,
         lost_retries=LOST_RETRIES,
+        intents=parts.intents,
         versions=versions if certified.level is Level.PASSTHROUGH else None,
     )
     key = config.upstream_api_key
@@ -186,7 +205,12 @@ def _relay(served: Served, parts: Parts) -> Assembled:
         recorder=recorder,
     )
     return Assembled(
-        pipeline=pipeline, departures=departures, rendering=None, is_there=upstream.is_there, close=upstream.close
+        pipeline=pipeline,
+        upstream=Upstream(served.upstream_url, config),
+        departures=departures,
+        rendering=None,
+        is_there=upstream.is_there,
+        close=upstream.close,
     )
 
 

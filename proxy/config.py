@@ -71,10 +71,20 @@ class ProxyConfig(BaseModel):
         description="Keep the reasoning of earlier turns in the prompt, so that turns are exact prefixes of the next; "
         "false: drop it where the model's chat template drops it.",
     )
+    tool_prompt: Literal["refuse", "hermes"] = Field(
+        default="refuse",
+        description="Tools that the model's chat template would drop, with their calls and results: refuse such "
+        "requests, or write them as text in the form of Hermes.",
+    )
     drop_builtin_tools: tuple[str, ...] = Field(
         default=(),
         description="Types of built-in tools, which a host would run itself, that are left out of prompts and named in "
         "the record's ignored_fields; requests with others are refused. web_search stands for its dated forms too.",
+    )
+    images: Literal["refuse", "placeholder"] = Field(
+        default="refuse",
+        description="Images in messages and results of tools, at level tokens, whose prompts are text: refuse such "
+        "requests, or put a text in their place and name them in the record's ignored_fields.",
     )
     max_model_len: int | None = Field(
         default=None, ge=2, description="Context length in tokens; unset: max_position_embeddings of the model."
@@ -99,6 +109,10 @@ class ProxyConfig(BaseModel):
         default="auto",
         description="Whether agents must show a key, a session's or one of `weir key add`; auto: where the proxy "
         "listens on an address that other machines can reach.",
+    )
+    cors_origins: tuple[str, ...] = Field(
+        default=(),
+        description="Origins of web pages whose scripts may call agents' routes (https://chat.example.org); * is any.",
     )
     finished_sessions: Literal["refuse", "allow"] = Field(
         default="refuse", description="Whether calls to a finished session are refused."

@@ -12,6 +12,7 @@
         ├── UnknownModel      no such model here
         ├── ContextTooLong    the prompt does not fit the model's context
         ├── RequestTooLarge   the body is larger than the proxy reads
+        ├── UnknownEncoding   the body's content-encoding is not read here
         ├── BadKey            an unknown key, or none where one is required
         ├── SessionFinished   the session was finished and takes no more calls
         ├── BodyTooSlow       the body did not arrive in time
@@ -85,6 +86,14 @@ class RequestTooLarge(CallError):
     status = 413
     kind = "invalid_request_error"
     code = "request_too_large"
+
+
+class UnknownEncoding(CallError):
+    """The body is compressed in a way that the proxy does not read."""
+
+    status = 415
+    kind = "invalid_request_error"
+    code = "unsupported_content_encoding"
 
 
 class BadKey(CallError):

@@ -25,7 +25,6 @@ from weir.proxy.control.handover import Handover
 from weir.proxy.control.peers import Peers
 from weir.proxy.control.routes import control_app
 from weir.proxy.control.service import Control, control_key
-from weir.proxy.engines.client import Upstream
 from weir.proxy.engines.gate import Gate
 from weir.proxy.engines.router import RouterClient
 from weir.proxy.engines.watch import EngineWatch
@@ -36,6 +35,7 @@ from weir.proxy.metrics import Metrics
 from weir.proxy.pipeline.client_retries import ClientRetries
 from weir.proxy.recording.call_log import CallLog
 from weir.proxy.recording.record_sink import RecordSink
+from weir.proxy.recording.refusals import Refusals
 from weir.proxy.relay.levels import Level
 from weir.proxy.sessions.access_keys import Keys, are_required
 from weir.proxy.sessions.budgets import Budgets
@@ -68,11 +68,11 @@ class Proxy:
         self._background: set[asyncio.Task[None]] = set()
         self._open_store(store)
         self.metrics = Metrics()
-        self.upstream = Upstream(served.upstream_url, config)
         self.gate = Gate(config.gate_limit_s, on_expired=self._wake_engines)
         self.admission = Admission(config.max_concurrent + config.max_queued)
         parts = self._parts(store)
-        self.assembled = assemble(served, parts, self.upstream)
+        self.assembled = assemble(served, parts)
+        self.upstream = self.assembled.upstream
         self.rendering = self.assembled.rendering
         self.departures = self.assembled.departures
         self._open_control(served, parts)
@@ -92,6 +92,7 @@ class Proxy:
         self.memory = CallCache(config.stitch_memory_bytes)
         self.lookup = StoreLookup(store, self.catalog, self.memory, self.metrics)
         self.budgets = Budgets(self.catalog, self.metrics)
+        self.refusals = Refusals(self.catalog)
         refuse_finished = config.finished_sessions == "refuse"
         self.idleness = Idleness(self.catalog, config.idle_finish_s, self.metrics, refuse_finished=refuse_finished)
         self.retries = ClientRetries(self.lookup, self.metrics, config.retry_grace_s, Handover(self.peers))
@@ -112,6 +113,8 @@ class Proxy:
             memory=self.memory,
             lookup=self.lookup,
             sink=self.sink,
+            intents=self.log.intents,
+            catalog=self.catalog,
             on_trouble=self._on_trouble,
         )
 
@@ -147,7 +150,15 @@ class Proxy:
             group_of=self.lookup.group_of,
         )
         keys = Keys(self.catalog, required=are_required(config.access_keys, config.host))
-        self.app = App(self.assembled.pipeline, control_app(control), self.metrics, keys)
+        app = control_app(control)
+        self.app = App(
+            self.assembled.pipeline,
+            app,
+            self.metrics,
+            keys=keys,
+            refusals=self.refusals,
+            cors_origins=config.cors_origins,
+        )
 
     def state(self) -> dict[str, Any]:
         """The state of this process, as /weir/worker/state reports it."""
@@ -170,6 +181,7 @@ class Proxy:
             "remarks": list(self.certified.remarks),
             "models": list(self._names),
             "renderer": self.rendering.name if self.rendering is not None else None,
+            "rendering": self.rendering.facts() if self.rendering is not None else None,
             "engines_out": self.engines.out(),
         }
 
@@ -210,6 +222,7 @@ class Proxy:
         await self.upstream.close()
         await self.budgets.close()
         await self.idleness.close()
+        await self.refusals.close()
         await asyncio.to_thread(self.log.close)
         await asyncio.to_thread(self.log_sharing.close)
         self.catalog.close()
@@ -277,9 +290,12 @@ async def serve(served: Served, listener: socket.socket, ready: Callable[[str], 
 
 
 def _description(proxy: Proxy, model_name: str) -> str:
-    """Model and renderer or level, for the line with the base URL; logs the probe's remarks."""
+    """Model and renderer or level, for the line with the base URL; logs what is to be known of them."""
     for remark in proxy.certified.remarks:
         logger.warning("level %s: %s", proxy.certified.level.value, remark)
+    if proxy.rendering is not None:
+        for subject, fact in proxy.rendering.facts().items():
+            logger.info("%s: %s", subject, fact)
     served = (
         f"renderer {proxy.rendering.name}" if proxy.rendering is not None else f"level {proxy.certified.level.value}"
     )

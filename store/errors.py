@@ -16,6 +16,7 @@ StoreError
 ├── KeyConflict        an access key of that name exists
 ├── KeyUnknown         no access key has that name
 ├── RoundConflict      the groups, or the round, belong to another claim
+├── GroupsGone         retention removed a group since it was read
 ├── LeaseHeld          another process holds the lease
 ├── LeaseLost          another process took the lease meanwhile: nothing is committed under the old one
 ├── VersionConflict    the weight version exists with other weights
@@ -107,6 +108,10 @@ class KeyUnknown(StoreError):
 
 class RoundConflict(StoreError):
     """A group is consumed once, a round is claimed once and committed with one version."""
+
+
+class GroupsGone(StoreError):
+    """A consumer pins groups that it has read, and one of them left the store in between."""
 
 
 class LeaseHeld(StoreError):

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from weir.store.catalog import schema as t
 from weir.store.catalog.catalog import Catalog
 from weir.store.catalog.files import file_set
+from weir.store.catalog.pins import Pin, pins
 from weir.store.catalog.proxies import is_live, proxies
 from weir.store.catalog.rows import ProxyRow
 from weir.store.catalog.shared_segments import LogWriterRow, log_writers
@@ -42,6 +43,7 @@ class StoreStatus:
     sessions: int
     groups: int
     rounds: int
+    pins: list[Pin]  # of consumers that have not acknowledged what they read
     unshared: list[LogWriterRow]  # logs with calls that other machines may not be able to read yet
 
     @property
@@ -57,6 +59,7 @@ def store_status(config: StoreConfig) -> StoreStatus:
         fetch_log(config, catalog)
         segments = list_segments(config.log_dir)
         unshared = log_writers(catalog)
+        pinned = pins(catalog)
         serving = [row for row in proxies(catalog) if is_live(row)]
         with catalog.reading().begin() as connection:
             fileset = file_set(connection)
@@ -97,6 +100,7 @@ def store_status(config: StoreConfig) -> StoreStatus:
         sessions=counts["sessions"],
         groups=counts["groups"],
         rounds=counts["rounds"],
+        pins=pinned,
         unshared=unshared,
     )
 

@@ -17,7 +17,8 @@ from tokenizers import AddedToken, Tokenizer
 
 from weir.proxy.config import ProxyConfig
 from weir.proxy.conversation.call_request import Message, Tool
-from weir.proxy.rendering.renderer import Rendering, open_rendering
+from weir.proxy.rendering.opening import open_rendering
+from weir.proxy.rendering.renderer import Rendering
 
 _QWEN = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 _VISION = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")

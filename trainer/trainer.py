@@ -25,6 +25,7 @@ from weir.store.config import StoreConfig
 from weir.trainer.lease import round_turn
 from weir.trainer.publishing.catalog_entries import enter_version
 from weir.trainer.publishing.publish import PublishReport
+from weir.trainer.rounds.adopt import adopt
 from weir.trainer.rounds.claims import (
     ClaimedRound,
     PinnedCalls,
@@ -161,6 +162,16 @@ class Trainer:
             made = f"version {version.manifest.version} has the weights of version {number}: {version.path}"
             self.console.print(made, soft_wrap=True)
             return version, self.publish(version.path)
+
+    def adopt(self, folder: Path) -> PublishReport:
+        """Make a plain Hugging Face folder the newest version, and publish it. Raises as `adopt` and `publish`."""
+        with round_turn(self.catalog, self.store, wait=False, lease_s=self.config.lease_s):
+            fetch_newest(self.store)
+            parent, before = newest_parent(self.catalog, self.store.folder, self.model_path)
+            version = adopt(self.catalog, self.store, folder, parent=parent, before=before)
+            made = f"version {version.manifest.version} has the weights of {folder}: {version.path}"
+            self.console.print(made, soft_wrap=True)
+            return self.publish(version.path)
 
     def replay(self, number: int) -> Replay:
         """Repeat a past round and compare. Raises as `replay_round`."""

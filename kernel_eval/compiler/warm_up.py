@@ -18,6 +18,7 @@ from weir.kernel_eval.ipc import tensor_arena
 from weir.kernel_eval.tasks.seeds import seed_everything
 from weir.kernel_eval.toolchain import stub_driver
 from weir.kernel_eval.toolchain.targets import Target
+from weir.kernel_eval.worker.host_tensors import HostTensors
 from weir.kernel_eval.worker.kernel_values import HostReads, KernelValues
 from weir.kernel_eval.worker.recorder import Recorder
 
@@ -53,11 +54,11 @@ def warm_up(target: Target, folder: str) -> None:
     shared = tensor_arena.Arena([torch.ones(256)], [torch.empty(256)], 64)
     memory = tensor_arena.attach(shared.spec, shared.fd)
     (x,) = tensor_arena.read_value(memory, shared.spec.arguments)
-    values = KernelValues()
-    recorder = Recorder(values)
+    values, hosts = KernelValues(), HostTensors()
+    recorder = Recorder(values, hosts)
     with torch.no_grad():
         recorder.start([x])
-        with recorder, HostReads(values):
+        with recorder, HostReads(values, hosts):
             out = torch.empty_like(x)
             values.mark([out])
             _elementwise.warmup(x, out, 256, BLOCK=256, grid=(1,))

@@ -57,6 +57,19 @@ class HostMemory:
         """Nothing to do: the mapping is released with its last tensor."""
 
 
+class _Unmapped:
+    """Memory that this process does not see any more."""
+
+    device = torch.device("cpu")
+
+    def flat(self, dtype: torch.dtype, count: int, offset: int) -> torch.Tensor:
+        """There is nothing to see."""
+        raise AssertionError("the memory of this arena was given up")
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
 class UnsupportedValue(Exception):
     """An argument has a type that cannot be placed in an arena."""
 
@@ -65,8 +78,15 @@ class Arena:
     """The judge's side of the memory of one call, filled with its arguments. Raises `UnsupportedValue`."""
 
     def __init__(
-        self, arguments: list[Any], outputs: list[torch.Tensor], guard_bytes: int, *, on_gpu: bool = False
+        self,
+        arguments: list[Any],
+        outputs: list[torch.Tensor],
+        guard_bytes: int,
+        *,
+        on_gpu: bool = False,
+        watched: bool = False,
     ) -> None:
+        """`watched`: keep a copy of the inputs, by which `damage` knows what changed."""
         self._guard_bytes = guard_bytes
         self._end = guard_bytes
         self._tensors: list[tuple[TensorSpec, torch.Tensor]] = []
@@ -74,14 +94,15 @@ class Arena:
         self._outputs_start = self._end
         output_specs = tuple(self._place(torch.empty_like(o, memory_format=torch.contiguous_format)) for o in outputs)
         num_inputs = len(self._tensors) - len(output_specs)
-        self._memory, self.fd, size_bytes = _on_gpu(self._end) if on_gpu else _on_host(self._end)
+        memory, self.fd, size_bytes = _on_gpu(self._end) if on_gpu else _on_host(self._end)
+        self._memory: Memory = memory
         self.spec = ArenaSpec(size_bytes, spec, output_specs, on_gpu)
         self._memory.flat(torch.uint8, self._end, 0).fill_(FILL)
-        self._tensors = self._tensors[:num_inputs]
-        for tensor_spec, tensor in self._tensors:
+        for tensor_spec, tensor in self._tensors[:num_inputs]:
             flat_view(self._memory, tensor_spec).copy_(_flat(tensor))
-        self._watched = self._memory.flat(torch.uint8, self._outputs_start, 0)
-        self._pristine = self._watched.clone()
+        self._inputs = [tensor_spec for tensor_spec, _ in self._tensors[:num_inputs]]
+        self._tensors = []  # what they were may be freed
+        self._pristine = self._memory.flat(torch.uint8, self._outputs_start, 0).clone() if watched else None
         self._settle()
 
     def _place_items(self, values: list[Any] | tuple[Any, ...]) -> Items:
@@ -110,10 +131,12 @@ class Arena:
 
     def damage(self) -> tuple[bool, bool]:
         """Returns (whether a guard zone of an input was overwritten, whether an input was changed)."""
-        if torch.equal(self._watched, self._pristine):
+        assert self._pristine is not None
+        watched = self._memory.flat(torch.uint8, self._outputs_start, 0)
+        if torch.equal(watched, self._pristine):
             return False, False
-        changed, outside = False, self._watched != self._pristine
-        for spec, _ in self._tensors:
+        changed, outside = False, watched != self._pristine
+        for spec in self._inputs:
             inside = outside[spec.offset : spec.offset + num_bytes(spec)]
             changed = changed or bool(inside.any())
             inside.fill_(False)
@@ -134,6 +157,11 @@ class Arena:
         """Wait until writes on a GPU have finished, since another process reads the memory next."""
         if self.spec.on_gpu:
             torch.cuda.synchronize()
+
+    def unmap(self) -> None:
+        """Give up this process's view of the host's memory, for which another process holds the descriptor."""
+        assert not self.spec.on_gpu
+        self._memory = _Unmapped()
 
     def close(self) -> None:
         """Close the descriptor and release a GPU's memory, whose tensors must not be used afterwards."""

@@ -9,11 +9,13 @@ sizes bytes; in launches of machine code everything counts bytes.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 StorageKind = Literal["input", "state", "earlier", "fresh", "unknown"]
+# negative numbers are no positions: as an index they would be a second name of a storage, which no analysis follows
+Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Storage(msgspec.Struct, frozen=True, array_like=True):
@@ -23,18 +25,18 @@ class Storage(msgspec.Struct, frozen=True, array_like=True):
     """
 
     kind: StorageKind
-    index: int
-    size_bytes: int
+    index: Count
+    size_bytes: Count
 
 
 class Place(msgspec.Struct, frozen=True, tag="p", array_like=True):
     """A tensor: where it lies in a storage, which is named by its position in the trace."""
 
-    storage: int
+    storage: Count
     dtype: str
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-    offset: int
+    shape: tuple[Count, ...]
+    stride: tuple[Count, ...]
+    offset: Count
 
 
 class Plain(msgspec.Struct, frozen=True, tag="v", array_like=True):
@@ -124,7 +126,7 @@ class Pointer(msgspec.Struct, frozen=True, array_like=True):
     """Eight bytes at `at` in the parameters of a launch that are an address, `offset` bytes into a storage."""
 
     at: int
-    storage: int
+    storage: Count
     offset: int
 
 

@@ -1,17 +1,20 @@
 """Checks whether a task can be judged at all, by running its reference and examining the answers.
 
 Invariant: the result names the first `Problem`. The answers of a task without one depend on its inputs, are the same
-when a call is repeated, and are large enough to be distinguished from zeros. Runs only in a judge, without a candidate.
+when a call is repeated, and are told from zeros: they are not tiny, nor does a rounding decide them. Runs only in a
+judge, without a candidate.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from typing import Any
 
 import torch
 
 from weir.kernel_eval.ipc.job import Job, Judgement
+from weir.kernel_eval.judge.checks.expected_answers import told_by
 from weir.kernel_eval.judge.checks.tolerance import compare
 from weir.kernel_eval.protocol import Fault, Problem
 from weir.kernel_eval.reward import Stage
@@ -20,6 +23,7 @@ from weir.kernel_eval.tasks.seeds import derive_seed
 
 TINY = 1e-4  # KernelBench's absolute tolerance: its own checker accepts zeros for smaller answers
 _NUM_INPUTS = 3
+_PIECE = 1 << 20  # elements that are examined at a time
 
 
 class Unjudgeable(Exception):
@@ -58,25 +62,41 @@ def _check(job: Job, details: dict[str, Any]) -> None:
     reference = Reference(job.reference_src, job.limits.reference_timeout_s, on_gpu=job.limits.gpu is not None)
     arguments = reference.init_arguments(derive_seed(job.secret, "init"))
     model = reference.build(arguments, derive_seed(job.secret, "weights"))
-    answers = []
+    answers = _Answers()
+    told: set[int] = set()
     for number in range(_NUM_INPUTS):
         inputs = reference.inputs(derive_seed(job.secret, "inputs", number))
         if not any(isinstance(value, torch.Tensor) for value in inputs):
             raise Unjudgeable(Problem.NO_INPUTS, "get_inputs() gives no tensor: there is nothing to compute from")
         started = time.monotonic()
-        first = reference.expected(model, inputs).outputs
+        expected = reference.expected(model, inputs)
+        outputs = expected.outputs
         details["call_s"] = round(min(time.monotonic() - started, details.get("call_s", float("inf"))), 6)
-        _check_repeats(first, reference.expected(model, inputs).outputs)
-        answers.append(first)
+        if number == 0:
+            _check_repeats(outputs, reference.expected(model, inputs).outputs)
+        if len(told) < len(outputs) and details["call_s"] <= job.limits.task_call_s:
+            told |= told_by(reference, model, inputs, expected)
+        del inputs, expected
+        answers.note(outputs)
     if details["call_s"] > job.limits.task_call_s:
         raise Unjudgeable(
             Problem.TOO_SLOW,
             f"one call of Model takes {details['call_s']:.2f} s here, more than kernel_eval.task_call_s = "
             f"{job.limits.task_call_s:g}: make its sizes smaller",
         )
-    details["outputs"] = [[str(output.dtype).removeprefix("torch."), *output.shape] for output in answers[0]]
-    for number in range(len(answers[0])):
-        _check_output(number, [outputs[number] for outputs in answers if number < len(outputs)])
+    details["outputs"] = [[str(output.dtype).removeprefix("torch."), *output.shape] for output in answers.first]
+    answers.check()
+    _check_told(told, len(answers.first))
+
+
+def _check_told(told: set[int], num_outputs: int) -> None:
+    for number in range(num_outputs):
+        if number not in told:
+            raise Unjudgeable(
+                Problem.AMPLIFIES_ROUNDING,
+                f"a rounding of the inputs changes output {number} by about as much as its values are: zeros would "
+                "pass for it; use fewer steps, or a function that is less sensitive",
+            )
 
 
 def _check_repeats(first: list[torch.Tensor], again: list[torch.Tensor]) -> None:
@@ -90,22 +110,53 @@ def _check_repeats(first: list[torch.Tensor], again: list[torch.Tensor]) -> None
         )
 
 
-def _check_output(number: int, answers: list[torch.Tensor]) -> None:
-    """Check one output, given its values for several inputs. Raises `Unjudgeable`."""
-    finite = [_magnitudes(answer) for answer in answers]
-    num_elements, num_finite = sum(answer.numel() for answer in answers), sum(part.numel() for part in finite)
-    if num_elements == 0:
+@dataclasses.dataclass
+class _Seen:
+    """What is known of one output, over all inputs. `largest`: the largest finite magnitude, -1 without any."""
+
+    num_elements: int = 0
+    num_finite: int = 0
+    largest: float = -1.0
+    differs: bool = False
+
+
+class _Answers:
+    """The outputs for several inputs, of which only the first are kept: tasks may fill most of the memory."""
+
+    def __init__(self) -> None:
+        self.first: list[torch.Tensor] = []
+        self._seen: list[_Seen] = []
+
+    def note(self, outputs: list[torch.Tensor]) -> None:
+        """Take the outputs for other inputs."""
+        if not self._seen:
+            self.first, self._seen = outputs, [_Seen() for _ in outputs]
+        for first, seen, output in zip(self.first, self._seen, outputs, strict=False):
+            seen.differs = seen.differs or (output is not first and not torch.equal(output, first))
+            for piece in torch.split(output.reshape(-1), _PIECE):
+                finite = _magnitudes(piece)
+                seen.num_elements += piece.numel()
+                seen.num_finite += finite.numel()
+                seen.largest = max(seen.largest, float(finite.max()) if finite.numel() else -1.0)
+
+    def check(self) -> None:
+        """Raises `Unjudgeable` for the first output that shows nothing."""
+        for number, (output, seen) in enumerate(zip(self.first, self._seen, strict=True)):
+            _check_output(number, output, seen)
+
+
+def _check_output(number: int, output: torch.Tensor, seen: _Seen) -> None:
+    if seen.num_elements == 0:
         raise Unjudgeable(Problem.EMPTY_OUTPUT, f"output {number} has no elements")
-    if num_finite * 2 < num_elements:
+    if seen.num_finite * 2 < seen.num_elements:
         raise Unjudgeable(Problem.NON_FINITE, f"most of output {number} is NaN or infinite")
-    largest = max(float(part.max()) for part in finite if part.numel())
-    if largest == 0:
+    if seen.largest == 0:
         raise Unjudgeable(Problem.ALL_ZERO, f"output {number} is zero everywhere: an empty kernel would be right")
-    if answers[0].is_floating_point() and largest < TINY:
+    if output.is_floating_point() and seen.largest < TINY:
         raise Unjudgeable(
-            Problem.TINY_OUTPUT, f"output {number} is at most {largest:.1e}, below {TINY:g}: zeros pass for it"
+            Problem.TINY_OUTPUT, f"output {number} is at most {seen.largest:.1e}, below {TINY:g}: zeros pass for it"
         )
-    if all(torch.equal(answer, answers[0]) for answer in answers[1:]):
+    if not seen.differs:
         raise Unjudgeable(
             Problem.CONSTANT_OUTPUT, f"output {number} is the same whatever the inputs are: it can be hard-coded"
         )

@@ -5,6 +5,8 @@ Every task has a judge of its own, and would repeat whatever is not initialised 
 
 from __future__ import annotations
 
+import ctypes
+
 import torch
 
 from weir.kernel_eval.ipc.tensor_arena import Arena
@@ -13,6 +15,8 @@ from weir.kernel_eval.judge.source import source_policy
 from weir.kernel_eval.tasks.input_variants import HARDEST, PLAIN
 from weir.kernel_eval.tasks.reference import Reference
 
+_M_MMAP_THRESHOLD = -3  # of mallopt(3); without it, the threshold grows with what is freed, up to 32 MiB
+_LARGE_BYTES = 1 << 20
 _TASK = """
 import torch
 
@@ -45,6 +49,11 @@ class ModelNew(torch.nn.Module):
 """
 
 
+def return_freed_memory() -> None:
+    """Have malloc return large freed blocks to the system at once, since a judge frees pieces of large tensors."""
+    ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
+
+
 def warm_up(guard_bytes: int = 4096) -> None:
     """Judge a dummy answer to a small task."""
     reference = Reference(_TASK, timeout_s=60.0)
@@ -52,7 +61,7 @@ def warm_up(guard_bytes: int = 4096) -> None:
     model = reference.build(arguments, 2)
     for number, variant in enumerate((PLAIN, HARDEST)):
         inputs, expected, _ = reference.question(model, number, variant)
-        arena = Arena(inputs, expected.outputs, guard_bytes)
+        arena = Arena(inputs, expected.outputs, guard_bytes, watched=True)
         answered = arena.take_outputs()
         difference(reference, model, inputs, expected, answered)
         arena.damage()

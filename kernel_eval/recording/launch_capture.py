@@ -25,6 +25,7 @@ from weir.kernel_eval.toolchain.targets import TARGETS
 from weir.kernel_eval.worker import autotune
 from weir.kernel_eval.worker.candidate import kernel_id
 from weir.kernel_eval.worker.candidate_process import KernelRefused
+from weir.kernel_eval.worker.host_tensors import HostTensors
 from weir.kernel_eval.worker.kernel_values import KernelValues, NeedsKernelResult
 from weir.kernel_eval.worker.recorder import Recorder
 
@@ -53,9 +54,12 @@ def _as_text(module: Any, metadata: dict[str, Any]) -> bytes:
 class LaunchCapture:
     """The IR of the launches of a call, in the order of their first launch."""
 
-    def __init__(self, recorder: Recorder, values: KernelValues, stub: stub_driver.StubDriver) -> None:
+    def __init__(
+        self, recorder: Recorder, values: KernelValues, hosts: HostTensors, stub: stub_driver.StubDriver
+    ) -> None:
         self._recorder = recorder
         self._values = values
+        self._hosts = hosts
         self._stub = stub
         self._numbers: dict[Any, int] = {}
         self._irs: list[KernelIr] = []
@@ -101,7 +105,13 @@ class LaunchCapture:
         sizes = grid(bound) if callable(grid) else grid
         sizes = tuple(int(size) for size in (sizes if isinstance(sizes, tuple | list) else (sizes,)))
         signature = compiled.src.signature
-        flat = [leaf for name, value in bound.items() for leaf in _leaves(signature[name], value)]
+        flat = []
+        for name, value in bound.items():
+            leaves = list(_leaves(signature[name], value))
+            for _, leaf in leaves:
+                for tensor in _tensors(leaf):
+                    self._hosts.check_launch(kernel.fn.__name__, name, tensor)
+            flat += leaves
         written = (tensor for _, value in flat for tensor in _tensors(value))
         self._values.mark(tensor for tensor in written if not self._recorder.is_given(tensor))
         given = tuple(itertools.chain.from_iterable(self._describe(kind, value) for kind, value in flat))

@@ -10,6 +10,8 @@ from __future__ import annotations
 import functools
 import socket
 
+import torch
+
 from weir.kernel_eval.ipc import tensor_arena
 from weir.kernel_eval.ipc.framing import ChannelClosed, receive
 from weir.kernel_eval.ipc.messages import Constructed, Init, Load, Record, Recorded, SendState, ToRecorder
@@ -18,6 +20,7 @@ from weir.kernel_eval.recording.launch_capture import LaunchCapture, stop_at_tti
 from weir.kernel_eval.toolchain import stub_driver
 from weir.kernel_eval.toolchain.targets import TARGETS
 from weir.kernel_eval.worker.candidate_process import CandidateProcess, describe_output, enter_folder
+from weir.kernel_eval.worker.host_tensors import HostTensors
 from weir.kernel_eval.worker.kernel_values import HostReads, KernelValues, NeedsKernelResult
 from weir.kernel_eval.worker.recorder import Recorder
 
@@ -28,9 +31,11 @@ class RecordWorker(CandidateProcess):
     """One candidate, from its source to its last record."""
 
     def __init__(self, channel: socket.socket, limits: Limits, folder: str) -> None:
-        self._values = KernelValues()
-        super().__init__(channel, limits, folder, Recorder(self._values), HostReads(self._values))
-        self._capture = LaunchCapture(self._recorder, self._values, stub_driver.install(TARGETS[limits.target]))
+        self._values, self._hosts = KernelValues(), HostTensors()
+        recorder = Recorder(self._values, self._hosts)
+        super().__init__(channel, limits, folder, recorder, HostReads(self._values, self._hosts))
+        stub = stub_driver.install(TARGETS[limits.target])
+        self._capture = LaunchCapture(recorder, self._values, self._hosts, stub)
 
     def serve(self) -> None:
         """Handle requests until the judge closes the channel."""
@@ -56,6 +61,8 @@ class RecordWorker(CandidateProcess):
             constructed = self.init(init, fd)
         if any(map(self._values.holds, self._state)):
             raise NeedsKernelResult(_COMPUTED_STATE)
+        if isinstance(self._model, torch.nn.Module):  # as `.cuda()` does
+            self._hosts.unmark([*self._model.parameters(), *self._model.buffers()])
         return constructed
 
     def _record(self, record: Record, fd: int) -> Recorded:

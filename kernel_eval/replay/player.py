@@ -12,11 +12,12 @@ from __future__ import annotations
 import ctypes
 import functools
 import gc
+import itertools
 import os
 import socket
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,10 +26,10 @@ import torch
 from weir.kernel_eval.ipc import tensor_arena
 from weir.kernel_eval.ipc.framing import ChannelClosed, receive, send
 from weir.kernel_eval.ipc.messages import ArenaSpec, Done, Failed, FromWorker, LoadRecord, Play, Played, ToPlayer
-from weir.kernel_eval.ipc.trace import Launch, Operator, Place, Trace
+from weir.kernel_eval.ipc.trace import Launch, Opaque, Operator, Place, Trace
 from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.replay.ir_launches import IrLaunches, LaunchFailed
-from weir.kernel_eval.replay.steps import FILL, fresh_storages, given_to, run_operator, write_outputs
+from weir.kernel_eval.replay.steps import FILL, check_narrowing, fresh_storages, given_to, run_operator, write_outputs
 from weir.kernel_eval.replay.values import tensor_at
 
 _M_PERTURB = -6
@@ -118,11 +119,13 @@ def play(
         if isinstance(step, Launch):
             stored[position] = launches.run(step, storages)
         elif isinstance(step, Operator):
+            check_narrowing(step, storages)
             _operate(step, storages)
         else:
             raise ValueError(f"{step.kernel} is machine code, which runs on a GPU only")
     write_outputs(trace, storages, memory, spec)
     changed = _changed_inputs(trace, storages, memory, spec)
+    del storages  # the marks need as much
     return Played(_coverage(trace, stored, memory, spec) if marks else (), changed, launches.num_rounded_dots)
 
 
@@ -146,13 +149,36 @@ def _changed_inputs(
 
 def _coverage(trace: Trace, stored: Stored, memory: tensor_arena.Memory, spec: ArenaSpec) -> tuple[float, ...]:
     """For each output, the share of elements that change if the kernels store something else."""
+    if not any(isinstance(step, Operator) for step in trace.steps[min(stored, default=0) :]):
+        return tuple(_share(masks) for masks in _masks_of_outputs(trace, stored))
     first, second = (_marked(trace, stored, memory, spec, mark) for mark in _MARKS)
-    shares = []
+    return tuple(
+        _share(
+            _bytes_by_element(tensor_at(_place(output), first)) != _bytes_by_element(tensor_at(_place(output), second))
+        )
+        for output in trace.outputs
+    )
+
+
+def _masks_of_outputs(trace: Trace, stored: Stored) -> Iterator[Any]:
+    """For each output, which of its bytes kernels stored; after the first launch torch does nothing more."""
     for output in trace.outputs:
-        assert isinstance(output, Place)
-        one, two = (_bytes_by_element(tensor_at(output, storages)) for storages in (first, second))
-        shares.append(float(np.mean((one != two).any(axis=-1))) if one.size else 1.0)
-    return tuple(shares)
+        place = _place(output)
+        mask = np.zeros(trace.storages[place.storage].size_bytes, dtype=np.uint8)
+        for storage, bytes_stored in itertools.chain(*stored.values()):
+            if storage == place.storage:
+                mask[bytes_stored] = 1
+        yield _bytes_by_element(tensor_at(place, {place.storage: torch.from_numpy(mask)}))
+
+
+def _share(differs: Any) -> float:
+    """Of the elements of which any byte differs; shape (elements, itemsize)."""
+    return float(np.mean(differs.any(axis=-1))) if differs.size else 1.0
+
+
+def _place(output: Place | Opaque) -> Place:
+    assert isinstance(output, Place)
+    return output
 
 
 def _marked(

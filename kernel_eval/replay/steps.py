@@ -8,7 +8,7 @@ import torch
 
 from weir.kernel_eval.ipc import tensor_arena
 from weir.kernel_eval.ipc.messages import ArenaSpec, TensorSpec
-from weir.kernel_eval.ipc.trace import Operator, Place, Trace
+from weir.kernel_eval.ipc.trace import Operator, Place, Trace, places
 from weir.kernel_eval.replay.values import is_unfilled, operator_of, tensor_at, value_of
 
 FILL = 0xFF  # of memory that no step has written: NaN in every floating-point type
@@ -39,7 +39,8 @@ def run_operator(step: Operator, storages: list[torch.Tensor]) -> list[tuple[Pla
     """Run one operator. Returns the tensors that it made, with the places where the trace has them.
 
     Empty for an operator that works in place, and for one that leaves its result unfilled: that memory stays as
-    `fresh_storages` filled it. Raises ValueError for operators that a replay refuses.
+    `fresh_storages` filled it. Raises ValueError for operators that a replay refuses, and for results of another form
+    than the trace says: to copy them there would be a conversion that no step shows.
     """
     if is_unfilled(step):
         return []
@@ -50,15 +51,35 @@ def run_operator(step: Operator, storages: list[torch.Tensor]) -> list[tuple[Pla
     if any(a.alias_info is not None and a.alias_info.is_write for a in function._schema.arguments):
         return []
     made = [result] if isinstance(result, torch.Tensor) else [r for r in result if isinstance(r, torch.Tensor)]
+    for place, tensor in zip(step.results, made, strict=True):
+        if _form(place) != (str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)):
+            raise ValueError(f"{step.name} made a tensor of another form than its record says")
     return list(zip(step.results, made, strict=True))
 
 
+def check_narrowing(step: Operator, storages: list[torch.Tensor]) -> None:
+    """Raises ValueError if an operator casts integers that do not fit to int32, which takes a remainder."""
+    if not any(place.dtype == "int32" for place in step.results):
+        return
+    for place in places([*step.arguments, *step.keywords.values()]):
+        if place.dtype == "int64" and 0 not in place.shape:
+            least, most = (int(end) for end in torch.aminmax(tensor_at(place, storages)))
+            if not -(2**31) <= least <= most < 2**31:
+                raise ValueError(f"{step.name} casts integers to int32, which does not hold them: let a kernel do that")
+
+
 def write_outputs(trace: Trace, storages: list[torch.Tensor], memory: tensor_arena.Memory, spec: ArenaSpec) -> None:
-    """Copy the outputs of a trace to the arena."""
+    """Copy the outputs of a trace to the arena. Raises ValueError for an output of another form than the arena's."""
     for output, place in zip(trace.outputs, spec.outputs, strict=True):
         assert isinstance(output, Place)
+        if _form(output) != _form(place):
+            raise ValueError(f"the record's output is {_form(output)}, and the answer was to be {_form(place)}")
         if 0 not in place.shape:
             tensor_arena.flat_view(memory, place).view(place.shape).copy_(tensor_at(output, storages))
+
+
+def _form(place: Place | TensorSpec) -> tuple[str, tuple[int, ...]]:
+    return place.dtype, tuple(place.shape)
 
 
 def _specs(value: Any) -> list[TensorSpec]:

@@ -41,13 +41,16 @@ def offset_bytes(place: Place) -> int:
 def operator_of(step: Operator) -> Any:
     """The torch operator that a step names.
 
-    Raises ValueError if it is not one of torch's own, or if it writes to tensors other than those that the step names
-    as its results, on which the judge's analysis of the data flow relies.
+    Raises ValueError if it is not one of torch's own, if it writes to tensors other than those that the step names as
+    its results, or if it is given a tensor where it takes a number: the judge's analysis of the data flow relies on it.
     """
     namespace, name, overload = step.name.split(".")
     if namespace != "aten":
         raise ValueError(f"{step.name} is not an operator of torch itself")
     operator = getattr(getattr(torch.ops.aten, name), overload)
+    for parameter, given in _bound(step, operator._schema.arguments):
+        if places([given]) and "Tensor" not in str(parameter.type):
+            raise ValueError(f"{step.name} is given a tensor for {parameter.name}")
     named = {place.storage for place in step.results}
     written = _written_by(step, operator._schema.arguments)
     storages = {place.storage for place in written}
@@ -64,9 +67,14 @@ def is_unfilled(step: Operator) -> bool:
 
 
 def _written_by(step: Operator, parameters: Any) -> list[Place]:
+    bound = _bound(step, parameters)
+    return places([given for p, given in bound if p.alias_info is not None and p.alias_info.is_write])
+
+
+def _bound(step: Operator, parameters: Any) -> list[tuple[Any, Argument]]:
+    """The parameters of an operator that a step gives, each with what it gives."""
     given = dict(zip((parameter.name for parameter in parameters), step.arguments, strict=False)) | step.keywords
-    writes = {p.name for p in parameters if p.alias_info is not None and p.alias_info.is_write}
-    return places([value for name, value in given.items() if name in writes])
+    return [(parameter, given[parameter.name]) for parameter in parameters if parameter.name in given]
 
 
 def value_of(value: Argument, storages: Storages) -> Any:

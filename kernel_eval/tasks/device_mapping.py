@@ -11,16 +11,12 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils import _device
 
 _is_cuda = torch.Tensor.is_cuda.__get__  # type: ignore[attr-defined]
-_device = torch.Tensor.device.__get__
+_device_of = torch.Tensor.device.__get__
 _CUDA = torch.device("cuda", 0)
-
-
-def _is_gpu(value: Any) -> bool:
-    if isinstance(value, str):
-        return value.startswith("cuda")
-    return isinstance(value, torch.device) and value.type == "cuda"
+_CPU = torch.device("cpu")
 
 
 class CpuForCuda(TorchFunctionMode):
@@ -30,18 +26,42 @@ class CpuForCuda(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if func == _is_cuda:  # == and not `is`: every lookup makes a new slot wrapper
-            return True
-        if func == _device:
-            return _CUDA
-        if func is torch.Tensor.cuda:
-            return args[0]
+            return not self.lies_on_host(args[0])
+        if func == _device_of:
+            return _CPU if self.lies_on_host(args[0]) else _CUDA
         kwargs = kwargs or {}
-        if "device" in kwargs and (_is_gpu(kwargs["device"]) or isinstance(kwargs["device"], int)):
+        if func is torch.Tensor.cuda:
+            return self.call(torch.Tensor.to, (args[0], "cpu"), {}, "cuda")
+        if func is torch.Tensor.cpu:
+            return self.call(func, args, kwargs, "cpu")
+        target = _device_type(kwargs.get("device"))
+        if target is None and _device.CURRENT_DEVICE is not None and func in _device._device_constructors():
+            target = _device.CURRENT_DEVICE.type  # of set_default_device or `with torch.device`, whose mode comes later
+        if target == "cuda":
             kwargs = {**kwargs, "device": "cpu"}
-        if func is torch.Tensor.to and len(args) > 1 and (_is_gpu(args[1]) or type(args[1]) is int):
-            args = (args[0], "cpu", *args[2:])
-        return self.call(func, args, kwargs)
+        if func is torch.Tensor.to and len(args) > 1:
+            if isinstance(args[1], torch.Tensor):
+                target = "cpu" if self.lies_on_host(args[1]) else "cuda"
+            else:
+                target = _device_type(args[1]) or target
+                args = (args[0], "cpu", *args[2:]) if _device_type(args[1]) else args
+        return self.call(func, args, kwargs, target)
 
-    def call(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Make the call, with its devices replaced."""
+    def lies_on_host(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor would lie on the host where there is a device."""
+        return False
+
+    def call(self, func: Callable[..., Any], args: Any, kwargs: dict[str, Any], target: str | None) -> Any:
+        """Make the call, with its devices replaced; `target`: the type of the device that it names, cuda or cpu."""
         return func(*args, **kwargs)
+
+
+def _device_type(value: Any) -> str | None:
+    """The type of a device, if the value names one."""
+    if type(value) is int:
+        return "cuda"
+    if isinstance(value, torch.device):
+        return value.type
+    if isinstance(value, str):
+        return value.partition(":")[0]
+    return None

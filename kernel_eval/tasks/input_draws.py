@@ -9,26 +9,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
+from weir.kernel_eval.tasks.edge_points import at_edges, large
 from weir.kernel_eval.tasks.input_variants import Draw
 from weir.kernel_eval.tasks.integer_draws import Integers, redrawn_integers
 
-_MIN_SLICES = 6  # one for each kind that a mixed draw holds
+_MIN_SLICES = 9  # one for each kind that most draws hold
+_SPECIAL_SHARE = 1 / 32  # of the elements, for each special value
 _FEW_VALUES = 16
 _ONES_TOLERANCE = 1e-3
+_PIECE = 1 << 20  # elements that are looked at together
 _SAMPLED = 4096  # elements that are enough to see that values are many
 
 
-def redrawn(inputs: list[Any], draw: Draw, integers: Sequence[Integers] = ()) -> list[Any]:
+def redrawn(
+    inputs: list[Any], draw: Draw, integers: Sequence[Integers] = (), numbers: tuple[float, ...] = ()
+) -> list[Any]:
     """The inputs of one call with its tensors drawn anew; lists and tuples within are followed.
 
     `integers`: what is known of each tensor of integers or booleans, in their order; none of them: they stay.
+    `numbers`: what the task gives to its operators, which a draw of edge points has too.
     """
     known = iter(integers)
-    return [_value(value, draw, known) for value in inputs]
+    return [_value(value, draw, known, numbers) for value in inputs]
 
 
 def is_drawn_as_integers(value: Any) -> bool:
@@ -36,9 +42,9 @@ def is_drawn_as_integers(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and not value.is_floating_point() and not value.is_complex()
 
 
-def _value(value: Any, draw: Draw, known: Iterator[Integers]) -> Any:
+def _value(value: Any, draw: Draw, known: Iterator[Integers], numbers: tuple[float, ...]) -> Any:
     if isinstance(value, list | tuple):
-        return type(value)(_value(item, draw, known) for item in value)
+        return type(value)(_value(item, draw, known, numbers) for item in value)
     if is_drawn_as_integers(value):
         seen = next(known, None)
         return value if seen is None else redrawn_integers(value, seen)
@@ -46,12 +52,13 @@ def _value(value: Any, draw: Draw, known: Iterator[Integers]) -> Any:
         return value
     if draw is Draw.DECLARED:
         return value
-    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device).copy_(
-        _drawn(value, draw)
-    )
+    drawn = _drawn(value, draw, numbers)
+    if drawn.dtype is value.dtype and drawn.stride() == value.stride() and drawn.data_ptr() != value.data_ptr():
+        return drawn
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device).copy_(drawn)
 
 
-def _drawn(declared: torch.Tensor, draw: Draw) -> torch.Tensor:
+def _drawn(declared: torch.Tensor, draw: Draw, numbers: tuple[float, ...]) -> torch.Tensor:
     """New values for a tensor; shape and device of `declared`, float32 or float64."""
     wide = torch.float64 if declared.dtype is torch.float64 else torch.float32
     values = declared.to(wide)
@@ -65,40 +72,58 @@ def _drawn(declared: torch.Tensor, draw: Draw) -> torch.Tensor:
         slices = _slices(values)
         factors = torch.exp2(torch.rand(len(slices), 1, dtype=wide, device=values.device) * 4 - 2)
         return _unsliced(slices * factors, values)
-    return _keeping_structure(values, _by_draw(values, draw, _unit(declared)))
+    of = _Of(_unit(declared), declared.dtype, numbers)
+    if draw in _SPECIALS:
+        return _with_specials(_keeping_structure(values, _by_draw(values, Draw.HARD, of)), _SPECIALS[draw])
+    return _keeping_structure(values, _by_draw(values, draw, of))
+
+
+class _Of(NamedTuple):
+    """What a draw takes from the task: the scale that it is relative to, the dtype, what operators are given."""
+
+    unit: float
+    dtype: torch.dtype
+    numbers: tuple[float, ...]
 
 
 def _unit(declared: torch.Tensor) -> float:
     """The scale that draws are relative to: 1, or the declared one where it is far from 1 or precision is low."""
-    rms = float(declared.double().square().mean().sqrt())
+    squares = sum(float(piece.double().square_().sum()) for piece in torch.split(declared.reshape(-1), _PIECE))
+    rms = math.sqrt(squares / declared.numel())
     if not math.isfinite(rms) or rms == 0:
         return 1.0
     half = declared.dtype in (torch.float16, torch.bfloat16)
     return rms if half or not 0.05 <= rms <= 20 else 1.0
 
 
-def _by_draw(values: torch.Tensor, draw: Draw, unit: float) -> torch.Tensor:
-    if draw not in (Draw.MIXED, Draw.MILD):
-        return _KINDS[draw](values) * (1.0 if draw is Draw.NEAR_ONE else unit)
-    slices = _slices(values)
-    kinds = [Draw.DECLARED, *(_KINDS if draw is Draw.MIXED else _MILD_KINDS)]
-    for place, index in enumerate(torch.randperm(len(kinds)).tolist()):
-        part = slices[place :: len(kinds)]  # a view
-        if part.numel() and kinds[index] is not Draw.DECLARED:
-            part.copy_(_by_draw(part, kinds[index], unit))
+def _by_draw(values: torch.Tensor, draw: Draw, of: _Of) -> torch.Tensor:
+    if draw is Draw.POSITIVE:
+        return _by_draw(values, Draw.MIXED, of).abs().clamp_min(_LEAST)
+    if draw is Draw.AT_EDGES:
+        return at_edges(values, of.dtype, of.numbers)
+    if draw not in _SLICED:
+        return _KINDS[draw](values).mul_(1.0 if draw in _OF_ONE_SCALE else of.unit)
+    kinds = [Draw.DECLARED, *_SLICED[draw]]
+    slices = _slices(values, max(_MIN_SLICES, len(kinds)))
+    # In no order that repeats: a part of the slices has other shares of the kinds than the whole.
+    of_slice = (torch.randperm(len(slices)) % len(kinds)).to(values.device)
+    for number, kind in enumerate(kinds):
+        chosen = of_slice == number
+        if kind is not Draw.DECLARED and bool(chosen.any()):
+            slices[chosen] = _by_draw(slices[chosen], kind, of)
     return _unsliced(slices, values)
 
 
-def _slices(values: torch.Tensor) -> torch.Tensor:
+def _slices(values: torch.Tensor, least: int = _MIN_SLICES) -> torch.Tensor:
     """A copy, shape (slices, their elements): one a leading index, or segments if these are few; padded with zeros."""
     count = 1
     for size in values.shape:
-        if count >= _MIN_SLICES:
+        if count >= least:
             break
         count *= size
     num_elements = values.numel()
-    if count == num_elements or count < _MIN_SLICES:
-        count = min(num_elements, _MIN_SLICES)
+    if count == num_elements or count < least:
+        count = min(num_elements, least)
     length = math.ceil(num_elements / count)
     flat = values.reshape(-1)
     padded = torch.cat([flat, flat.new_zeros(count * length - num_elements)])
@@ -110,7 +135,9 @@ def _unsliced(slices: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 
 
 def _wide(like: torch.Tensor) -> torch.Tensor:
-    scale: float = 10.0 ** (1.5 + 0.5 * float(torch.rand(())))  # 30 to 100: exponentials overflow among few values
+    """Normals with a scale for each leading index, 30 to 100: exponentials overflow among few values."""
+    leading = (*like.shape[:1], *(1 for _ in like.shape[1:]))
+    scale = 10.0 ** (1.5 + 0.5 * torch.rand(leading, dtype=like.dtype, device=like.device))
     return torch.randn_like(like) * scale
 
 
@@ -127,16 +154,65 @@ def _offset(like: torch.Tensor) -> torch.Tensor:
     return torch.randn_like(like) + (6.0 if float(torch.rand(())) < 0.5 else -6.0)
 
 
+def _tiny(like: torch.Tensor) -> torch.Tensor:
+    scale: float = 10.0 ** (-2 - float(torch.rand(())))
+    return torch.randn_like(like) * scale
+
+
+def _huge(like: torch.Tensor) -> torch.Tensor:
+    scale: float = 10.0 ** (3 + float(torch.rand(())))
+    return torch.randn_like(like) * scale
+
+
+def _exact(like: torch.Tensor) -> torch.Tensor:
+    return torch.randint(-3, 4, like.shape, device=like.device).to(like.dtype)
+
+
+def _in_unit(like: torch.Tensor) -> torch.Tensor:
+    return torch.sigmoid(torch.randn_like(like) * 4)
+
+
+def _in_bounds(like: torch.Tensor) -> torch.Tensor:
+    return _in_unit(like) * 2 - 1
+
+
 _KINDS: dict[Draw, Callable[[torch.Tensor], torch.Tensor]] = {
     Draw.NORMAL: torch.randn_like,
     Draw.WIDE: _wide,
     Draw.NEAR_ONE: _near_one,
     Draw.SPARSE: _sparse,
     Draw.OFFSET: _offset,
+    Draw.TINY: _tiny,
+    Draw.HUGE: _huge,
+    Draw.EXACT: _exact,
+    Draw.UNIT: _in_unit,
+    Draw.BOUNDED: _in_bounds,
+    Draw.LARGE: large,
+}
+_OF_ONE_SCALE = frozenset(
+    {Draw.NEAR_ONE, Draw.EXACT, Draw.LARGE, Draw.UNIT, Draw.BOUNDED}
+)  # whatever the task's own draw has
+_MILD_KINDS = (Draw.NORMAL, Draw.NEAR_ONE, Draw.SPARSE, Draw.TINY)
+_MIXED_KINDS = (*_MILD_KINDS, Draw.WIDE, Draw.OFFSET)
+_SLICED = {
+    Draw.MILD: _MILD_KINDS,
+    Draw.MIXED: _MIXED_KINDS,
+    Draw.HARD: (*_MIXED_KINDS, Draw.EXACT),
+    Draw.EDGES: (*_MIXED_KINDS, Draw.EXACT, Draw.AT_EDGES, Draw.LARGE),
+    Draw.BEYOND: (*_MIXED_KINDS, Draw.EXACT, Draw.HUGE),
+}
+_LEAST = 1e-3  # of a positive draw
+_SPECIALS = {
+    Draw.SPECIAL: (math.nan, math.inf, -math.inf, -0.0),
+    Draw.NANS: (math.nan,),
+    Draw.INFINITE: (math.inf, -math.inf),
 }
 
 
-_MILD_KINDS = (Draw.NORMAL, Draw.NEAR_ONE, Draw.SPARSE)
+def _with_specials(values: torch.Tensor, specials: Sequence[float]) -> torch.Tensor:
+    for special in specials:
+        values = values.masked_fill(torch.rand_like(values) < _SPECIAL_SHARE, special)
+    return values
 
 
 def _has_few_values(values: torch.Tensor) -> bool:
@@ -159,6 +235,6 @@ def _keeping_structure(declared: torch.Tensor, drawn: torch.Tensor) -> torch.Ten
         drawn = drawn.tril() + drawn.tril(-1).mT
     zeros = declared == 0
     if int(zeros.sum()) * 100 > declared.numel():
-        drawn = drawn.masked_fill(zeros, 0.0)
+        drawn = drawn.masked_fill_(zeros, 0.0)
     special = ~torch.isfinite(declared)
-    return torch.where(special, declared, drawn)
+    return torch.where(special, declared, drawn) if bool(special.any()) else drawn

@@ -16,15 +16,29 @@ class Draw(StrEnum):
     """How the values of floating-point inputs are drawn."""
 
     DECLARED = "declared"  # the task's own draw, from a seed of the evaluation
-    MIXED = "mixed"  # every kind below, slice by slice, so that one call needs all of the function
+    MIXED = "mixed"  # many kinds, slice by slice, so that one call needs all of the function
+    HARD = "hard"  # those, and slices of exact values; what a mixed draw is where the task allows it
+    EDGES = "edges"  # those of a hard draw, edge points and large values, for tasks that work value by value
+    AT_EDGES = "at_edges"  # where functions turn, saturate or end: around 0, 1 and what bounds the task sets
+    LARGE = "large"  # 500 to 13,500: where functions are saturated
+    BEYOND = "beyond"  # those, and slices of huge values, for tasks of one input that set bounds
     WIDE = "wide"  # normals of scale 30 to 100
     NEAR_ONE = "near_one"  # 1 and a little: products of many values stay of one size
     SPARSE = "sparse"  # almost zero but for few spikes: no part of a reduction can be left out
     OFFSET = "offset"  # normals around a large value
+    TINY = "tiny"  # normals of scale 0.001 to 0.01: what is added to a divisor counts
+    HUGE = "huge"  # normals of scale 1,000 to 10,000: beyond bounds that a task sets
+    EXACT = "exact"  # whole numbers from -3 to 3: zeros, equal values, values at bounds
     MILD = "mild"  # slices of those kinds whose products, powers and exponentials stay finite
     NORMAL = "normal"  # normals of scale 1
+    BOUNDED = "bounded"  # from -1 to 1, most of them near the ends
+    POSITIVE = "positive"  # magnitudes of a mixed draw, above zero
+    UNIT = "unit"  # from 0 to 1, most of them near the ends
     NEGATED = "negated"  # the task's own draw times minus one
     SCALED = "scaled"  # the task's own draw, slices of it times 1/4 to 4: keeps signs and zeros
+    SPECIAL = "special"  # a hard draw with NaN, infinities and negative zeros among its values
+    NANS = "nans"  # with NaN only
+    INFINITE = "infinite"  # with infinities only
 
 
 class Variant(NamedTuple):
@@ -43,7 +57,9 @@ class Variant(NamedTuple):
 PLAIN = Variant()
 HARDEST = Variant(Draw.MIXED)
 # What is tried if the reference has no finite answer to a draw, for example a logarithm of negative numbers.
-MILDER = (Draw.MILD, Draw.NORMAL, Draw.NEGATED, Draw.SCALED)
+MILDER = (Draw.MILD, Draw.NORMAL, Draw.BOUNDED, Draw.POSITIVE, Draw.UNIT, Draw.NEGATED, Draw.SCALED)
+# What is tried before a mixed draw, where the task names functions of special values, such as isnan.
+SPECIAL = (Draw.SPECIAL, Draw.NANS, Draw.INFINITE)
 _OTHERS = (Draw.WIDE, Draw.NEAR_ONE, Draw.SPARSE, Draw.OFFSET, Draw.NEGATED, Draw.DECLARED, Draw.MIXED)
 
 

@@ -6,7 +6,6 @@ It is trusted not to attack, but not trusted to work: any error, and a step that
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import copy
 import signal
@@ -16,14 +15,22 @@ from typing import Any, NamedTuple
 
 import torch
 
+from weir.kernel_eval.tasks.decisions import Decisions, Outcome
 from weir.kernel_eval.tasks.device_mapping import CpuForCuda
+from weir.kernel_eval.tasks.edge_points import PointwiseWatch
 from weir.kernel_eval.tasks.input_draws import is_drawn_as_integers, redrawn
-from weir.kernel_eval.tasks.input_variants import MILDER, PLAIN, Draw, Variant, other_sizes
+from weir.kernel_eval.tasks.input_variants import MILDER, PLAIN, SPECIAL, Draw, Variant, other_sizes
 from weir.kernel_eval.tasks.integer_draws import NUM_DRAWS, Integers, observed
+from weir.kernel_eval.tasks.rounding import in_float64, nudged
 from weir.kernel_eval.tasks.seeds import seed_everything
+from weir.kernel_eval.tasks.task_source import SET_BOUNDS, free_size, harder_than_mixed, names_in
 
 _UNJUDGEABLE = (torch.float8_e4m3fn, torch.float8_e5m2)
+_NUM_LOOKED_AT = 3  # draws of a kind, whose decisions are looked at
 _MESSAGE_CHARS = 4000
+_ROUNDINGS = 32.0  # halves; an answer that so few change is not one that kernels can be held to
+_PIECE = 1 << 20  # elements that are looked at together
+_MANY = 1 << 22  # elements of an answer that is computed in float64 by rows, if it can be
 _MAX_TENSOR_BYTES = 4 << 30  # as compared: an expanded tensor takes no memory before
 
 
@@ -56,7 +63,11 @@ class Reference:
         self._get_inputs = _callable(module, "get_inputs")
         self._get_init_inputs = getattr(module, "get_init_inputs", list)
         self._size = free_size(source, vars(module))
+        self._harder = harder_than_mixed(source)
+        self._sets_bounds = bool(names_in(source) & SET_BOUNDS)
+        self._decides_beyond: bool | None = None
         self._gives_specials: bool | None = None
+        self._pointwise: PointwiseWatch | None = None
         self._known_integers: dict[int | None, list[Integers]] = {}
 
     def init_arguments(self, seed: int) -> list[Any]:
@@ -92,11 +103,15 @@ class Reference:
         If the model does not accept the variant, or its answer cannot be compared, milder ones are tried; the last is
         the task's own draw at its own size.
         """
-        for attempt in self._attempts(variant):
+        for attempt in self._attempts(model, variant):
             try:
                 inputs = self._varied(seed, attempt)
+                if attempt.draw is Draw.BEYOND and not self._needs_huge(model, inputs):
+                    continue
                 expected = self.expected(model, inputs)
-                if self.is_comparable(model, inputs, expected):
+                if attempt.draw is Draw.EDGES:
+                    inputs, expected = self._within_borders(model, inputs, expected, seed, attempt.size)
+                if self.is_comparable(model, inputs, expected) and not _picks(attempt, expected):
                     return inputs, expected, attempt
             except (InvalidReference, UnsupportedReference):
                 pass
@@ -112,19 +127,66 @@ class Reference:
             return True
         if self._gives_specials is None:
             self._gives_specials = not _is_finite(self.expected(model, self.inputs(0)).outputs)
-        precise = self.expected_float64(model, inputs) if self._gives_specials else None
+        precise = self.expected_float64(model, inputs, expected.outputs) if self._gives_specials else None
         return precise is not None and all(
             torch.equal(_specials(one), _specials(two)) for one, two in zip(expected.outputs, precise, strict=True)
         )
 
-    def _attempts(self, variant: Variant) -> Iterator[Variant]:
+    def _watched(self, model: Any) -> PointwiseWatch:
+        """What is known of the operators of Model; found out once, on inputs of the task's own."""
+        if self._pointwise is None:
+            watch = PointwiseWatch()
+            own = self.inputs(0)
+            with self._step("Model.forward()"), watch:
+                model(*own)
+            self._pointwise = watch
+        return self._pointwise
+
+    def _within_borders(
+        self, model: Any, inputs: list[Any], expected: Expected, seed: int, size: int | None
+    ) -> tuple[list[Any], Expected]:
+        """Inputs of a function that works value by value, with the task's own where no two ways agree, and the answer.
+
+        That is where an answer is not finite, or where a few roundings of the inputs change it by more than a tenth
+        (a tangent beside its pole).
+        """
+        shape = expected.outputs[0].shape
+        if any(output.shape != shape or output.is_complex() for output in expected.outputs):
+            return inputs, expected
+        beyond = torch.zeros(shape, dtype=torch.bool, device=expected.outputs[0].device)
+        rows = max(1, _PIECE * shape[0] // max(1, shape.numel())) if shape else 1
+        for start in range(0, shape[0], rows) if shape else (0,):
+            at = slice(start, start + rows) if shape else ...
+            part = [_part(value, shape, at) for value in inputs]
+            beyond[at] = self._beyond(model, part, [output[at] for output in expected.outputs])
+        if not bool(beyond.any()):
+            return inputs, expected
+        own = self._sized_inputs(seed, size)
+        inputs = [_replaced(value, by, beyond) for value, by in zip(inputs, own, strict=True)]
+        return inputs, self.expected(model, inputs)
+
+    def _beyond(self, model: Any, inputs: list[Any], rounded: list[torch.Tensor]) -> torch.Tensor:
+        """Where no two ways to compute an answer agree; its shape is that of the answers."""
+        exact = self.expected_float64(model, inputs, rounded) or rounded
+        near = self.expected_float64(model, inputs, rounded, roundings=_ROUNDINGS) or rounded
+        beyond = torch.zeros(rounded[0].shape, dtype=torch.bool, device=rounded[0].device)
+        for one, two, three in zip(rounded, exact, near, strict=True):
+            finite = torch.isfinite(one) & torch.isfinite(two) & torch.isfinite(three)
+            two, three = two.double(), three.double()
+            beyond |= ~(finite & ((three - two).abs() <= 1 + two.abs() / 10))
+        return beyond
+
+    def _attempts(self, model: Any, variant: Variant) -> Iterator[Variant]:
         """The variant, then milder ones; without the plain one."""
+        harder = self._harder if variant.draw is Draw.MIXED else ()
+        if harder and self._watched(model).is_pointwise:
+            harder = (*(d for d in harder if d in SPECIAL), Draw.EDGES, *(d for d in harder if d not in SPECIAL))
         milder = () if variant.draw is Draw.DECLARED else tuple(draw for draw in MILDER if draw is not variant.draw)
         if variant.size_seed is not None and self._size is not None:
             for size in other_sizes(self._get_inputs.__globals__[self._size], variant.size_seed):
-                for draw in (variant.draw, *milder, Draw.DECLARED):
+                for draw in (*harder, variant.draw, *milder, Draw.DECLARED):
                     yield from self._with_integers(Variant(draw, size=size))
-        for draw in (variant.draw, *milder):
+        for draw in (*harder, variant.draw, *milder):
             if draw is not Draw.DECLARED:
                 yield from self._with_integers(Variant(draw))
 
@@ -158,7 +220,34 @@ class Reference:
     def _varied(self, seed: int, variant: Variant) -> list[Any]:
         """Inputs of a variant; the generators go on from the seed of the task's own draw, so that they repeat."""
         integers = self._integers(variant.size) if variant.integers else []
-        return redrawn(self._sized_inputs(seed, variant.size), variant.draw, integers)
+        inputs = self._sized_inputs(seed, variant.size)
+        numbers: tuple[float, ...] = ()
+        if variant.draw is Draw.EDGES and self._pointwise is not None:
+            zeros = (-0.0,) if _num_floating(inputs) == 1 else ()  # of two inputs, some functions ask for its sign
+            numbers = (*sorted(self._pointwise.numbers), *zeros)
+        return redrawn(inputs, variant.draw, integers, numbers)
+
+    def _needs_huge(self, model: Any, inputs: list[Any]) -> bool:
+        """Whether huge values belong to what a task asks for.
+
+        They do if it sets bounds for one input, or if it decides something otherwise than for other values. Products of
+        several huge inputs are beyond what kernels are made for.
+        """
+        if self._sets_bounds and _num_floating(inputs) == 1:
+            return True
+        if self._decides_beyond is None:
+            usual, beyond = (self._outcomes(model, draw) for draw in (Draw.HARD, Draw.BEYOND))
+            self._decides_beyond = not beyond <= usual
+        return self._decides_beyond
+
+    def _outcomes(self, model: Any, draw: Draw) -> set[Outcome]:
+        """How the task decides for some draws of a kind; empty if they are not accepted."""
+        outcomes: set[Outcome] = set()
+        for number in range(_NUM_LOOKED_AT):
+            with contextlib.suppress(InvalidReference, UnsupportedReference), Decisions() as decisions:
+                self.expected(model, redrawn(self.inputs(number), draw))
+                outcomes |= decisions.outcomes
+        return outcomes
 
     def _sized_inputs(self, seed: int, size: int | None) -> list[Any]:
         if size is None or self._size is None:
@@ -174,25 +263,60 @@ class Reference:
     def expected(self, model: Any, inputs: list[Any]) -> Expected:
         """Run the model on a copy of the inputs, in their own precision. Raises `InvalidReference`."""
         own = copy.deepcopy(inputs)
+        outputs = self._outputs(model, own)
+        tensors = [(a, b) for a, b in zip(own, inputs, strict=True) if isinstance(a, torch.Tensor)]
+        storages = {a.untyped_storage().data_ptr() for a, _ in tensors if a.numel()}
+        return Expected(
+            outputs,
+            any(not _same(a, b) for a, b in tensors),
+            any(output.numel() > 0 and output.untyped_storage().data_ptr() in storages for output in outputs),
+        )
+
+    def pieces(self, model: Any, inputs: list[Any], expected: Expected) -> list[tuple[Any, list[Any]]]:
+        """The rows of the answers, each with the inputs that give them alone; of small or other answers all rows.
+
+        What a model gives for some rows of its inputs is compared with those rows of what it gives for all of them.
+        """
+        whole: list[tuple[Any, list[Any]]] = [(..., inputs)]
+        sizes = {output.shape[:1] for output in expected.outputs}
+        num_elements = max(output.numel() for output in expected.outputs)
+        if len(sizes) > 1 or num_elements < _MANY or not (size := next(iter(sizes))):
+            return whole
+        rows = max(1, _PIECE * size[0] // num_elements)
+        found: list[tuple[Any, list[Any]]] = []
+        for start in range(0, size[0], rows):
+            at = slice(start, start + rows)
+            part = [_rows(value, size[0], at) for value in inputs]
+            try:
+                outputs = self._outputs(model, copy.deepcopy(part))
+            except (InvalidReference, UnsupportedReference):
+                return whole
+            if not all(torch.equal(one, two[at]) for one, two in zip(outputs, expected.outputs, strict=True)):
+                return whole
+            found.append((at, part))
+        return found
+
+    def _outputs(self, model: Any, own: list[Any]) -> list[torch.Tensor]:
+        """What the model gives for inputs that it may change."""
         with self._step("Model.forward()"):
             answer = model(*own)
         outputs = list(answer) if isinstance(answer, list | tuple) else [answer]
         if not outputs or not all(isinstance(output, torch.Tensor) for output in outputs):
             raise InvalidReference("Model.forward() returns something other than a tensor or several")
         _check_supported(outputs)
-        tensors = [(a, b) for a, b in zip(own, inputs, strict=True) if isinstance(a, torch.Tensor)]
-        storages = {a.untyped_storage().data_ptr() for a, _ in tensors if a.numel()}
-        return Expected(
-            [output.detach().resolve_conj().resolve_neg() for output in outputs],
-            any(not torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in tensors),
-            any(output.numel() > 0 and output.untyped_storage().data_ptr() in storages for output in outputs),
-        )
+        return [output.detach().resolve_conj().resolve_neg() for output in outputs]
 
-    def expected_float64(self, model: Any, inputs: list[Any]) -> list[torch.Tensor] | None:
-        """The outputs in float64; None if the model cannot run in float64."""
+    def expected_float64(
+        self, model: Any, inputs: list[Any], like: list[torch.Tensor], *, roundings: float = 0.0
+    ) -> list[torch.Tensor] | None:
+        """The outputs in float64; None if the model cannot run in float64, or gives others than `like` in form.
+
+        `roundings`: how many times half a rounding the inputs are off.
+        """
         try:
             precise = copy.deepcopy(model).double() if isinstance(model, torch.nn.Module) else model
-            return self.expected(precise, [_to_float64(value) for value in inputs]).outputs
+            outputs = self._outputs(precise, nudged(inputs, roundings) if roundings else in_float64(inputs))
+            return outputs if [output.shape for output in outputs] == [output.shape for output in like] else None
         except InvalidReference:
             return None
 
@@ -209,18 +333,6 @@ class Reference:
             raise  # a fault of the device, not of the task
         except BaseException as error:  # SystemExit too
             raise InvalidReference(f"{name} of the task raised {_described(error)}") from error
-
-
-def free_size(source: str, names: dict[str, Any]) -> str | None:
-    """The largest even size in the module that only `get_inputs` reads, so that it can be changed; None if none."""
-    used: dict[bool, set[str]] = {True: set(), False: set()}
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            reads = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-            used[node.name == "get_inputs"] |= reads
-    sizes = {n: names.get(n) for n in used[True] - used[False]}
-    even = {name: size for name, size in sizes.items() if type(size) is int and size >= 4 and size % 2 == 0}
-    return max(even, key=lambda name: (even[name], name)) if even else None
 
 
 def _callable(module: types.ModuleType, name: str) -> Callable[..., Any]:
@@ -258,8 +370,44 @@ def _check_tensor(tensor: torch.Tensor) -> None:
         raise InvalidReference(f"the task takes or gives a tensor of {list(tensor.shape)}: make its sizes smaller")
 
 
+def _picks(variant: Variant, expected: Expected) -> bool:
+    """Whether a hard draw may have several right answers: positions of one of equal values, integers of huge ones."""
+    return variant.draw in (Draw.HARD, Draw.BEYOND, Draw.EDGES) and any(map(_is_integer, expected.outputs))
+
+
+def _is_integer(output: torch.Tensor) -> bool:
+    return is_drawn_as_integers(output) and output.dtype is not torch.bool
+
+
 def _is_finite(outputs: list[torch.Tensor]) -> bool:
     return all(bool(torch.isfinite(output).all()) for output in outputs)
+
+
+def _part(value: Any, shape: torch.Size, at: Any) -> Any:
+    """The rows of an argument that belong to rows of an answer of this shape; one of another shape stays."""
+    return value[at] if isinstance(value, torch.Tensor) and value.shape == shape else value
+
+
+def _rows(value: Any, size: int, at: slice) -> Any:
+    """Some rows of an argument that has so many; any other stays."""
+    return value[at] if isinstance(value, torch.Tensor) and value.dim() and len(value) == size else value
+
+
+def _same(one: torch.Tensor, two: torch.Tensor) -> bool:
+    """Whether two tensors hold the same values; NaN is the same as NaN, and as zero."""
+    if one.shape != two.shape:
+        return False
+    rows = max(1, _PIECE * one.shape[0] // max(1, one.numel())) if one.dim() else 1
+    pieces = zip(torch.split(one, rows), torch.split(two, rows), strict=True) if one.dim() else [(one, two)]
+    return all(torch.equal(a, b) or torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pieces)
+
+
+def _replaced(value: Any, by: Any, where: torch.Tensor) -> Any:
+    """An argument with the elements of another at some places; one of another shape stays."""
+    if not isinstance(value, torch.Tensor) or value.shape != where.shape or not value.is_floating_point():
+        return value
+    made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+    return made.copy_(torch.where(where, by, value))
 
 
 def _specials(output: torch.Tensor) -> torch.Tensor:
@@ -274,10 +422,10 @@ def _integers_among(value: Any) -> list[torch.Tensor]:
     return [value] if is_drawn_as_integers(value) else []
 
 
-def _to_float64(value: Any) -> Any:
+def _num_floating(value: Any) -> int:
     if isinstance(value, list | tuple):
-        return type(value)(_to_float64(item) for item in value)
-    return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+        return sum(map(_num_floating, value))
+    return int(isinstance(value, torch.Tensor) and value.is_floating_point())
 
 
 @contextlib.contextmanager

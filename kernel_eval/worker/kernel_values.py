@@ -9,15 +9,15 @@ answers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from weir.kernel_eval.tasks.device_mapping import CpuForCuda
+from weir.kernel_eval.worker.host_tensors import HostTensors
+from weir.kernel_eval.worker.storage_marks import StorageMarks
 
-_weak: Callable[[torch.UntypedStorage], Any] = StorageWeakRef
 _ASKS = frozenset(
     {
         *("_local_scalar_dense", "item", "is_nonzero", "equal", "nonzero", "nonzero_static", "masked_select"),
@@ -33,26 +33,12 @@ class NeedsKernelResult(Exception):
     """The model reads a kernel's result on the host."""
 
 
-class KernelValues:
+class KernelValues(StorageMarks):
     """The storages that hold results of kernels."""
-
-    def __init__(self) -> None:
-        self._marked: dict[int, Any] = {}
-
-    def mark(self, tensors: Iterable[torch.Tensor]) -> None:
-        """These tensors are written to by a kernel."""
-        for tensor in tensors:
-            storage = torch.Tensor.untyped_storage(tensor)
-            self._marked[storage._cdata] = _weak(storage)
-
-    def holds(self, storage: torch.UntypedStorage) -> bool:
-        """Whether a storage holds a result of a kernel."""
-        reference = self._marked.get(storage._cdata)
-        return reference is not None and not reference.expired()
 
     def follow(self, operator: Any, read: list[torch.Tensor]) -> bool:
         """Whether an operator of torch reads results of kernels. Raises `NeedsKernelResult` if they become a value."""
-        if not self._marked or not any(self.holds(tensor.untyped_storage()) for tensor in read):
+        if not self or not any(self.holds(tensor.untyped_storage()) for tensor in read):
             return False
         name = operator.__name__.partition(".")[0]
         if name in _ASKS or (name in ("index", "index_put_", "index_put") and _by_mask(self, read[1:])):
@@ -63,15 +49,20 @@ class KernelValues:
 class HostReads(CpuForCuda):
     """While the mode is active, "cuda" means "cpu", and results of kernels are not handed out as Python's values."""
 
-    def __init__(self, values: KernelValues) -> None:
+    def __init__(self, values: KernelValues, hosts: HostTensors) -> None:
         super().__init__()
         self._values = values
+        self._hosts = hosts
 
-    def call(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def lies_on_host(self, tensor: torch.Tensor) -> bool:
+        """As in `CpuForCuda`."""
+        return self._hosts.lies_on_host(tensor)
+
+    def call(self, func: Callable[..., Any], args: Any, kwargs: dict[str, Any], target: str | None) -> Any:
         """As in `CpuForCuda`. Raises `NeedsKernelResult`."""
         if func in _HANDED_OUT and self._values.holds(torch.Tensor.untyped_storage(args[0])):
             raise NeedsKernelResult(_message(f"Tensor.{func.__name__}"))
-        return func(*args, **kwargs)
+        return self._hosts.call(func, args, kwargs, target)
 
 
 def _by_mask(values: KernelValues, indices: list[torch.Tensor]) -> bool:

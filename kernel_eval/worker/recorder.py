@@ -8,6 +8,7 @@ kept alive until it ends, so that no address is reused.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -38,7 +39,8 @@ from weir.kernel_eval.ipc.trace import (
     StorageKind,
     Trace,
 )
-from weir.kernel_eval.worker.kernel_values import KernelValues
+from weir.kernel_eval.worker.host_tensors import HostTensors
+from weir.kernel_eval.worker.kernel_values import HostReads, KernelValues
 
 _weak: Callable[[torch.UntypedStorage], Any] = (
     StorageWeakRef  # keeps the address of the storage object from reuse, but not its memory
@@ -55,10 +57,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _should_skip_dynamo(cls) -> bool:
         return False  # else the first operator imports torch._dynamo, which takes seconds
 
-    def __init__(self, values: KernelValues | None = None) -> None:
-        """`values`: what kernels would have computed, where they do not run."""
+    def __init__(self, values: KernelValues | None = None, hosts: HostTensors | None = None) -> None:
+        """Where no kernel runs: `values` that kernels would have computed, and tensors that would lie on the host."""
         super().__init__()  # type: ignore[no-untyped-call]
         self._values = values
+        self._hosts = hosts
         self._state: dict[int, tuple[Any, int]] = {}
         self._earlier: dict[int, Any] = {}
         self._known: dict[int, int] = {}  # address of the storage object → position in the trace
@@ -184,17 +187,25 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         kwargs = kwargs or {}
         if (inside := _implementation(func, args)) is not None:
-            with self:  # what the operator does is recorded, not its name
+            with self, self._mode_inside():  # what the operator does is recorded, not its name
                 return inside(*args, **kwargs)
         if self._values is not None:
             return self._follow(self._values, func, args, kwargs)
         return self._call(func, args, kwargs)
+
+    def _mode_inside(self) -> contextlib.AbstractContextManager[Any]:
+        """The function mode of a process where no kernel runs, which torch leaves for the call of an operator."""
+        if self._values is None or self._hosts is None or not self._hosts.is_calling:
+            return contextlib.nullcontext()
+        return HostReads(self._values, self._hosts)
 
     def _follow(self, values: KernelValues, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """As `_call`, where no kernel runs. Raises `NeedsKernelResult`."""
         read = tensors_in([*args, *kwargs.values()])
         depends = values.follow(func, read)
         result = self._call(func, args, kwargs)
+        if self._hosts is not None and not read:
+            self._hosts.note_unseen(tensors_in([result]))
         if depends:
             values.mark([*tensors_in([result]), *(read if any(map(_is_written, _schema(func))) else [])])
         return result

@@ -36,6 +36,7 @@ def prepare(level: SandboxLevel) -> Children:
     )
 
     torch.set_num_threads(1)
+    warm_up.return_freed_memory()
     warm_up.warm_up()  # also reads /proc/cpuinfo, which a judge cannot
     learn(Job, FromWorker, Exited, RunDelay | Exited, Opened)
     allowed = ("memfd_create", "socketpair")  # for arenas and channels

@@ -14,10 +14,11 @@ from weir.proxy.control.gates import GateControl
 from weir.proxy.control.schemas import FinishSession, NewReward, NewSession
 from weir.proxy.conversation.caller import is_name
 from weir.proxy.errors import BadRequest, NoSuchRoute
-from weir.proxy.sessions.access_keys import key_hash, session_key
+from weir.proxy.sessions.access_keys import session_key
 from weir.proxy.sessions.session_book import SessionBook
 from weir.store.catalog.budgets import find_budget
 from weir.store.catalog.catalog import Catalog
+from weir.store.catalog.keys import key_hash
 from weir.store.catalog.rows import Budget, RewardRow
 from weir.store.records.ids import new_id
 

@@ -60,6 +60,19 @@ class HostedTool:
     type: str
 
 
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What an agent wishes of the model's thinking or of its words; `where` is its path in the body.
+
+    A chat template fulfils it by one of the `variables`, (name, value), the first that it knows; none fulfil it where
+    there are none. One that `names_variable` comes from somebody who knows the template.
+    """
+
+    where: str
+    variables: tuple[tuple[str, Any], ...] = ()
+    names_variable: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRequest:
     """One request, free of its wire form. `messages` is empty exactly where `raw_prompts` is not."""
@@ -69,9 +82,11 @@ class CallRequest:
     digests: list[bytes] | None = None  # of every prefix of the messages, where the dialect computed them
     tools: list[Tool] | None = None
     hosted_tools: tuple[HostedTool, ...] = ()
+    images: tuple[str, ...] = ()  # paths in the body of images, for which a text stands in the messages
     tool_use: ToolUse = ToolUse.AUTO
     tool_named: str | None = None  # the one tool that must be called; with REQUIRED only
     parallel_tool_calls: bool = True
+    prefill: str = ""  # how the answer begins, by the agent
     raw_prompts: tuple[Raw, ...] = ()
     num_answers: int = 1  # to each prompt
     thread: Thread | None = None  # in dialects whose requests continue each other by id
@@ -79,6 +94,9 @@ class CallRequest:
     include_usage: bool = False
     logprobs: bool = False
     sampling: Sampling = Sampling()
+    format_field: str = "response_format"  # path in the body of the format that the answer must have
+    wishes: tuple[Wish, ...] = ()
+    template_variables: dict[str, Any] = field(default_factory=dict)  # by which the chat template fulfils wishes
     ignored_fields: tuple[str, ...] = ()  # paths in the body of wishes without effect here
     session_hint: str | None = None  # the session that the body names
     agent_ids: dict[str, str] = field(default_factory=dict)  # every identifier in the body
@@ -111,6 +129,12 @@ class Answer:
     content: str
     reasoning: str | None
     tool_calls: tuple[ToolCall, ...]
+
+    def after(self, prefill: str) -> Answer:
+        """What the model added to an answer that the agent began."""
+        if not prefill:
+            return self
+        return Answer(content=self.content.removeprefix(prefill), reasoning=None, tool_calls=self.tool_calls)
 
     def message(self) -> Message:
         """The assistant message that the agent gets, and will send back as history."""

@@ -95,6 +95,14 @@ def identify(caller: Caller, headers: Mapping[str, str], hint: str | None, agent
     )
 
 
+def named_session(caller: Caller, headers: Mapping[str, str], hint: str | None) -> str | None:
+    """The session that a request names, by its strongest name; None where it names none, or by no name."""
+    try:
+        return identify(caller, headers, hint, {}).session_id
+    except BadRequest:
+        return None
+
+
 def is_name(text: str) -> bool:
     """Whether a text can name a session or a group, as a part of URLs, headers and tables."""
     if not 0 < len(text) <= MAX_ID_LENGTH or not text.isprintable() or text.strip() != text:

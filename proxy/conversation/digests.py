@@ -8,7 +8,7 @@ text, and an assistant's message with nothing in it. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -31,6 +31,17 @@ def extend(digest: Digest, message: Message) -> Digest:
     """The digest of the history with this `digest`, followed by `message`."""
     canonical = _canonical(message)
     return digest if canonical is None else xxhash.xxh3_128_digest(digest + _encode(canonical))
+
+
+def under(digest: Digest, variables: Mapping[str, Any]) -> Digest:
+    """The digest of a history whose prompt is written under variables of the chat template; its own inverse.
+
+    Prompts under different variables are different, so that none continues the other; without any it stays as it is.
+    """
+    if not variables:
+        return digest
+    mask = int.from_bytes(xxhash.xxh3_128_digest(_encode(variables)))
+    return (int.from_bytes(digest) ^ mask).to_bytes(len(digest))
 
 
 def chain(tools: list[Tool] | None, messages: Iterable[Message]) -> list[Digest]:

@@ -31,6 +31,7 @@ class Beginning:
     num_messages: int
     num_characters: int
     digests: list[Digest]
+    images: tuple[str, ...] = ()  # paths in the body
 
 
 class Beginnings:
@@ -48,7 +49,7 @@ class Beginnings:
                     return one
         return None
 
-    def remember(self, raw: bytes, digests: list[Digest], num_characters: int) -> None:
+    def remember(self, raw: bytes, digests: list[Digest], num_characters: int, images: tuple[str, ...] = ()) -> None:
         """Keep what parsing a JSON array of messages gave."""
         inside = raw[:-1].rstrip(b" \t\r\n")
         size = next(_powers_below(len(inside)), None)
@@ -62,6 +63,7 @@ class Beginnings:
             num_messages=len(digests) - 1,
             num_characters=num_characters,
             digests=digests,
+            images=images,
         )
         alike.append(beginning)
         del alike[:-_ALIKE]

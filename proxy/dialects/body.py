@@ -31,6 +31,15 @@ def optional(fields: dict[str, Any], name: str, kind: type[Any]) -> Any:
     return value
 
 
+def session_hint(fields: dict[str, Any]) -> str | None:
+    """The session that a body names: `metadata.session_id`, else the user. Raises `BadRequest`."""
+    named = (optional(fields, "metadata", dict) or {}).get("session_id")
+    if isinstance(named, str):
+        return named
+    user: str | None = optional(fields, "user", str)
+    return user
+
+
 def required_field(item: dict[str, Any], name: str, kind: type[Any], where: str) -> Any:
     """A field that must be present in the nested object whose path is `where`. Raises `BadRequest`."""
     value = item.get(name)
@@ -84,6 +93,8 @@ def shown(value: Any) -> str:
     text = msgspec.json.encode(value).decode()
     return text if len(text) <= 80 else text[:77] + "..."
 
+
+IMAGE = "[An image was here. This model reads text only.]"  # what a model sees of one
 
 MAX_STOPS = 16
 ENGINE_SAMPLING = frozenset(
@@ -181,23 +192,6 @@ def stops_in(fields: Mapping[str, Any], name: str) -> tuple[str, ...]:
     if len(stops) > MAX_STOPS:
         raise BadRequest(f"{name} has {len(stops)} strings; at most {MAX_STOPS} are allowed.", param=name)
     return tuple(stops)
-
-
-def wishes_in(fields: dict[str, Any], kinds: Mapping[str, type[Any]]) -> tuple[str, ...]:
-    """The paths of those fields that are given: wishes that nothing here can fulfil, of the JSON types `kinds`.
-
-    A path names a member of an object by a dot. Raises `BadRequest` for another type.
-    """
-    given = []
-    for path, kind in kinds.items():
-        outer, _, inner = path.rpartition(".")
-        holder = (optional(fields, outer, dict) or {}) if outer else fields
-        value = holder.get(inner)
-        if value is not None and type(value) is not kind:
-            raise BadRequest(f"{path} must be {KINDS[kind]}, not {kind_of(value)}.", param=path, code="invalid_type")
-        if value is not None:
-            given.append(path)
-    return tuple(given)
 
 
 def schema_text(schema: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ from weir.proxy.conversation.digests import Digest, chain, root_digest
 from weir.proxy.conversation.parsed_history import Beginnings, History, continued_chain, num_characters
 from weir.proxy.dialects.body import (
     ENGINE_SAMPLING,
+    IMAGE,
     decoded_but,
     integer,
     kind_of,
@@ -25,33 +26,34 @@ from weir.proxy.dialects.body import (
     required_field,
     sampling_in,
     schema_text,
+    session_hint,
     shown,
     stops_in,
     unsupported,
     value_of,
-    wishes_in,
 )
+from weir.proxy.dialects.wishes import in_chat
 from weir.proxy.errors import BadRequest
 
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 
 
-def messages_in(fields: dict[str, Any], start: int = 0) -> list[Message]:
-    """The messages of a body, numbered from `start` in errors. Raises `BadRequest`."""
+def messages_in(fields: dict[str, Any], images: list[str], start: int = 0) -> list[Message]:
+    """The messages of a body, numbered from `start` in errors; adds the paths of its images. Raises `BadRequest`."""
     given = required(fields, "messages", list)
     if not given:
         raise BadRequest("messages must not be empty.", param="messages")
-    return [_message(item, f"messages[{i}]") for i, item in enumerate(given, start)]
+    return [_message(item, f"messages[{i}]", images) for i, item in enumerate(given, start)]
 
 
-def _message(item: Any, where: str) -> Message:
+def _message(item: Any, where: str, images: list[str]) -> Message:
     if not isinstance(item, dict):
         raise BadRequest(f"{where} must be an object, not {kind_of(item)}.", param=where)
     role = item.get("role")
     if not isinstance(role, str) or role not in ROLES:
         raise BadRequest(f"{where}.role must be one of {', '.join(sorted(ROLES))}.", param=f"{where}.role")
     message: Message = {"role": role}
-    message["content"] = _content(item.get("content"), f"{where}.content", optional=role == "assistant")
+    message["content"] = _content(item.get("content"), f"{where}.content", images, optional=role == "assistant")
     if role == "assistant":
         _add_assistant_fields(message, item, where)
     elif role == "tool":
@@ -61,22 +63,25 @@ def _message(item: Any, where: str) -> Message:
     return message
 
 
-def _content(value: Any, where: str, *, optional: bool) -> str:
+def _content(value: Any, where: str, images: list[str], *, optional: bool) -> str:
     if isinstance(value, str):
         return value
     if value is None and optional:
         return ""
     if not isinstance(value, list):
         raise BadRequest(f"{where} must be a string or a list of parts, not {kind_of(value)}.", param=where)
-    return "".join(_text_of(part, f"{where}[{i}]") for i, part in enumerate(value))
+    return "".join(_text_of(part, f"{where}[{i}]", images) for i, part in enumerate(value))
 
 
-def _text_of(part: Any, where: str) -> str:
+def _text_of(part: Any, where: str, images: list[str]) -> str:
     if not isinstance(part, dict) or not isinstance(part.get("type"), str):
         raise BadRequest(f"{where} must be an object with a type.", param=where)
+    if part["type"] == "image_url":
+        images.append(where)
+        return IMAGE
     if part["type"] not in ("text", "refusal"):
         raise BadRequest(
-            f"{where}: content of type {shown(part['type'])} is not supported; only text is.",
+            f"{where}: content of type {shown(part['type'])} is not supported; only text and images are.",
             param=where,
             code="unsupported_content",
         )
@@ -127,10 +132,8 @@ def tools_in(fields: dict[str, Any]) -> list[Tool] | None:
 READ = ENGINE_SAMPLING | {
     *("model", "messages", "tools", "tool_choice", "parallel_tool_calls", "stream", "stream_options", "n"),
     *("max_tokens", "max_completion_tokens", "temperature", "top_p", "stop", "logprobs", "response_format"),
-    *("user", "metadata"),
+    *("user", "metadata", "reasoning_effort", "verbosity", "chat_template_kwargs"),
 }
-# What the model and the proxy's settings decide, whatever the agent wishes.
-WISHES: dict[str, type[Any]] = {"reasoning_effort": str, "verbosity": str, "chat_template_kwargs": dict}
 HARMLESS = frozenset({"store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"})
 # Fields whose listed values change nothing: any other value is refused.
 NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -144,19 +147,20 @@ MAX_ANSWERS = 128
 def parse(body: bytes, beginnings: Beginnings) -> CallRequest:
     """Parse a body; of its messages only those that follow a known beginning. Raises `BadRequest`."""
     fields, raw = decoded_but("messages", body)
-    refuse_unknown(fields, READ | HARMLESS | NEUTRAL.keys() | WISHES.keys())
+    refuse_unknown(fields, READ | HARMLESS | NEUTRAL.keys())
     refuse_values(fields, NEUTRAL)
     tools = tools_in(fields)
     tool_use, tool_named = _tool_choice(fields, tools)
-    hint = (optional(fields, "metadata", dict) or {}).get("session_id")
     max_tokens = integer(fields, "max_completion_tokens", low=1)
     model = required(fields, "model", str)
-    messages, digests = _history(b"null" if raw is None else raw, tools, beginnings)
+    images: list[str] = []
+    messages, digests = _history(b"null" if raw is None else raw, tools, beginnings, images)
     return CallRequest(
         model=model,
         messages=messages,
         digests=digests,
         tools=tools,
+        images=tuple(images),
         tool_use=tool_use,
         tool_named=tool_named,
         parallel_tool_calls=optional(fields, "parallel_tool_calls", bool) is not False,
@@ -170,30 +174,33 @@ def parse(body: bytes, beginnings: Beginnings) -> CallRequest:
             stop=stops_in(fields, "stop"),
             extra=grammar_in(fields),
         ),
-        ignored_fields=wishes_in(fields, WISHES),
-        session_hint=hint if isinstance(hint, str) else optional(fields, "user", str),
+        wishes=in_chat(fields),
+        session_hint=session_hint(fields),
         agent_ids=names_in(fields, "user"),
     )
 
 
-def _history(raw: bytes, tools: list[Tool] | None, beginnings: Beginnings) -> tuple[Sequence[Message], list[Digest]]:
-    """The messages in a JSON array, and the digests of their prefixes."""
+def _history(
+    raw: bytes, tools: list[Tool] | None, beginnings: Beginnings, images: list[str]
+) -> tuple[Sequence[Message], list[Digest]]:
+    """The messages in a JSON array, and the digests of their prefixes; adds the paths of images."""
     begun = beginnings.find(raw, root_digest(tools))
     messages: Sequence[Message]
     if begun is None:
-        messages = _read(raw)
+        messages = _read(raw, images)
         digests = chain(tools, messages)
     else:
         rest = raw[begun.num_bytes :].lstrip(b" \t\r\n")[1:]
-        new = messages_in({"messages": value_of(b"[" + rest)}, begun.num_messages)
-        messages = History(begun, new, lambda: _read(raw[: begun.num_bytes] + b"]"))
+        images += begun.images
+        new = messages_in({"messages": value_of(b"[" + rest)}, images, begun.num_messages)
+        messages = History(begun, new, lambda: _read(raw[: begun.num_bytes] + b"]", []))
         digests = continued_chain(begun, new)
-    beginnings.remember(raw, digests, num_characters(messages))
+    beginnings.remember(raw, digests, num_characters(messages), tuple(images))
     return messages, digests
 
 
-def _read(raw: bytes) -> list[Message]:
-    return messages_in({"messages": value_of(raw)})
+def _read(raw: bytes, images: list[str]) -> list[Message]:
+    return messages_in({"messages": value_of(raw)}, images)
 
 
 def include_usage(fields: dict[str, Any]) -> bool:

@@ -34,6 +34,7 @@ from weir.proxy.dialects.body import (
     refuse_values,
     required,
     sampling_in,
+    session_hint,
     stops_in,
 )
 from weir.proxy.dialects.chat_answer import DONE, usage_object
@@ -68,7 +69,6 @@ def parse(body: bytes) -> CallRequest:
     num_answers = integer(fields, "n", low=1, high=MAX_ANSWERS) or 1
     if num_answers * len(prompts) > MAX_CALLS:
         raise BadRequest(f"n times the number of prompts must not be above {MAX_CALLS}.", param="n")
-    hint = (optional(fields, "metadata", dict) or {}).get("session_id")
     return CallRequest(
         model=required(fields, "model", str),
         messages=[],
@@ -83,7 +83,7 @@ def parse(body: bytes) -> CallRequest:
             stop=stops_in(fields, "stop"),
             extra=grammar_in(fields),
         ),
-        session_hint=hint if isinstance(hint, str) else optional(fields, "user", str),
+        session_hint=session_hint(fields),
         agent_ids=names_in(fields, "user"),
     )
 

@@ -6,12 +6,13 @@ other are one text; a tool result is a message of its own; thinking is the reaso
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from weir.proxy.conversation.call_request import HostedTool, Message, Tool
-from weir.proxy.dialects.body import kind_of, optional, required, required_field, shown
+from weir.proxy.dialects.body import IMAGE, kind_of, optional, required, required_field, shown
 from weir.proxy.errors import BadRequest
 
 # Claude Code opens its system prompt with a billing line, whose checksum differs in every request.
@@ -24,20 +25,35 @@ READ_IN_TOOLS = frozenset({"name", "description", "input_schema", "strict"})
 _encode = msgspec.json.Encoder().encode
 
 
-def messages_in(fields: dict[str, Any]) -> list[Message]:
-    """The whole conversation, the system prompt first. Raises `BadRequest`."""
+def messages_in(fields: dict[str, Any], images: list[str]) -> list[Message]:
+    """The whole conversation, the system prompt first; adds the paths of its images. Raises `BadRequest`."""
     given = required(fields, "messages", list)
     if not given:
         raise BadRequest("messages: at least one message is required.", param="messages")
     messages = _system_in(fields)
     for i, item in enumerate(given):
-        messages += _messages_of(item, f"messages.{i}")
-    if messages[-1]["role"] == "assistant":
+        messages += _messages_of(item, f"messages.{i}", images)
+    return messages
+
+
+def prefill_in(messages: list[Message]) -> str:
+    """The text of a last assistant message, which is taken from the messages; empty where there is none.
+
+    Raises `BadRequest`.
+    """
+    if messages[-1]["role"] != "assistant":
+        return ""
+    last = messages.pop()
+    if not messages or "tool_calls" in last or "reasoning_content" in last:
         raise BadRequest(
-            "This model does not support assistant message prefill. The conversation must end with a user message.",
+            "messages: a last assistant message is continued, so it must be text behind a question; "
+            "thinking and tool_use cannot be continued.",
             param="messages",
         )
-    return messages
+    text: str = last["content"].lstrip()
+    if text != text.rstrip():
+        raise BadRequest("messages: final assistant content cannot end with trailing whitespace", param="messages")
+    return text
 
 
 def tools_in(fields: dict[str, Any]) -> tuple[list[Tool] | None, tuple[HostedTool, ...]]:
@@ -77,7 +93,7 @@ def _without_billing_line(text: str) -> str:
     return text.partition("\n")[2] if text.startswith(BILLING_LINE) else text
 
 
-def _messages_of(item: Any, where: str) -> list[Message]:
+def _messages_of(item: Any, where: str, images: list[str]) -> list[Message]:
     if not isinstance(item, dict):
         raise BadRequest(f"{where} must be an object, not {kind_of(item)}.", param=where)
     role, content = item.get("role"), item.get("content")
@@ -89,7 +105,7 @@ def _messages_of(item: Any, where: str) -> list[Message]:
     if not isinstance(content, list):
         raise BadRequest(f"{where} must be a string or a list of blocks, not {kind_of(content)}.", param=where)
     if role == "user":
-        return _user_messages(content, where)
+        return _user_messages(content, where, images)
     return [_assistant_message(content, where)] if role == "assistant" else [_plain_message(content, where, role)]
 
 
@@ -97,16 +113,16 @@ def _plain_message(blocks: list[Any], where: str, role: str) -> Message:
     return {"role": role, "content": "".join(_texts(blocks, where))}
 
 
-def _user_messages(blocks: list[Any], where: str) -> list[Message]:
+def _user_messages(blocks: list[Any], where: str, images: list[str]) -> list[Message]:
     messages: list[Message] = []
     for i, block in enumerate(blocks):
         place = f"{where}.{i}"
         if _kind(block, place) == "tool_result":
-            messages.append(_tool_result(block, place))
+            messages.append(_tool_result(block, place, images))
         elif messages and messages[-1]["role"] == "user":
-            messages[-1]["content"] += _text(block, place)
+            messages[-1]["content"] += _text_or_image(block, place, images)
         else:
-            messages.append({"role": "user", "content": _text(block, place)})
+            messages.append({"role": "user", "content": _text_or_image(block, place, images)})
     return messages or [{"role": "user", "content": ""}]
 
 
@@ -137,25 +153,34 @@ def _tool_use(block: dict[str, Any], where: str) -> dict[str, Any]:
     return {"id": required_field(block, "id", str, where), "type": "function", "function": function}
 
 
-def _tool_result(block: dict[str, Any], where: str) -> Message:
+def _tool_result(block: dict[str, Any], where: str, images: list[str]) -> Message:
     content = block.get("content")
-    text = content if isinstance(content, str) else "".join(_texts(content or [], f"{where}.content"))
+    text = content if isinstance(content, str) else "".join(_texts(content or [], f"{where}.content", images))
     if block.get("is_error") is True and not text.startswith("Error"):
         text = f"Error: {text}"
     return {"role": "tool", "content": text, "tool_call_id": required_field(block, "tool_use_id", str, where)}
 
 
-def _texts(blocks: Any, where: str) -> list[str]:
+def _texts(blocks: Any, where: str, images: list[str] | None = None) -> list[str]:
+    """The texts of blocks; images are among them where `images` collects their paths."""
     if not isinstance(blocks, list):
         raise BadRequest(f"{where} must be a string or a list of blocks, not {kind_of(blocks)}.", param=where)
-    return [_text(block, f"{where}.{i}") for i, block in enumerate(blocks)]
+    read = _text if images is None else partial(_text_or_image, images=images)
+    return [read(block, f"{where}.{i}") for i, block in enumerate(blocks)]
+
+
+def _text_or_image(block: Any, where: str, images: list[str]) -> str:
+    if _kind(block, where) != "image":
+        return _text(block, where)
+    images.append(where)
+    return IMAGE
 
 
 def _text(block: Any, where: str) -> str:
     kind = _kind(block, where)
     if kind != "text":
         raise BadRequest(
-            f"{where}: blocks of type {shown(kind)} are not supported here; only text, tools and thinking are.",
+            f"{where}: blocks of type {shown(kind)} are not supported here; only text, images, tools and thinking are.",
             param=where,
             code="unsupported_content",
         )

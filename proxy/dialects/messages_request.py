@@ -28,9 +28,9 @@ from weir.proxy.dialects.body import (
     shown,
     stops_in,
     unsupported,
-    wishes_in,
 )
-from weir.proxy.dialects.messages_input import billing_line_in, messages_in, tools_in
+from weir.proxy.dialects.messages_input import billing_line_in, messages_in, prefill_in, tools_in
+from weir.proxy.dialects.wishes import in_messages
 from weir.proxy.errors import BadRequest
 
 READ = ENGINE_SAMPLING | {
@@ -42,9 +42,6 @@ HARMLESS = frozenset(
 )
 # Fields whose listed values change nothing: any other value is refused.
 NEUTRAL: dict[str, tuple[Any, ...]] = {"mcp_servers": ([],)}
-THINKING = ("enabled", "disabled", "adaptive", "between_tools")
-# What the model and the proxy's settings decide, whatever the agent wishes.
-WISHES: dict[str, type[Any]] = {"thinking": dict, "output_config.effort": str}
 NO_THREADS = "thread_unsupported_request"
 SESSION_HEADER = "x-claude-code-session-id"
 
@@ -68,13 +65,23 @@ def _request(fields: dict[str, Any], headers: Mapping[str, str]) -> CallRequest:
     refuse_unknown(fields, READ | HARMLESS | NEUTRAL.keys())
     refuse_values(fields, NEUTRAL)
     _refuse_thread(fields)
-    _check_thinking(fields)
     _check_context_management(fields)
     tools, hosted_tools = tools_in(fields)
     tool_use, tool_named, parallel = _tool_choice(fields, tools)
+    images: list[str] = []
+    messages = messages_in(fields, images)
+    prefill, grammar = prefill_in(messages), _grammar(fields)
+    if prefill and (grammar or tool_use is ToolUse.REQUIRED):
+        raise BadRequest(
+            "messages: a last assistant message cannot be continued where the answer must have a format or call a "
+            "tool; leave out one of them.",
+            param="messages",
+        )
     return CallRequest(
         model=required(fields, "model", str),
-        messages=messages_in(fields),
+        messages=messages,
+        prefill=prefill,
+        images=tuple(images),
         tools=tools,
         hosted_tools=hosted_tools,
         tool_use=tool_use,
@@ -86,10 +93,11 @@ def _request(fields: dict[str, Any], headers: Mapping[str, str]) -> CallRequest:
             fields,
             max_tokens=integer(fields, "max_tokens", low=1),
             stop=stops_in(fields, "stop_sequences"),
-            extra=_grammar(fields),
+            extra=grammar,
         ),
-        ignored_fields=wishes_in(fields, WISHES),
-        session_hint=_session_hint(fields, headers),
+        format_field="output_format" if "output_format" in fields else "output_config.format",
+        wishes=in_messages(fields),
+        session_hint=session_hint(fields, headers),
         agent_ids=_agent_ids(fields, headers),
     )
 
@@ -98,13 +106,6 @@ def _refuse_thread(fields: dict[str, Any]) -> None:
     """Refuse conversations held by the server, with the code that makes clients send the whole conversation instead."""
     if "thread" in fields:
         raise BadRequest("thread is not supported here; send all messages.", param="thread", code=NO_THREADS)
-
-
-def _check_thinking(fields: dict[str, Any]) -> None:
-    """Check the form of `thinking`; the model and the proxy's settings decide whether and how long it thinks."""
-    thinking = optional(fields, "thinking", dict)
-    if thinking is not None and required_field(thinking, "type", str, "thinking") not in THINKING:
-        raise unsupported("thinking.type", thinking["type"], *THINKING)
 
 
 def _check_context_management(fields: dict[str, Any]) -> None:
@@ -143,15 +144,18 @@ def _tool_choice(fields: dict[str, Any], tools: list[Tool] | None) -> tuple[Tool
 def _grammar(fields: dict[str, Any]) -> dict[str, Any]:
     config = optional(fields, "output_config", dict) or {}
     refuse_unknown(config, {"effort", "format"}, "output_config")
+    if config.get("format") is not None and "output_format" in fields:
+        raise BadRequest("output_format is the older name of output_config.format; send one.", param="output_format")
+    where = "output_format" if "output_format" in fields else "output_config.format"
     form = optional(config, "format", dict) or optional(fields, "output_format", dict)
     if form is None:
         return {}
     if form.get("type") != "json_schema":
-        raise unsupported("output_config.format", form, {"type": "json_schema"})
-    return {"json_schema": schema_text(required_field(form, "schema", dict, "output_config.format"))}
+        raise unsupported(where, form, {"type": "json_schema"})
+    return {"json_schema": schema_text(required_field(form, "schema", dict, where))}
 
 
-def _session_hint(fields: dict[str, Any], headers: Mapping[str, str]) -> str | None:
+def session_hint(fields: dict[str, Any], headers: Mapping[str, str]) -> str | None:
     """The session's name: Claude Code's session inside `metadata.user_id`, or any other agent's whole user id."""
     metadata = optional(fields, "metadata", dict) or {}
     user_id = metadata.get("user_id")

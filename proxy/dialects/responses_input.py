@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weir.proxy.conversation.call_request import Message
-from weir.proxy.dialects.body import kind_of, optional, required_field, shown
+from weir.proxy.dialects.body import IMAGE, kind_of, optional, required_field, shown
 from weir.proxy.dialects.responses_tools import joined
 from weir.proxy.errors import BadRequest
 
@@ -18,8 +18,11 @@ ROLES = ("user", "assistant", "system", "developer")
 TEXT_PARTS = {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal"}
 
 
-def messages_in(fields: dict[str, Any]) -> list[Message]:
-    """The messages of `input`, without instructions; empty where there is no input. Raises `BadRequest`."""
+def messages_in(fields: dict[str, Any], images: list[str]) -> list[Message]:
+    """The messages of `input`, without instructions; adds the paths of its images. Raises `BadRequest`.
+
+    Empty where there is no input.
+    """
     given = fields.get("input", [])
     if isinstance(given, str):
         return [{"role": "user", "content": given}]
@@ -27,11 +30,11 @@ def messages_in(fields: dict[str, Any]) -> list[Message]:
         raise BadRequest(f"input must be a string or a list of items, not {kind_of(given)}.", param="input")
     messages: list[Message] = []
     for i, item in enumerate(given):
-        _add(messages, item, f"input[{i}]")
+        _add(messages, item, f"input[{i}]", images)
     return messages
 
 
-def _add(messages: list[Message], item: Any, where: str) -> None:
+def _add(messages: list[Message], item: Any, where: str, images: list[str]) -> None:
     if not isinstance(item, dict):
         raise BadRequest(f"{where} must be an object, not {kind_of(item)}.", param=where)
     kind = item.get("type", "message")
@@ -42,14 +45,14 @@ def _add(messages: list[Message], item: Any, where: str) -> None:
             param=where,
             code="unsupported_content",
         )
-    add(messages, item, where)
+    add(messages, item, where, images)
 
 
-def _add_message(messages: list[Message], item: dict[str, Any], where: str) -> None:
+def _add_message(messages: list[Message], item: dict[str, Any], where: str, images: list[str]) -> None:
     role = item.get("role")
     if role not in ROLES:
         raise BadRequest(f"{where}.role must be one of {', '.join(ROLES)}.", param=f"{where}.role")
-    content = _texts(item.get("content"), f"{where}.content")
+    content = _texts(item.get("content"), f"{where}.content", images)
     if role != "assistant":
         messages.append({"role": "system" if role == "developer" else role, "content": content})
         return
@@ -57,7 +60,7 @@ def _add_message(messages: list[Message], item: dict[str, Any], where: str) -> N
     turn["content"] = content
 
 
-def _add_function_call(messages: list[Message], item: dict[str, Any], where: str) -> None:
+def _add_function_call(messages: list[Message], item: dict[str, Any], where: str, _images: list[str]) -> None:
     function = {
         "name": joined(optional(item, "namespace", str), required_field(item, "name", str, where)),
         "arguments": required_field(item, "arguments", str, where),
@@ -66,12 +69,13 @@ def _add_function_call(messages: list[Message], item: dict[str, Any], where: str
     _turn(messages).setdefault("tool_calls", []).append(call)
 
 
-def _add_function_output(messages: list[Message], item: dict[str, Any], where: str) -> None:
+def _add_function_output(messages: list[Message], item: dict[str, Any], where: str, images: list[str]) -> None:
     call_id = required_field(item, "call_id", str, where)
-    messages.append({"role": "tool", "content": _texts(item.get("output"), f"{where}.output"), "tool_call_id": call_id})
+    text = _texts(item.get("output"), f"{where}.output", images)
+    messages.append({"role": "tool", "content": text, "tool_call_id": call_id})
 
 
-def _add_reasoning(messages: list[Message], item: dict[str, Any], where: str) -> None:
+def _add_reasoning(messages: list[Message], item: dict[str, Any], where: str, _images: list[str]) -> None:
     """Add an item's reasoning: its text, else its summary. Encrypted content is ignored."""
     text = _reasoning_text(item, "content", where) or _reasoning_text(item, "summary", where)
     turn = _turn(messages, "content", "tool_calls")
@@ -79,7 +83,7 @@ def _add_reasoning(messages: list[Message], item: dict[str, Any], where: str) ->
         turn["reasoning_content"] = turn.get("reasoning_content", "") + text
 
 
-_ITEMS: dict[str, Callable[[list[Message], dict[str, Any], str], None]] = {
+_ITEMS: dict[str, Callable[[list[Message], dict[str, Any], str, list[str]], None]] = {
     "message": _add_message,
     "function_call": _add_function_call,
     "function_call_output": _add_function_output,
@@ -104,21 +108,24 @@ def _reasoning_text(item: dict[str, Any], name: str, where: str) -> str:
     return "".join(required_field(part, "text", str, f"{where}.{name}[{i}]") for i, part in enumerate(parts))
 
 
-def _texts(value: Any, where: str) -> str:
+def _texts(value: Any, where: str, images: list[str]) -> str:
     if isinstance(value, str):
         return value
     if not isinstance(value, list):
         raise BadRequest(f"{where} must be a string or a list of parts, not {kind_of(value)}.", param=where)
-    return "".join(_text(part, f"{where}[{i}]") for i, part in enumerate(value))
+    return "".join(_text(part, f"{where}[{i}]", images) for i, part in enumerate(value))
 
 
-def _text(part: Any, where: str) -> str:
+def _text(part: Any, where: str, images: list[str]) -> str:
     kind = part.get("type") if isinstance(part, dict) else None
     if not isinstance(kind, str):
         raise BadRequest(f"{where} must be an object with a type.", param=where)
+    if kind == "input_image":
+        images.append(where)
+        return IMAGE
     if kind not in TEXT_PARTS:
         raise BadRequest(
-            f"{where}: content of type {shown(kind)} is not supported; only text is.",
+            f"{where}: content of type {shown(kind)} is not supported; only text and images are.",
             param=where,
             code="unsupported_content",
         )

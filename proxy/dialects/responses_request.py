@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from weir.proxy.conversation.call_request import CallRequest, Thread, Tool, ToolUse
+from weir.proxy.dialects import body
 from weir.proxy.dialects.body import (
     ENGINE_SAMPLING,
     decoded,
@@ -25,11 +26,11 @@ from weir.proxy.dialects.body import (
     shown,
     stops_in,
     unsupported,
-    wishes_in,
 )
 from weir.proxy.dialects.responses_input import messages_in
 from weir.proxy.dialects.responses_object import call_id_of
 from weir.proxy.dialects.responses_tools import joined, tools_in
+from weir.proxy.dialects.wishes import in_responses
 from weir.proxy.errors import BadRequest
 
 READ = ENGINE_SAMPLING | {
@@ -57,8 +58,6 @@ ECHOED = (
     *("top_p", "user"),
 )
 SESSION_HEADERS = ("session-id", "session_id")  # names that codex's versions give their conversation
-# What the model and the proxy's settings decide, whatever the agent wishes.
-WISHES: dict[str, type[Any]] = {"reasoning": dict, "text.verbosity": str}
 
 
 def parse(body: bytes, headers: Mapping[str, str]) -> CallRequest:
@@ -71,12 +70,14 @@ def parse(body: bytes, headers: Mapping[str, str]) -> CallRequest:
     tool_use, tool_named = _tool_choice(fields, tools)
     instructions = _instructions(fields)
     previous = optional(fields, "previous_response_id", str)
-    messages = instructions + messages_in(fields)
+    images: list[str] = []
+    messages = instructions + messages_in(fields, images)
     if not messages and previous is None:
         raise BadRequest("you must provide input.", param="input", code="missing_required_parameter")
     return CallRequest(
         model=required(fields, "model", str),
         messages=messages,
+        images=tuple(images),
         tools=tools,
         hosted_tools=hosted_tools,
         tool_use=tool_use,
@@ -96,8 +97,9 @@ def parse(body: bytes, headers: Mapping[str, str]) -> CallRequest:
             stop=stops_in(fields, "stop"),
             extra=_grammar(fields),
         ),
-        ignored_fields=wishes_in(fields, WISHES),
-        session_hint=_session_hint(fields, headers),
+        format_field="text.format",
+        wishes=in_responses(fields),
+        session_hint=session_hint(fields, headers),
         agent_ids=names_in(fields, "user", "prompt_cache_key", "safety_identifier"),
         echo={name: fields[name] for name in ECHOED if name in fields},
     )
@@ -148,8 +150,6 @@ def _grammar(fields: dict[str, Any]) -> dict[str, Any]:
     raise unsupported("text.format.type", kind, "text", "json_schema", "json_object")
 
 
-def _session_hint(fields: dict[str, Any], headers: Mapping[str, str]) -> str | None:
-    named = (optional(fields, "metadata", dict) or {}).get("session_id")
-    if isinstance(named, str):
-        return named
-    return optional(fields, "user", str) or next((headers[name] for name in SESSION_HEADERS if name in headers), None)
+def session_hint(fields: dict[str, Any], headers: Mapping[str, str]) -> str | None:
+    """The session that a body or a header names: `metadata.session_id`, else the user, else codex's header."""
+    return body.session_hint(fields) or next((headers[name] for name in SESSION_HEADERS if name in headers), None)

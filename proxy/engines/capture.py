@@ -101,6 +101,11 @@ class Capture:
         self._versions: list[VersionSpan] = []
         self._piece_start = 0
 
+    def restart(self) -> None:
+        """Forget what was captured: the next piece is the whole answer anew."""
+        self.ids, self.logprobs, self.sampling_logprobs, self.rids = [], [], [], []
+        self._versions = []
+
     def begin_piece(self, rid: str) -> None:
         """Start a piece: the call is sent (again), with everything captured so far as part of its prompt."""
         self.rids.append(rid)

@@ -85,6 +85,20 @@ class Upstream:
             else:
                 logger.log(logging.INFO if status == 200 else logging.WARNING, "POST %s answered %d", url, status)
 
+    async def grammar_backends(self) -> frozenset[str]:
+        """What the engines that say so keep grammars with; a router that lists none is the engine itself."""
+        urls = [worker.url for worker in await self._workers()] or [self.url]
+        return frozenset(filter(None, await asyncio.gather(*map(self._grammar_backend, urls))))
+
+    async def _grammar_backend(self, engine: str) -> str | None:
+        try:
+            async with self._session.get(f"{engine}/server_info", timeout=_CONTROL_TIMEOUT) as response:
+                info = msgspec.json.decode(await response.read()) if response.status == 200 else None
+        except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError):
+            return None
+        backend = info.get("grammar_backend") if isinstance(info, dict) else None
+        return backend if isinstance(backend, str) else None
+
     async def _workers(self) -> list[Worker]:
         """The router's engines; none when the router cannot be asked."""
         try:

@@ -13,6 +13,7 @@ from typing import Any
 
 from weir.proxy.errors import BadRequest, BodyTooSlow, CallError, RequestTooLarge
 from weir.proxy.http.answer_fanout import SharedAnswer
+from weir.proxy.http.content_encoding import decoded
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -38,6 +39,7 @@ class Exchange:
         self.is_sending = False
         self.last_sent_s = time.monotonic()
         self.shared: SharedAnswer | None = None  # where other clients may be given this answer too
+        self.body_read: bytes | None = None  # the whole body, once it has arrived
         self.before_end: Callable[[], None] | None = None  # called before the last part is sent
         self._receive = receive
         self._send = send
@@ -52,10 +54,15 @@ class Exchange:
             self.shared.cut()
 
     async def body(self, limit_bytes: int, limit_s: float) -> bytes:
-        """The whole request body. Raises `RequestTooLarge` or `BodyTooSlow`, without reading the rest."""
+        """The whole request body, unpacked.
+
+        Raises `RequestTooLarge` or `BodyTooSlow`, without reading the rest, `UnknownEncoding` and `BadRequest`.
+        """
         try:
             async with asyncio.timeout(limit_s):
-                return await self._read_body(limit_bytes)
+                sent = await self._read_body(limit_bytes)
+                self.body_read = await decoded(sent, self.headers.get("content-encoding", ""), limit_bytes)
+                return self.body_read
         except TimeoutError as error:
             raise BodyTooSlow(f"the body did not arrive within {limit_s:g} s (proxy.body_timeout_s)") from error
 

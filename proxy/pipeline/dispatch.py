@@ -14,6 +14,7 @@ from weir.proxy.errors import CallError, UpstreamLost, UpstreamNotTaken
 from weir.proxy.metrics import Metrics
 from weir.proxy.pipeline.attempts import Attempts
 from weir.proxy.recording.call import CallInProgress
+from weir.store.log.intents import NO_SLOT, Intents
 
 
 class Dispatch:
@@ -28,12 +29,14 @@ class Dispatch:
         *,
         on_trouble: Callable[[], None],
         lost_retries: int,
+        intents: Intents,
         versions: EngineVersions | None = None,
     ) -> None:
         """`on_trouble` is called when an engine failed a call; `versions` where answers do not name their weights."""
         self.gate = gate
         self.departures = departures
         self.versions = versions
+        self._intents = intents
         self._config = config
         self._metrics = metrics
         self._on_trouble = on_trouble
@@ -47,6 +50,12 @@ class Dispatch:
     def flight(self, call: CallInProgress, attempts: Attempts) -> Flight:
         """One way upstream and back, as a context."""
         return Flight(self, call, attempts.ticket)
+
+    def note_intent(self, call: CallInProgress) -> None:
+        """A call goes upstream, for the first time or again."""
+        if call.intent == NO_SLOT:
+            member = call.membership
+            call.intent = self._intents.begin(call.call_id, member.session_id, member.group_id, call.started_us)
 
     def count_wait(self, call: CallInProgress, waited_us: int) -> None:
         """A call waited for its turn."""
@@ -77,9 +86,11 @@ class Flight:
         call = self._call
         call.waiting = True
         try:
-            return await self._departed()
+            served = await self._departed()
         finally:
             call.waiting = False
+        self._dispatch.note_intent(call)
+        return served
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None

@@ -33,7 +33,7 @@ async def replay(
     exchange.answer_headers |= call_headers(first.call_id, first.session_id)
     if first.spans:
         exchange.answer_headers["x-weir-version"] = first.spans[-1].label
-    finished = [_finished(record, request, rendering) for record in records]
+    finished = [finished_of(record, request, rendering) for record in records]
     created_s = first.started_us // 10**6
     if not request.stream:
         await exchange.answer(200, dialect.answer(request, first.call_id, created_s, finished))
@@ -51,13 +51,14 @@ def can_replay(request: CallRequest, records: Sequence[CallRecord], rendering: R
     return len(records) == request.num_calls and not (request.logprobs and rendering is None)
 
 
-def _finished(record: CallRecord, request: CallRequest, rendering: Rendering | None) -> Finished:
+def finished_of(record: CallRecord, request: CallRequest, rendering: Rendering | None) -> Finished:
+    """The answer of a recorded call, in the form that dialects encode."""
     ids = unpack_ids(record.output_ids).tolist()
     logprobs = unpack_logprobs(record.output_logprobs).tolist()
     matched = record.finish_matched
     return Finished(
         call_id=record.call_id,
-        answer=answer_of(record),
+        answer=answer_of(record).after(request.prefill),
         reason=record.finish.value,
         usage=Usage(
             prompt_tokens=len(record.prompt_ids) // 4 or record.counted_prompt or 0,

@@ -9,6 +9,7 @@ import msgspec
 from weir.proxy.conversation.call_request import Answer, ToolCall
 from weir.proxy.conversation.caller import Membership
 from weir.proxy.sessions.budgets import Allowance
+from weir.store.log.intents import NO_SLOT
 from weir.store.records.call_record import CallRecord
 
 
@@ -16,6 +17,7 @@ from weir.store.records.call_record import CallRecord
 class CallInProgress:
     """One call on its way; grows until it is recorded."""
 
+    call_id: str  # of its first answer
     dialect: str
     body: bytes
     user_agent: str | None
@@ -29,6 +31,7 @@ class CallInProgress:
     held_us: int = 0
     waiting: bool = False  # for its turn to go upstream, now
     recorded: bool = False
+    intent: int = NO_SLOT  # the slot that says that it is upstream, once it was
 
     @property
     def was_held(self) -> bool:

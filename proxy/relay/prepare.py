@@ -59,10 +59,12 @@ class RelayOpening:
         digests = chain(tools, messages)
         known = await self._continued(messages, digests, identity.session_id)
         membership = await self._sessions.joined(identity, known, f"group_{digests[-1].hex()}")
+        call_id = new_id("call")
         return RelayedCall(
+            call_id=call_id,
             request_id=new_id("request"),
             retry_count=count(headers.get("x-stainless-retry-count")),
-            call_ids=[new_id("call")],
+            call_ids=[call_id],
             override=self._sampling.override(
                 session_id=membership.session_id, group_id=membership.group_id, access_key=identity.access_key
             ),

@@ -33,7 +33,7 @@ class RelayRecorder:
         """End a call whose answers are complete. Raises `NotRecorded`."""
         call.answered = True
         records = self._records(call, None, None)
-        await self._sink.write(records)
+        await self._sink.write(records, call.intent)
         for record in records:
             if record.digest:
                 self._memory.remember(known_call(record), call.digests)
@@ -44,7 +44,7 @@ class RelayRecorder:
         for call in calls:
             if not call.recorded:
                 records = self._records(call, reason, error)
-                await self._sink.write_unfinished(records)
+                await self._sink.write_unfinished(records, call.intent)
                 await self._settle(call, records, was_answered=False)
 
     async def _settle(self, call: RelayedCall, records: list[CallRecord], *, was_answered: bool) -> None:

@@ -36,7 +36,7 @@ _HOP = frozenset(
     }
 )
 _NOT_DOWN = _HOP | {"content-type"}
-_OWN = frozenset({"host", "accept-encoding", "expect", "x-weir-session", "x-weir-group"})
+_OWN = frozenset({"host", "accept-encoding", "content-encoding", "expect", "x-weir-session", "x-weir-group"})
 CREDENTIALS = ("authorization", "x-api-key", "api-key")
 
 

@@ -5,7 +5,7 @@ Only properties that tests confirm are listed; anything else is refused or held 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 DEFAULT = "default"
 
@@ -20,6 +20,7 @@ class Family:
 
     call_opening: str | None = None
     name_end: str = ""
+    arguments_end: str | None = None  # what follows arguments that are JSON, before `call_close`
     call_close: str | None = None
     calls_are_text: bool = False  # an answer that is a JSON object may turn out to be a tool call
     think_marks: tuple[str, str] | None = ("<think>", "</think>")  # None: its parts are marked by their kind
@@ -33,7 +34,11 @@ class Family:
 
 
 _HERMES = Family(
-    call_opening='<tool_call>\n{"name": "', name_end='", "arguments":', call_close="</tool_call>", extends_any_turn=True
+    call_opening='<tool_call>\n{"name": "',
+    name_end='", "arguments":',
+    arguments_end="}\n",
+    call_close="</tool_call>",
+    extends_any_turn=True,
 )
 _XML = Family(call_opening="<tool_call>\n<function=", name_end=">\n", call_close="</tool_call>")
 _GLM = Family(call_opening="<tool_call>", name_end="\n", call_close="</tool_call>", strips_content=True)
@@ -46,7 +51,7 @@ _DEEPSEEK = Family(
 _OTHER = Family()
 
 FAMILIES = {
-    DEFAULT: Family(call_opening=_HERMES.call_opening, name_end=_HERMES.name_end, call_close=_HERMES.call_close),
+    DEFAULT: replace(_HERMES, extends_any_turn=False),
     "qwen3": _HERMES,
     "qwen3.5": _XML,
     "qwen3.6": _XML,
@@ -55,7 +60,7 @@ FAMILIES = {
     "glm-5": _GLM_5,
     "glm-5.1": _GLM_5,
     "glm-5.3": _GLM_5,
-    "llama-3": Family(call_opening='{"name": "', name_end='", "parameters":', calls_are_text=True),
+    "llama-3": Family(call_opening='{"name": "', name_end='", "parameters":', arguments_end="}", calls_are_text=True),
     "deepseek-v3": _DEEPSEEK,
     "deepseek-r1": _DEEPSEEK,
     "deepseek-v4": Family(has_developer=True, call_marks=("<｜DSML｜tool_calls>",)),
@@ -70,6 +75,40 @@ FAMILIES = {
 }
 
 
+# How calls look that a template writes: what shows it, the library's parser for it, and the family's properties.
+_WRITTEN_CALLS: tuple[tuple[str, str, Family], ...] = (
+    ("<function=", "qwen3.5", _XML),
+    ("<arg_key>", "glm", _GLM),
+    ("<tool_call>", "qwen3", FAMILIES[DEFAULT]),
+    ("<｜tool▁sep｜>", "deepseek-v3", _DEEPSEEK),
+)
+
+
 def family_of(renderer: str) -> Family:
     """The family of a renderer, by its name."""
     return FAMILIES.get(renderer, _OTHER)
+
+
+def family_of_template(written_call: str) -> tuple[str | None, Family]:
+    """The library's parser for calls as a template writes them, and the family; None where there is no parser.
+
+    A template that writes no calls says nothing: its model may know the form that most have.
+    """
+    if not written_call:
+        return "qwen3", FAMILIES[DEFAULT]
+    for mark, parser, family in _WRITTEN_CALLS:
+        if mark in written_call:
+            return parser, family
+    return None, _OTHER
+
+
+def with_hermes_calls(family: Family, *, has_token: bool) -> Family:
+    """A family whose calls are text by the convention of Hermes; `has_token`: its tokenizer has their tags."""
+    return replace(
+        family,
+        call_opening=_HERMES.call_opening,
+        name_end=_HERMES.name_end,
+        call_close=_HERMES.call_close if has_token else None,
+        call_marks=("<tool_call>",),
+        calls_are_text=False,
+    )

@@ -1,75 +1,78 @@
 """Messages → token ids and token ids → answers, by the model family's own renderer.
 
-The renderer comes from the `renderers` library: named in the configuration, or chosen by the model's architecture if
-its first tokens agree with the folder's own chat template; else the library's default, which wraps that template; exact
-ids then continue by `template_turns.py`. Invariant: `parse` shows the agent all that the model wrote: a tool call
-that cannot be parsed is given as text.
+Which one that is, `opening.py` decides. Invariant: `parse` shows the agent all that the model wrote: a tool call that
+cannot be parsed is given as text.
 """
 
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
-from renderers import (
-    DefaultRendererConfig,
-    ParsedResponse,
-    ParsedToolCall,
-    Renderer,
-    ToolCallParseStatus,
-    config_from_name,
-    create_renderer,
-)
+from renderers import ParsedResponse, ParsedToolCall, Renderer, ToolCallParseStatus
 
-from weir.proxy.config import ProxyConfig
 from weir.proxy.conversation.call_request import Answer, Message, TokenLogprob, Tool, ToolCall
-from weir.proxy.errors import BadRequest, SetupError
-from weir.proxy.rendering.families import DEFAULT, family_of
+from weir.proxy.errors import BadRequest
+from weir.proxy.rendering import hermes_tools
+from weir.proxy.rendering.chat_template import QUESTION
+from weir.proxy.rendering.families import family_of, with_hermes_calls
+from weir.proxy.rendering.kept_messages import kept_by, refuse_dropped
 from weir.proxy.rendering.stream_parser import Glimpse, Reading
-from weir.proxy.rendering.template_turns import TemplateTurns
+from weir.proxy.rendering.template_renderer import TemplateRenderer
+from weir.proxy.rendering.template_variables import TemplateVariables, Variables
 from weir.proxy.rendering.tokenizer import ModelTokenizer
 
-BY_MODEL_TYPE = {
-    "deepseek_v3": "deepseek-v3",
-    "glm4_moe": "glm-4.5",
-    "gpt_oss": "gpt-oss",
-    "kimi_k2": "kimi-k2",
-    "llama": "llama-3",
-    "minimax_m2": "minimax-m2",
-    "qwen3": "qwen3",
-    "qwen3_5": "qwen3.5",
-    "qwen3_moe": "qwen3",
-}
-_SAMPLE: list[Message] = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]
-
-logger = logging.getLogger("weir.proxy.rendering.renderer")
+_MARK = "weir-5d2e-text"  # found again in rendered text
 
 
 class Rendering:
     """A model's renderer and tokenizer."""
 
-    def __init__(self, tokenizer: ModelTokenizer, renderer: Renderer, name: str) -> None:
-        """`name` is that of the renderer in its library."""
+    def __init__(self, tokenizer: ModelTokenizer, renderer: Renderer, name: str, tool_prompt: str = "refuse") -> None:
+        """`name` is that of the renderer in its library; `tool_prompt` is the setting of that name."""
         self.tokenizer = tokenizer
         self.name = name
-        self.family = family_of(name)
         self.renderer = renderer
+        self._by_template = renderer if isinstance(renderer, TemplateRenderer) else None
+        self.family = family_of(name) if self._by_template is None else self._by_template.family
         self.stop_ids: list[int] = list(renderer.get_stop_token_ids())
+        self.kept = kept_by(self._probed)
+        self._has_system = self._probed([{"role": "system", "content": "Be brief."}, QUESTION], None) is not None
+        self.writes_hermes = tool_prompt == "hermes" and not self.kept.whole_tools
+        if self.writes_hermes:
+            self.kept = replace(self.kept, tools=True, calls=True, results=True)
+            self.family = with_hermes_calls(self.family, has_token=self._id(hermes_tools.CALL_MARK) is not None)
         self._structure = tokenizer.added_ids | frozenset(self.stop_ids)
-        self._turns = TemplateTurns(tokenizer, self.stop_ids) if name == DEFAULT else None
+        self.variables = TemplateVariables(frozenset(), lambda _: None, lambda _: None)  # those that prompts know
+
+    def under(self, variables: Variables) -> Rendering:
+        """The same under variables that it knows (`variables.fulfilled`)."""
+        if not variables:
+            return self
+        changed = self.variables.rendering(variables)
+        assert changed is not None
+        return changed
 
     @property
-    def can_bridge(self) -> bool:
-        """Whether this renderer can extend exact ids at all."""
-        return self.name != DEFAULT
+    def needs_whole_prompts(self) -> bool:
+        """Whether `extension` looks at a whole prompt, and not at its last turn only."""
+        return self._by_template is not None and not self._by_template.turns.keeps_reasoning
 
     @property
     def knows_calls(self) -> bool:
         """Whether its tokenizer has the tokens of its family's tool calls."""
         return self.family.call_close is None or self._id(self.family.call_close) is not None
+
+    def opening_of_text(self, prompt_ids: list[int]) -> str | None:
+        """What the family writes between this prompt and the text of its answer; None where that is not known."""
+        before = self._probed([QUESTION], None)
+        whole = self._probed([QUESTION, {"role": "assistant", "content": _MARK}], None, opens_answer=False)
+        if before is not None and whole is not None and whole.startswith(before) and _MARK in whole:
+            return whole[len(before) : whole.index(_MARK)]
+        marks = self.family.think_marks
+        return f"\n{marks[1]}\n\n" if marks is not None and self.opens_reasoning(prompt_ids) else None
 
     def opens_reasoning(self, prompt_ids: list[int]) -> bool:
         """Whether the answer to this prompt begins in the middle of reasoning."""
@@ -78,33 +81,110 @@ class Rendering:
     def render(self, messages: Sequence[Message], tools: list[Tool] | None) -> list[int]:
         """The whole prompt, ready for the model to answer. Raises `BadRequest` where the template refuses it."""
         try:
-            return list(
-                self.renderer.render_ids(self.in_known_roles(messages), tools=tools, add_generation_prompt=True)
-            )
+            return self.ids(messages, tools)
         except Exception as error:  # templates raise any exception; the agent's messages are the cause
             raise BadRequest(
                 f"the model's chat template does not take these messages: {error}", param="messages"
             ) from error
 
-    def keeps_turns_exact(self) -> bool:
-        """Whether later turns continue the exact ids: by the family's renderer, or by the model's own chat template."""
-        return self.can_bridge or self.extension([], self.stop_ids[:1], [_SAMPLE[-1]], None) is not None
+    def ids(self, messages: Sequence[Message], tools: list[Tool] | None, *, opens_answer: bool = True) -> list[int]:
+        """The ids of a conversation, as `render` gives them. Raises any exception where the template refuses it."""
+        known = self.in_known_roles(messages)
+        if self.writes_hermes:
+            known, tools = hermes_tools.as_text(known, tools, has_system=self._has_system), None
+        return list(self.renderer.render_ids(known, tools=tools, add_generation_prompt=opens_answer))
+
+    def refuse_dropped(self, messages: Sequence[Message], tools: list[Tool] | None) -> None:
+        """Raise `BadRequest` for what the model would never see of a request."""
+        refuse_dropped(self.kept, messages, tools)
+
+    def inexact_turns(self) -> list[str]:
+        """The kinds of turns behind which exact ids do not continue; empty where all do."""
+        return [] if self._by_template is None else self._by_template.turns.inexact()
+
+    def facts(self) -> dict[str, str]:
+        """What it does with a conversation, for people, by subject."""
+        by = "the model's own chat template" if self._by_template is not None else self.name
+        inexact = self.inexact_turns()
+        turns = f"exact, but for {', '.join(inexact)}, which the template renders anew" if inexact else "exact"
+        system = "kept" if self.kept.system and self._has_system else "refused: the template has none"
+        facts = {"renderer": by, "later turns": turns, "system prompt": system, "tools": self._tools_fact()}
+        return facts | {"wishes": self.variables.fact()}
+
+    def _tools_fact(self) -> str:
+        """How tools, their calls and their results come into prompts, and whether calls in answers are read."""
+        if self.writes_hermes:
+            return "as text in the system prompt (proxy.tool_prompt = hermes)"
+        parts = {"tools": self.kept.tools, "calls": self.kept.calls, "results": self.kept.results}
+        dropped = [name for name, is_kept in parts.items() if not is_kept]
+        if dropped:
+            return (
+                f'refused: the template drops {" and ".join(dropped)}; proxy.tool_prompt = "hermes" writes them as text'
+            )
+        is_read = self._by_template is None or self._by_template.call_parser is not None
+        return "kept" if is_read else "kept; calls in answers stay text, because their form has no parser here"
 
     def extension(
-        self, last_turn: list[int], output_ids: list[int], new_messages: Sequence[Message], tools: list[Tool] | None
+        self,
+        last_turn: list[int],
+        output_ids: list[int],
+        new_messages: Sequence[Message],
+        tools: list[Tool] | None,
+        conversation: Sequence[Message] | None = None,
     ) -> list[int] | None:
         """What follows a prompt and its output: the rendering of the new messages; None where that cannot be proven.
 
-        Of the prompt only its last turn is needed: no renderer looks further back.
+        Of the prompt only its last turn is needed, but for `needs_whole_prompts`. The `conversation` ends with the new
+        messages; without it, the output is parsed, and a template that needs the conversation proves nothing.
         """
+        num_new = len(new_messages)
         new_messages = self.in_known_roles(new_messages)
-        if self._turns is not None:
-            return self._turns.extension(last_turn + output_ids, new_messages, tools)
-        bridged = self.renderer.bridge_to_next_turn(last_turn, output_ids, new_messages, tools=tools)
         exact = last_turn + output_ids
+        if self._by_template is not None:
+            answer, earlier = self._answered(last_turn, output_ids, num_new, conversation, tools)
+            if self.writes_hermes:
+                return self._hermes_extension(exact, answer, new_messages, tools, earlier)
+            return self._by_template.turns.extension(exact, answer, new_messages, tools, earlier)
+        if self.writes_hermes:
+            new_messages, tools = hermes_tools.as_text(new_messages, None, has_system=self._has_system), None
+        bridged = self.renderer.bridge_to_next_turn(last_turn, output_ids, new_messages, tools=tools)
         if bridged is not None and bridged.token_ids[: len(exact)] == exact:
             return list(bridged.token_ids[len(exact) :])
         return self._grafted(exact, last_turn, new_messages, tools) if self.family.extends_any_turn else None
+
+    def _answered(
+        self,
+        last_turn: list[int],
+        output_ids: list[int],
+        num_new: int,
+        conversation: Sequence[Message] | None,
+        tools: list[Tool] | None,
+    ) -> tuple[Message, Callable[[], list[Message]] | None]:
+        """The answer before the new messages, and what reads the messages before it, where they are known."""
+        if conversation is None:
+            return self.parse(output_ids, last_turn, tools, tools is not None, "call").message(), None
+        end = len(conversation) - num_new
+        if end and conversation[end - 1]["role"] == "assistant":
+            return conversation[end - 1], lambda: self.in_known_roles(conversation[: end - 1])
+        # Agents leave out an answer in which nothing was said.
+        return Answer(content="", reasoning=None, tool_calls=()).message(), lambda: self.in_known_roles(
+            conversation[:end]
+        )
+
+    def _hermes_extension(
+        self,
+        exact: list[int],
+        answer: Message,
+        new_messages: list[Message],
+        tools: list[Tool] | None,
+        earlier: Callable[[], list[Message]] | None,
+    ) -> list[int] | None:
+        """The extension by a template that gets tools as text."""
+        assert self._by_template is not None
+        read, has_system = earlier, self._has_system
+        before = None if read is None else lambda: hermes_tools.as_text(read(), tools, has_system=has_system)
+        said, *new = hermes_tools.as_text([answer, *new_messages], None, has_system=has_system)
+        return self._by_template.turns.extension(exact, said, new, None, before)
 
     def in_known_roles(self, messages: Sequence[Message]) -> list[Message]:
         """The messages in the family's roles: `developer` becomes `system` where the template has no such role."""
@@ -136,6 +216,8 @@ class Rendering:
         Tool calls are named after the call, so that the same tokens give the same names.
         """
         parsed = self._parsed(output_ids, prompt_ids, tools)
+        if self.writes_hermes and parse_tools:
+            _read_hermes(parsed)
         calls = [call for call in parsed.tool_calls if parse_tools and _is_usable(call)]
         content = self._content(parsed)
         if parsed.tool_calls and not calls:
@@ -151,6 +233,8 @@ class Rendering:
 
         def glimpse(output_ids: list[int]) -> Glimpse:
             parsed = self._parsed(self._known_segments(output_ids), prompt_ids, tools)
+            if self.writes_hermes and parse_tools:
+                _read_hermes(parsed, may_be_open=True)
             calls = [call for call in parsed.tool_calls if parse_tools and _is_usable(call)]
             return Glimpse(
                 content=self._content(parsed),
@@ -213,6 +297,15 @@ class Rendering:
         openings = {self._id(text) for text in self.family.segment_openings}
         return output_ids if openings.intersection(output_ids[start : start + 2]) else output_ids[:start]
 
+    def _probed(self, messages: list[Message], tools: list[Tool] | None, *, opens_answer: bool = True) -> str | None:
+        """The text of a prompt; None where it is refused."""
+        try:
+            known = self.in_known_roles(messages)
+            ids = self.renderer.render_ids(known, tools=tools, add_generation_prompt=opens_answer)
+        except Exception:  # templates and renderers raise any exception
+            return None
+        return self.tokenizer.decode(list(ids))
+
     def _id(self, token: str | None) -> int | None:
         number: int | None = self.tokenizer.backend.token_to_id(token) if token else None
         return number
@@ -239,85 +332,11 @@ class Rendering:
         return f"{content}\n{text}" if content else text
 
 
-def open_rendering(folder: Path, model_name: str, config: ProxyConfig) -> Rendering:
-    """Choose and build the renderer of a model folder. Raises `SetupError`."""
-    tokenizer = ModelTokenizer(folder)
-    if config.renderer not in ("auto", DEFAULT):
-        return Rendering(tokenizer, _build(tokenizer, config.renderer, config), config.renderer)
-    name = BY_MODEL_TYPE.get(_model_type(folder)) if config.renderer == "auto" else None
-    rendering = _chosen(tokenizer, name, config) if name else None
-    return rendering or _default(tokenizer, model_name)
-
-
-def context_length(folder: Path) -> int | None:
-    """max_position_embeddings of the model's configuration, where it names one."""
-    config = _model_config(folder)
-    length = config.get("max_position_embeddings") or config.get("text_config", {}).get("max_position_embeddings")
-    return length if isinstance(length, int) else None
-
-
-def _chosen(tokenizer: ModelTokenizer, name: str, config: ProxyConfig) -> Rendering | None:
-    """The renderer of the model's architecture, unless the folder's tokenizer or chat template contradicts it."""
-    try:
-        rendering = Rendering(tokenizer, _build(tokenizer, name, config), name)
-    except SetupError as error:
-        logger.warning("the renderer %r does not fit the tokenizer in %s: %s", name, tokenizer.name_or_path, error)
-        return None
-    if tokenizer.chat_template is not None and rendering.render(_SAMPLE, None) != _by_template(tokenizer, config):
-        logger.warning("the chat template in %s is not that of the renderer %r", tokenizer.name_or_path, name)
-        return None
-    return rendering
-
-
-def _by_template(tokenizer: ModelTokenizer, config: ProxyConfig) -> list[int] | None:
-    arguments: dict[str, Any] = {} if config.thinking is None else {"enable_thinking": config.thinking}
-    try:
-        ids: list[int] = tokenizer.apply_chat_template(_SAMPLE, add_generation_prompt=True, **arguments)
-    except Exception as error:  # a template that refuses the sample proves nothing about the renderer
-        logger.warning("the chat template in %s does not take a sample: %s", tokenizer.name_or_path, error)
-        return None
-    return ids
-
-
-def _default(tokenizer: ModelTokenizer, model_name: str) -> Rendering:
-    if tokenizer.chat_template is None:
-        raise SetupError(
-            f"the model {model_name} in {tokenizer.name_or_path} has no chat template and no known renderer; "
-            "name one in proxy.renderer"
-        )
-    has_calls = tokenizer.backend.token_to_id("<tool_call>") is not None
-    settings = DefaultRendererConfig(tool_parser="qwen3" if has_calls else None, reasoning_parser="think")
-    rendering = Rendering(tokenizer, create_renderer(tokenizer, settings), DEFAULT)
-    if rendering.keeps_turns_exact():
-        logger.info("no renderer is known for the model %s: its own chat template keeps turns exact", model_name)
-    else:
-        logger.warning(
-            "no renderer is known for the model %s, and its own chat template writes a turn differently by what came "
-            "before: later turns are tokenised afresh; name a renderer in proxy.renderer to keep turns exact",
-            model_name,
-        )
-    return rendering
-
-
-def _build(tokenizer: ModelTokenizer, name: str, config: ProxyConfig) -> Renderer:
-    try:
-        settings: Any = config_from_name(name)
-        changes: dict[str, Any] = {"thinking_retention": "all"} if config.keep_reasoning else {}
-        if config.thinking is not None and "enable_thinking" in type(settings).model_fields:
-            changes["enable_thinking"] = config.thinking
-        return create_renderer(tokenizer, type(settings)(**changes))
-    except Exception as error:  # the library raises any exception; the start must end with a clear error
-        raise SetupError(f"cannot build the renderer {name!r}: {error}; set proxy.renderer to another") from error
-
-
-def _model_config(folder: Path) -> dict[str, Any]:
-    path = folder / "config.json"
-    value = json.loads(path.read_text()) if path.exists() else {}
-    return value if isinstance(value, dict) else {}
-
-
-def _model_type(folder: Path) -> str:
-    return str(_model_config(folder).get("model_type", ""))
+def _read_hermes(parsed: ParsedResponse, *, may_be_open: bool = False) -> None:
+    """Move calls that are text into the calls; with `may_be_open`, cut off what may become one."""
+    content, calls = hermes_tools.calls_in(parsed.content)
+    parsed.content = hermes_tools.before_open_call(content) if may_be_open else content
+    parsed.tool_calls += [ParsedToolCall(raw="", name=name, arguments=arguments) for name, arguments in calls]
 
 
 def _is_usable(call: ParsedToolCall) -> bool:

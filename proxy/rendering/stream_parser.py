@@ -50,12 +50,14 @@ class Reading:
 class StreamedText:
     """The incremental parser of one answer: fed with output ids, it returns what may be shown of them."""
 
-    def __init__(self, reading: Reading, stops: Sequence[str], forced: Sequence[int] = ()) -> None:
+    def __init__(self, reading: Reading, stops: Sequence[str], forced: Sequence[int] = (), prefill: str = "") -> None:
+        """`forced` ids begin the answer. A `prefill` is the text of them that is not shown, with all before it."""
         self._reading = reading
+        self._hides_reasoning = bool(prefill)
         self._ids = list(forced)
         self._decoder = DecodeStream(skip_special_tokens=reading.skips_special)
         self._last_text = ""  # of the last plain tokens, and the white space before it
-        self._content = _Shown(stops, reading.marks, strips_start=False)
+        self._content = _Shown(stops, reading.marks, strips_start=False, hidden=prefill)
         self._reasoning = _Shown(stops, reading.marks, strips_start=True)
         self._growing: _Shown | None = None  # the text that plain tokens extend; None: the parser must run
         self._is_held = False  # the rest is shown when the answer is finished
@@ -88,7 +90,7 @@ class StreamedText:
 
     def _shown(self, calls: tuple[ToolCall, ...]) -> Delta:
         """The newly shown part of each text; nothing after a stop string in the reasoning."""
-        reasoning = self._reasoning.take()
+        reasoning = "" if self._hides_reasoning else self._reasoning.take()
         if self._reasoning.stopped:
             return Delta(content="", reasoning=reasoning) if reasoning else NOTHING
         content = self._content.take()
@@ -162,9 +164,11 @@ class StreamedText:
 class _Shown:
     """One growing text, and how much of it was shown."""
 
-    __slots__ = ("_longest_stop", "_marks", "_pending", "_shown", "_stops", "_strips_start", "stopped")
+    __slots__ = ("_hidden", "_longest_stop", "_marks", "_pending", "_shown", "_stops", "_strips_start", "stopped")
 
-    def __init__(self, stops: Sequence[str], marks: Sequence[str], *, strips_start: bool) -> None:
+    def __init__(self, stops: Sequence[str], marks: Sequence[str], *, strips_start: bool, hidden: str = "") -> None:
+        """`hidden` begins the text and is never shown; no stop string is looked for in it."""
+        self._hidden = hidden
         assert all(mark.startswith(_MARK_START) for mark in marks)
         self._stops = stops
         self._strips_start = strips_start
@@ -181,7 +185,7 @@ class _Shown:
 
     def grow(self, whole: str, space: str) -> bool:
         """Replace the text by `whole`, to which `space` restores lost trailing white space; True if it has grown."""
-        shown, whole = "".join(self._shown), whole.rstrip()
+        shown, whole = self._hidden + "".join(self._shown), whole.rstrip()
         num_before = len((shown + self._pending).rstrip())
         if not whole.startswith(shown):
             self._pending = ""
@@ -228,13 +232,15 @@ class _Shown:
         return min(max([self._longest_stop - 1, 0, *ends]), len(text))
 
 
-def cut_at_stop(answer: Answer, stops: Sequence[str]) -> tuple[Answer, str | None]:
+def cut_at_stop(answer: Answer, stops: Sequence[str], prefill: str = "") -> tuple[Answer, str | None]:
     """The answer up to the first stop string in its reasoning or content, and that string; clients never see one.
 
     The engine ends the answer there, so that calls beside the content came before it; reasoning comes before calls.
+    A stop string in a `prefill` with which the content begins ended nothing.
     """
-    for text in (answer.reasoning or "", answer.content):
-        hits = [(text.find(stop), stop) for stop in stops if stop in text]
+    start = len(prefill)
+    for text in (answer.reasoning or "", answer.content)[1 if prefill else 0 :]:
+        hits = [(text.find(stop, start), stop) for stop in stops if stop in text[start:]]
         if not hits:
             continue
         position, stop = min(hits)

@@ -73,11 +73,14 @@ class AnswerEvents:
 
     async def _send_one(self, call: Call, is_only: bool) -> tuple[Finished, bytes]:
         """Send one answer but for its last events; those of an only answer are left to the end of the stream."""
-        text = StreamedText(self._reading(call), call.request.sampling.stop, call.forced_ids)
+        request = call.request
+        text = StreamedText(self._reading(call), request.sampling.stop, call.forced_ids, request.prefill)
         num_sent = 0  # tokens whose logprobs were sent
         async with contextlib.aclosing(self._generation.run(call)) as pieces:
             async for num_new in pieces:
                 await self._open(call)
+                if call.keeps_grammar:  # an abort makes it start anew, so none of it is shown before its end
+                    continue
                 delta = text.feed(call.capture.ids[-num_new:])
                 if delta:
                     data = self._stream.delta(call.choice, self._with_logprobs(delta, call, num_sent))
@@ -98,7 +101,8 @@ class AnswerEvents:
         if call.raw_prompt is not None:
             return self._rendering.text_reading()
         request = call.request
-        return self._rendering.reading(call.prompt.ids.tail, request.tools, request.parses_tools, call.call_id)
+        rendering = self._rendering.under(request.template_variables)
+        return rendering.reading(call.prompt.ids.tail, request.tools, request.parses_tools, call.call_id)
 
     async def _open(self, call: Call) -> None:
         if self._opened:

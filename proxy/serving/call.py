@@ -11,10 +11,11 @@ from typing import Any
 import msgspec
 
 from weir.proxy.conversation.call_request import Answer, CallRequest, Raw, Sampling
-from weir.proxy.conversation.digests import extend
+from weir.proxy.conversation.digests import extend, under
 from weir.proxy.conversation.prompt_ids import PromptIds
 from weir.proxy.engines.capture import Capture
 from weir.proxy.recording.call import CallInProgress
+from weir.proxy.rendering.forced_output import GRAMMARS
 from weir.proxy.stitching.continuation import Prompt
 from weir.store.clock import now_us
 from weir.store.records.call_record import CallRecord, CaptureLevel, FinishReason, pack_ids, pack_logprobs
@@ -30,7 +31,6 @@ _encode = msgspec.json.Encoder().encode
 class Call(CallInProgress):
     """One requested answer, and the token ids that are sent to the engine."""
 
-    call_id: str
     choice: int = 0
     request: CallRequest
     sampling: Sampling  # that the engine gets
@@ -60,6 +60,11 @@ class Call(CallInProgress):
     def answer_ids(self) -> list[int]:
         """The ids of the answer: its forced beginning and the output."""
         return self.forced_ids + self.capture.ids if self.forced_ids else self.capture.ids
+
+    @property
+    def keeps_grammar(self) -> bool:
+        """Whether the engine holds the answer to a grammar, which starts anew with every piece."""
+        return not GRAMMARS.isdisjoint(self.sampling.extra)
 
     @property
     def may_be_cut(self) -> bool:
@@ -93,10 +98,12 @@ def wants_mask(call: Call) -> bool:
     return sampling.temperature >= _GREEDY_BELOW and 1 < sampling.top_k <= _MASKED_TOP_K
 
 
-def _history(prompt: Prompt, finish: FinishReason, answer: Answer | None) -> bytes:
+def _history(call: Call, finish: FinishReason, answer: Answer | None) -> bytes:
     """History digest of a call; empty if it gave no complete answer, or answered no messages."""
-    answered = answer is not None and finish in (FinishReason.STOP, FinishReason.LENGTH) and prompt.digests
-    return extend(prompt.digests[-1], answer.message()) if answered and answer is not None else b""
+    digests, variables = call.prompt.digests, call.request.template_variables
+    if answer is None or finish not in (FinishReason.STOP, FinishReason.LENGTH) or not digests:
+        return b""
+    return under(extend(under(digests[-1], variables), answer.message()), variables)
 
 
 def _prompt_logprobs(call: Call) -> dict[str, Any]:
@@ -180,6 +187,6 @@ def record_of(
         tokenizer=tokenizer,
         cached_tokens=capture.cached_tokens,
         num_messages=len(request.messages),
-        digest=_history(prompt, finish, answer),
+        digest=_history(call, finish, answer),
         retry_count=_retry_count(call.agent_ids.get("x-stainless-retry-count", "")),
     )

@@ -1,7 +1,8 @@
 """One answer in as many pieces as it takes: past the gate, to an engine, retried after an abort or an engine's failure.
 
-Invariants: every piece has a request id of its own; a piece starts from the prompt and everything captured before it;
-no more than `max_new_tokens` are captured in all.
+Invariants: every piece has a request id of its own; a piece starts from the prompt and everything captured before it,
+except where a grammar holds the answer: engines cannot start one in the middle, so the answer starts anew; no more than
+`max_new_tokens` are captured in all.
 """
 
 from __future__ import annotations
@@ -69,6 +70,8 @@ class Generation:
     async def _piece(self, call: Call) -> AsyncGenerator[int, None]:
         """Send the call once, from where it stands."""
         capture = call.capture
+        if call.keeps_grammar:
+            capture.restart()
         rid = new_id("rid")
         stream = call.request.stream or call.may_be_cut
         options = {

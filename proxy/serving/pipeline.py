@@ -9,14 +9,17 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
+import msgspec
+
 from weir.proxy.conversation.call_request import CallRequest, Dialect
 from weir.proxy.conversation.caller import Caller, identify
 from weir.proxy.conversation.hosted_tools import without_hosted_tools
+from weir.proxy.conversation.images import without_images
 from weir.proxy.conversation.prompt_logprobs import first_position
 from weir.proxy.dialects import chat_answer, messages_answer
 from weir.proxy.dialects.messages_request import parse_for_count
 from weir.proxy.dialects.registry import ROUTES, speaks_anthropic
-from weir.proxy.errors import NoSuchRoute, UnknownModel
+from weir.proxy.errors import BadRequest, NoSuchRoute, UnknownModel
 from weir.proxy.http.exchange import EVENTS, JSON, Exchange
 from weir.proxy.pipeline.answer_guard import AnswerGuard
 from weir.proxy.pipeline.client_retries import ClientRetries
@@ -25,12 +28,12 @@ from weir.proxy.pipeline.replay import call_headers, can_replay, replay
 from weir.proxy.serving.answers import Answers
 from weir.proxy.serving.call import Call
 from weir.proxy.serving.prepare import Arrived, Opening
-from weir.proxy.serving.previous_responses import Responses
+from weir.proxy.serving.stored_responses import Responses
 from weir.proxy.sessions.idleness import Idleness
 from weir.proxy.stitching.response_cache import continued
 from weir.store.clock import now_us
 
-COUNT_TOKENS, MODELS = "/v1/messages/count_tokens", "/v1/models"
+COUNT_TOKENS, MODELS, RESPONSES = "/v1/messages/count_tokens", "/v1/models", "/v1/responses/"
 
 
 class TokensPipeline:
@@ -47,6 +50,7 @@ class TokensPipeline:
         idleness: Idleness,
         prompt_logprobs: bool,
         drop_builtin_tools: Sequence[str],
+        images: str,
         responses: Responses,
         answers: Answers,
     ) -> None:
@@ -58,6 +62,7 @@ class TokensPipeline:
         self._idleness = idleness
         self._prompt_logprobs = prompt_logprobs
         self._drop_builtin_tools = tuple(drop_builtin_tools)
+        self._images = images
         self._responses = responses
         self._answers = answers
         self._created_s = int(time.time())
@@ -76,6 +81,9 @@ class TokensPipeline:
         elif route == MODELS or route.startswith(f"{MODELS}/"):
             _require_method(exchange, "GET", "HEAD")
             await self._list_models(exchange, route.removeprefix(MODELS).strip("/"))
+        elif route.startswith(RESPONSES):
+            _require_method(exchange, "GET", "DELETE")
+            await self._stored_response(exchange, route.removeprefix(RESPONSES), caller)
         else:
             routes = ", ".join((*ROUTES, COUNT_TOKENS))
             raise NoSuchRoute(f"Nothing is served at {route:.200}; the agents' routes are {routes}, {MODELS}.")
@@ -133,7 +141,9 @@ class TokensPipeline:
         """A request that this proxy can serve, with the conversation that it continues by id. Raises `CallError`."""
         if request.model not in self._model_names:
             raise self._unknown_model(request.model)
-        request = without_hosted_tools(request, self._drop_builtin_tools)
+        request = without_images(without_hosted_tools(request, self._drop_builtin_tools), self._images)
+        if request.wishes:
+            request = self._answers.rendering.variables.fulfilled(request)
         if request.thread is not None and request.thread.previous is not None:
             request = continued(request, await self._responses.history(request.thread.previous))
         return request
@@ -143,7 +153,20 @@ class TokensPipeline:
         body = await self._intake.body(exchange)
         request = await self._checked(parse_for_count(body, exchange.headers))
         num_tokens = sum(len(prompt.ids) for prompt in await self._opening.prompts(request, None))
+        num_tokens += len(self._answers.rendering.tokenizer.encode(request.prefill))
         await exchange.answer(200, messages_answer.count_body(num_tokens))
+
+    async def _stored_response(self, exchange: Exchange, response: str, caller: Caller) -> None:
+        """Answer with an earlier response, or delete it."""
+        if exchange.query:
+            unsupported = f"An earlier response is given whole; {exchange.query:.100} is not supported."
+            raise BadRequest(unsupported, code="unsupported_parameter")
+        if exchange.method == "GET":
+            await exchange.answer(200, await self._responses.whole(response, caller))
+            return
+        await self._responses.delete(response, caller)
+        body = {"id": response, "object": "response", "deleted": True}
+        await exchange.answer(200, msgspec.json.encode(body))
 
     async def _list_models(self, exchange: Exchange, wanted: str) -> None:
         if wanted and wanted not in self._model_names:

@@ -5,7 +5,7 @@ Invariant: what cannot be served is refused before anything is charged to a sess
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from weir.proxy.conversation.call_request import CallRequest, Sampling
@@ -13,9 +13,10 @@ from weir.proxy.conversation.caller import Identity, Membership
 from weir.proxy.conversation.parsed_history import num_characters
 from weir.proxy.conversation.sampling_override import overridden
 from weir.proxy.engines.capture import Capture
+from weir.proxy.engines.grammar_backends import LLGUIDANCE, NONE, GrammarBackends
 from weir.proxy.errors import ContextTooLong
 from weir.proxy.metrics import Metrics
-from weir.proxy.rendering.forced_output import Steering, steered
+from weir.proxy.rendering.forced_output import EngineGrammars, Steering, asks_for_grammar, steered
 from weir.proxy.rendering.renderer import Rendering
 from weir.proxy.sampling_config import SamplingConfig
 from weir.proxy.serving.call import Call
@@ -53,6 +54,7 @@ class Opening:
         sessions: SessionBook,
         budgets: Budgets,
         sampling: SamplingConfig,
+        grammars: GrammarBackends,
         metrics: Metrics,
     ) -> None:
         self.max_model_len = max_model_len
@@ -63,12 +65,15 @@ class Opening:
         self._sessions = sessions
         self._budgets = budgets
         self._sampling = sampling
+        self._grammars = grammars
         self._metrics = metrics
 
     async def calls(self, arrived: Arrived, request: CallRequest, identity: Identity) -> list[Call]:
         """`num_answers` calls for each prompt, one prompt after the other. Raises `CallError`."""
         prompts = await self.prompts(request, identity.session_id)
-        steerings = [steered(self._rendering, request, prompt.ids.tail) for prompt in prompts]
+        grammars = await self._engine_grammars(request)
+        rendering = self._rendering.under(request.template_variables)
+        steerings = [steered(rendering, request, prompt.ids.tail, grammars, prompt.said) for prompt in prompts]
         limits = [self._limit(request, prompt, by) for prompt, by in zip(prompts, steerings, strict=True)]
         members = [await self._sessions.membership(identity, prompt) for prompt in prompts]
         call_ids = [new_id("call") for _ in range(request.num_calls)]
@@ -77,7 +82,8 @@ class Opening:
         for choice, call_id in enumerate(call_ids):
             number = choice // request.num_answers
             limit = limits[number]
-            sampling, asked = self._sampled(request.sampling, members[number], identity.access_key)
+            wanted = replace(request.sampling, extra=request.sampling.extra | steerings[number].grammar)
+            sampling, asked = self._sampled(wanted, members[number], identity.access_key)
             call = Call(
                 call_id=call_id,
                 request_id=call_ids[0] if len(call_ids) > 1 else None,
@@ -104,6 +110,11 @@ class Opening:
             calls.append(call)
         return calls
 
+    async def _engine_grammars(self, request: CallRequest) -> EngineGrammars:
+        """What the engines do with grammars; they are asked only where it matters."""
+        backends = await self._grammars.now() if asks_for_grammar(request) else frozenset()
+        return EngineGrammars(are_kept=NONE not in backends, take_lark=backends == {LLGUIDANCE})
+
     def _sampled(self, asked: Sampling, member: Membership, access_key: str | None) -> tuple[Sampling, dict[str, Any]]:
         """The sampling of a call, and the fields of it that were overridden, as the agent asked for them."""
         if not self._sampling:
@@ -115,6 +126,7 @@ class Opening:
 
     async def prompts(self, request: CallRequest, session_id: str | None) -> list[Prompt]:
         """The prompts of a request. Raises `BadRequest` or `ContextTooLong`."""
+        self._rendering.under(request.template_variables).refuse_dropped(request.messages, request.tools)
         self._refuse_hopeless(request)
         if request.raw_prompts:
             prompts = [await self._raw_prompts.plan(raw, session_id) for raw in request.raw_prompts]

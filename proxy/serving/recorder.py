@@ -44,7 +44,7 @@ class Recorder:
     async def finish(self, call: Call, *, stopped: bool) -> Finished:
         """End a call whose answer is complete, or was `stopped` by a stop string. Raises `NotRecorded`."""
         request, capture = call.request, call.capture
-        answer, stop = cut_at_stop(self._parsed(call), request.sampling.stop)
+        answer, stop = cut_at_stop(self._parsed(call), request.sampling.stop, request.prefill)
         finish = capture.finish
         assert finish is not None or stopped
         ended_by_length = stop is None and finish is not None and finish.type == "length"
@@ -52,7 +52,7 @@ class Recorder:
         reason = FinishReason.LENGTH if ended_by_length else FinishReason.STOP
         call.recorded = True
         record = record_of(call, reason, matched=matched, answer=answer, tokenizer=self._vocabulary)
-        await self._sink.write((record,))
+        await self._sink.write((record,), call.intent)
         if call.allowance is not None:
             await self._budgets.settle(call.allowance, len(capture.ids), was_answered=True)
         if call.raw_prompt is not None:
@@ -61,6 +61,7 @@ class Recorder:
         elif record.digest:
             self._memory.remember(known_call(record, call.prompt.ids), call.prompt.new_digests)
         self._responses.remember(call.call_id, call.request, answer)
+        answer = answer.after(request.prefill)
         return Finished(
             call_id=call.call_id,
             answer=answer,
@@ -77,7 +78,7 @@ class Recorder:
                 call.recorded = True
                 answer = self._parsed(call)
                 record = record_of(call, reason, answer=answer, error=error, tokenizer=self._vocabulary)
-                await self._sink.write_unfinished((record,))
+                await self._sink.write_unfinished((record,), call.intent)
                 if call.allowance is not None:
                     await self._budgets.settle(call.allowance, len(call.capture.ids), was_answered=False)
 
@@ -100,9 +101,8 @@ class Recorder:
         request = call.request
         if call.raw_prompt is not None:
             return Answer(content=self._rendering.text(call.answer_ids), reasoning=None, tool_calls=())
-        return self._rendering.parse(
-            call.answer_ids, call.prompt.ids.tail, request.tools, request.parses_tools, call.call_id
-        )
+        rendering = self._rendering.under(request.template_variables)
+        return rendering.parse(call.answer_ids, call.prompt.ids.tail, request.tools, request.parses_tools, call.call_id)
 
 
 def _single(matched: int | str | list[int] | None) -> int | str | None:

@@ -21,7 +21,7 @@ from weir.proxy.errors import BadKey
 from weir.proxy.sessions.catalog_poll import Polled
 from weir.proxy.sessions.session_book import REMEMBERED
 from weir.store.catalog.catalog import Catalog
-from weir.store.catalog.keys import access_keys
+from weir.store.catalog.keys import access_keys, key_hash
 
 SESSION_PREFIX = "weir-sk-"
 ACCESS_PREFIX = "weir-ak-"
@@ -98,11 +98,6 @@ def session_key(control_key: str, session_id: str) -> str:
 def new_access_key() -> str:
     """A key of 256 random bits: its hash needs no salt."""
     return ACCESS_PREFIX + secrets.token_urlsafe(32)
-
-
-def key_hash(key: str) -> str:
-    """The hash by which a key is stored."""
-    return hashlib.sha256(key.encode()).hexdigest()
 
 
 def are_required(setting: Literal["auto", "required", "off"], host: str) -> bool:

@@ -78,7 +78,7 @@ def known_call(call: CallRecord | CallSketch, ids: PromptIds | None = None) -> K
 
 
 class CallCache:
-    """Calls, found by the digest of the history that they complete, by a part of it, or by their session."""
+    """Calls, found by the digest of the history that they complete, of what they were asked, or by their session."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
@@ -128,19 +128,24 @@ class CallCache:
                     return call, num_messages
             return None
 
-    def find_partial(self, digests: Sequence[Digest], ids: list[int], session_id: str | None) -> KnownCall | None:
-        """A cached call whose request shares the longest prefix of the messages.
+    def find_asked(self, digests: Sequence[Digest], ids: list[int], session_id: str | None) -> KnownCall | None:
+        """The cached call that was asked the longest of these histories, whatever it answered.
 
-        Sessions of one task share their first messages, so there may be many: one whose ids are a prefix of `ids` wins,
-        then one of the same session, then the latest.
+        With a session only its own calls count. Sessions of one task ask the same, so there may be many: one whose ids
+        are a prefix of `ids` wins, then the latest.
         """
         with self._lock:
-            for digest in reversed(digests[1:]):
-                calls = [self._calls[call_id] for call_id in self._seen.get(digest, ()) if call_id in self._calls]
+            for num_messages in range(len(digests) - 1, 0, -1):
+                named = self._seen.get(digests[num_messages], ())
+                known = [self._calls[call_id] for call_id in named if call_id in self._calls]
+                calls = [
+                    call
+                    for call in known
+                    if call.num_messages == num_messages and session_id in (None, call.session_id)
+                ]
                 if calls:
                     exact = [call for call in calls if first_difference(ids, call.prompt + call.output) is None]
-                    own = [call for call in calls if call.session_id == session_id]
-                    return (exact or own or calls)[-1]
+                    return (exact or calls)[-1]
             return None
 
     def of_session(self, session_id: str) -> list[KnownCall]:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from weir.proxy.conversation.call_request import CallRequest, Message
-from weir.proxy.conversation.digests import Digest, chain
+from weir.proxy.conversation.digests import Digest, chain, extend, under
 from weir.proxy.conversation.parsed_history import num_characters
 from weir.proxy.conversation.prompt_ids import PromptIds
 from weir.proxy.errors import BadRequest
@@ -34,6 +34,7 @@ class Prompt:
     known: KnownCall | None = None  # the call that it was bridged from or compared with
     continues: bool = False  # whether it continues `known`, by its messages or by its ids
     differs_at: int | None = None
+    said: list[int] | None = None  # the answer that the request continues, where a call gave it
 
     @property
     def new_digests(self) -> list[Digest]:
@@ -52,6 +53,11 @@ class Stitching:
     async def plan(self, request: CallRequest, session_id: str | None) -> Prompt:
         """The prompt of a request; first looks up unknown parts of its history in the store. Raises `BadRequest`."""
         digests = digests_of(request)
+        rendering = self._rendering.under(request.template_variables)
+        if request.prefill:
+            begun = await self._begun(rendering, request, digests, session_id)
+            if begun is not None:
+                return begun
         found = self._memory.find(answered_digests(request, digests), session_id)
         num_known = found[1] if found is not None else 0
         unknown = [
@@ -62,14 +68,40 @@ class Stitching:
         if unknown:
             await self._lookup.learn_ends(unknown)
         num_new = num_characters(request.messages[num_known:])
-        return await off_the_loop(
-            num_new, lambda: plan_prompt(self._rendering, self._memory, request, session_id, digests)
+        return await off_the_loop(num_new, lambda: plan_prompt(rendering, self._memory, request, session_id, digests))
+
+    async def _begun(
+        self, rendering: Rendering, request: CallRequest, digests: list[Digest], session_id: str | None
+    ) -> Prompt | None:
+        """The exact prompt and answer of the call whose answer is to be continued; None where no call gave it."""
+        variables = request.template_variables
+        answer: Message = {"role": "assistant", "content": request.prefill}
+        whole = under(extend(under(digests[-1], variables), answer), variables)
+        found = self._memory.find([*digests, whole], session_id)
+        if found is None or found[1] < len(digests):
+            await self._lookup.learn_ends([whole])
+            found = self._memory.find([*digests, whole], session_id)
+        if found is None or found[1] < len(digests):
+            return None
+        known, _ = found
+        said: list[int] = unpack_ids(known.output).tolist()
+        ended = bool(said) and said[-1] in rendering.stop_ids
+        return Prompt(
+            ids=PromptIds.unpacked(known.prompt),
+            digests=digests,
+            stitch=Stitch.TEMPLATE_STRIP if ended else Stitch.BRIDGED,
+            known=known,
+            continues=True,
+            differs_at=len(known.ids) - 1 if ended else None,
+            said=said[:-1] if ended else said,
         )
 
 
 def digests_of(request: CallRequest) -> list[Digest]:
-    """Digests of every prefix of the messages."""
-    return request.digests if request.digests is not None else chain(request.tools, request.messages)
+    """Digests of every prefix of the messages, under the variables of the request's wishes."""
+    digests = request.digests if request.digests is not None else chain(request.tools, request.messages)
+    variables = request.template_variables
+    return [under(digest, variables) for digest in digests] if variables else digests
 
 
 def answered_digests(request: CallRequest, digests: Sequence[Digest]) -> Sequence[Digest]:
@@ -102,13 +134,13 @@ def plan_prompt(
     ):  # an empty answer, which has no digest of its own
         return _rendered_afresh(rendering, memory, request, digests, session_id)
     if new_messages and not rewritten:
-        new_ids = rendering.extension(known.last_turn, unpack_ids(known.output).tolist(), new_messages, request.tools)
+        turn = unpack_ids(known.prompt).tolist() if rendering.needs_whole_prompts else known.last_turn
+        output = unpack_ids(known.output).tolist()
+        new_ids = rendering.extension(turn, output, new_messages, request.tools, request.messages)
         if new_ids is not None:
             ids = known.ids.and_turn(new_ids)
             return Prompt(ids=ids, digests=digests, stitch=Stitch.BRIDGED, known=known, continues=True)
-    reason = (
-        Stitch.HISTORY_REWRITTEN if rewritten else Stitch.TEMPLATE_STRIP if rendering.can_bridge else Stitch.RETOKENISED
-    )
+    reason = Stitch.HISTORY_REWRITTEN if rewritten else Stitch.TEMPLATE_STRIP
     return _compared(rendering.render(request.messages, request.tools), digests, known, reason, continues=True)
 
 
@@ -117,44 +149,56 @@ def _rendered_afresh(
 ) -> Prompt:
     ids = rendering.render(request.messages, request.tools)
     earlier = memory.of_session(session_id) if session_id is not None else []
+    exact = [call for call in earlier if first_difference(ids, call.prompt + call.output) is None]
+    if exact:
+        return _compared(ids, digests, exact[-1], Stitch.BRIDGED, continues=True)
+    before_answers = _num_before_last_answer(request.messages)
+    rewritten = memory.find_asked(digests[: before_answers + 1], ids, session_id)
+    if rewritten is not None:
+        return _compared(ids, digests, rewritten, Stitch.HISTORY_REWRITTEN, continues=False)
     if earlier:
         prompt = _compared_with_session(rendering, request, ids, digests, earlier)
         if prompt is not None:
             return prompt
-    if has_answers(request.messages):
-        known = memory.find_partial(digests, ids, session_id)
-        if known is not None:
-            return _compared(ids, digests, known, Stitch.HISTORY_REWRITTEN, continues=False)
     return Prompt(ids=PromptIds.of(ids), digests=digests, stitch=Stitch.NEW_ROOT)
+
+
+def _num_before_last_answer(messages: Sequence[Message]) -> int:
+    """The number of messages before the last answer of a model; 0 where there is none."""
+    return max((number for number, message in enumerate(messages) if message["role"] == "assistant"), default=0)
 
 
 def _compared_with_session(
     rendering: Rendering, request: CallRequest, ids: list[int], digests: list[Digest], earlier: Sequence[KnownCall]
 ) -> Prompt | None:
-    """The prompt of a history that keeps the first message of its session's latest calls and rewrites the rest.
+    """The prompt of a history that keeps the first message of its session's latest calls and replaces the rest.
 
-    A shorter history than theirs is compacted, a longer one with answers is rewritten. None where it shares nothing
-    with them, or starts a new conversation, as sub-agents and repeated questions do.
+    A shorter history than theirs is compacted, a longer one with other answers is rewritten. Either needs calls that it
+    replaces: a conversation that begins with the same examples, or with as many, replaces none. None where it shares
+    nothing with them, or starts a new conversation, as sub-agents and repeated questions do.
     """
-    exact = [call for call in earlier if first_difference(ids, call.prompt + call.output) is None]
-    if exact:
-        return _compared(ids, digests, exact[-1], Stitch.BRIDGED, continues=True)
-    shared = [first_difference(ids, call.prompt + call.output) or 0 for call in earlier]
-    longest = max(shared)
-    if longest < _length_of_first_message(rendering, request, ids) or longest == len(ids):
+    first = _length_of(rendering, request, ids, 1)
+    shared = [(first_difference(ids, call.prompt + call.output) or 0, call) for call in earlier]
+    related = [(length, number, call) for number, (length, call) in enumerate(shared) if length >= first]
+    if not related:
         return None
-    call = max(zip(shared, range(len(earlier)), earlier, strict=True))[2]
-    shorter = len(request.messages) < call.num_messages
-    if not shorter and not has_answers(request.messages):
+    longest, _, call = max(related, key=lambda one: one[:2])
+    if longest == len(ids):
         return None
-    reason = Stitch.COMPACTED if shorter else Stitch.HISTORY_REWRITTEN
-    return _compared(ids, digests, call, reason, continues=False)
+    num_messages = len(request.messages)
+    replaces = min(other.num_messages for _, _, other in related) < max(num_messages, call.num_messages)
+    if replaces and num_messages < call.num_messages:
+        return _compared(ids, digests, call, Stitch.COMPACTED, continues=False)
+    answered = _num_before_last_answer(request.messages) + 1
+    if replaces and answered > 1 and longest < _length_of(rendering, request, ids, answered):
+        return _compared(ids, digests, call, Stitch.HISTORY_REWRITTEN, continues=False)
+    return None
 
 
-def _length_of_first_message(rendering: Rendering, request: CallRequest, ids: list[int]) -> int:
-    """How many of `ids` render the tools and the first message; all where the template needs more messages."""
+def _length_of(rendering: Rendering, request: CallRequest, ids: list[int], num_messages: int) -> int:
+    """How many of `ids` render the tools and the first messages; all where the template needs more messages."""
     try:
-        alone = rendering.render(request.messages[:1], request.tools)
+        alone = rendering.render(request.messages[:num_messages], request.tools)
     except BadRequest:
         return len(ids)
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(ids, alone, strict=False)))

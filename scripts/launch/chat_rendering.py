@@ -29,9 +29,8 @@ class ProxyRenderer:
 
     def render(self, messages: Sequence[Any], *, tools: Any = None, add_generation_prompt: bool = False) -> Ids:
         """The ids of a conversation, ready for the model to answer with `add_generation_prompt`."""
-        known = self._rendering.in_known_roles(messages)
-        renderer = self._rendering.renderer
-        return Ids(list(renderer.render_ids(known, tools=tools, add_generation_prompt=add_generation_prompt)))
+        self._rendering.refuse_dropped(messages, tools)
+        return Ids(self._rendering.ids(messages, tools, opens_answer=add_generation_prompt))
 
     def bridge_to_next_turn(
         self,

@@ -1,11 +1,12 @@
 """The servers to start for a run's settings, and the command line of each.
 
-Engines, then the router in front of them, then the proxy, the kernel-evaluation server and the compactor. Nothing is
-started here: `servers.running` does that with what this returns.
+Engines, then the router in front of them, then the proxy, the kernel-evaluation server, the compactor and the page.
+Nothing is started here: `servers.running` does that with what this returns.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import sys
 from collections.abc import Iterator, Mapping
@@ -43,6 +44,7 @@ def fleet(settings: Settings, config_path: Path | None) -> list[Server]:
             visible(settings.placement.judge, there),
         ),
         _compactor(settings, config, logs),
+        *([_page(settings, config, logs)] if settings.ui.enabled else []),
     ]
 
 
@@ -66,11 +68,17 @@ def listening_ports(settings: Settings) -> Iterator[tuple[str, str, int]]:
         yield "router.prometheus_port", router.host, router.prometheus_port
     yield "proxy.port", settings.proxy.host, settings.proxy.port
     yield "kernel_eval.port", settings.kernel_eval.host, settings.kernel_eval.port
+    if settings.ui.enabled:
+        yield "ui.port", settings.ui.host, settings.ui.port
 
 
 def _compactor(settings: Settings, config: list[str], logs: Path) -> Server:
     every = ["--every", str(settings.store.compact_every_s)]
     return weir_server("compactor", ["store", "compact", *every, *config], None, logs)
+
+
+def _page(settings: Settings, config: list[str], logs: Path) -> Server:
+    return dataclasses.replace(weir_server("ui", ["ui", *config], None, logs), is_vital=False)
 
 
 def engines_and_router(settings: Settings, config: list[str], logs: Path) -> list[Server]:
@@ -129,7 +137,7 @@ def engine_servers(settings: Settings, config: list[str], logs: Path) -> list[Se
         flags = ["engine", "--model", str(model), "--port", str(engine.port + number), *config]
         flags += ["--seed", str(engine.seed + number)]
         if engine.ledger is not None:
-            flags += ["--ledger", f"{engine.ledger}.{number}"]
+            flags += ["--ledger", f"{engine.ledger}.{number}" if engine.count > 1 else str(engine.ledger)]
         gpus = visible(of_engine(settings.placement, number, engine.count), there)
         servers.append(weir_server(f"engine-{number}", flags, f"{url}/health", logs, gpus))
     return servers

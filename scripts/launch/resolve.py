@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def chat_renderer(model: Path, settings: Settings) -> ChatRenderer:
     """What renders as the proxy does with this model folder, so that training rows equal sampled calls."""
-    from weir.proxy.rendering.renderer import open_rendering
+    from weir.proxy.rendering.opening import open_rendering
     from weir.scripts.launch.chat_rendering import ProxyRenderer
 
     return ProxyRenderer(open_rendering(model, settings.model.name, settings.proxy))

@@ -38,6 +38,7 @@ class Server:
     ready_url: str | None
     log_path: Path
     environment: Mapping[str, str] = field(default_factory=dict)
+    is_vital: bool = True  # calls cannot be served and recorded without it
 
 
 def free_port(host: str = "127.0.0.1") -> int:

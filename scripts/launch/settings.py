@@ -24,6 +24,7 @@ from weir.scripts.launch.errors import UsageError
 from weir.scripts.launch.placement import PlacementConfig
 from weir.store.config import StoreConfig
 from weir.trainer.settings.config import TrainerConfig
+from weir.ui.config import UiConfig
 
 DEFAULT_FILE = Path("weir.toml")
 ConfigOption = Annotated[Path | None, typer.Option(help="The run's weir.toml; default: ./weir.toml if it exists.")]
@@ -75,6 +76,7 @@ class Settings(BaseSettings):
     kernel_eval: KernelEvalConfig = KernelEvalConfig()
     trainer: TrainerConfig = TrainerConfig()
     agents: AgentsConfig = AgentsConfig()
+    ui: UiConfig = UiConfig()
 
     @classmethod
     def settings_customise_sources(

@@ -14,7 +14,7 @@ from typing import Literal
 
 from weir.proxy.config import ProxyConfig
 from weir.proxy.errors import BadRequest, SetupError
-from weir.proxy.rendering.renderer import open_rendering
+from weir.proxy.rendering.opening import open_rendering
 from weir.proxy.rendering.tokenizer import ModelTokenizer
 from weir.scripts.models.weight_files import UnreadableWeights, WeightFiles, read_weight_files
 from weir.trainer.errors import TrainerUsageError
@@ -34,7 +34,7 @@ class ModelReport:
     weights: WeightFiles | None = None
     tokens: int | None = None  # pieces of the tokenizer
     renderer: str | None = None
-    exact_turns: bool | None = None  # whether a conversation's next turn continues the exact ids
+    rendering: dict[str, str] = field(default_factory=dict)  # what it does with a conversation, by subject
     prompt: str | None = None  # a sample conversation as the renderer writes it
     problems: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
@@ -71,7 +71,7 @@ def _check_tokenizer(folder: Path, proxy: ProxyConfig, report: ModelReport) -> N
         report.tokens = tokenizer.num_tokens
         with _warnings(report.remarks):
             rendering = open_rendering(folder, folder.name, proxy)
-        report.renderer, report.exact_turns = rendering.name, rendering.keeps_turns_exact()
+        report.renderer, report.rendering = rendering.name, rendering.facts()
         report.prompt = tokenizer.decode(rendering.render(SAMPLE, None))
     except (SetupError, BadRequest) as error:
         report.problems.append(str(error))
@@ -142,9 +142,7 @@ def report_lines(report: ModelReport) -> Iterator[str]:
         yield f"weights       {size}, {weights.num_tensors} tensors, {', '.join(weights.dtypes)}"
     if report.tokens is not None:
         yield f"tokenizer     {report.tokens} tokens"
-    if report.renderer is not None:
-        exact = "turns continue exact ids" if report.exact_turns else "later turns are tokenised afresh"
-        yield f"renderer      {report.renderer}; {exact}"
+    yield from (f"{subject:<13} {fact}" for subject, fact in report.rendering.items())
     if report.prompt is not None:
         yield f"a prompt      {report.prompt!r}"
     if shape is not None:

@@ -24,6 +24,7 @@ from weir.store.catalog.sessions import (
     insert_budget,
     insert_rewards,
     insert_session,
+    refuse_lost_calls,
     refuse_other_session,
     register_group,
     session_or_raise,
@@ -91,6 +92,11 @@ class Catalog:
     def writing(self) -> sa.Engine:
         """The engine for writes of other modules: its transactions hold the write lock from the start."""
         return self._writers
+
+    def now_us(self) -> int:
+        """The time in unix microseconds by the clock that all users of the catalog share."""
+        with self._readers.begin() as connection:
+            return database_now_us(connection)
 
     # sessions
 
@@ -174,17 +180,27 @@ class Catalog:
 
     # rounds
 
-    def claim_groups(self, round_id: int, group_ids: Sequence[str], manifest: dict[str, Any], lease: Lease) -> None:
+    def claim_groups(
+        self,
+        round_id: int,
+        group_ids: Sequence[str],
+        manifest: dict[str, Any],
+        lease: Lease,
+        *,
+        session_ids: Sequence[str] = (),
+    ) -> None:
         """Claim all groups for a round, or none. At most one round is open at a time.
 
-        Raises RoundConflict where the round exists, another is open, or a group is unknown or taken; LeaseLost where
-        another process has taken the lease of rounds.
+        Raises RoundConflict where the round exists, another is open, a group is unknown or taken, or one of the
+        `session_ids` that the round takes as complete lacks a lost call by now; LeaseLost where another process has
+        taken the lease of rounds.
         """
         rows = [{"group_id": group_id, "round_id": round_id, "position": i} for i, group_id in enumerate(group_ids)]
         new = {"round_id": round_id, "state": "claimed", "manifest": manifest, "claimed_us": now_us()}
         try:
             with self._writers.begin() as connection:
                 check_lease(connection, lease)
+                refuse_lost_calls(connection, round_id, session_ids)
                 connection.execute(t.rounds.insert().values(new))
                 if rows:
                     connection.execute(t.round_groups.insert(), rows)
@@ -193,6 +209,18 @@ class Catalog:
                 f"cannot claim {len(group_ids)} groups for round {round_id}: the round exists, another one is open, "
                 f"or a group is unknown or taken ({error.orig}); finish the open round, or ask for ready groups again"
             ) from error
+
+    def delete_response(self, call_id: str) -> None:
+        """Note that an agent deleted the response of a call, which stays recorded."""
+        with self._writers.begin() as connection:
+            row = {"call_id": call_id, "deleted_us": database_now_us(connection)}
+            connection.execute(insert_if_absent(connection, t.deleted_responses, row))
+
+    def is_response_deleted(self, call_id: str) -> bool:
+        """Whether an agent deleted the response of a call."""
+        with self._readers.begin() as connection:
+            chosen = sa.select(t.deleted_responses.c.call_id).where(t.deleted_responses.c.call_id == call_id)
+            return connection.scalar(chosen) is not None
 
     def commit_round(self, round_id: int, weight_version: int, metrics: dict[str, Any], lease: Lease) -> None:
         """Close a round with the version that it produced; with the same version again, only its metrics are updated.

@@ -5,6 +5,8 @@ Invariant: only the hash of a key is stored; a revoked name is never given to an
 
 from __future__ import annotations
 
+import hashlib
+
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
@@ -15,11 +17,16 @@ from weir.store.clock import now_us
 from weir.store.errors import KeyConflict, KeyUnknown
 
 
-def add_access_key(catalog: Catalog, name: str, key_hash: str) -> None:
-    """Add a key. Raises KeyConflict where the name is taken."""
+def key_hash(key: str) -> str:
+    """The hash by which a key is stored and compared."""
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def add_access_key(catalog: Catalog, name: str, key: str) -> None:
+    """Add a key, of which the hash is kept. Raises KeyConflict where the name is taken."""
     try:
         with catalog.writing().begin() as connection:
-            connection.execute(t.access_keys.insert().values(name=name, key_hash=key_hash, created_us=now_us()))
+            connection.execute(t.access_keys.insert().values(name=name, key_hash=key_hash(key), created_us=now_us()))
     except IntegrityError as error:
         raise KeyConflict(f"cannot add the access key {name!r}: there is one of that name; choose another") from error
 

@@ -1,8 +1,9 @@
 """Groups that a round may claim: those whose sessions have all ended, or that waited long enough for the rest.
 
-Invariants: a group that any round has claimed is never ready again, and a group of a held-out task never is; a group is
-not ready while its calls may lie in a log that only another machine can read. Groups are given oldest first, page by
-page, one transaction a page, so that a caller may stop early.
+Invariants: a group that any round has claimed is never ready again, and a group of a held-out task never is; a session
+with a lost call is never among those of a ready group; a group is not ready while its calls may lie in a log that only
+another machine can read. Groups are given oldest first, page by page, one transaction a page, so that a caller may stop
+early.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import sqlalchemy as sa
 from weir.store.catalog import schema as t
 from weir.store.catalog.catalog import Catalog
 from weir.store.catalog.rows import GroupRow
-from weir.store.catalog.sessions import finished_by_group
+from weir.store.catalog.sessions import finished_by_group, has_lost_call
 from weir.store.clock import now_us
 
 PAGE = 64
@@ -26,7 +27,8 @@ def ready_groups(
 ) -> Iterator[GroupRow]:
     """Groups that no round has claimed, oldest first: complete ones, and with `timeout_s` those that timed out.
 
-    A group is complete when as many sessions have finished as its size requires. It has timed out when none of its
+    A group is complete when as many sessions have finished as its size requires; a session with a lost call never
+    counts as finished, and is not among the sessions of the row. It has timed out when none of its
     sessions was registered or finished for `timeout_s` seconds; it is ready then if at least `min_size_ratio` of its
     size has finished. The size of a group without one is the number of its registered sessions.
     """
@@ -52,7 +54,7 @@ def _query(timeout_s: float | None, min_size_ratio: float) -> sa.Select[tuple[ob
     of_free_groups = sa.select(
         t.sessions.c.group_id,
         sa.func.count().label("registered"),
-        sa.func.count(t.sessions.c.status).label("finished"),
+        sa.func.count(sa.case((~has_lost_call(), t.sessions.c.status))).label("finished"),
         sa.func.max(sa.func.coalesce(t.sessions.c.finished_us, t.sessions.c.created_us)).label("changed_us"),
     ).where(~taken)
     m = of_free_groups.group_by(t.sessions.c.group_id).subquery()

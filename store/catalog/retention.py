@@ -1,9 +1,9 @@
 """Groups that are old enough to leave the store, and the reasons why some are still needed.
 
-Invariants: a group leaves whole. A group is needed where the open round has claimed it, where one of the latest rounds
-trained on it, where it changed recently, or where a round may still claim it; this is checked again in the transaction
-in which groups leave. The records of rounds, and the groups that they consumed, stay. Age is the age of the store, not
-of the calendar.
+Invariants: a group leaves whole. A group is needed where a consumer has pinned it, where the open round has claimed it,
+where one of the latest rounds trained on it, where it changed recently, or where a round may still claim it; this is
+checked again in the transaction in which groups leave. The records of rounds, and the groups that they consumed, stay.
+Age is the age of the store, not of the calendar.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ DAY_US = 86_400_000_000
 YOUNGEST_US = DAY_US // 24  # groups with newer calls are not removed for the size of the store
 FREED = 0.1  # of the limit: this much is freed at once, so that files are not rewritten for every group
 
+PINNED = "pinned by an export or a judge that has not ended (weir store status)"
 IN_OPEN_ROUND = "claimed by the open round"
 IN_LATE_ROUND = "trained on by one of the latest rounds"
 BEING_CHOSEN = "a round chooses its groups now"
@@ -88,7 +89,7 @@ def remove_groups(connection: sa.Connection, group_ids: Sequence[str], now_us: i
         of_them = sa.select(t.sessions.c.session_id).where(t.sessions.c.group_id.in_(some))
         for table in (t.rewards, t.budgets):
             connection.execute(table.delete().where(table.c.session_id.in_(of_them)))
-        for table in (t.evaluations, t.sessions, t.retired_groups):
+        for table in (t.evaluations, t.lost_calls, t.sessions, t.retired_groups):
             connection.execute(table.delete().where(table.c.group_id.in_(some)))
         taken = sa.exists().where(t.round_groups.c.group_id == t.groups.c.group_id)
         connection.execute(t.groups.delete().where(t.groups.c.group_id.in_(some), ~taken))
@@ -161,6 +162,8 @@ def _reasons(connection: sa.Connection, config: StoreConfig, group_ids: Sequence
                 found[group_id] = IN_OPEN_ROUND
             elif round_id in late_ids:
                 found[group_id] = IN_LATE_ROUND
+        pinned = sa.select(t.pinned_groups.c.group_id).where(t.pinned_groups.c.group_id.in_(some))
+        found.update(dict.fromkeys(connection.scalars(pinned), PINNED))
     return found
 
 

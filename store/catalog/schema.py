@@ -184,6 +184,79 @@ access_keys = Table(
     Column("revoked_us", BigInteger),
 )
 
+# Requests of agents that a proxy refused; equal ones are one row.
+refusals = Table(
+    "refusals",
+    metadata,
+    Column("refusal_id", String, primary_key=True),
+    Column("first_us", BigInteger, nullable=False),
+    Column("last_us", BigInteger, nullable=False, index=True),
+    Column("num_requests", BigInteger, nullable=False),
+    Column("session_id", String),
+    Column("key_name", String),
+    Column("method", String, nullable=False),
+    Column("route", String, nullable=False),
+    Column("status", Integer, nullable=False),
+    Column("code", String, nullable=False),
+    Column("field", String),
+    Column("message", String, nullable=False),
+    Column("body_digest", String),
+)
+
+# Calls that went upstream and have no record.
+lost_calls = Table(
+    "lost_calls",
+    metadata,
+    Column("call_id", String, primary_key=True),
+    Column("session_id", String, nullable=False, index=True),
+    Column("group_id", String, nullable=False, index=True),
+    Column("started_us", BigInteger, nullable=False),
+    Column("writer", String, nullable=False),
+    Column("reason", String, nullable=False),
+    Column("noted_us", BigInteger, nullable=False),
+)
+
+# Groups that a consumer reads and has not acknowledged: they stay.
+pins = Table(
+    "pins",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("holder", String, nullable=False),
+    Column("pinned_us", BigInteger, nullable=False),
+)
+
+pinned_groups = Table(
+    "pinned_groups",
+    metadata,
+    Column("group_id", String, primary_key=True),
+    Column("name", String, ForeignKey("pins.name"), primary_key=True, index=True),
+)
+
+# Responses that agents deleted; their calls stay recorded.
+deleted_responses = Table(
+    "deleted_responses",
+    metadata,
+    Column("call_id", String, primary_key=True),
+    Column("deleted_us", BigInteger, nullable=False),
+)
+
+# What people did on the page; the row is there before anything is done.
+actions = Table(
+    "actions",
+    metadata,
+    Column("action_id", String, primary_key=True),
+    Column("kind", String, nullable=False),
+    Column("subject", String, nullable=False),  # of a session, group, file or version: its name
+    Column("given", JSON(none_as_null=True), nullable=False),
+    Column("note", String, nullable=False),
+    Column("person", String, nullable=False),  # the name given at the login
+    Column("address", String, nullable=False),
+    Column("asked_us", BigInteger, nullable=False, index=True),
+    Column("ended_us", BigInteger),
+    Column("outcome", String),  # done or failed; NULL: under way, or its server was killed
+    Column("message", String),
+)
+
 rewards = Table(
     "rewards",
     metadata,

@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from weir.store.catalog import schema as t
 from weir.store.catalog.rows import Budget, RewardRow
 from weir.store.clock import now_us
-from weir.store.errors import RewardConflict, SessionConflict, SessionUnknown
+from weir.store.errors import RewardConflict, RoundConflict, SessionConflict, SessionUnknown
 
 IN_ONE_QUERY = 500  # ids in one IN list
 
@@ -76,10 +76,27 @@ def session_or_raise(connection: sa.Connection, session_id: str, verb: str) -> s
     return found
 
 
+def has_lost_call() -> sa.ColumnElement[bool]:
+    """Whether a row of `sessions` lacks a call, because it was lost on its way."""
+    return sa.exists().where(t.lost_calls.c.session_id == t.sessions.c.session_id)
+
+
+def refuse_lost_calls(connection: sa.Connection, round_id: int, session_ids: Sequence[str]) -> None:
+    """Raise RoundConflict where a session that a round takes as complete lacks a call."""
+    for start in range(0, len(session_ids), IN_ONE_QUERY):
+        chosen = t.lost_calls.c.session_id.in_(session_ids[start : start + IN_ONE_QUERY])
+        lost = connection.execute(sa.select(t.lost_calls).where(chosen)).first()
+        if lost is not None:
+            raise RoundConflict(
+                f"cannot claim group {lost.group_id} for round {round_id}: call {lost.call_id} of its session "
+                f"{lost.session_id} was lost since the group was chosen; nothing was claimed, run the round again"
+            )
+
+
 def finished_by_group(connection: sa.Connection, group_ids: Sequence[str]) -> dict[str, list[str]]:
-    """The finished sessions of each group, oldest first; at most `IN_ONE_QUERY` groups."""
+    """The finished sessions of each group that lack no call, oldest first; at most `IN_ONE_QUERY` groups."""
     query = sa.select(t.sessions.c.group_id, t.sessions.c.session_id).where(
-        t.sessions.c.group_id.in_(group_ids), t.sessions.c.status.is_not(None)
+        t.sessions.c.group_id.in_(group_ids), t.sessions.c.status.is_not(None), ~has_lost_call()
     )
     found: dict[str, list[str]] = {group_id: [] for group_id in group_ids}
     for group_id, session_id in connection.execute(query.order_by(t.sessions.c.created_us, t.sessions.c.session_id)):

@@ -23,6 +23,7 @@ from pathlib import Path
 from weir.store.config import StoreConfig
 from weir.store.disk import SYSTEM_DISK, Disk
 from weir.store.errors import LogClosed, LogFull, LogLocked, StoreError, StoreUnavailable
+from weir.store.log.intents import Intents
 from weir.store.log.segment_format import OPEN_SUFFIX, SEALED_SUFFIX, SegmentContents, list_segments, read_segment
 from weir.store.log.segment_writer import LOCK, WAKE_S, SegmentFile
 from weir.store.records.call_record import CallRecord, encode_record
@@ -30,6 +31,7 @@ from weir.store.records.call_record import CallRecord, encode_record
 __all__ = ["LogStats", "LogWriter", "SegmentContents", "read_segment"]
 
 BATCH_RECORDS = 64
+LOOKED_AT_S = 0.5  # a lock that is held for longer is a writer's
 
 _logger = logging.getLogger("weir.store.log.writer")
 _Entry = tuple[CallRecord, "Future[None]"]
@@ -64,6 +66,7 @@ class LogWriter:
         self._config = config
         self._lock_fd = _lock_folder(self.folder, disk)
         self._segments = SegmentFile(self.folder, config, disk)
+        self.intents = Intents(self.folder, disk)  # of the thread that appends
         self._queue: queue.SimpleQueue[_Entry | None] = queue.SimpleQueue()
         self._gate = threading.Lock()  # makes the check of `closed` and the put one step
         self._closed = False
@@ -119,6 +122,7 @@ class LogWriter:
         self._thread.join()
         with self._gate:
             if self._lock_fd >= 0:
+                self.intents.close()
                 os.close(self._lock_fd)
                 self._lock_fd = -1
 
@@ -226,10 +230,22 @@ def seal_left_open(log_dir: Path, disk: Disk) -> None:
                 os.close(fd)
 
 
+def _patient_lock(path: Path) -> int:
+    """Lock a file that others lock for moments, to see whether its writer lives. Raises BlockingIOError."""
+    deadline = time.monotonic() + LOOKED_AT_S
+    while True:
+        try:
+            return lock_file(path)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.01)
+
+
 def _lock_folder(folder: Path, disk: Disk) -> int:
     try:
         disk.make_folder(folder)
-        fd = lock_file(folder / LOCK)
+        fd = _patient_lock(folder / LOCK)
         try:
             disk.sync_folder(folder)
         except OSError:

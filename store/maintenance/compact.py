@@ -45,6 +45,7 @@ from weir.store.records.tree import Link
 from weir.store.shared.files import fetch_files, fetch_log
 from weir.store.shared.local_copies import all_copies
 from weir.store.shared.log import share_left_behind
+from weir.store.shared.lost_calls import collect_lost_calls
 
 FILE_BYTES = 256 * 2**20  # log bytes that go into one file: what compaction holds in memory
 SEAL_WAIT_S = 5.0
@@ -74,6 +75,7 @@ def compact(config: StoreConfig, seal_open: bool = False, disk: Disk = SYSTEM_DI
     catalog = Catalog.open(config)
     try:
         with only_compactor(config, catalog):
+            collect_lost_calls(config, catalog, disk)
             seal_left_open(config.log_dir, disk)
             share_left_behind(config, catalog)
             if seal_open:

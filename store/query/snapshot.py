@@ -22,6 +22,7 @@ from weir.store.query.pin import SnapshotPin
 from weir.store.records.call_record import CallRecord
 from weir.store.shared.files import fetch_log
 from weir.store.shared.local_copies import Copies
+from weir.store.shared.lost_calls import collect_lost_calls
 
 ATTEMPTS = 3  # a segment may be deleted while a slow snapshot is taken; then it is retried
 
@@ -62,6 +63,7 @@ def take_snapshot(config: StoreConfig, tables: Sequence[sa.Table] = (), *, catal
     catalog = catalog or Catalog.open(config)
     pin = SnapshotPin(catalog, Copies(config), owns_catalog=own)
     try:
+        collect_lost_calls(config, catalog)
         for _ in range(ATTEMPTS):
             fetch_log(config, catalog)
             segments = list_segments(config.log_dir)

@@ -125,6 +125,11 @@ def choose(
     return Choice(count=counts[None], left_out=left_out)
 
 
+def chosen_groups(connection: duckdb.DuckDBPyConnection) -> set[str]:
+    """The groups of the branches that were chosen."""
+    return {group_id for (group_id,) in connection.execute("SELECT DISTINCT group_id FROM chosen").fetchall()}
+
+
 _REASONS = f"""
 CREATE OR REPLACE TEMP TABLE reasons AS
 SELECT leaf_call, CASE

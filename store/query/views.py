@@ -26,7 +26,10 @@ from weir.store.query.sql.views import VIEWS
 from weir.store.query.token_text import reader_of_text
 from weir.store.records.tree import Link
 
-CATALOG_TABLES = (t.groups, t.sessions, t.rewards, t.evaluations, t.rounds, t.round_groups, t.versions)
+CATALOG_TABLES = (
+    *(t.groups, t.sessions, t.rewards, t.evaluations, t.rounds, t.round_groups, t.versions),
+    *(t.refusals, t.lost_calls, t.actions),
+)
 SECRET_COLUMN = "key_hash"  # hashes of agents' keys are not for queries
 
 

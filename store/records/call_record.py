@@ -46,7 +46,7 @@ class Stitch(enum.StrEnum):
 
     BRIDGED = "bridged"  # exact ids of an earlier call, then the rendering of the new messages only
     NEW_ROOT = "new_root"  # continues no known call: rendered in full
-    HISTORY_REWRITTEN = "history_rewritten"  # the messages match an earlier call only in part
+    HISTORY_REWRITTEN = "history_rewritten"  # another answer stands in place of that of an earlier call
     TEMPLATE_STRIP = "template_strip"  # the renderer cannot keep the earlier ids (e.g. it drops old reasoning)
     RETOKENISED = "retokenised"  # rendered in full, and the ids differ from the earlier call's
     COMPACTED = "compacted"  # the agent replaced its session's history by a shorter one, e.g. a summary

@@ -1,8 +1,8 @@
 """Agents as command lines under `weir run`: the loop of docs/agents.md, and well-known agents where they are installed.
 
-Each environment variable names a program: WEIR_TEST_CODEX (`npm install @openai/codex`, node_modules/.bin/codex),
-WEIR_TEST_CLAUDE (`@anthropic-ai/claude-code`), WEIR_TEST_OPENCODE (`opencode-ai`); WEIR_TEST_MINI_SWE_AGENT names a
-virtual environment. They run contained: no traffic leaves the machine. The commands are those of docs/agents.md.
+WEIR_TEST_NPM_AGENTS names the folder whose node_modules has those from npm and a node that runs them; WEIR_TEST_AIDER
+and WEIR_TEST_MINI_SWE_AGENT name virtual environments. `.ci/run` makes all of them. The agents run contained: no
+traffic leaves the machine. The commands are those of docs/agents.md.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -68,24 +68,43 @@ def run_agent(theatre: Any, folder: Path, command: str, **settings: str) -> subp
     )
 
 
-def answers_by_tool(theatre: Any, tool: str, arguments: dict[str, Any]) -> None:
-    """The engine calls a tool once in each conversation that offers it, and says "Done." in all other calls."""
-    tokenizer = make_tokenizer(512)
-    call = json.dumps({"name": tool, "arguments": arguments})
-    texts = {True: f"I write it.\n\n<tool_call>\n{call}\n</tool_call><|im_end|>", False: "Done.<|im_end|>"}
-    ids = {kind: tokenizer.encode(text, add_special_tokens=False) for kind, text in texts.items()}
+Ledger = list[tuple[list[int], list[int]]]  # prompt and output ids of each call that the engine answered
+
+
+def plays(theatre: Any, answer: Callable[[str], str]) -> Ledger:
+    """The engine answers each prompt with the text that `answer` gives for it, and its calls come into the ledger."""
+    tokenizer, ledger = make_tokenizer(512), []
 
     def script(request: dict[str, Any]) -> Script:
-        prompt = tokenizer.decode(request["input_ids"], skip_special_tokens=False)
-        offered = f'"name": "{tool}"' in prompt
-        return Script(ids=ids[offered and "I write it." not in prompt])
+        text = answer(tokenizer.decode(request["input_ids"], skip_special_tokens=False))
+        ids = tokenizer.encode(f"{text}<|im_end|>", add_special_tokens=False)
+        ledger.append((list(request["input_ids"]), ids))
+        return Script(ids=ids)
 
     theatre.engine.requests.clear()
     theatre.engine.script = script
+    return ledger
 
 
-def check_session(theatre: Any, ran: subprocess.CompletedProcess[str]) -> str:
-    """The one session was rewarded, and its calls continue each other exactly. Returns its id."""
+def answers_by_tool(theatre: Any, tool: str, arguments: dict[str, Any]) -> Ledger:
+    """The engine calls a tool once in each conversation that offers it, and says "Done." in all other calls."""
+    call = json.dumps({"name": tool, "arguments": arguments})
+
+    def answer(prompt: str) -> str:
+        calls = f'"name": "{tool}"' in prompt and "I write it." not in prompt
+        return f"I write it.\n\n<tool_call>\n{call}\n</tool_call>" if calls else "Done."
+
+    return plays(theatre, answer)
+
+
+def hold_ledger(theatre: Any, session: str, ledger: Ledger) -> None:
+    """Every call that the engine answered is recorded with its very ids, and no other."""
+    recorded = [(call.prompt_ids.tolist(), call.output_ids.tolist()) for call in theatre.calls(session)]
+    assert sorted(recorded) == sorted(ledger)
+
+
+def check_session(theatre: Any, ran: subprocess.CompletedProcess[str], *, turns: int = 2) -> str:
+    """The one session was rewarded, and so many of its calls continue each other exactly. Returns its id."""
     assert ran.returncode == 0, ran.stdout + ran.stderr
     output = theatre.rows(
         "SELECT session_id, info ->> '$.output', reward FROM sessions ORDER BY created_at DESC LIMIT 1"
@@ -96,7 +115,7 @@ def check_session(theatre: Any, ran: subprocess.CompletedProcess[str]) -> str:
     (trained,) = theatre.column(
         "SELECT max(len(call_ids)) FROM branches WHERE session_id = ? GROUP BY session_id", session
     )
-    assert trained >= 2, shown
+    assert trained >= turns, shown
     return str(session)
 
 
@@ -135,40 +154,71 @@ def open_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
+@pytest.fixture
+def npm_agents(monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder with the programs that npm installed; their own node comes before another."""
+    folder = os.environ.get("WEIR_TEST_NPM_AGENTS", "")
+    if not folder:
+        pytest.skip("WEIR_TEST_NPM_AGENTS names no folder with node_modules")
+    programs = Path(folder).absolute() / "node_modules" / ".bin"
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    return programs
+
+
+WRITE = {"command": "echo 15 > answer.txt", "description": "Write"}
+
+
 @pytest.mark.parametrize(
-    ("name", "variable", "program", "tool", "arguments"),
+    ("name", "program", "tool", "arguments"),
     [
-        ("codex", "WEIR_TEST_CODEX", "codex", "exec_command", {"cmd": "echo 15 > answer.txt"}),
-        (
-            "Claude Code",
-            "WEIR_TEST_CLAUDE",
-            "claude",
-            "Bash",
-            {"command": "echo 15 > answer.txt", "description": "Write"},
-        ),
-        (
-            "opencode",
-            "WEIR_TEST_OPENCODE",
-            "opencode",
-            "bash",
-            {"command": "echo 15 > answer.txt", "description": "Write"},
-        ),
+        ("codex", "codex", "exec_command", {"cmd": "echo 15 > answer.txt"}),
+        ("Claude Code", "claude", "Bash", WRITE),
+        ("opencode", "opencode", "bash", WRITE),
+        ("qwen-code", "qwen", "run_shell_command", {**WRITE, "is_background": False}),
     ],
 )
 def test_an_agent_from_npm(
     theatre: Any,
     tmp_path: Path,
     open_folder: Path,
+    npm_agents: Path,
     name: str,
-    variable: str,
     program: str,
     tool: str,
     arguments: dict[str, Any],
 ) -> None:
-    installed = os.environ.get(variable, "")
-    if not installed:
-        pytest.skip(f"{variable} names no program")
-    answers_by_tool(theatre, tool, arguments)
-    command = documented_command(name).replace(f"{program} ", f"{Path(installed).absolute()} ", 1)
+    ledger = answers_by_tool(theatre, tool, arguments)
+    command = documented_command(name).replace(f"{program} ", f"{npm_agents / program} ", 1)
     settings = {"command_environment": documented_environment(name), "command_folder": str(open_folder)}
-    check_session(theatre, run_agent(theatre, tmp_path, command, **settings))
+    session = check_session(theatre, run_agent(theatre, tmp_path, command, **settings))
+    hold_ledger(theatre, session, ledger)
+
+
+def test_a_loop_over_the_ai_sdk(theatre: Any, tmp_path: Path, open_folder: Path, npm_agents: Path) -> None:
+    source = re.search(r"### AI SDK\n.*?```js\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert source is not None
+    loop = open_folder / "loop" / "loop.mjs"
+    loop.parent.mkdir()
+    loop.write_text(source[1])
+    (loop.parent / "node_modules").symlink_to(npm_agents.parent)
+    ledger = answers_by_tool(theatre, "run", {"command": "echo 15 > answer.txt; ls"})
+    command = f"{npm_agents / 'node'} {loop} {{model}} {{prompt}}"
+    session = check_session(theatre, run_agent(theatre, tmp_path, command, command_folder=str(open_folder)))
+    hold_ledger(theatre, session, ledger)
+    assert "answer.txt\n" in theatre.last_turn(session)
+
+
+def test_aider(theatre: Any, tmp_path: Path, open_folder: Path) -> None:
+    environment = os.environ.get("WEIR_TEST_AIDER", "")
+    if not environment:
+        pytest.skip("WEIR_TEST_AIDER names no environment with the agent")
+
+    def answer(prompt: str) -> str:
+        return f"I write it.\n\nanswer.txt\n```\n{15 if 'I write it.' in prompt else 14}\n```"
+
+    ledger = plays(theatre, answer)
+    command = documented_command("aider").replace("aider ", f"{Path(environment).absolute()}/bin/aider ", 1)
+    command += " --auto-test --test-cmd 'grep 15 answer.txt'"
+    session = check_session(theatre, run_agent(theatre, tmp_path, command, command_folder=str(open_folder)), turns=1)
+    hold_ledger(theatre, session, ledger)
+    assert len(ledger) == 2

@@ -29,7 +29,9 @@ class Pair(NamedTuple):
 @pytest.fixture(scope="module")
 def pair(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     folder = tmp_path_factory.mktemp("engines")
-    sglang = start_sglang(tiny_model_dir, folder=folder, arguments=("--weight-version", "0"))
+    sglang = start_sglang(
+        tiny_model_dir, folder=folder, arguments=("--weight-version", "0", "--grammar-backend", "llguidance")
+    )
     ours = start_engine(tiny_model_dir, folder=folder)
     yield Pair(ours, sglang)
     ours.stop()
@@ -87,6 +89,14 @@ def test_answers_have_the_same_fields_and_values(pair: Pair, sampling: dict[str,
     assert comparable(ours) == comparable(sglang)
     assert ours["meta_info"].keys() == sglang["meta_info"].keys()
     assert logprobs_of(ours) == pytest.approx(logprobs_of(sglang), abs=1e-4)
+
+
+@pytest.mark.parametrize("grammar", [{"regex": "[abc]{1,3}"}, {"json_schema": '{"enum": ["yes", "no"]}'}])
+def test_a_grammar_masks_the_distribution_that_logprobs_belong_to(pair: Pair, grammar: dict[str, str]) -> None:
+    ours, sglang = both(pair, body_of(rid="grammar", max_new_tokens=30, ignore_eos=False, **grammar))
+    assert ours["output_ids"] == sglang["output_ids"]
+    assert logprobs_of(ours) == pytest.approx(logprobs_of(sglang), abs=1e-4)
+    assert ours["text"] == sglang["text"]
 
 
 def test_stop_strings_cut_alike(pair: Pair) -> None:

@@ -18,11 +18,13 @@ ALLOWED = {  # modules and packages of other parts
     "engine": (),
     "agents": ("weir.store.atomic_file", "weir.kernel_eval.sandbox", *KERNEL_EVAL_CLIENT),
     "scripts": ("weir",),
+    "ui": ("weir.store",),
 }
 FORBIDDEN_LIBRARIES = {
     "store": {"torch", "triton", "transformers", "fastapi", "starlette", "uvicorn", "aiohttp", "httpx"},
     "proxy": {"torch", "triton"},
     "agents": {"torch", "triton"},
+    "ui": {"torch", "triton", "transformers"},
     "kernel_eval/server": {"torch", "triton"},
     "trainer/settings": {"torch"},
     "trainer/credit": {"torch"},

@@ -10,7 +10,6 @@ TESTED_ELSEWHERE = {  # folders that are tested through the folders that use the
     "kernel_eval/ipc": "kernel_eval/worker/test_native_recorder.py",
     "kernel_eval/judge/channel": "kernel_eval/judge/test_verdict_rules.py",
     "kernel_eval/toolchain": "kernel_eval/judge/checks/test_native.py",
-    "proxy/recording": "proxy/serving/test_failures.py",
     "store/catalog/migrations": "store/catalog/test_migrations.py",
     "store/catalog/migrations/versions": "store/catalog/test_migrations.py",
     "store/parquet": "store/maintenance/test_compact.py",

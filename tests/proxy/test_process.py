@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import stat
 import subprocess
@@ -20,6 +21,7 @@ from support_scripted_engine import Script, ScriptedEngine
 from support_way import ids_of
 
 from weir.store.log.segment_format import list_segments, read_segment
+from weir.store.reader import connect
 from weir.store.records.call_record import CallRecord
 
 COMMAND = "import typer; from weir.scripts.cli.commands.servers import proxy; typer.run(proxy)"
@@ -123,6 +125,36 @@ def test_what_was_answered_survives_kill_9(
     assert [record.call_id.removeprefix("call_") for record in records(tmp_path / "store")] == answered
 
 
+def test_a_call_in_flight_at_kill_9_is_lost_and_those_before_it_are_not(
+    started: tuple[subprocess.Popen[str], str], scripted: tuple[ScriptedEngine, Router], tmp_path: Path
+) -> None:
+    process, url = started
+    engine = scripted[0]
+    engine.script = lambda _: Script(ids=ids_of("Hello."))
+    ask(url)
+    engine.script = lambda _: Script(ids=ids_of("Hello."), cut="wait", cut_after=1)
+    mine = url.replace("/v1", "/g/team/s/mine/v1")
+
+    def lose() -> None:
+        with pytest.raises(openai.APIConnectionError):
+            ask(mine)
+
+    thread = threading.Thread(target=lose)
+    thread.start()
+    engine.wait_waiting()
+    with connect(tmp_path / "store") as db:
+        assert db.sql("FROM lost_calls").fetchall() == [], "it is on its way"
+    process.kill()
+    process.wait()
+    thread.join(20)
+    engine.go_on()
+    with connect(tmp_path / "store") as db:
+        rows = db.sql("SELECT session_id, group_id, reason FROM lost_calls").fetchall()
+        [(call_id,)] = db.sql("SELECT call_id FROM lost_calls").fetchall()
+    assert rows == [("mine", "team", "process_ended")]
+    assert call_id not in {record.call_id for record in records(tmp_path / "store")}
+
+
 def test_a_port_that_is_taken_is_a_clear_error(
     started: tuple[subprocess.Popen[str], str], tiny_model_dir: Path, tmp_path: Path
 ) -> None:
@@ -140,3 +172,16 @@ def test_a_port_that_is_taken_is_a_clear_error(
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 2
     assert f"weir: cannot listen on 127.0.0.1:{port}: Address already in use; set proxy.host" in done.stderr
+
+
+@pytest.mark.parametrize("broken", ["{}", '{"model_type": "qwen3"}'])
+def test_a_start_that_fails_is_one_line_and_leaves_no_open_session(
+    scripted: tuple[ScriptedEngine, Router], tiny_model_dir: Path, tmp_path: Path, broken: str
+) -> None:
+    model = shutil.copytree(tiny_model_dir, tmp_path / "model")
+    (model / "config.json").write_text(broken)
+    options = ["--upstream", scripted[1].url, "--model", str(model), "--root", str(tmp_path / "store")]
+    command = [sys.executable, "-X", "dev", "-m", "weir.scripts.cli.main", "proxy", "--port", "0", *options]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 2
+    assert "set proxy.max_model_len" in done.stderr and "Unclosed" not in done.stderr

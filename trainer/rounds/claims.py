@@ -138,8 +138,12 @@ def plan_round(
 
 
 def claim(catalog: Catalog, root: Path, planned: ClaimedRound, lease: Lease) -> None:
-    """Claim the groups: from here on they belong to the round, also after a crash. Raises `LeaseLost`."""
-    catalog.claim_groups(planned.round, planned.group_ids, msgspec.to_builtins(planned), lease)
+    """Claim the groups: from here on they belong to the round, also after a crash.
+
+    Raises `LeaseLost`, and `RoundConflict` where a call of them was lost since they were chosen.
+    """
+    session_ids = [session_id for group in planned.groups for session_id in group.calls]
+    catalog.claim_groups(planned.round, planned.group_ids, msgspec.to_builtins(planned), lease, session_ids=session_ids)
     _write_copy(root, planned)
 
 

@@ -1,9 +1,10 @@
 """Chooses the groups of a round among the ready ones: those that the settings admit, oldest first.
 
-Invariant: nothing is changed here, and no group is skipped silently for good. A group that is not chosen stays ready; a
-group whose calls are all too stale to train on is reported as expired, the oldest groups beyond `max_buffer_size` as
-surplus, and the round consumes both without judging; a group that may lack calls because the log is damaged is reported
-with the reason, and so is one that was sampled by weights whose name is no integer: nobody can say how old they are.
+Invariant: nothing is changed here, but that lost calls are noted, and no group is skipped silently for good. A group
+that is not chosen stays ready; a group whose calls are all too stale to train on is reported as expired, the oldest
+groups beyond `max_buffer_size` as surplus, and the round consumes both without judging; a group that may lack calls,
+because the log is damaged or because calls were lost, is reported with the reason, and so is one that was sampled by
+weights whose name is no integer: nobody can say how old they are.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import msgspec
 
 from weir.kernel_eval.client import KernelTask
 from weir.store.catalog.catalog import Catalog
+from weir.store.catalog.lost_calls import waiting_for_lost_calls
 from weir.store.catalog.ready_groups import ready_groups
 from weir.store.catalog.rows import GroupRow
 from weir.store.clock import now_us
@@ -26,12 +28,17 @@ from weir.store.errors import VersionUnknown
 from weir.store.maintenance.damage import groups_lacking_calls
 from weir.store.query.snapshot import take_snapshot
 from weir.store.reader import StoredCall, calls_in, connect
+from weir.store.shared.lost_calls import collect_lost_calls
 from weir.trainer.credit.samples import is_stale
 from weir.trainer.errors import TrainerUsageError
 from weir.trainer.rewards.stored import StoredRewards, lacks_rewards, read_rewards, stored_names
 from weir.trainer.settings.config import TrainerConfig
 from weir.trainer.settings.reward_terms import KERNEL_EVAL
 
+LOST = (
+    "{} of its sessions lack calls that were lost (weir sql 'FROM lost_calls') and count as unfinished; a round may "
+    "take the others after trainer.group_timeout_s"
+)
 Eligible = tuple[GroupRow, KernelTask | None]
 
 
@@ -64,8 +71,19 @@ class Choice:
 def choose_groups(catalog: Catalog, store: StoreConfig, config: TrainerConfig, *, parent: int) -> Choice:
     """Up to `groups_per_round` groups, and the expired and surplus ones that are older than the last of them.
 
-    Raises `TrainerUsageError` when `groups_where` is not a valid condition on the view `groups`.
+    A group with a lost call is not complete; after `group_timeout_s` its other sessions may be. Raises
+    `TrainerUsageError` when `groups_where` is not a valid condition on the view `groups`.
     """
+    collect_lost_calls(store, catalog)
+    choice = _among_ready(catalog, store, config, parent)
+    taken = {*(group.row.group_id for group in choice.groups), *choice.expired, *choice.surplus}
+    for group_id, num_sessions in waiting_for_lost_calls(catalog).items():
+        if group_id not in taken:
+            choice.damaged.setdefault(group_id, LOST.format(num_sessions))
+    return choice
+
+
+def _among_ready(catalog: Catalog, store: StoreConfig, config: TrainerConfig, parent: int) -> Choice:
     choice = Choice()
     ready = ready_groups(catalog, timeout_s=config.group_timeout_s, min_size_ratio=config.min_timeout_group_size_ratio)
     eligible = _to_train_on(ready, needs_task=KERNEL_EVAL in config.reward_terms)

@@ -41,7 +41,8 @@ def check_content(folder: Path) -> None:
 
 
 def _check_none_lost(catalog: Catalog, root: Path) -> None:
-    trained = [row.version for row in catalog.versions() if row.parent is not None]
+    made = str(versions_folder(root).absolute())
+    trained = [row.version for row in catalog.versions() if row.parent is not None or row.path.startswith(made)]
     if trained:
         raise RoundError(
             f"the catalog knows version {trained[-1]}, and {versions_folder(root)} holds no version: a round would "

@@ -1,8 +1,9 @@
 """Prejudging: while a round trains, judges the answers that the next round would claim.
 
-Invariant: results do not depend on it. Verdicts are stored under the hash of the judged content, where the round that
-claims the groups finds them; a crash loses none. At most `judge_ahead_groups` groups, the oldest ready ones, are judged
-before they are claimed. An outage of a judge stops it with a warning; the next round reports the outage.
+Invariants: results do not depend on it. Verdicts are stored under the hash of the judged content, where the round that
+claims the groups finds them; a crash loses none. The groups of a pass are pinned until their verdicts are stored; the
+next pass takes over the pin of one that was killed. At most `judge_ahead_groups` groups, the oldest ready ones, are
+judged before they are claimed. An outage of a judge stops it with a warning; the next round reports the outage.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import threading
 from collections.abc import Callable, Iterator
 
 from weir.store.catalog.catalog import Catalog
+from weir.store.catalog.pins import acknowledge, pin_groups
 from weir.store.catalog.ready_groups import count_ready
 from weir.store.config import StoreConfig
+from weir.store.errors import GroupsGone
 from weir.trainer.credit.branches import on_kept_branches
 from weir.trainer.credit.samples import is_judged
 from weir.trainer.errors import TrainerError
@@ -24,6 +27,7 @@ from weir.trainer.rewards.judge import ask_all
 from weir.trainer.rounds.group_selection import ChosenGroup, choose_groups
 from weir.trainer.settings.config import TrainerConfig
 
+PIN = "judging ahead of the next round"
 logger = logging.getLogger("weir.trainer.rounds.prejudge")
 
 
@@ -94,13 +98,17 @@ class JudgingAhead:
 
     async def _judge_ready(self) -> bool:
         """Judge the ready groups. False on an outage."""
+        read_us = self._catalog.now_us()
         try:
             chosen = choose_groups(self._catalog, self._store, self._config, parent=self._parent).groups
-        except TrainerError as error:
+            pin_groups(self._catalog, PIN, [group.row.group_id for group in chosen], read_us=read_us)
+        except (TrainerError, GroupsGone) as error:
             logger.warning("nothing is judged ahead of the next round: %s", error)
             return False
+        self._on_step("judging_ahead")
         answers = [answer for group in chosen for answer in self._answers(group)]
         given = await ask_all(answers, {}, self._catalog, self._config, round_id=None, wanted=lambda: self._wanted)
+        acknowledge(self._catalog, PIN)
         outages = [outage for one in given.values() for outage in one.outages]
         if outages:
             logger.warning("judging ahead of the next round stops: %s", outages[0])

@@ -13,16 +13,15 @@ from pathlib import Path
 
 from weir.store.catalog.catalog import Catalog
 from weir.store.config import StoreConfig
-from weir.trainer.errors import RoundError, TrainerUsageError
-from weir.trainer.publishing.catalog_entries import enter_version
+from weir.trainer.errors import TrainerUsageError
 from weir.trainer.rounds.metrics import METRICS_FILE
-from weir.trainer.versions.object_store import fetch_version, share_version
+from weir.trainer.rounds.new_number import enter_numbered, next_number
+from weir.trainer.versions.object_store import fetch_version
 from weir.trainer.versions.version_folder import (
     MANIFEST,
     Version,
     current_version,
     list_versions,
-    set_current,
     verify,
     version_path,
     write_version,
@@ -36,28 +35,19 @@ def roll_back(catalog: Catalog, store: StoreConfig, number: int) -> Version:
     damaged, and `RoundError` while a round is open or where another machine made the same number.
     """
     folder = _source(store, number)
-    open_round = catalog.open_round()
-    if open_round is not None:
-        raise RoundError(
-            f"round {open_round.round_id} is open and its version is numbered already; finish it with `weir round`, "
-            "then roll back"
-        )
+    new = next_number(catalog, store)
     source = verify(folder)
-    taken = [row.version for row in catalog.versions()] + [v.manifest.version for v in list_versions(store.folder)]
     version = write_version(
-        version_path(store.folder, max(taken) + 1),
+        version_path(store.folder, new),
         lambda target: _link_files(folder, target),
-        version=max(taken) + 1,
+        version=new,
         parent=number,
         round_id=None,
         config_hash=source.config_hash,
         seed=source.seed,
         groups=[],
     )
-    if share_version(store, version).manifest != version.manifest:
-        raise RoundError(f"another machine made version {max(taken) + 1} meanwhile; inspect it, then roll back again")
-    set_current(store.folder, version.manifest.version)
-    enter_version(catalog, version.path, version.manifest)
+    enter_numbered(catalog, store, version)
     return version
 
 

@@ -163,7 +163,7 @@ def write_version(
                 seed=seed,
                 groups=groups,
                 files=dict(written) | _synced_entries(aside, but=written),
-                tensors=_tensor_entries(aside),
+                tensors=tensor_entries(aside),
             )
             (aside / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
             fsync(aside / MANIFEST)
@@ -238,7 +238,7 @@ def copy_tokenizer(source: Path, target: Path) -> None:
 
 def num_parameters(folder: Path) -> int:
     """How many numbers the safetensors files of a folder hold, by their headers. Raises `VersionError` without any."""
-    count = sum(math.prod(entry.shape) for entry in _tensor_entries(folder).values())
+    count = sum(math.prod(entry.shape) for entry in tensor_entries(folder).values())
     if not count:
         raise VersionError(
             f"{folder} has no safetensors to count parameters in: set lr, or save the model in that form"
@@ -252,7 +252,8 @@ def file_entry(path: Path) -> FileEntry:
         return FileEntry(sha256=hashlib.file_digest(file, "sha256").hexdigest(), size_bytes=path.stat().st_size)
 
 
-def _tensor_entries(folder: Path) -> dict[str, TensorEntry]:
+def tensor_entries(folder: Path) -> dict[str, TensorEntry]:
+    """The tensors in the safetensors files of a folder, by their headers."""
     return {name: entry for file in sorted(folder.glob("*.safetensors")) for name, entry in _read_header(file)}
 
 

@@ -28,7 +28,7 @@ class Written:
 
     def bytes(self, size: int) -> torch.Tensor:
         """One flag for each byte of a storage of this size; (size,) bool."""
-        spread = self.flags.repeat_interleave(self.granule) if self.granule > 1 else self.flags
+        spread = self.flags[:, None].expand(-1, self.granule).reshape(-1) if self.granule > 1 else self.flags
         result = torch.zeros(size, dtype=torch.bool)
         result[: min(size, len(spread))] = spread[:size]
         return result

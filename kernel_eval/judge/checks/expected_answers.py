@@ -8,56 +8,90 @@ from typing import Any
 import torch
 
 from weir.kernel_eval.ipc.messages import Output
+from weir.kernel_eval.ipc.tensor_arena import tensors_among
 from weir.kernel_eval.judge.channel.faults import FaultDetected
-from weir.kernel_eval.judge.checks.tolerance import Difference, compare
+from weir.kernel_eval.judge.checks.slices import pieces_of
+from weir.kernel_eval.judge.checks.tolerance import Difference, can_tell, compare
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
 from weir.kernel_eval.tasks.reference import Expected, Reference
 
-_GOLDEN = 0.6180339887498949  # its multiples are spread evenly between whole numbers
-
 
 def difference(
-    reference: Reference, model: Any, inputs: list[Any], expected: Expected, outputs: list[torch.Tensor]
+    reference: Reference,
+    model: Any,
+    inputs: list[Any],
+    expected: Expected,
+    outputs: list[torch.Tensor],
+    told: set[int] | None = None,
 ) -> Difference | None:
     """The first error of an answer; None if it agrees with the reference in the task's precision or in float64.
 
-    A slice of an answer is compared by its own scale only where the reference's own error is known.
+    A slice of an answer is compared by its own scale only where the reference's own error is known. `told` takes the
+    outputs, by number, for which this draw told a right answer from zeros: of an answer that only the reference's own
+    error excuses, that error must be small enough.
     """
-    found = _first(compare(got, wanted) for got, wanted in zip(outputs, expected.outputs, strict=True))
-    if found is None:
+    told = set() if told is None else told
+    pairs = list(zip(outputs, expected.outputs, strict=True))
+    found = [compare(got, wanted) for got, wanted in pairs]
+    told.update(number for number, wrong in enumerate(found) if wrong is None)
+    first = _first(found)
+    if first is None:
         return None
-    precise = reference.expected_float64(model, inputs)
-    if precise is None:
-        pairs = zip(outputs, expected.outputs, strict=True)
+    known = _own_errors(reference, model, inputs, expected)
+    if known is None:
+        told.update(range(len(outputs)))
         return _first(compare(got, wanted, by_slices=False) for got, wanted in pairs)
-    nudged = reference.expected_float64(model, [_nudged(value) for value in inputs]) or precise
-    return (
-        _first(
-            compare(got, exact, torch.maximum(_distance(rounded, exact), _distance(near, exact)))
-            for got, rounded, exact, near in zip(outputs, expected.outputs, precise, nudged, strict=True)
-        )
-        and found
-    )
+    told.update(number for number, (exact, own) in enumerate(known) if can_tell(exact, own))
+    return _first(compare(got, exact, own) for got, (exact, own) in zip(outputs, known, strict=True)) and first
+
+
+def told_by(reference: Reference, model: Any, inputs: list[Any], expected: Expected) -> set[int]:
+    """The outputs, by number, for which a draw tells a right answer from zeros."""
+    known = _own_errors(reference, model, inputs, expected)
+    if known is None:
+        return set(range(len(expected.outputs)))
+    return {number for number, (exact, own) in enumerate(known) if can_tell(exact, own)}
+
+
+def _own_errors(
+    reference: Reference, model: Any, inputs: list[Any], expected: Expected
+) -> list[tuple[torch.Tensor, torch.Tensor]] | None:
+    """For each output its value in float64, and how far off the reference's own is, by a rounding of the inputs too.
+
+    None if the model cannot run in float64.
+    """
+    known: list[tuple[torch.Tensor, torch.Tensor]] = []
+    for at, part in reference.pieces(model, inputs, expected):
+        rounded = [output[at] for output in expected.outputs]
+        precise = reference.expected_float64(model, part, rounded)
+        if precise is None:
+            return None
+        beside = reference.expected_float64(model, part, rounded, roundings=1.0) or precise
+        if not known:
+            known = [
+                (one.new_empty(output.shape), torch.empty(output.shape, device=output.device))
+                for output, one in zip(expected.outputs, precise, strict=True)
+            ]
+        for (exact, own), one, two, near in zip(known, precise, rounded, beside, strict=True):
+            exact[at] = one
+            own[at] = _farther(two, near, one)
+    return known
 
 
 def _first(differences: Iterable[Difference | None]) -> Difference | None:
     return next((difference for difference in differences if difference is not None), None)
 
 
-def _distance(one: torch.Tensor, two: torch.Tensor) -> torch.Tensor:
-    return (one.to(two.dtype) - two).abs()
-
-
-def _nudged(value: Any) -> Any:
-    """An argument in float64, off by a rounding of float32: what that changes in an answer, no kernel can avoid."""
-    if isinstance(value, list | tuple):
-        return type(value)(_nudged(item) for item in value)
-    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
-        return value
-    own = torch.float64 if value.dtype is torch.float64 else torch.float32
-    numbers = torch.arange(value.numel(), dtype=torch.float64, device=value.device).view(value.shape)
-    return value.double() * (1 + torch.finfo(own).eps * (numbers * _GOLDEN % 1 - 0.5))
+def _farther(rounded: torch.Tensor, near: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
+    """How far the farther one of two answers is from a third, in float32; zeros for whole numbers."""
+    farther = torch.zeros(exact.shape, device=exact.device)
+    if not (exact.is_floating_point() or exact.is_complex()):
+        return farther
+    for at in pieces_of(exact.shape):
+        distances = ((one[at].to(exact.dtype) - exact[at]).abs() for one in (rounded, near))
+        farther[at] = torch.maximum(*distances).float()
+    return farther
 
 
 def check_form(outputs: tuple[Output, ...], expected: list[torch.Tensor]) -> None:
@@ -77,6 +111,11 @@ def check_form(outputs: tuple[Output, ...], expected: list[torch.Tensor]) -> Non
             raise FaultDetected(
                 Stage.LOADED, Fault.DTYPE_MISMATCH, f"output {index} is {output.dtype}, expected {dtype}"
             )
+
+
+def dtypes_of(inputs: list[Any]) -> list[str]:
+    """The dtypes of the tensors among a call's inputs, in order."""
+    return [str(tensor.dtype).removeprefix("torch.") for tensor in tensors_among(inputs)]
 
 
 def raw(tensor: torch.Tensor) -> torch.Tensor:

@@ -8,6 +8,7 @@ checked before it is played, those on memory after.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from weir.kernel_eval.ipc.trace import Operator, Place, Trace
 from weir.kernel_eval.judge.channel.deadline import Deadline
 from weir.kernel_eval.judge.channel.faults import FaultDetected, rule_broken
 from weir.kernel_eval.judge.channel.worker_channel import WorkerChannel
-from weir.kernel_eval.judge.checks.expected_answers import check_form, difference
+from weir.kernel_eval.judge.checks.expected_answers import check_form, difference, dtypes_of
 from weir.kernel_eval.judge.checks.tolerance import TOLERANCES
 from weir.kernel_eval.judge.source import provenance
 from weir.kernel_eval.protocol import Fault
@@ -65,19 +66,23 @@ class PlayedTrials:
         self._traces: list[Trace] = []
         self._has_torch_work: list[bool] = []
         self.play_us: list[float] = []
+        self.told: set[int] = set()  # outputs for which a draw told a right answer from zeros
         self.num_answered = 0
 
-    def load(self, recorded: Recorded, expected: Expected, *, only_moves: bool) -> list[Operator]:
-        """Check a record against the rules, and have the player read it. Raises `FaultDetected`.
+    def load(self, recorded: Recorded, question: Question, *, only_moves: bool) -> list[Operator]:
+        """Check a record of a call against the rules, and have the player read it. Raises `FaultDetected`.
 
         Returns the steps in which torch computed, as the server permits. `only_moves`: the task's own code moves data,
         and computes nothing.
         """
+        expected, given = question.expected, dtypes_of(question.inputs)
         trace, relaxed, permitted = recorded.trace, self._relaxed, self._permitted
-        violation = provenance.broken_by(trace, relaxed, only_moves=only_moves, permitted=permitted)
+        violation = provenance.broken_by(trace, relaxed, only_moves=only_moves, permitted=permitted, given=given)
         if violation is not None:
             raise rule_broken(*violation)
         check_form(recorded.outputs, expected.outputs)
+        if only_moves:
+            self._check_order(trace, expected)
         reason = provenance.untransferable(trace)
         if reason is not None:
             raise rule_broken("replay_differs", f"the call cannot be made without the candidate: {reason}")
@@ -85,7 +90,7 @@ class PlayedTrials:
         timeout_s = self._limits.call_timeout_s
         self._request(LoadRecord(needed, recorded.irs), Done, timeout_s)
         self._traces.append(trace)
-        work = provenance.torch_work(trace, relaxed, only_moves=only_moves, permitted=permitted)
+        work = provenance.torch_work(trace, relaxed, only_moves=only_moves, permitted=permitted, given=given)
         self._has_torch_work.append(bool(work))
         return work
 
@@ -98,14 +103,17 @@ class PlayedTrials:
             played = self._play(Play(record, arena.spec), arena)
             self.play_us.append((time.perf_counter() - started) * 1e6)
             outputs = arena.take_outputs()
+            is_rounded = bool(played.num_rounded_dots) and not self._rounded
+            if not is_rounded:
+                arena.unmap()  # the comparison needs the memory
             if played.changed_inputs and not expected.changes_inputs:
                 self._break_rule("input_changed", "an input was written to, which the task's own code does not do")
-            wrong = difference(self._reference, subject.model, inputs, expected, outputs)
+            wrong = difference(self._reference, subject.model, inputs, expected, outputs, self.told)
             if wrong is not None:
                 message = wrong.message + _advice(subject.lacking)
                 raise FaultDetected(Stage.ANSWERED, wrong.fault, message, trial=self.num_answered + 1)
             self._check_origin(record, played, expected)
-            if played.num_rounded_dots and not self._rounded:
+            if is_rounded:
                 self._rounded = True
                 self._play(Play(record, arena.spec, exact_dots=False, marks=False), arena)
                 self._check_rounded(arena.take_outputs(), expected)
@@ -135,6 +143,14 @@ class PlayedTrials:
             self._break_rule("output_is_input", "an output lies in the memory of an input")
         if _returns_kept_memory(trace):
             self._break_rule("output_reused", "an output lies in memory that the model keeps for its next call")
+
+    def _check_order(self, trace: Trace, expected: Expected) -> None:
+        """Where moving data is the work, a view that puts the elements elsewhere has not done it."""
+        for index, (output, tensor) in enumerate(zip(trace.outputs, expected.outputs, strict=True)):
+            orders = (tensor.stride(), torch.empty(tensor.shape, device="meta").stride())
+            if isinstance(output, Place) and not any(_same_order(output, order) for order in orders):
+                message = f"output {index} is a view that moves the data, which is the task: store it in its order"
+                self._break_rule("kernel_did_no_work", message)
 
     def _break_rule(self, rule: str, observation: str) -> None:
         if rule not in self._relaxed:
@@ -184,6 +200,11 @@ def _returns_kept_memory(trace: Trace) -> bool:
     return any(
         trace.storages[storage].kind in ("state", "earlier") for storage in written & _storages_of_outputs(trace)
     )
+
+
+def _same_order(output: Place, stride: Sequence[int]) -> bool:
+    steps = zip(output.shape, output.stride, stride, strict=True)
+    return 0 in output.shape or all(one == two for size, one, two in steps if size > 1)
 
 
 def _storages_of_outputs(trace: Trace) -> set[int]:

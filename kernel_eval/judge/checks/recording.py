@@ -74,6 +74,7 @@ class Recording:
         limits = self._limits
         with contextlib.closing(Arena(inputs, [], limits.guard_bytes)) as arena:
             self._recorder.send(Record(arena.spec), (arena.fd,))
+            arena.unmap()
             recorded = self._recorder.receive(Recorded, "call", limits.call_timeout_s, MAX_RECORD_BYTES)
         _check_launches(recorded)
         return recorded
@@ -142,6 +143,7 @@ class SecondRecording:
         self._recorder.send(Load(job.candidate_src, dict(skipped_configs)), ())
         self._recorder.send(Init(init.spec, derive_seed(job.secret, "weights")), (init.fd,))
         self._recorder.send(Record(call.spec), (call.fd,))
+        call.unmap()
 
     def compare(self, irs: tuple[KernelIr, ...]) -> None:
         """Wait for its record. Raises `FaultDetected` if it fails, or if its IR differs from the first recorder's."""

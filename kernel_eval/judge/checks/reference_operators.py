@@ -13,16 +13,23 @@ from weakref import WeakKeyDictionary
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from weir.kernel_eval.ipc.tensor_arena import tensors_among
 from weir.kernel_eval.ipc.trace import Operator
 from weir.kernel_eval.judge.source.operator_cost import Cost, Size, cost_of, cost_of_steps, kernel_share
 from weir.kernel_eval.judge.source.provenance import HELPERS, drops
 from weir.kernel_eval.tasks.device_mapping import CpuForCuda
-from weir.kernel_eval.tasks.reference import Reference
+from weir.kernel_eval.tasks.input_draws import redrawn
+from weir.kernel_eval.tasks.input_variants import Draw
+from weir.kernel_eval.tasks.reference import InvalidReference, Reference, UnsupportedReference
 
 _UPSAMPLED = {f"{kind}{n}d" for kind in ("upsample_nearest", "_upsample_nearest_exact") for n in (1, 2, 3)}
 _MOVE_TOO = _UPSAMPLED | {"embedding", "one_hot", "scatter", "scatter_", "repeat_interleave", "take", "masked_select"}
 _MOVES = HELPERS | _MOVE_TOO  # torch may not run the latter for a candidate, though they compute nothing
 
+_MOST_DRAWS = 8
+_MOST_LOOKED_AT = 64  # values of one output
+_FEWEST_LOOKED_AT = 8
+_MOST_COMPARISONS = 1 << 27
 _known: WeakKeyDictionary[Reference, bool] = WeakKeyDictionary()
 
 
@@ -53,10 +60,85 @@ class _Watched(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def only_moves(reference: Reference, model: Any, inputs: list[Any]) -> bool:
-    """Whether `Model` only moves data for these inputs; found out once per task, by running it once more."""
+    """Whether `Model` only moves data for these inputs; found out once per task, by running it a few times more.
+
+    It does if its operators only move, or if whatever they do puts each value where it was elsewhere (`tril`, the
+    bytes of integers in reverse).
+    """
     if reference not in _known:
-        _known[reference] = not _watch(model, inputs).computes
+        _known[reference] = not _watch(model, inputs).computes or _is_permutation(reference, model)
     return _known[reference]
+
+
+def _is_permutation(reference: Reference, model: Any) -> bool:
+    """Whether all values of the answers that are looked at are constants or copies, each of one place of the inputs.
+
+    For each, the places that held it for several independent draws are counted out. Integers are looked at byte by
+    byte, because they may be put together from parts of others.
+    """
+    traced: list[_Traced] = []
+    try:
+        for number in range(_MOST_DRAWS):
+            inputs = redrawn(reference.inputs(number), Draw.NORMAL)
+            outputs = [out for out in reference.expected(model, inputs).outputs if out.numel()]
+            given = [value for value in tensors_among(inputs) if value.dtype is not torch.bool and value.numel()]
+            traced = traced or [_Traced(output, given) for output in outputs]
+            for one, output in zip(traced, outputs, strict=True):
+                one.narrow(output, given)
+            del inputs, outputs, given
+            if not traced or not all(one.has_places for one in traced):
+                return False
+    except (InvalidReference, UnsupportedReference, RuntimeError, ValueError):  # other shapes at each draw
+        return False
+    return any(one.varies for one in traced)
+
+
+class _Traced:
+    """Values of one output, with the places of the inputs that may be where they come from."""
+
+    def __init__(self, output: torch.Tensor, inputs: list[torch.Tensor]) -> None:
+        self._whole = output.is_floating_point()
+        size = sum(_units(value, self._dtype(output)).numel() for value in inputs)
+        count = max(_FEWEST_LOOKED_AT, min(_MOST_LOOKED_AT, _MOST_COMPARISONS // max(1, size)))
+        self._at = torch.randint(_units(output, self._dtype(output)).numel(), (count,))
+        self._places: list[torch.Tensor] | None = None  # of each value: the places of the inputs, by number
+        self._first = torch.empty(0)
+        self._constant = torch.ones(count, dtype=torch.bool)
+
+    def _dtype(self, output: torch.Tensor) -> torch.dtype:
+        return output.dtype if self._whole else torch.uint8
+
+    def narrow(self, output: torch.Tensor, inputs: list[torch.Tensor]) -> None:
+        """Take the answer to another draw."""
+        dtype = self._dtype(output)
+        values = _units(output, dtype)[self._at]
+        places = torch.cat([values.new_empty(0), *(_units(value, dtype) for value in inputs)])
+        if self._places is None:
+            numbers = torch.int32 if places.numel() < 1 << 31 else torch.int64
+            self._places = [(places == value).nonzero().squeeze(1).to(numbers) for value in values]
+        else:
+            self._places = [at[places[at] == value] for at, value in zip(self._places, values, strict=True)]
+        self._constant &= values == (self._first if self._first.numel() else values)
+        self._first = self._first if self._first.numel() else values
+
+    @property
+    def has_places(self) -> bool:
+        """Whether each value may still come from a place, or be a constant."""
+        assert self._places is not None
+        found = torch.tensor([at.numel() > 0 for at in self._places])
+        return bool((found | self._constant).all())
+
+    @property
+    def varies(self) -> bool:
+        """Whether some value is no constant."""
+        return not bool(self._constant.all())
+
+
+def _units(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """What an answer of this dtype may be made of: bytes of integers, or values of the same dtype."""
+    if dtype is torch.uint8:
+        return tensor.contiguous().reshape(-1).view(torch.uint8)
+    return tensor.reshape(-1) if tensor.dtype is dtype else tensor.new_empty(0, dtype=dtype)
 
 
 def hybrid_details(work: list[Operator], model: Any, inputs: list[Any]) -> dict[str, Any]:

@@ -1,34 +1,36 @@
 """Compares one tensor with its expected value, within tolerances. Pure.
 
 An element is right if |got - expected| ≤ tolerance · (|expected| + scale): the tolerances are KernelBench's (1e-4 for
-float32, 1e-2 for half precision), but relative to the magnitude of the answer, so that zeros do not pass if all values
-are tiny. The scale is the least of the root mean squares of the answer and of the slices that hold the element, one
-along each dimension (`slices.py`), so that a small part of an answer is not lost beside a large one. NaN must appear
-exactly at the positions where it is expected, and infinities likewise with their sign. Integers and booleans must be
-equal.
+float32, 1e-2 for half precision; 1e-10 for float64, so that float32 does not pass), but relative to the magnitude of
+the answer, so that zeros do not pass if all values are tiny. The scale is the least of the root mean squares of the
+answer and of the slices that hold the element, one along each dimension (`slices.py`), so that a small part of an
+answer is not lost beside a large one. NaN must appear exactly at the positions where it is expected, and infinities
+likewise with their sign. Integers and booleans must be equal. Answers are large: few elements are looked at together.
 
 An answer is compared with the reference's in the task's precision, then with the reference's in float64. There, each
 element may also be wrong by a few times the reference's own error: on inputs where rounding is amplified, nobody can do
 better. That error is the element's, or what is usual in its slices, since a single rounding may happen to be exact.
+Where that would allow most elements half of their scale, a draw tells nothing (`can_tell`).
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from typing import NamedTuple
 
 import torch
 
-from weir.kernel_eval.judge.checks.slices import slices_of
+from weir.kernel_eval.judge.checks.slices import pieces_of, slices_of
 from weir.kernel_eval.protocol import Fault
 
 TOLERANCES = {
-    torch.float64: 1e-7,
+    torch.float64: 1e-10,
     torch.float32: 1e-4,
     torch.float16: 1e-2,
     torch.bfloat16: 1e-2,
     torch.complex64: 1e-4,
-    torch.complex128: 1e-7,
+    torch.complex128: 1e-10,
 }
 
 
@@ -40,6 +42,13 @@ class Difference(NamedTuple):
 
 
 OWN_ERRORS = 4.0  # how many times the reference's own error is allowed
+_MOST_ALLOWED = 0.5  # of an element's scale; beyond it, zeros would pass
+_PIECE = 1 << 20  # elements
+_SINGLE = 1e-6  # as near as float32 gets
+_SINGLE_ADVICE = (
+    ": as near as float32, where float64 is asked for; Python floats that a kernel is given as arguments are float32, "
+    "those that are tl.constexpr are not"
+)
 _MOST = 0.9  # of a slice; a value that rounding moves to another step does not count for the others
 _USUAL_ERRORS = 16.0  # how many times the error that is usual around it: among thousands of roundings some are as large
 
@@ -52,59 +61,180 @@ def compare(
     `own_errors`: those of the reference's answer in the task's precision, not negative; allowed `OWN_ERRORS` times.
     `by_slices`: whether a slice may be no further off than its own root mean square allows.
     """
-    if got.numel() == 0:
+    if got.numel() == 0 or _is_close(got, expected):
         return None
     tolerance = TOLERANCES.get(got.dtype)
     if tolerance is None:
-        wrong = got != expected
-        return _difference(wrong, None) if bool(wrong.any()) else None
-    least = torch.finfo(got.dtype).tiny  # smaller numbers have fewer digits, or become zeros
-    wide = torch.complex128 if got.is_complex() else torch.float64
-    got, expected = got.to(wide), expected.to(wide)
-    special_wrong = _specials_differ(got, expected)
-    if bool(special_wrong.any()):
-        count = int(special_wrong.sum())
+        found = _Wrong(got.numel())
+        for at in pieces_of(got.shape):
+            wrong = got[at] != expected[at]
+            if bool(wrong.any()):
+                found.add(wrong, at)
+        return found.difference(None)
+    num_special = sum(int(_specials_differ(got[at], expected[at]).sum()) for at in pieces_of(got.shape))
+    if num_special:
         return Difference(
             Fault.NON_FINITE,
-            f"{count} of {got.numel()} values are NaN or infinite where they should not be, or not where they should",
+            f"{num_special} of {got.numel()} values are NaN or infinite where they should not be, or not where they "
+            "should",
         )
-    finite = torch.isfinite(expected)
-    zeros = torch.zeros_like(expected.abs())
-    magnitude = torch.where(finite, expected.abs(), zeros)
-    error = torch.where(finite, (got - expected).abs(), zeros)
-    excess = error - tolerance * magnitude - least
-    if not bool((excess > 0).any()):
-        return None
-    scale = magnitude.square().sum().div(max(1, int(finite.sum()))).sqrt().expand(magnitude.shape)
-    if by_slices:
-        for slices in slices_of(magnitude.shape):
-            scale = torch.minimum(scale, slices.root_mean_square(magnitude, finite))
-    allowed = tolerance * scale
+    scales = _Scales(expected, by_slices=by_slices)
+    usual = [] if own_errors is None else _usual(own_errors)
+    found = _Wrong(got.numel())
+    for at in pieces_of(got.shape):
+        own = None if own_errors is None else own_errors[at]
+        _compare_piece(found, at, got[at], expected[at], tolerance, scales.of(at), own, _parts(usual, at))
+    return found.difference(tolerance)
+
+
+def _compare_piece(
+    found: _Wrong,
+    at: tuple[slice, ...],
+    got: torch.Tensor,
+    expected: torch.Tensor,
+    tolerance: float,
+    scale: torch.Tensor,
+    own_errors: torch.Tensor | None,
+    usual: list[torch.Tensor],
+) -> None:
+    """Add what is wrong in a piece of an answer."""
+    least = torch.finfo(got.dtype).tiny  # smaller numbers have fewer digits, or become zeros
+    magnitude, finite = _magnitude(expected)
+    wide = torch.complex128 if got.is_complex() else torch.float64
+    error = (got.to(wide) - expected.to(wide)).abs().masked_fill_(~finite, 0.0)
+    allowed = tolerance * (magnitude + scale) + least
     if own_errors is not None:
-        own = own_errors.nan_to_num(0.0, 0.0, 0.0)
-        allowed = allowed + torch.maximum(OWN_ERRORS * own, _USUAL_ERRORS * _usual(own))
-    wrong = excess > allowed
-    return _difference(wrong, error / scale.clamp_min(torch.finfo(torch.float64).tiny)) if bool(wrong.any()) else None
+        allowed = allowed + _excused(own_errors, usual)
+    wrong = error > allowed
+    if bool(wrong.any()):
+        scale = scale.expand(magnitude.shape)[wrong]
+        found.add(wrong, at, error[wrong], magnitude[wrong], scale)
 
 
-def _usual(errors: torch.Tensor) -> torch.Tensor:
-    """The error that nine tenths of a slice stay below: the least of the slices that hold an element."""
-    usual = [slices.quantile(errors, _MOST) for slices in slices_of(errors.shape)]
-    return functools.reduce(torch.minimum, usual) if usual else errors.flatten().quantile(_MOST)
+def can_tell(expected: torch.Tensor, own_errors: torch.Tensor) -> bool:
+    """Whether right answers are told from zeros: for half of the elements, less than half of their scale is allowed."""
+    if expected.numel() == 0 or not (expected.is_floating_point() or expected.is_complex()):
+        return True
+    scales, usual = _Scales(expected, by_slices=True), _usual(own_errors)
+    num_finite, num_untold = 0, 0
+    for at in pieces_of(expected.shape):
+        finite = torch.isfinite(expected[at])
+        excused = _excused(own_errors[at], _parts(usual, at))
+        num_finite += int(finite.sum())
+        num_untold += int((finite & (excused > scales.of(at) * _MOST_ALLOWED)).sum())
+    return 2 * num_untold <= num_finite
+
+
+class _Scales:
+    """The least root mean square of what holds an element of a tensor: all of it, and its slices."""
+
+    def __init__(self, expected: torch.Tensor, *, by_slices: bool) -> None:
+        slices = slices_of(expected.shape) if by_slices else []
+        sums = [expected.new_zeros((2, expected.shape[one.dimension]), dtype=torch.float64) for one in slices]
+        squares, count = 0.0, 0
+        for at in pieces_of(expected.shape):
+            magnitude, finite = _magnitude(expected[at])
+            magnitude.square_()
+            squares, count = squares + float(magnitude.sum()), count + int(finite.sum())
+            for one, (square, number) in zip(slices, sums, strict=True):
+                others = [d for d in range(expected.dim()) if d != one.dimension]
+                square[at[one.dimension]] += magnitude.sum(others) if others else magnitude
+                number[at[one.dimension]] += finite.sum(others) if others else finite
+        self._whole = torch.tensor(math.sqrt(squares / max(1, count)), dtype=torch.float64, device=expected.device)
+        self._slices = [one.root_mean_square(*both) for one, both in zip(slices, sums, strict=True)]
+
+    def of(self, at: tuple[slice, ...]) -> torch.Tensor:
+        """Those of a piece; broadcasts to its shape."""
+        return functools.reduce(torch.minimum, _parts(self._slices, at), self._whole)
+
+
+class _Wrong:
+    """The wrong elements of an answer of so many, piece by piece."""
+
+    def __init__(self, num_elements: int) -> None:
+        self._num_elements = num_elements
+        self._num_wrong = 0
+        self._first: tuple[int, ...] = ()
+        self._largest = 0.0  # error, relative to the scale
+        self._is_single = True  # all are as near as float32
+
+    def add(
+        self,
+        wrong: torch.Tensor,
+        at: tuple[slice, ...],
+        errors: torch.Tensor | None = None,
+        magnitudes: torch.Tensor | None = None,
+        scales: torch.Tensor | None = None,
+    ) -> None:
+        """Add a piece with wrong elements, and their errors; none for whole numbers."""
+        if not self._num_wrong:
+            starts = (part.start or 0 for part in at)
+            self._first = tuple(int(i) + start for i, start in zip(wrong.nonzero()[0], starts, strict=True))
+        self._num_wrong += int(wrong.sum())
+        if errors is not None and magnitudes is not None and scales is not None:
+            relative = errors / scales.clamp_min(torch.finfo(torch.float64).tiny)
+            self._largest = max(self._largest, float(relative.max()))
+            self._is_single &= not bool((errors > _SINGLE * (magnitudes + scales)).any())
+
+    def difference(self, tolerance: float | None) -> Difference | None:
+        """The message: how many values are wrong, where, and by how much. An expected value is never shown.
+
+        Whoever could read expected values from messages could store them instead of computing them.
+        """
+        if not self._num_wrong:
+            return None
+        where = f"the first at index {list(self._first)}" if self._first else "its only one"
+        size = "" if tolerance is None else f", by up to {self._largest:.2g} times the root mean square around it"
+        advice = _SINGLE_ADVICE if tolerance is not None and tolerance < _SINGLE and self._is_single else ""
+        message = f"{self._num_wrong} of {self._num_elements} values are wrong, {where}{size}{advice}"
+        return Difference(Fault.OUTPUT_MISMATCH, message)
+
+
+def _magnitude(expected: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The magnitudes in float64, zero where one is not finite, and where they are finite."""
+    finite = torch.isfinite(expected)
+    wide = expected.to(torch.complex128 if expected.is_complex() else torch.float64)
+    return wide.abs().masked_fill_(~finite, 0.0), finite
+
+
+def _parts(of_slices: list[torch.Tensor], at: tuple[slice, ...]) -> list[torch.Tensor]:
+    """What tensors that have one index in all dimensions but one hold for a piece."""
+    return [
+        one[tuple(part if size > 1 else slice(None) for part, size in zip(at, one.shape, strict=True))]
+        for one in of_slices
+    ]
+
+
+def _excused(own_errors: torch.Tensor, usual: list[torch.Tensor]) -> torch.Tensor:
+    """How far off elements may be because the reference's are."""
+    own = own_errors.double().nan_to_num_(0.0, 0.0, 0.0)
+    return torch.maximum(OWN_ERRORS * own, _USUAL_ERRORS * functools.reduce(torch.minimum, usual))
+
+
+def _is_close(got: torch.Tensor, expected: torch.Tensor) -> bool:
+    """Whether each element is as near as its own magnitude allows. Few are examined at a time: answers are large."""
+    tolerance = TOLERANCES.get(got.dtype)
+    pieces = zip(torch.split(got.reshape(-1), _PIECE), torch.split(expected.reshape(-1), _PIECE), strict=True)
+    if tolerance is None:
+        return all(bool((one == two).all()) for one, two in pieces)
+    least = torch.finfo(got.dtype).tiny
+    wide = torch.complex128 if got.is_complex() else torch.float64
+    for one, two in pieces:
+        one, two = one.to(wide), two.to(wide)
+        near = ((one - two).abs() <= tolerance * two.abs() + least) & torch.isfinite(two)
+        if not bool((near | (one == two) | (one.isnan() & two.isnan())).all()):
+            return False
+    return True
+
+
+def _usual(errors: torch.Tensor) -> list[torch.Tensor]:
+    """The error that nine tenths of each slice stay below, for each dimension; of all, where there are no slices."""
+    errors = errors.nan_to_num(0.0, 0.0, 0.0)
+    usual = [slices.quantile(errors, _MOST).double() for slices in slices_of(errors.shape)]
+    return usual or [errors.flatten().quantile(_MOST).double().view([1] * errors.dim())]
 
 
 def _specials_differ(got: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
     nan_differs = got.isnan() != expected.isnan()
     inf_differs = (got.isinf() != expected.isinf()) | (got.isinf() & expected.isinf() & (got != expected))
     return nan_differs | inf_differs
-
-
-def _difference(wrong: torch.Tensor, error: torch.Tensor | None) -> Difference:
-    """The message: how many values are wrong, where, and by how much. An expected value is never shown.
-
-    Whoever could read expected values from messages could store them instead of computing them.
-    """
-    first = tuple(int(i) for i in wrong.nonzero()[0])
-    where = f"the first at index {list(first)}" if first else "its only one"
-    size = "" if error is None else f", by up to {float(error[wrong].max()):.2g} times the root mean square around it"
-    return Difference(Fault.OUTPUT_MISMATCH, f"{int(wrong.sum())} of {wrong.numel()} values are wrong, {where}{size}")

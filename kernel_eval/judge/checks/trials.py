@@ -20,7 +20,8 @@ from weir.kernel_eval.ipc.trace import Trace
 from weir.kernel_eval.judge.channel.deadline import Deadline
 from weir.kernel_eval.judge.channel.faults import FaultDetected, rule_broken
 from weir.kernel_eval.judge.channel.worker_channel import RequestHandler, WorkerChannel
-from weir.kernel_eval.judge.checks.expected_answers import check_form, difference, raw
+from weir.kernel_eval.judge.checks.answer_spread import check_told
+from weir.kernel_eval.judge.checks.expected_answers import check_form, difference, dtypes_of, raw
 from weir.kernel_eval.judge.source import provenance
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
@@ -43,6 +44,7 @@ class Trials:
         self._arenas: list[Arena] = []
         self._answers: list[list[torch.Tensor]] = []
         self._call_us: list[float] = []
+        self._told: set[int] = set()
         self._on_gpu = job.limits.gpu is not None
         self.launched: set[str] = set()
         self.state: list[torch.Tensor] = []  # the contents of each storage of the constructed model, as bytes
@@ -94,6 +96,7 @@ class Trials:
             if trial == 0 and self.first is not None:
                 after_first(self.first)
         self._check_reused_outputs(worker)
+        check_told(self._told, len(self._answers[0]) if self._answers else 0)
         if num_timed:
             self.details["timing"] = {"timing_kind": "interpreter", **sampling.summarize(self._call_us).in_ms()}
 
@@ -120,7 +123,7 @@ class Trials:
             arena.close()
 
     def _arena(self, arguments: list[Any], outputs: list[torch.Tensor]) -> Arena:
-        arena = Arena(arguments, outputs, self._limits.guard_bytes, on_gpu=self._on_gpu)
+        arena = Arena(arguments, outputs, self._limits.guard_bytes, on_gpu=self._on_gpu, watched=True)
         self._arenas.append(arena)
         return arena
 
@@ -132,11 +135,11 @@ class Trials:
         self._call_us.append((time.perf_counter() - started) * 1e6)
         self.launched.update(answer.trace.launched)
         self.first = self.first or answer.trace
-        self._check_conduct(answer, arena, expected)
+        self._check_conduct(answer, arena, expected, dtypes_of(inputs))
         check_form(answer.outputs, expected.outputs)
         outputs = arena.take_outputs()
         self._answers.append(outputs)
-        wrong = difference(self.reference, self.model, inputs, expected, outputs)
+        wrong = difference(self.reference, self.model, inputs, expected, outputs, self._told)
         if wrong is not None:
             differs = self._answers_differently(worker, inputs, expected, outputs)
             fault = Fault.NONDETERMINISTIC if differs else wrong.fault
@@ -158,9 +161,9 @@ class Trials:
         if rule not in self._relaxed:
             raise rule_broken(rule, observation)
 
-    def _check_conduct(self, answer: Answered, arena: Arena, expected: Expected) -> None:
+    def _check_conduct(self, answer: Answered, arena: Arena, expected: Expected, given: list[str]) -> None:
         """Check the side effects of a call: its operators, memory outside of tensors, changed inputs."""
-        violation = provenance.broken_by(answer.trace, self._relaxed, permitted=self._job.permitted)
+        violation = provenance.broken_by(answer.trace, self._relaxed, permitted=self._job.permitted, given=given)
         if violation is not None:
             raise rule_broken(*violation)
         overrun, changed = arena.damage()

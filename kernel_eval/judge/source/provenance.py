@@ -2,28 +2,34 @@
 
 torch may move data that depends on the call's inputs (copies, casts, padding, concatenation, indexing: `HELPERS`);
 only kernels may compute with it. A cast that drops more than digits of a fraction is a computation: to integers, to
-booleans, to integers of a smaller range, to floats of 8 bits. So is a look-up by inputs in a table that is no input.
+booleans, to integers of a smaller range, to floats of 8 bits. So is a look-up at indices that come from inputs or
+kernels: whatever chooses by data computes. So is moving parts of values (the halves of integers, as a view of another
+dtype has them), and a cast of values that a view of another dtype makes others.
 Where the task's own code only moves data, moving it is the work, and torch may not do that either. Operators that the
 server permits may compute beside kernels; they are listed, so that what the kernels did can be told from them. Tensors
-that torch makes from constants and from the model's own state are setup, which is allowed; data from elsewhere (a file,
-unfilled memory) is foreign. The analysis follows storages: a storage that a computing operator of torch wrote to is
-tainted, and so is everything derived from it. A trace is a claim; it becomes evidence when its launches, replayed on
-other inputs, give the right answer.
+that torch makes from constants and from the model's own state are setup, which is allowed by operators that read only
+what they are given (`safe_operators.py`); data from elsewhere (a file, unfilled memory) is foreign. The analysis
+follows storages: a storage that a computing operator of torch wrote to is tainted, and so is everything derived from
+it. A trace is a claim; it becomes evidence when its launches, replayed on other inputs, give the right answer.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from weir.kernel_eval.ipc.trace import EXTENSION, Launch, NativeLaunch, Opaque, Operator, Place, Step, Trace, places
+from weir.kernel_eval.judge.source.safe_operators import ON_CONSTANTS
 
 Permitted = frozenset[str] | None  # names of operators, without namespace and overload; None: all
 NONE: frozenset[str] = frozenset()
 
 _NEW = "empty empty_like empty_strided new_empty new_empty_strided zeros zeros_like new_zeros ones ones_like new_ones"
-_FILLED = "full full_like new_full arange eye scalar_tensor fill_ zero_ lift_fresh lift_fresh_copy"
+_EMPTY = frozenset(["empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"])
+_FILLED = "full full_like new_full arange eye scalar_tensor fill_ zero_"
 _COPIED = "clone copy copy_ _to_copy contiguous cat stack constant_pad_nd repeat _unsafe_view _reshape_copy view_copy"
 _PICKED = "flip roll rot90 index index_select gather unfold_copy im2col slice_scatter select_scatter narrow_copy"
 _PADDED = " ".join(f"{kind}_pad{n}d" for kind in ("reflection", "replication") for n in (1, 2, 3))
-_MOVED = f"{_COPIED} {_PICKED} {_PADDED} pixel_shuffle pixel_unshuffle channel_shuffle"
+_MOVED = f"{_COPIED} {_PICKED} {_PADDED} lift_fresh lift_fresh_copy pixel_shuffle pixel_unshuffle channel_shuffle"
 MOVES = frozenset(_MOVED.split())
 HELPERS = frozenset(f"{_NEW} {_FILLED} {_MOVED}".split())
 _SERIES = "range linspace logspace tril_indices triu_indices fft_fftfreq fft_rfftfreq empty_permuted"
@@ -37,16 +43,24 @@ _UNFILLED = frozenset(
 )  # operators whose result is uninitialised or foreign memory
 
 
+_SETUP = _FROM_NOTHING | ON_CONSTANTS  # operators that may run on tensors which hold nothing of the inputs
+
+
 def broken_by(
-    trace: Trace, relaxed: frozenset[str], *, only_moves: bool = False, permitted: Permitted = NONE
+    trace: Trace,
+    relaxed: frozenset[str],
+    *,
+    only_moves: bool = False,
+    permitted: Permitted = NONE,
+    given: Sequence[str] = (),
 ) -> tuple[str, str] | None:
     """The first rule that a call broke, and the violation in words; None if it broke none.
 
-    `only_moves`: the task's own code moves data, and computes nothing.
+    `only_moves`: the task's own code moves data, and computes nothing. `given`: the dtypes of the call's tensors.
     """
     if not trace.launched and "no_kernel_launched" not in relaxed:
         return "no_kernel_launched", "the answer did not come from a kernel: none was launched in this call"
-    flow = _Flow(trace, relaxed, only_moves, permitted)
+    flow = _Flow(trace, relaxed, only_moves, permitted, given)
     for step in trace.steps:
         flow.follow(step)
     for index, output in enumerate(trace.outputs):
@@ -60,10 +74,15 @@ def broken_by(
 
 
 def torch_work(
-    trace: Trace, relaxed: frozenset[str], *, only_moves: bool = False, permitted: Permitted = NONE
+    trace: Trace,
+    relaxed: frozenset[str],
+    *,
+    only_moves: bool = False,
+    permitted: Permitted = NONE,
+    given: Sequence[str] = (),
 ) -> list[Operator]:
     """The steps in which torch computed with the inputs, as the server permits."""
-    flow = _Flow(trace, relaxed, only_moves, permitted)
+    flow = _Flow(trace, relaxed, only_moves, permitted, given)
     for step in trace.steps:
         flow.follow(step)
     return flow.torch_work
@@ -97,7 +116,12 @@ class _Flow:
     """The storages that hold data of the inputs, data of kernels, and those tainted by computations of torch."""
 
     def __init__(
-        self, trace: Trace, relaxed: frozenset[str], only_moves: bool = False, permitted: Permitted = NONE
+        self,
+        trace: Trace,
+        relaxed: frozenset[str],
+        only_moves: bool = False,
+        permitted: Permitted = NONE,
+        given: Sequence[str] = (),
     ) -> None:
         self._only_moves = only_moves
         self._permitted = permitted
@@ -105,6 +129,12 @@ class _Flow:
         self.from_kernels: set[int] = set()
         self._fresh = {i for i, storage in enumerate(trace.storages) if storage.kind == "fresh"}
         self._torch_may_compute = "torch_operator" in relaxed
+        self._constants: dict[int, set[str]] = {}  # the dtypes of what torch wrote, by storage
+        self._contents: dict[int, set[str]] = {  # of what was given, or torch wrote from that
+            at: {given[storage.index]}
+            for at, storage in enumerate(trace.storages)
+            if storage.kind == "input" and storage.index < len(given)
+        }
         kinds = [storage.kind for storage in trace.storages]
         self._from_inputs = {i for i, kind in enumerate(kinds) if kind in ("input", "earlier", "unknown")}
         unknown = "foreign_memory", "the answer lies in memory that neither torch nor a kernel filled in this call"
@@ -119,8 +149,13 @@ class _Flow:
             return True
         read = {place.storage for place in places([*step.arguments, *step.keywords.values()])}
         written = {place.storage for place in step.results}
-        works = _computes(step) or self._looks_up(step) or (self._only_moves and operator_name(step) in MOVES)
+        works = _computes(step) or self._looks_up(step) or self._takes_apart(step)
+        works = works or (self._only_moves and _is_move(step))
         computes = works and bool(read & self._from_inputs) and not self._torch_may_compute
+        if operator_name(step) not in _EMPTY:
+            kind = self._contents if read & self._from_inputs else self._constants
+            for place in step.results:
+                kind.setdefault(place.storage, set()).add(place.dtype)
         if not written:
             written = read  # an operator that returns nothing changes its arguments
         if operator_name(step) in _UNFILLED or not (read or operator_name(step) in _FROM_NOTHING):
@@ -131,6 +166,9 @@ class _Flow:
             self.torch_work.append(step)
             computes = False
         self._taint(read, written, step.name if computes else None)
+        if not (read & self._from_inputs or self._torch_may_compute or operator_name(step) in _SETUP):
+            self.tainted.update(dict.fromkeys(written - self.tainted.keys(), _unsafe(step)))
+            return False
         if read & self._from_inputs:
             self._from_inputs |= written
         if read & self.from_kernels:
@@ -138,11 +176,24 @@ class _Flow:
         return not (computes or read & self.tainted.keys())
 
     def _looks_up(self, step: Operator) -> bool:
-        """Whether inputs say where to read in a table that is none; any function of few values can be such a table."""
+        """Whether inputs say where to read: any function of few values can be a table, and a choice of two a mask."""
         if operator_name(step) not in _INDEXED:
             return False
-        table, *where = places([*step.arguments, *step.keywords.values()])
-        return table.storage not in self._from_inputs and any(i.storage in self._from_inputs for i in where)
+        where = places([*step.arguments[1:], *step.keywords.values()])
+        return any(place.storage in self._from_inputs for place in where)
+
+    def _takes_apart(self, step: Operator) -> bool:
+        """Whether parts of values are moved, or values are cast that a view of another dtype makes others."""
+        for place in places([*step.arguments, *step.keywords.values()]):
+            casts = any(result.dtype != place.dtype for result in step.results)
+            for dtype in self._contents.get(place.storage, ()):
+                if _shows_others(dtype, place.dtype) and (casts or _item_bits(dtype) != _item_bits(place.dtype)):
+                    return True
+        return any(
+            _shows_others(dtype, result.dtype) and _item_bits(result.dtype) < _item_bits(dtype)
+            for result in step.results
+            for dtype in (self._contents | self._constants).get(result.storage, ())
+        )
 
     def _taint(self, read: set[int], written: set[int], operator: str | None) -> None:
         reason = next((self.tainted[storage] for storage in sorted(read) if storage in self.tainted), None)
@@ -152,20 +203,33 @@ class _Flow:
             self.tainted.update(dict.fromkeys(written, reason))
 
 
+def _unsafe(step: Operator) -> tuple[str, str]:
+    message = (
+        f"torch computes with constants by {step.name}, which is not among the operators that a judge repeats, because "
+        "not all of torch's check what memory they read: compute it in __init__"
+    )
+    return "torch_operator", message
+
+
 def _computes(step: Operator) -> bool:
     if operator_name(step) not in HELPERS:
         return True
-    if operator_name(step) not in MOVES:
+    if not _is_move(step):
         return False
     moved = places([*step.arguments, *step.keywords.values()])
     if operator_name(step) in _INDEXED:
-        moved = moved[:1]  # the others say where, and are not in the result
+        moved = places(list(step.arguments[:1]))  # the others say where, and are not in the result
     return any(drops(place.dtype, result.dtype) for place in moved for result in step.results)
+
+
+def _is_move(step: Operator) -> bool:
+    """Whether values of tensors are in the result; `fill_` takes a number, or a tensor of one value."""
+    return operator_name(step) in MOVES or step.name == "aten.fill_.Tensor"
 
 
 def drops(source: str, target: str) -> bool:
     """Whether a cast between dtypes, by name, drops more than digits of a fraction. int64 to int32 does not count:
-    kernels ask for such indices."""
+    kernels ask for such indices. A player refuses it where it changes a value (`replay/steps.py`)."""
     if source == target or (source, target) == ("int64", "int32"):
         return False
     if target.startswith("float8") or target == "bool":
@@ -177,6 +241,19 @@ def drops(source: str, target: str) -> bool:
     low, high = _RANGES.get(source, _UNKNOWN)
     least, most = _RANGES.get(target, (0, 0))
     return bool(low < least or high > most)
+
+
+_SAME_VALUES = {"bool": ("uint8", "int8"), "complex64": ("float32",), "complex128": ("float64",)}
+
+
+def _shows_others(dtype: str, as_dtype: str) -> bool:
+    """Whether a view of another dtype shows other values; not so for parts of complex numbers, and for booleans."""
+    return as_dtype != dtype and as_dtype not in _SAME_VALUES.get(dtype, ())
+
+
+def _item_bits(dtype: str) -> int:
+    digits = "".join(character for character in dtype.partition("_")[0] if character.isdigit())
+    return int(digits or 8)
 
 
 _INDEXED = frozenset({"index", "index_select", "gather"})

@@ -111,6 +111,9 @@ def kernel_eval(
         typer.Option(help="Instead: which cheats of that folder `tests` are rewarded, and which honest kernels not."),
     ] = None,
     gpu: Annotated[bool, typer.Option("--gpu", help="Instead: the accuracy of kernel timing on a GPU.")] = False,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Instead: memory of an evaluation of large tensors.")
+    ] = False,
 ) -> None:
     """CPU and latency of one evaluation of a small kernel.
 
@@ -120,6 +123,10 @@ def kernel_eval(
         from weir.scripts.bench.kernel_eval.corpus import main as judge_corpus
 
         return judge_corpus(corpus, trials)
+    if memory:
+        from weir.scripts.bench.kernel_eval.memory import main as measure_memory
+
+        return measure_memory()
     if gpu:
         from weir.scripts.bench.kernel_eval.gpu_timing import main as time_gpu
 
@@ -131,3 +138,16 @@ def kernel_eval(
     from weir.scripts.bench.kernel_eval.run import bench_kernel_eval
 
     bench_kernel_eval(evaluations, trials)
+
+
+def ui(
+    calls: Annotated[int, typer.Option(min=1000, help="Calls of the store, in sessions of ten.")] = 1_000_000,
+    store: Annotated[Path | None, typer.Option(help="Folder of the store, made if missing, and kept.")] = None,
+) -> None:
+    """Time and memory of the page over a large store.
+
+    Pages, filters, orders, long sessions, and a reader who takes a gigabyte slowly.
+    """
+    from weir.scripts.bench.ui.run import main
+
+    main(calls, store)

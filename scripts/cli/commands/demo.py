@@ -100,7 +100,7 @@ def _kernel_demo(
         f"{result.heldout_before:.0%} → {result.heldout_after:.0%}; {result.calls} calls, "
         f"{result.calls_spanning_versions} of them across a weight update, {result.versions} versions, "
         f"{result.seconds:.0f} s.\nReport: {page}\n"
-        f"Go on:  weir up --config {folder / 'weir.toml'}   ·   weir sql --config {folder / 'weir.toml'}"
+        f"{_next_steps(folder / 'weir.toml')}"
     )
     if json:
         typer.echo(result.as_json())
@@ -110,6 +110,16 @@ def _kernel_demo(
             f"the model did not learn: the reward must rise by {goal.reward_gain} and held-out correctness "
             f"{goal.heldout_factor:g}-fold; the store with every call is in {settings.store.folder}"
         )
+
+
+def _next_steps(config: Path) -> str:
+    from weir.scripts.launch.settings import load_settings
+
+    page = load_settings(config).ui
+    return (
+        f"Look:   weir ui --config {config}, and open http://{page.host}:{page.port}\n"
+        f"Go on:  weir up --config {config}   ·   weir sql --config {config}"
+    )
 
 
 def _language_demo(
@@ -136,7 +146,7 @@ def _language_demo(
         f"{result.before.right_of_answered:.0%} → {result.after.right_of_answered:.0%}; {result.calls} calls, "
         f"{result.calls_spanning_versions} of them across a weight update, {result.versions} versions, "
         f"{result.seconds:.0f} s (rounds: {shares}).\n"
-        f"Go on:  weir up --config {folder / 'weir.toml'}   ·   weir sql --config {folder / 'weir.toml'}"
+        f"{_next_steps(folder / 'weir.toml')}"
     )
     if json:
         typer.echo(result.as_json())

@@ -23,12 +23,12 @@ NameArgument = Annotated[str, typer.Argument(help="Name of the key in the list."
 
 def add(name: NameArgument, root: RootOption = None, config: ConfigOption = None) -> None:
     """Create a key for agents and print it; it cannot be shown again."""
-    from weir.proxy.sessions.access_keys import key_hash, new_access_key
+    from weir.proxy.sessions.access_keys import new_access_key
     from weir.store.catalog.keys import add_access_key
 
     key = new_access_key()
     with _catalog(load_settings(config).store.at(root)) as catalog:  # may run before the first `weir up`
-        add_access_key(catalog, name, key_hash(key))
+        add_access_key(catalog, name, key)
     print(key)
 
 

@@ -100,7 +100,7 @@ def run(setup: Setup, before: Path, after: Path) -> Regression:
 def ask(setup: Setup, model: Path) -> list[Question]:
     """The tasks as an agent's first prompts, rendered as the proxy renders them."""
     from weir.agents.kernel_agent import first_message
-    from weir.proxy.rendering.renderer import open_rendering
+    from weir.proxy.rendering.opening import open_rendering
     from weir.trainer.regression.task_answers import Question
 
     rendering = open_rendering(model, setup.settings.model.name, setup.settings.proxy)

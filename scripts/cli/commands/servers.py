@@ -1,4 +1,4 @@
-"""Single servers, run until stopped: `weir proxy`, in front of a running router, and `weir kernel-eval`."""
+"""Single servers, run until stopped: `weir proxy`, in front of a running router, `weir kernel-eval` and `weir ui`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from weir.scripts.launch.settings import ConfigOption, RootOption, load_settings, with_flags
+from weir.scripts.launch.settings import ConfigOption, RootOption, existing_store, load_settings, with_flags
 
 
 def kernel_eval(
@@ -53,3 +53,24 @@ def proxy(
         model_name=name or settings.model.name,
         upstream_url=upstream or proxy_config.upstream_url or f"http://{router.host}:{router.port}",
     )
+
+
+def page(
+    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="Folder of the tokenizer for texts of tokens; default: model.path of weir.toml.")
+    ] = None,
+    root: RootOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Show the store in a browser, while it grows.
+
+    Curves, sessions, tokens and SQL; with the control key, rewards, exports and rounds. `weir up` serves it too.
+    """
+    from weir.ui.main import serve
+
+    settings = load_settings(config)
+    given = with_flags(settings.ui, {"port": port, "host": host}, "weir ui")
+    store = existing_store(root, config)
+    serve(given, store, tokenizer or settings.model.path, settings.proxy.control_key, config)

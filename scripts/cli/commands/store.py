@@ -92,6 +92,8 @@ def store_status(root: RootOption = None, config: ConfigOption = None) -> None:
         )
         if proxy.failure is not None:
             typer.echo(f"            {proxy.failure}")
+    for pin in status.pins:
+        typer.echo(f"pinned      {pin.num_groups:,} groups by {pin.name}, {pin.holder}, {_time(pin.pinned_us)}")
     typer.echo(f"sessions    {status.sessions:,} registered, {status.groups:,} groups, {status.rounds:,} rounds")
 
 
@@ -116,6 +118,28 @@ def store_forget(
     finally:
         catalog.close()
     typer.echo(f"{writer}: forgotten")
+
+
+def store_unpin(
+    name: Annotated[str, typer.Argument(help="A pin, as `weir store status` names it.")],
+    root: RootOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Drop the pin of a consumer that never comes back.
+
+    Retention may remove its groups again. A consumer that is run again needs no unpinning: it takes its pin over.
+    """
+    from weir.store.catalog.catalog import Catalog
+    from weir.store.catalog.pins import acknowledge, pins
+
+    catalog = Catalog.open(existing_store(root, config))
+    try:
+        known = [pin.name for pin in pins(catalog)]
+        if not acknowledge(catalog, name):
+            raise UsageError(f"there is no pin {name!r}; there are: {', '.join(known) or 'none'}")
+    finally:
+        catalog.close()
+    typer.echo(f"{name}: dropped")
 
 
 def _time(at_us: int) -> str:

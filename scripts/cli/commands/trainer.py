@@ -74,25 +74,29 @@ def round_(
 
 
 def publish(
-    folder: Annotated[Path, typer.Argument(help="Version folder.")],
+    folder: Annotated[Path, typer.Argument(help="Version folder, or a Hugging Face folder of the same model.")],
     config: ConfigOption = None,
 ) -> None:
     """Bring a weight version to every engine, through the gate.
 
-    It can be repeated.
+    It can be repeated. A plain Hugging Face folder is copied and becomes the newest version, from
+    which the next round continues.
     """
+    from weir.trainer.rounds.adopt import is_plain
     from weir.trainer.versions.version_folder import verify
 
-    verify(folder)
+    from_elsewhere = is_plain(folder)
+    if not from_elsewhere:
+        verify(folder)
     settings = load_settings(config)
     if not trainer_config(settings).engine_urls:
         raise UsageError(
             "no engine to publish to: [engine] has none and no router answers that lists some; start them with "
             "`weir up`, or name them by [engine] urls or [trainer] engine_urls in weir.toml"
         )
-    trainer = _trainer(settings, folder)
+    trainer = _trainer(settings, (settings.model.path or folder) if from_elsewhere else folder)
     try:
-        report = trainer.publish(folder)
+        report = trainer.adopt(folder) if from_elsewhere else trainer.publish(folder)
     finally:
         trainer.close()
     typer.echo(f"published in {report.seconds:.1f} s")
@@ -241,7 +245,7 @@ def _too_few(trainer: Trainer) -> str:
     if found.expired:
         text += f"; {len(found.expired)} more have weights too old for trainer.max_staleness"
     if found.damaged:
-        text += f"; {len(found.damaged)} more wait because the log is damaged"
+        text += f"; {len(found.damaged)} more wait because they may lack calls"
     if found.unversioned:
         text += f"; {len(found.unversioned)} more are left out: {next(iter(found.unversioned.values()))}"
     return text

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime
 import enum
+import socket
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -57,20 +59,31 @@ def export(
 ) -> None:
     """Write branches as training sequences.
 
-    For TRL, verl and slime, or in Weir's own form as JSON Lines or Parquet. See docs/exports.md.
+    For TRL, verl and slime, or in Weir's own form as JSON Lines or Parquet. Its groups stay in the store until the file
+    is whole. See docs/exports.md.
     """
+    from weir.store.catalog.catalog import Catalog
+    from weir.store.catalog.pins import pinned
     from weir.store.query.question import asking
-    from weir.store.query.trajectories import Policy, choose, read_chosen
+    from weir.store.query.trajectories import Policy, choose, chosen_groups, read_chosen
     from weir.store.reader import connect
 
     store = existing_store(root, config)
     parameters = read_parameters(param or [])
-    with connect(store) as connection, asking(connection):
+    catalog = Catalog.open(store)
+    read_us = catalog.now_us()
+    with closing(catalog), connect(store) as connection, asking(connection):
         choice = choose(connection, where, parameters, Policy(policy), with_reward=format in NEEDS_REWARD)
         query = {"format": format.value, "where": where, "parameters": dict(parameters), "policy": policy.value}
-        _writer(format)(read_chosen(connection), output, _provenance(store, query, choice))
+        with pinned(catalog, _pin_name(output), chosen_groups(connection), read_us=read_us):
+            _writer(format)(read_chosen(connection), output, _provenance(store, query, choice))
     left_out = "".join(f"; left out {count:,} {reason}" for reason, count in choice.left_out.items())
     typer.echo(f"wrote {choice.count:,} trajectories to {output}{left_out}", err=True)
+
+
+def _pin_name(output: Path) -> str:
+    """The name under which an export of this file pins its groups: the same when it is run again."""
+    return f"export to {socket.gethostname()}:{output.absolute()}"
 
 
 def import_(

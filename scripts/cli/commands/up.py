@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from weir.scripts.launch.servers import Server
 
 MOST_ENDS, ENDS_WITHIN_S = 5, 120.0
+STATE_TIMEOUT_S = 30.0
 
 
 def up(
@@ -31,11 +32,12 @@ def up(
 ) -> None:
     """Start the servers of weir.toml, until Ctrl-C.
 
-    Engines, the router in front of them, the proxy and the kernel-evaluation server. Prints the base_url for agents; a
-    server that ends is restarted.
+    Engines, the router in front of them, the proxy, the kernel-evaluation server and the page. Prints the base_url for
+    agents; a server that ends is restarted.
     """
     from weir.scripts.launch.fleet import check_ports, fleet
     from weir.scripts.launch.servers import running
+    from weir.store.catalog.catalog import Catalog
 
     if settings_only and not check:
         raise UsageError("--settings-only requires --check; without it the servers are started")
@@ -45,7 +47,9 @@ def up(
         return
     servers = fleet(settings, config)
     check_ports(settings)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what was started is stopped
+    Catalog.open(settings.store).close()  # the page opens a store that exists
+    for number in (signal.SIGINT, signal.SIGTERM):  # also where a shell's background job ignores SIGINT
+        signal.signal(number, signal.default_int_handler)  # what was started is stopped
     with running(servers, ready_timeout_s=settings.engine.start_limit_s, on_wait=_say_wait) as processes:
         stop = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -53,10 +57,27 @@ def up(
         base = f"http://{settings.proxy.host}:{settings.proxy.port}"
         typer.echo(f"base_url     {base}/v1")
         typer.echo(f"control      {base}/weir (key: {settings.store.folder / 'control.key'})")
+        for subject, fact in _rendering(settings, base).items():
+            typer.echo(f"{subject:<12} {fact}")
         typer.echo(f"kernel-eval  http://{settings.kernel_eval.host}:{settings.kernel_eval.port}")
+        if settings.ui.enabled:
+            typer.echo(f"page         http://{settings.ui.host}:{settings.ui.port}")
         typer.echo(f"logs         {settings.store.folder / 'logs'}")
         typer.echo("Stop with Ctrl-C.")
         look_after(stop, servers, processes)
+
+
+def _rendering(settings: Settings, base: str) -> dict[str, str]:
+    """What the proxy's renderer does with conversations, by subject; nothing below capture level tokens."""
+    import httpx
+
+    from weir.scripts.launch.resolve import control_key
+
+    headers = {"authorization": f"Bearer {control_key(settings)}"}
+    with httpx.Client(trust_env=False, timeout=STATE_TIMEOUT_S) as client:
+        answer = client.get(f"{base}/weir/state", headers=headers)
+    facts: dict[str, str] | None = answer.raise_for_status().json()["rendering"]
+    return facts or {}
 
 
 def _say_wait(server: Server) -> None:
@@ -74,25 +95,29 @@ def _check(settings: Settings, config: Path | None, *, settings_only: bool) -> N
 
 
 def look_after(stop: threading.Event, servers: list[Server], processes: list[subprocess.Popen[bytes]]) -> None:
-    """Restart servers that end, until asked to stop. Raises ServerFailed for a server that keeps ending.
+    """Restart servers that end, until asked to stop.
 
-    `processes` always holds the running ones, in the order of `servers`.
+    A server that keeps ending is given up; for a vital one that raises ServerFailed. `processes` always holds the
+    running ones, in the order of `servers`.
     """
     from weir.scripts.launch.errors import ServerFailed
     from weir.scripts.launch.servers import start
 
     ends: dict[str, list[float]] = {server.name: [] for server in servers}
+    given_up: set[str] = set()
     while not stop.wait(0.5):
         for place, server in enumerate(servers):
             status = processes[place].poll()
-            if status is None:
+            if status is None or server.name in given_up:
                 continue
             now = time.monotonic()
             ends[server.name] = [*(end for end in ends[server.name] if end > now - ENDS_WITHIN_S), now]
             if len(ends[server.name]) >= MOST_ENDS:
-                raise ServerFailed(
-                    f"{server.name} ended {MOST_ENDS} times within {ENDS_WITHIN_S:g} s, last with status {status}; "
-                    f"the others were stopped, see {server.log_path}"
-                )
+                often = f"{server.name} ended {MOST_ENDS} times within {ENDS_WITHIN_S:g} s, last with status {status}"
+                if server.is_vital:
+                    raise ServerFailed(f"{often}; the others were stopped, see {server.log_path}")
+                given_up.add(server.name)
+                typer.echo(f"{often}; the others go on without it, see {server.log_path}")
+                continue
             typer.echo(f"{server.name} ended with status {status} and is started again; its log: {server.log_path}")
             processes[place] = start(server)

@@ -1,4 +1,4 @@
-"""Checks of this machine: Python, torch, a GPU, Triton, the sandbox, the disk, the ports, the store.
+"""Checks of this machine: Python, torch, a GPU, Triton, the sandbox, the disk, the ports, the store, the model.
 
 Nothing is started and nothing is left behind.
 """
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from weir.scripts.cli.doctor.finding import Finding, found
-from weir.scripts.launch.fleet import ROUTER_MODULES
+from weir.scripts.launch.fleet import ROUTER_MODULES, found_model
 from weir.scripts.launch.settings import Settings
 
 ABOUT = "machine"
@@ -39,6 +39,7 @@ def machine_findings(settings: Settings) -> Iterator[Finding]:
     yield from _disk(settings)
     yield from _ports(settings)
     yield _store(settings)
+    yield from _rendering(settings)
 
 
 def _torch() -> Finding:
@@ -119,6 +120,7 @@ def _ports(settings: Settings) -> Iterator[Finding]:
         "router": (settings.router.host, settings.router.port),
         "engine": (settings.engine.host, settings.engine.port),
         "kernel_eval": (settings.kernel_eval.host, settings.kernel_eval.port),
+        "ui": (settings.ui.host, settings.ui.port),
     }
     for name, (host, port) in servers.items():
         problem = None if port == 0 or _is_free(host, port) else f"{host}:{port} is taken"
@@ -150,3 +152,22 @@ def _store(settings: Settings) -> Finding:
     problem = f"{len(status.damaged)} damaged segments, {status.bytes_dropped} bytes" if status.damaged else None
     seen = f"{status.calls} calls, {status.sessions} sessions in {store.root}"
     return found(ABOUT, "store", seen, problem, "`weir store status` names them", required=False)
+
+
+def _rendering(settings: Settings) -> Iterator[Finding]:
+    """How the model's folder is rendered, where there is one and the proxy renders."""
+    from weir.proxy.errors import SetupError
+    from weir.proxy.rendering.opening import open_rendering
+
+    folder = found_model(settings)
+    if folder is None or settings.proxy.level not in ("tokens", "auto"):
+        return
+    try:
+        rendering = open_rendering(folder, settings.model.name, settings.proxy)
+    except SetupError as error:
+        yield found("model", "renderer", "", str(error), required=True)
+        return
+    limited = rendering.inexact_turns()
+    for subject, fact in rendering.facts().items():
+        problem = fact if subject == "later turns" and limited else None
+        yield found("model", subject, fact, problem, "or name a renderer in proxy.renderer", required=False)

@@ -16,9 +16,13 @@ if TYPE_CHECKING:
 MANY = 20  # ids listed where a prefix matches several
 
 _SESSIONS = """
-SELECT session_id, group_id, status, num_calls, num_turns, num_new_tokens, num_output_tokens, reward,
+SELECT session_id, group_id, status, num_calls, num_turns, num_new_tokens, num_output_tokens, num_refused, reward,
     version_min, version_max, coalesce(first_call_at, created_at) AS started_at
 FROM sessions WHERE starts_with(group_id, $1) ORDER BY started_at DESC, session_id LIMIT $2
+"""
+_REFUSED_ELSEWHERE = """
+SELECT sum(num_requests)::BIGINT AS num_requests
+FROM refusals WHERE session_id IS NULL OR session_id NOT IN (SELECT session_id FROM sessions)
 """
 _CALLS = """
 WITH judged AS (
@@ -45,7 +49,7 @@ def print_sessions(connection: duckdb.DuckDBPyConnection, group: str | None, lim
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in ("session", "group", "status"):
         table.add_column(name, overflow="fold")
-    for name in ("calls", "turns", "tokens in", "out", "reward", "versions", "age"):
+    for name in ("calls", "turns", "tokens in", "out", "refused", "reward", "versions", "age"):
         table.add_column(name, justify="right")
     rows = _rows(connection, _SESSIONS, [group or "", limit])
     for row in rows:
@@ -54,11 +58,19 @@ def print_sessions(connection: duckdb.DuckDBPyConnection, group: str | None, lim
             row["group_id"],
             row["status"] or "seen",
             *(f"{row[name]:,}" for name in ("num_calls", "num_turns", "num_new_tokens", "num_output_tokens")),
+            f"{row['num_refused']:,}" if row["num_refused"] else "",
             "" if row["reward"] is None else f"{row['reward']:.3g}",
             _version_range(row["version_min"], row["version_max"]),
             _age(row["started_at"]),
         )
-    console_for_text().print(table)
+    console = console_for_text()
+    console.print(table)
+    [elsewhere] = _rows(connection, _REFUSED_ELSEWHERE, [])
+    if elsewhere["num_requests"]:
+        asked = "request was" if elsewhere["num_requests"] == 1 else "requests were"
+        console.print(
+            f"{elsewhere['num_requests']:,} more {asked} refused, of no session above: weir sql 'FROM refusals' has why"
+        )
 
 
 def print_trees(connection: duckdb.DuckDBPyConnection, name: str, whole_text: bool) -> None:

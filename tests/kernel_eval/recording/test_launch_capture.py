@@ -17,13 +17,14 @@ from weir.kernel_eval.ipc.trace import Descriptor, Place, Plain
 from weir.kernel_eval.recording import launch_capture
 from weir.kernel_eval.toolchain import stub_driver
 from weir.kernel_eval.toolchain.targets import TARGETS
+from weir.kernel_eval.worker.host_tensors import HostTensors
 from weir.kernel_eval.worker.kernel_values import HostReads, KernelValues
 from weir.kernel_eval.worker.recorder import Recorder
 
 stub = stub_driver.install(TARGETS["sm_90"])
-values = KernelValues()
-recorder = Recorder(values)
-capture = launch_capture.LaunchCapture(recorder, values, stub)
+values, hosts = KernelValues(), HostTensors()
+recorder = Recorder(values, hosts)
+capture = launch_capture.LaunchCapture(recorder, values, hosts, stub)
 launch_capture.stop_at_ttir()
 capture.install()
 
@@ -37,7 +38,7 @@ x = torch.zeros(64, 64)
 recorder.start([x])
 capture.start()
 refused = None
-with recorder, HostReads(values):
+with recorder, HostReads(values, hosts):
     out = torch.empty(64, 64, device="cuda")
     tile = TensorDescriptor(x, [64, 64], [64, 1], [16, 16])
     for block in (64, 64, 128):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 import torch
 
-from weir.kernel_eval.ipc.messages import KernelIr, Played
+from weir.kernel_eval.ipc.framing import FrameError, decode
+from weir.kernel_eval.ipc.messages import KernelIr, Played, Recorded
 from weir.kernel_eval.ipc.tensor_arena import Arena, attach
 from weir.kernel_eval.ipc.trace import Argument, Launch, Many, Operator, Place, Plain, Storage, Trace
 from weir.kernel_eval.replay.ir_launches import IrLaunches, LaunchFailed
 from weir.kernel_eval.replay.player import play
+from weir.kernel_eval.replay.steps import check_narrowing
 
 N = 10
 TEXT = """module {
@@ -126,3 +129,48 @@ def test_an_operator_that_is_not_torchs_or_writes_elsewhere_is_refused(name: str
     step = Operator(name, (X, Plain(0)), {}, (OUT,))
     with pytest.raises((ValueError, AttributeError)):
         played(step, launch(X, OUT, Plain(N)))
+
+
+@pytest.mark.parametrize(
+    ("step", "reason"),
+    [
+        (
+            Operator("aten.clone.default", (X,), {}, (Place(1, "int32", (N,), (1,), 0),)),
+            "made a tensor of another form",
+        ),
+        (Operator("aten.clone.default", (X,), {}, (Place(1, "float32", (1, N), (N, 1), 0),)), "another form"),
+        (Operator("aten.roll.default", (X, Many("list", (X,))), {}, (OUT,)), "is given a tensor for shifts"),
+        (Operator("aten.full_like.default", (X, X), {}, (OUT,)), "is given a tensor for fill_value"),
+    ],
+)
+def test_a_step_that_converts_unseen_or_takes_numbers_from_tensors_is_refused(step: Operator, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        played(step)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "bfloat16"])
+def test_an_output_of_another_dtype_than_the_answers_is_not_converted(dtype: str) -> None:
+    with pytest.raises(ValueError, match="the answer was to be"):
+        played(launch(X, OUT, Plain(N)), output=Place(1, dtype, (N,), (1,), 0))
+
+
+@pytest.mark.parametrize("place", [Place(-2, "float32", (N,), (1,), 0), Place(0, "float32", (N,), (1,), -1)])
+def test_a_negative_number_is_no_second_name_of_a_storage(place: Place) -> None:
+    recorded = Recorded((), Trace(STORAGES, (Operator("aten.relu.default", (place,), {}, (OUT,)),), (OUT,)), ())
+    with pytest.raises(FrameError, match="Expected `int` >= 0"):
+        decode(msgspec.msgpack.encode(recorded), Recorded)
+
+
+@pytest.mark.parametrize(
+    ("value", "fits"), [(2**31 - 1, True), (-(2**31), True), (2**31, False), (-(2**31) - 1, False)]
+)
+def test_a_cast_of_integers_to_fewer_bits_changes_none_of_them(value: int, fits: bool) -> None:
+    step = Operator(
+        "aten._to_copy.default", (Place(0, "int64", (3,), (1,), 0),), {}, (Place(1, "int32", (3,), (1,), 0),)
+    )
+    storages = [torch.tensor([0, value, 5]).view(torch.uint8), torch.zeros(12, dtype=torch.uint8)]
+    if fits:
+        check_narrowing(step, storages)
+        return
+    with pytest.raises(ValueError, match="casts integers to int32, which does not hold them"):
+        check_narrowing(step, storages)

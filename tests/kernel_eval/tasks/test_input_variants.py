@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from weir.kernel_eval.tasks.input_draws import redrawn
-from weir.kernel_eval.tasks.input_variants import HARDEST, PLAIN, Draw, Variant, other_sizes, plan
-from weir.kernel_eval.tasks.reference import Reference, free_size
+from weir.kernel_eval.tasks.input_variants import HARDEST, PLAIN, SPECIAL, Draw, Variant, other_sizes, plan
+from weir.kernel_eval.tasks.reference import Reference
+from weir.kernel_eval.tasks.task_source import free_size
 
 NONE: frozenset[str] = frozenset()
 SIZED = """
@@ -59,7 +60,7 @@ def test_a_draw_keeps_shape_strides_and_dtype(draw: Draw, shape: tuple[int, ...]
     declared = declared.mT if declared.dim() >= 2 else declared
     (drawn,) = redrawn([declared], draw)
     assert (drawn.shape, drawn.stride(), drawn.dtype) == (declared.shape, declared.stride(), dtype)
-    assert bool(torch.isfinite(drawn).all())
+    assert draw in SPECIAL or bool(torch.isfinite(drawn).all())
     few = declared.numel() < 2  # one value may be of the task's own draw
     assert draw is Draw.DECLARED or few or not torch.equal(drawn, declared)
 
@@ -140,10 +141,12 @@ def test_other_sizes_keep_the_divisibility_that_blocks_need() -> None:
 
 
 def test_inputs_are_milder_where_the_task_has_no_finite_answer_to_the_others() -> None:
-    reference, model = sized("x.log()")
+    reference, model = sized("x.log().cummax(-1).values")
     inputs, expected, variant = reference.question(model, 1, HARDEST)
-    assert variant.draw is Draw.SCALED  # mixed, normal and negated values have no logarithm
+    assert variant.draw is Draw.POSITIVE  # mixed and normal values have no logarithm
     assert bool((inputs[0] > 0).all())
+    assert float(inputs[0].max()) > 30
+    assert float(inputs[0].min()) < 0.01
     assert bool(torch.isfinite(expected.outputs[0]).all())
 
 
@@ -155,11 +158,55 @@ def test_a_task_that_takes_only_its_own_inputs_gets_them() -> None:
 
 
 def test_a_task_that_answers_with_infinities_gets_other_draws_too() -> None:
-    source = SIZED.replace("FUNCTION", "x.log()").replace("torch.rand(batch, features) + 1", "torch.randn(8, 64)")
+    source = SIZED.replace("FUNCTION", "x.log().flip(0)").replace(
+        "torch.rand(batch, features) + 1", "torch.randn(8, 64)"
+    )
     reference = Reference(source, 5.0)
     inputs, expected, variant = reference.question(reference.build([], 1), 1, HARDEST)
-    assert variant.draw is Draw.MIXED
-    assert torch.equal(expected.outputs[0].isnan(), inputs[0] < 0)
+    assert variant.draw is Draw.HARD
+    assert torch.equal(expected.outputs[0].flip(0).isnan(), inputs[0] < 0)
+    assert torch.equal(expected.outputs[0].flip(0).isinf(), inputs[0] == 0)
+
+
+def test_values_between_zero_and_one_are_drawn_where_nothing_else_has_an_answer() -> None:
+    reference, model = sized("torch.logit(x - 1) if x.max() > 1 else torch.logit(x).flip(0)")
+    inputs, expected, variant = reference.question(model, 1, HARDEST)
+    assert variant.draw is Draw.UNIT
+    assert float(inputs[0].min()) < 0.02 < 0.98 < float(inputs[0].max()) < 1
+    assert bool(torch.isfinite(expected.outputs[0]).all())
+
+
+HARDER = {
+    "x.clamp(-1000.0, 1000.0)": Draw.EDGES,
+    "torch.relu(x)": Draw.EDGES,
+    "1 / x": Draw.EDGES,
+    "x.clamp(-1000.0, 1000.0).flip(0)": Draw.BEYOND,
+    "torch.where(x == 0, 7.0, x).flip(0)": Draw.BEYOND,
+    "torch.relu(x).flip(0)": Draw.HARD,
+    "x.exp().flip(0)": Draw.MILD,  # huge and wide values overflow
+    "(1 / x).flip(0)": Draw.MIXED,  # and zeros have no inverse
+    "x.sort().values": Draw.MIXED,  # whose equal values are in any order
+    "x.max(-1).indices": Draw.MIXED,
+    "(x > 0)": Draw.EDGES,
+    "x.asin().flip(0) if x.max() <= 1 else (x - 1).asin()": Draw.BOUNDED,
+    "torch.nan_to_num(x, 0.0, 1e4, -1e4)": Draw.SPECIAL,
+    "torch.where(torch.isnan(x), 0.0, x)": Draw.NANS,  # infinities are no answer that can be compared
+    "torch.where(torch.isinf(x), 0.0, x)": Draw.INFINITE,
+}
+
+
+@pytest.mark.parametrize("function", HARDER)
+def test_a_mixed_draw_is_as_hard_as_the_task_allows(function: str) -> None:
+    reference, model = sized(function)
+    (x,), expected, variant = reference.question(model, 6, HARDEST)
+    assert variant.draw is HARDER[function]
+    assert bool(torch.isfinite(expected.outputs[0]).all())
+    assert bool((x[x.isfinite()].abs() > 1000).any()) == (variant.draw in (Draw.BEYOND, Draw.EDGES))
+    zeros = variant.draw in (Draw.HARD, Draw.BEYOND, Draw.EDGES, *SPECIAL) and function != "1 / x"
+    assert bool((x == 0).any()) == zeros
+    if variant.draw is Draw.SPECIAL:
+        assert bool(x.isnan().any())
+        assert bool(x.isinf().any())
 
 
 def test_an_overflow_is_no_answer_that_others_must_have() -> None:
@@ -172,3 +219,32 @@ def test_an_overflow_is_no_answer_that_others_must_have() -> None:
     assert variant.draw is not Draw.WIDE
     assert bool(expected.outputs[0].isinf().any())  # below zero the floor is 0
     assert not bool(expected.outputs[0].isnan().any())
+
+
+EDGES = {
+    "torch.sin(x)": (0.5, 1.0, 3.1415927410125732, 501.0),
+    "x.sqrt()": (0.0, 1.1920928955078125e-07, 1.0, 501.0),
+    "x.log()": (1.1920928955078125e-07, 0.9999998807907104, 1.0, 501.0),
+    "(x / 4).asin()": (-1.0, 0.0, 1.0),
+    "torch.nn.functional.hardtanh(x, -2.5, 2.75)": (-2.5, 2.75, 2.750000238418579, 501.0),
+}
+
+
+@pytest.mark.parametrize("function", EDGES)
+def test_a_function_that_works_value_by_value_gets_the_points_where_it_turns(function: str) -> None:
+    reference, model = sized(function)
+    values = set[float]()
+    for seed in range(6):
+        (x,), expected, variant = reference.question(model, seed, Variant(Draw.MIXED))
+        assert variant.draw is Draw.EDGES
+        assert bool(torch.isfinite(expected.outputs[0]).all())
+        values |= set(x.flatten().tolist())
+    assert values >= set(EDGES[function])
+
+
+def test_no_edge_point_is_where_a_rounding_decides() -> None:
+    reference, model = sized("x.tan()")
+    (x,), expected, variant = reference.question(model, 1, Variant(Draw.MIXED))
+    assert variant.draw is Draw.EDGES
+    assert not bool(((x.abs() - torch.pi / 2).abs() < 1e-6).any())
+    assert float(expected.outputs[0].abs().max()) < 1e5

@@ -81,9 +81,9 @@ def test_without_the_setting_the_call_is_refused_and_nothing_reaches_the_engine(
 
 
 @pytest.mark.parametrize("compacted", [False, True])
-def test_wishes_that_the_model_decides_are_accepted_and_are_a_column(way: Way, compacted: bool) -> None:
+def test_wishes_that_no_template_here_knows_are_accepted_and_are_a_column(way: Way, compacted: bool) -> None:
     way.say("Hello.")
-    chat = {"reasoning_effort": "high", "verbosity": "low", "chat_template_kwargs": {"enable_thinking": False}}
+    chat = {"reasoning_effort": "high", "verbosity": "low", "chat_template_kwargs": {"a": 1}}
     for path, body in (
         ("/s/a/v1/chat/completions", {"messages": USER} | chat),
         ("/s/b/v1/responses", {"input": "Hi", "reasoning": {"effort": "low"}, "text": {"verbosity": "low"}}),
@@ -96,7 +96,12 @@ def test_wishes_that_the_model_decides_are_accepted_and_are_a_column(way: Way, c
         assert compact(way.proxy.store, seal_open=True).calls == 4
     with connect(way.proxy.store) as db:
         rows = db.sql("SELECT ignored_fields FROM calls ORDER BY session_id").fetchall()
-    assert [fields for (fields,) in rows] == [list(chat), ["reasoning", "text.verbosity"], ["output_config.effort"], []]
+    assert [fields for (fields,) in rows] == [
+        ["chat_template_kwargs.a", "reasoning_effort", "verbosity"],
+        ["reasoning.effort", "text.verbosity"],
+        ["output_config.effort"],
+        [],
+    ]
 
 
 def test_a_function_of_a_namespace_is_called_with_both_names_and_its_turn_stays_exact(way: Way) -> None:

@@ -129,6 +129,15 @@ def test_a_tool_call_that_must_come_is_forced_by_the_prompt(
     assert unpack_ids(record.output_ids).tolist() == ids_of(rest)
 
 
+def test_a_required_call_with_one_tool_is_forced_up_to_its_arguments(way: Way) -> None:
+    way.say(REST)
+    asked: Any = {"messages": USER, "tools": TOOLS[:1], "tool_choice": "required"}
+    told = way.proxy.client().chat.completions.create(model="weir", **asked).choices[0]
+    assert [call.function.name for call in told.message.tool_calls or []] == ["add"]
+    (record,) = way.proxy.records()
+    assert text_of(unpack_ids(record.prompt_ids).tolist()[-record.forced :]) == FORCED
+
+
 def test_the_turn_after_a_forced_call_is_exact(way: Way) -> None:
     way.say(REST)
     client = way.proxy.client()

@@ -95,7 +95,7 @@ def test_what_coding_agents_send_beside_is_accepted() -> None:
     )
     assert request.agent_ids == {"metadata.user_id": "u"}
     assert request.session_hint == "u"
-    assert request.ignored_fields == ("thinking", "output_config.effort")
+    assert [wish.where for wish in request.wishes] == ["thinking", "thinking.budget_tokens", "output_config.effort"]
 
 
 def test_a_schema_for_the_answer_is_passed_on() -> None:
@@ -120,12 +120,29 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"max_tokens": None}, "max_tokens"),
     ({"messages": []}, "messages"),
     ({"messages": [{"role": "tool", "content": "x"}]}, "messages.0.role"),
-    ({"messages": [*USER, {"role": "assistant", "content": "I"}]}, "messages"),
-    (of_user({"type": "image", "source": {}}), "messages.0.content.0"),
+    ({"messages": [*USER, {"role": "assistant", "content": "I "}]}, "messages"),
+    ({"messages": [{"role": "assistant", "content": "I"}]}, "messages"),
+    (
+        {
+            "messages": [*USER, {"role": "assistant", "content": "I"}],
+            "output_config": {"format": {"type": "json_schema", "schema": {}}},
+        },
+        "messages",
+    ),
+    (
+        {
+            "messages": [
+                *USER,
+                {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "signature": "s"}]},
+            ]
+        },
+        "messages",
+    ),
+    (of_user({"type": "document", "source": {}}), "messages.0.content.0"),
     (of_user({"type": "document", "source": {}}), "messages.0.content.0"),
     (of_user({"type": "tool_result"}), "messages.0.content.0.tool_use_id"),
     (
-        of_user({"type": "tool_result", "tool_use_id": "a", "content": [{"type": "image"}]}),
+        of_user({"type": "tool_result", "tool_use_id": "a", "content": [{"type": "document"}]}),
         "messages.0.content.0.content.0",
     ),
     ({"system": [{"type": "image"}]}, "system.0"),

@@ -96,7 +96,7 @@ def test_what_agents_send_beside_is_accepted_and_their_names_are_kept(header: st
     assert (request.session_hint, request.agent_ids) == ("codex", {"metadata.run": "7", "prompt_cache_key": "k"})
     assert request.thread is not None and not request.thread.kept
     assert not request.logprobs
-    assert request.ignored_fields == ("reasoning", "text.verbosity")
+    assert [wish.where for wish in request.wishes] == ["reasoning.effort", "reasoning.summary", "text.verbosity"]
 
 
 def test_functions_of_a_namespace_are_named_after_it_and_host_tools_stand_apart() -> None:
@@ -136,7 +136,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"input": [{"role": "tool", "content": "x"}]}, "input[0].role"),
     ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0]"),
     ({"input": [{"type": "web_search_call"}]}, "input[0]"),
-    ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0]"),
+    ({"input": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "input[0].content[0]"),
     ({"input": [{"role": "user", "content": [{"type": "input_file"}]}]}, "input[0].content[0]"),
     ({"input": [{"type": "function_call_output", "output": "x"}]}, "input[0].call_id"),
     ({"tools": [{"type": 5}]}, "tools[0]"),

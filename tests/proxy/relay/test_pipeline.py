@@ -130,6 +130,20 @@ def test_prompt_logprobs_are_refused_where_the_host_makes_the_prompt(opened: Ope
         opened("sglang", prompt_logprobs=True)
 
 
+def test_images_pass_to_an_engine_that_renders_and_are_recorded_with_its_ids(opened: Open) -> None:
+    with pytest.raises(SetupError, match=r"proxy\.images needs capture level tokens"):
+        opened("sglang", images="placeholder")
+    host, proxy = opened("sglang")
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+    question = {"role": "user", "content": [image, {"type": "text", "text": "A cat?"}]}
+    body = json.dumps({"model": "weir", "messages": [question]}).encode()
+    assert proxy.post("/v1/chat/completions", body).status_code == 200
+    assert json.loads(host.bodies[0])["messages"] == [question]
+    record = only(proxy)
+    assert (record.level, record.ignored_fields) == (CaptureLevel.TOKENS, ())
+    assert unpack_ids(record.prompt_ids).tolist() == PROMPT_IDS and record.request == body
+
+
 def test_a_body_without_overridden_members_passes_as_it_came(opened: Open) -> None:
     host, proxy = opened("sglang", sampling={"rules": [{"session": "else*", "set": {"temperature": 0.7}}]})
     proxy.post("/v1/chat/completions", BODY)

@@ -138,8 +138,9 @@ def test_a_forced_call_is_how_the_template_itself_writes_calls(name: str, named:
     talk = Conversation(name, drops_reasoning=True)
     talk.messages = user("Add, please.")
     prompt = talk.rendering.render(talk.messages, TOOLS)
+    tools = TOOLS if named else [*TOOLS, {"type": "function", "function": {"name": "sub", "parameters": {}}}]
     request = CallRequest(
-        model="weir", messages=talk.messages, tools=TOOLS, tool_use=ToolUse.REQUIRED, tool_named=named
+        model="weir", messages=talk.messages, tools=tools, tool_use=ToolUse.REQUIRED, tool_named=named
     )
     forced = steered(talk.rendering, request, prompt).forced_ids
     opening = (talk.rendering.family.call_opening or "") + ("add" + talk.rendering.family.name_end if named else "")

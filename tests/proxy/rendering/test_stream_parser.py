@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support_families import FAMILIES, TOKENS, TOOLS, WITHOUT_THOUGHT, call_message, rendering_of, said, spelled_out
+from support_templates import FORMS, template_rendering
 from support_way import END
 
 from weir.proxy.config import ProxyConfig
 from weir.proxy.conversation.call_request import Delta, Message, Tool
-from weir.proxy.rendering.renderer import Rendering, open_rendering
+from weir.proxy.rendering.opening import open_rendering
+from weir.proxy.rendering.renderer import Rendering
 from weir.proxy.rendering.stream_parser import StreamedText, cut_at_stop
 
 USER: list[Message] = [{"role": "user", "content": "Hi"}]
@@ -151,3 +153,25 @@ def test_a_well_formed_answer_streams_to_the_finished_one_wherever_it_ends(name:
     answer = call_message({"a": 1, "note": note}, content=content, reasoning_content=thought)
     ids = spelled_out(rendering, said(rendering, USER, TOOLS, answer))
     streamed(rendering, ids[: data.draw(st.integers(0, len(ids)))], step)
+
+
+@pytest.mark.parametrize("step", [1, 4, 1000])
+@pytest.mark.parametrize(
+    ("text", "num_calls"),
+    [
+        ("Just text.", 0),
+        ('  I add. \n<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>', 1),
+        ('<tool_call>{"name": "add"}</tool_call>\n<tool_call>{"name": "add"}</tool_call>\nDone.', 2),
+        ('I add.\n<tool_call>{"name": "add", "argu', 0),
+        ("<tool_call>no JSON</tool_call> and <tool_", 0),
+        ('One.<tool_call>[1]</tool_call>Two.<tool_call>{"name": "add"}</tool_call>Three.', 1),
+    ],
+)
+def test_calls_that_are_plain_text_stream_as_they_are_finished(
+    tmp_path: Path, text: str, num_calls: int, step: int
+) -> None:
+    rendering = template_rendering(tmp_path / "m", FORMS["smollm2"], tool_prompt="hermes")
+    assert rendering.tokenizer.backend.token_to_id("<tool_call>") is None
+    ids = [number for character in text for number in rendering.tokenizer.encode(character)]
+    shown = streamed(rendering, [*ids, rendering.stop_ids[0]], step)
+    assert len([call for delta in shown for call in delta.tool_calls]) == num_calls

@@ -11,7 +11,8 @@ import pytest
 
 from weir.proxy.config import ProxyConfig
 from weir.proxy.conversation.call_request import Message
-from weir.proxy.rendering.renderer import Rendering, open_rendering
+from weir.proxy.rendering.opening import open_rendering
+from weir.proxy.rendering.renderer import Rendering
 
 CHATML = (
     "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
@@ -20,6 +21,7 @@ CHATML = (
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
 COUNTING = "{% for m in messages %}{{ loop.index }}{{ m['content'] }}<|im_end|>{% endfor %}"
+MOVING = "{{ messages[-1]['content'] }}{% for m in messages[:-1] %}{{ m['content'] }}<|im_end|>{% endfor %}"
 REFUSING = (
     "{% for m in messages %}{% if m['role'] == 'assistant' %}{{ m['tool_calls'][0].name }}{% endif %}{% endfor %}"
 )
@@ -50,13 +52,32 @@ def test_the_next_turn_is_the_exact_one_and_what_the_template_writes_behind_it(
     assert cut == answer[-1:] + added, "an answer that was cut gets the end of its turn"
 
 
-@pytest.mark.parametrize("template", [COUNTING, REFUSING])
+@pytest.mark.parametrize("template", [MOVING, REFUSING])
 def test_a_template_that_cannot_show_it_gives_nothing_and_is_named(
     tiny_model_dir: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, template: str
 ) -> None:
     rendering = rendering_of(tiny_model_dir, tmp_path / "m", template)
     assert rendering.extension([1], rendering.stop_ids[:1], NEW, None) is None
-    assert "later turns are tokenised afresh" in caplog.text
+    assert rendering.inexact_turns() == ["a further question", "a further question after a system prompt"]
+    assert "changes what stood before a further question" in caplog.text
+
+
+def test_a_template_that_counts_is_exact_where_the_conversation_is_known(tiny_model_dir: Path, tmp_path: Path) -> None:
+    rendering = rendering_of(tiny_model_dir, tmp_path / "m", COUNTING)
+    talk: list[Message] = [*HISTORY, {"role": "assistant", "content": "Ja."}, *NEW]
+    assert rendering.extension([1], rendering.stop_ids[:1], NEW, None) is None, "it depends on their number"
+    added = rendering.extension([1], rendering.stop_ids[:1], NEW, None, talk)
+    assert added == rendering.tokenizer.encode("342<|im_end|>4Und 世界?<|im_end|>")
+
+
+def test_a_question_that_holds_the_end_of_a_turn_is_not_cut_at_it(tiny_model_dir: Path, tmp_path: Path) -> None:
+    rendering = rendering_of(
+        tiny_model_dir, tmp_path / "m", "{% for m in messages %}### {{ m['content'] }}\n{% endfor %}"
+    )
+    new: list[Message] = [{"role": "user", "content": "What is <|im_end|> for?"}]
+    end = rendering.tokenizer.convert_tokens_to_ids("<|im_end|>")
+    added = rendering.extension([1], [end], new, None)
+    assert added == rendering.tokenizer.encode("\n### What is <|im_end|> for?\n")
 
 
 def test_a_real_models_template_keeps_its_turns(smollm2_dir: Path) -> None:

@@ -12,12 +12,11 @@ from weir.proxy.sessions.access_keys import (
     ACCESS_PREFIX,
     SESSION_PREFIX,
     are_required,
-    key_hash,
     keys_shown,
     warning_of,
 )
 from weir.scripts.cli.main import app
-from weir.store.catalog.keys import access_keys
+from weir.store.catalog.keys import access_keys, key_hash
 from weir.store.records.call_record import SessionSource
 
 USER: Any = [{"role": "user", "content": "Hi"}]

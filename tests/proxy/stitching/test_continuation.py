@@ -70,14 +70,14 @@ def test_a_chain_grows_by_one_digest_a_message_and_starts_from_the_tools() -> No
     assert chain([{"type": "function"}], messages)[0] != digests[0]
 
 
-def known(name: str, digest: bytes, *, session: str = "s", num_ids: int = 4) -> KnownCall:
+def known(name: str, digest: bytes, *, session: str = "s", num_ids: int = 4, num_messages: int = 1) -> KnownCall:
     ids = pack_ids(list(range(num_ids)))
     return KnownCall(
         call_id=name,
         session_id=session,
         group_id="g",
         digest=digest,
-        num_messages=1,
+        num_messages=num_messages,
         prompt=ids,
         output=ids,
         json=b"",
@@ -119,13 +119,14 @@ def test_memory_is_bounded_in_bytes_and_forgets_what_was_used_longest_ago() -> N
     assert memory.find([b"root", b"1"], None) is None
 
 
-def test_a_history_that_matches_in_part_is_found_by_its_longest_common_part() -> None:
+def test_a_rewritten_history_is_compared_with_the_call_that_was_asked_its_longest_beginning() -> None:
     memory = CallCache(2**20)
-    memory.remember(known("a", b"end-a"), [b"0", b"1", b"2"])
-    memory.remember(known("b", b"end-b"), [b"0", b"1"])
-    hit = memory.find_partial([b"0", b"1", b"2", b"x"], [9], None)
-    assert hit is not None and hit.call_id == "a"
-    assert memory.find_partial([b"0", b"x"], [9], None) is None
+    memory.remember(known("a", b"end-a"), [b"0", b"1"])
+    memory.remember(known("b", b"end-b", session="t"), [b"0", b"1"])
+    memory.remember(known("c", b"end-c", num_messages=3), [b"0", b"1", b"2", b"3"])
+    asked = [([b"0", b"1", b"2", b"3"], None), ([b"0", b"1", b"2"], None), ([b"0", b"1"], "s"), ([b"0", b"9"], None)]
+    found = [memory.find_asked(digests, [9], session) for digests, session in asked]
+    assert [call.call_id if call else None for call in found] == ["c", "b", "a", None]
 
 
 @pytest.mark.parametrize(

@@ -173,6 +173,47 @@ def test_a_rewritten_answer_is_rendered_in_full_and_says_where_it_differs(way: W
     assert second.session_id != first.session_id, "it extends no known call, and other sessions share its first message"
 
 
+EXAMPLES: Any = [
+    {"role": "system", "content": "Translate."},
+    {"role": "user", "content": "one"},
+    {"role": "assistant", "content": "uno"},
+    {"role": "user", "content": "two"},
+    {"role": "assistant", "content": "dos"},
+]
+
+
+@pytest.mark.parametrize("path", ["/v1", "/s/mine/v1"])
+@pytest.mark.parametrize("other", [EXAMPLES, [*EXAMPLES[:3], *EXAMPLES[1:3]], EXAMPLES[:3], EXAMPLES[:1]])
+def test_a_conversation_that_begins_with_examples_rewrites_nothing(way: Way, other: list[Any], path: str) -> None:
+    way.say("tres", "cuatro", "cinco")
+    messages = [*EXAMPLES, {"role": "user", "content": "three"}]
+    messages += [ask(way, messages, path=path), {"role": "user", "content": "four"}]
+    ask(way, [*other, {"role": "user", "content": "five"}], path=path)
+    ask(way, messages, path=path)
+    assert [record.stitch for record in way.proxy.records()] == ["new_root", "new_root", "bridged"]
+
+
+@pytest.mark.parametrize("path", ["/v1", "/s/mine/v1"])
+def test_an_answer_that_is_rewritten_behind_examples_is_compared_with_its_call(way: Way, path: str) -> None:
+    way.say("tres", "cuatro")
+    messages = [*EXAMPLES, {"role": "user", "content": "three"}]
+    ask(way, messages, path=path)
+    ask(way, [*messages, {"role": "assistant", "content": "3"}, {"role": "user", "content": "four"}], path=path)
+    first, second = way.proxy.records()
+    assert (second.stitch, second.stitch_call) == (Stitch.HISTORY_REWRITTEN, first.call_id)
+    assert second.stitch_differs_at == len(first.prompt_ids) // 4
+
+
+def test_a_question_that_changes_once_it_is_answered_is_rewritten(way: Way) -> None:
+    way.say("Paris.", "Rome.")
+    system = {"role": "system", "content": "Be brief."}
+    answer = ask(way, [system, {"role": "user", "content": "(monday) France?"}], path="/s/mine/v1")
+    moved = [system, {"role": "user", "content": "France?"}, answer, {"role": "user", "content": "(monday) Italy?"}]
+    ask(way, moved, path="/s/mine/v1")
+    first, second = way.proxy.records()
+    assert (second.stitch, second.stitch_call) == (Stitch.HISTORY_REWRITTEN, first.call_id)
+
+
 @pytest.mark.parametrize("change", ["system", "tools"])
 def test_another_system_prompt_or_other_tools_are_a_new_root(way: Way, change: str) -> None:
     way.say("One.", "Two.")

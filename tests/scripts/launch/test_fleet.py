@@ -27,7 +27,7 @@ def test_engines_listen_in_a_row_with_seeds_and_ledgers_of_their_own(tmp_path: P
     )
     servers = fleet(settings, file)  # type: ignore[arg-type]
     assert [server.name for server in servers] == [
-        *("engine-0", "engine-1", "sglang-router", "proxy", "kernel-eval", "compactor")
+        *("engine-0", "engine-1", "sglang-router", "proxy", "kernel-eval", "compactor", "ui")
     ]
     first, second = (" ".join(server.argv) for server in servers[:2])
     assert "--model m --port 4000" in first and "--seed 7 --ledger l.0" in first
@@ -35,9 +35,15 @@ def test_engines_listen_in_a_row_with_seeds_and_ledgers_of_their_own(tmp_path: P
     assert "--worker-urls http://127.0.0.1:4000 http://127.0.0.1:4001" in " ".join(servers[2].argv)
 
 
+def test_the_ledger_of_one_engine_is_the_file_that_the_settings_name(tmp_path: Path) -> None:
+    file, settings = settings_of(tmp_path, '[model]\npath = "m"\n[engine]\nledger = "x.jsonl"\n')
+    [engine] = [server for server in fleet(settings, file) if server.name == "engine-0"]  # type: ignore[arg-type]
+    assert engine.argv[engine.argv.index("--ledger") + 1] == "x.jsonl"
+
+
 def test_without_engines_of_its_own_neither_engine_nor_router_is_started(tmp_path: Path) -> None:
     file, settings = settings_of(tmp_path, "[engine]\ncount = 0\n")
-    assert [server.name for server in fleet(settings, file)] == ["proxy", "kernel-eval", "compactor"]  # type: ignore[arg-type]
+    assert [server.name for server in fleet(settings, file)] == ["proxy", "kernel-eval", "compactor", "ui"]  # type: ignore[arg-type]
 
 
 def test_without_a_model_the_error_says_what_to_do(tmp_path: Path) -> None:
@@ -49,7 +55,9 @@ def test_without_a_model_the_error_says_what_to_do(tmp_path: Path) -> None:
 def test_a_port_that_another_process_has_is_named_by_its_setting(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        _, settings = settings_of(tmp_path, f"[engine]\ncount = 0\n[proxy]\nport = 0\n[kernel_eval]\nport = {port}\n")
+        _, settings = settings_of(
+            tmp_path, f"[engine]\ncount = 0\n[proxy]\nport = 0\n[kernel_eval]\nport = {port}\n[ui]\nport = 0\n"
+        )
         words = rf"has the port of kernel_eval\.port \(127\.0\.0\.1:{port}\): if that is another `weir up`, stop it"
         with pytest.raises(UsageError, match=words):
             check_ports(settings)  # type: ignore[arg-type]

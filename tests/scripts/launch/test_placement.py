@@ -60,7 +60,7 @@ def test_engines_share_their_gpus_evenly() -> None:
 
 def test_each_server_sees_the_gpus_of_its_role(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = settings_of(tmp_path, "serve = [0, 1]\ntrain = [2]\njudge = [3]")
-    for there, seen in ((4, ["0", "1", None, None, "3", None]), (None, [None] * 6)):
+    for there, seen in ((4, ["0", "1", None, None, "3", None, None]), (None, [None] * 7)):
         monkeypatch.setattr("weir.scripts.launch.fleet.num_gpus", lambda there=there: there)
         servers = fleet(settings, None)
         assert [server.environment.get("CUDA_VISIBLE_DEVICES") for server in servers] == seen

@@ -87,7 +87,7 @@ def test_engines_elsewhere_need_no_interpreter_and_get_a_router(tmp_path: Path) 
     engine = 'count = 0\npython = "/nowhere"\nurls = ["http://a:1/", "http://b:2"]'
     router, *rest = servers(tmp_path, engine)
     assert "--worker-urls http://a:1 http://b:2 --policy manual" in " ".join(router.argv)
-    assert [server.name for server in rest] == ["proxy", "kernel-eval", "compactor"]
+    assert [server.name for server in rest] == ["proxy", "kernel-eval", "compactor", "ui"]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def check(tmp_path: Path, text: str, *flags: str) -> tuple[int, str]:
 
 
 def free_ports() -> str:
-    return "[proxy]\nport = 0\n[kernel_eval]\nport = 0\n[router]\nport = 0\nprometheus_port = 0\n"
+    return "[proxy]\nport = 0\n[kernel_eval]\nport = 0\n[router]\nport = 0\nprometheus_port = 0\n[ui]\nport = 0\n"
 
 
 def test_a_run_that_can_start_passes_and_nothing_is_started(

@@ -27,7 +27,13 @@ def check(folder: Path) -> ModelReport:
 
 def test_a_whole_folder_has_no_problem(folder: Path) -> None:
     report = check(folder)
-    assert report.problems == [] and report.renderer == "qwen3" and report.exact_turns
+    assert report.problems == [] and report.rendering == {
+        "renderer": "qwen3",
+        "later turns": "exact",
+        "system prompt": "kept",
+        "tools": "kept",
+        "wishes": "thinking on and off (enable_thinking); others are recorded in ignored_fields",
+    }
     assert report.prompt is not None and report.prompt.endswith("<|im_start|>assistant\n")
     assert report.shape is not None and report.shape.context == 4096
     first, _ = report.serving
@@ -94,7 +100,8 @@ def test_a_model_without_a_renderer_of_its_family_keeps_turns_exact_by_its_own_t
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"model_type": "qwen2", "architectures": None}))
     report = check(folder)
-    assert report.exact_turns is True
+    assert report.rendering["renderer"] == "the model's own chat template"
+    assert report.rendering["later turns"] == "exact"
 
 
 def test_the_command_prints_json_and_its_status_says_whether_the_folder_is_whole(folder: Path) -> None:

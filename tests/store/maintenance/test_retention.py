@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,12 +16,13 @@ from support_clock import DAY_S, HOUR_S, Clock
 from support_stores import stored_names
 from typer.testing import CliRunner
 
+from weir.scripts.cli.commands.transfer import export
 from weir.scripts.cli.main import app
 from weir.store.catalog import schema as t
 from weir.store.catalog.catalog import Catalog
 from weir.store.catalog.leases import ROUNDS, take_lease
 from weir.store.catalog.ready_groups import ready_groups
-from weir.store.catalog.retention import BEING_CHOSEN, CHANGED, CLAIMABLE, IN_LATE_ROUND, IN_OPEN_ROUND
+from weir.store.catalog.retention import BEING_CHOSEN, CHANGED, CLAIMABLE, IN_LATE_ROUND, IN_OPEN_ROUND, PINNED
 from weir.store.catalog.rows import RewardRow
 from weir.store.config import StoreConfig
 from weir.store.disk import SYSTEM_DISK
@@ -334,3 +338,30 @@ def test_the_command_says_what_leaves_and_a_dry_run_changes_nothing(
     assert groups_of(kept) == {"old", "waits"} and planned_garbage(kept) == before
     assert [line in weir("gc").splitlines() for line in said] == [True, True]
     assert groups_of(kept) == {"waits"}
+
+
+KILLED_EXPORT = """
+import os, signal, sys
+from pathlib import Path
+from weir.scripts.cli.commands import transfer
+transfer._writer = lambda form: lambda rows, path, provenance: (next(iter(rows)), os.kill(os.getpid(), signal.SIGKILL))
+transfer.export(output=Path(sys.argv[2]), where="group_id = 'read'", root=sys.argv[1])
+"""
+
+
+def test_what_an_export_read_stays_after_kill_9_until_the_export_is_run_again(
+    kept: StoreConfig, clock: Clock, group: Any, tmp_path: Path
+) -> None:
+    group("read", registered=False), group("other", registered=False)
+    output = tmp_path / "out.jsonl"
+    killed = subprocess.run([sys.executable, "-c", KILLED_EXPORT, str(kept.root), str(output)], check=False)
+    assert killed.returncode == -signal.SIGKILL and not output.exists()
+    looked_after(kept, clock, 12)
+    assert groups_of(kept) == {"read"}
+    catalog = Catalog.open(kept)
+    assert planned_retirement(catalog, kept).needed == {PINNED: 1}
+    catalog.close()
+    export(output=output, where="group_id = 'read'", root=str(kept.root))
+    assert len(output.read_bytes().splitlines()) == 2
+    looked_after(kept, clock, 1)
+    assert groups_of(kept) == set()

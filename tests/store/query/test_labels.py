@@ -9,7 +9,7 @@ import pytest
 
 from weir.store.config import StoreConfig
 from weir.store.reader import connect
-from weir.store.records.call_record import Stitch
+from weir.store.records.call_record import FinishReason, Stitch
 
 TOOLS = [{"type": "function", "function": {"name": "bash"}}]
 SYSTEM = {"role": "system", "content": "You write code."}
@@ -56,7 +56,7 @@ def test_every_call_is_labelled_by_a_rule_that_is_named(labels: dict[str, tuple[
     assert labels == {
         "first": (None, None, None),
         "title": ("title", "asks_for_title", None),
-        "again": ("retry", "same_prompt", "first"),
+        "again": ("replay", "asked_again", "first"),
         "turn": (None, None, None),
         "helper": ("sub_agent", "other_instructions", "turn"),
         "deeper": (None, None, None),
@@ -67,7 +67,7 @@ def test_every_call_is_labelled_by_a_rule_that_is_named(labels: dict[str, tuple[
     }
 
 
-def test_the_choices_of_one_request_are_no_retries_and_asking_again_is(
+def test_the_choices_of_one_request_are_no_retries_and_asking_again_is_a_replay(
     config: StoreConfig, record: Any, make_call: Any
 ) -> None:
     record(
@@ -77,7 +77,98 @@ def test_the_choices_of_one_request_are_no_retries_and_asking_again_is(
             for choice, answer in enumerate((2, 3, 2))
         ]
     )
+    assert rules_of(config) == {f"r2-{choice}": "asked_again" for choice in range(3)}
+
+
+def rules_of(config: StoreConfig) -> dict[str, str]:
+    """The rule of each labelled call."""
     with connect(config) as db:
-        assert sorted(db.sql("SELECT call_id, rule FROM labels").fetchall()) == [
-            (f"r2-{choice}", "same_prompt") for choice in range(3)
+        return dict(db.sql("SELECT call_id, rule FROM labels").fetchall())
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [({}, {"retry_count": 1}), ({"finish": FinishReason.ERROR}, {}), ({"finished_us": 50_000}, {})],
+)
+def test_what_a_client_tries_again_or_that_had_no_answer_yet_is_a_retry(
+    config: StoreConfig, record: Any, make_call: Any, first: dict[str, Any], second: dict[str, Any]
+) -> None:
+    record(
+        [
+            make_call("a", [1], [2], at=10_000, **first, **chat("Fix it")),
+            make_call("b", [1], [3], at=40_000, **second, **chat("Fix it")),
+        ]
+    )
+    assert rules_of(config) == {"b": "same_prompt"}
+
+
+def test_the_main_line_is_the_root_with_the_most_turns_wherever_it_begins(
+    config: StoreConfig, record: Any, make_call: Any
+) -> None:
+    record(
+        [
+            make_call("name", [50], [51], at=10_000, **chat("Fix it", system="Name this conversation.", tools=None)),
+            make_call("first", [1], [2], at=20_000, **chat("Fix it")),
+            make_call("turn", [1, 2, 4], [5], at=60_000, **chat("Fix it", "ls", "a.py")),
+            make_call("helper", [60], [61], at=80_000, **chat("Look for it", system="You search.")),
+        ]
+    )
+    assert rules_of(config) == {"name": "other_instructions", "helper": "other_instructions"}
+
+
+def test_of_two_roots_with_as_many_turns_the_one_with_more_tokens_is_the_main_line(
+    config: StoreConfig, record: Any, make_call: Any
+) -> None:
+    record(
+        [
+            make_call("name", [50], [51], at=10_000, **chat("Fix it", system="Name it.", tools=None)),
+            make_call("work", [1, 2, 3], [4, 5], at=20_000, **chat("Fix it")),
+        ]
+    )
+    assert rules_of(config) == {"name": "other_instructions"}
+
+
+def test_examples_at_the_beginning_of_conversations_are_no_compactions(
+    config: StoreConfig, record: Any, make_call: Any
+) -> None:
+    fresh = {"stitch": Stitch.NEW_ROOT}
+    record(
+        [
+            make_call("two", [1, 2, 3], [4], at=10_000, **fresh, **chat("one", "uno", "two", "dos", "three")),
+            make_call("one", [1, 2], [5], at=40_000, **fresh, **chat("one", "uno", "four")),
+        ]
+    )
+    assert rules_of(config) == {}
+
+
+def test_a_compaction_after_which_the_history_goes_on_as_before_was_rejected(
+    config: StoreConfig, record: Any, make_call: Any
+) -> None:
+    asks = "Please summarize the conversation so far"
+    record(
+        [
+            make_call("first", [1], [2], at=10_000, **chat("Fix it")),
+            make_call("turn", [1, 2, 4], [5], at=40_000, **chat("Fix it", "ls", "a.py")),
+            make_call("summary", [1, 2, 4, 6], [7], at=80_000, **chat("Fix it", "ls", asks)),
+            make_call("short", [1, 8], [9], at=120_000, **chat("So far: a.py")),
+            make_call("on", [1, 2, 4, 5, 9], [7], at=160_000, **chat("Fix it", "ls", "a.py", "cat", "text")),
+        ]
+    )
+    assert rules_of(config) == {"summary": "asks_for_summary", "short": "history_kept"}
+
+
+def test_a_summary_after_which_the_history_goes_on_as_before_was_rejected(
+    config: StoreConfig, record: Any, make_call: Any
+) -> None:
+    asks = "Please summarize the conversation so far"
+    record(
+        [
+            make_call("first", [1], [2], at=10_000, **chat("Fix it")),
+            make_call("summary", [1, 2, 6], [7], at=40_000, **chat("Fix it", "ls", asks)),
+            make_call("turn", [1, 2, 4], [5], at=80_000, **chat("Fix it", "ls", "a.py")),
+        ]
+    )
+    with connect(config) as db:
+        assert db.sql("SELECT call_id, label, rule FROM labels").fetchall() == [
+            ("summary", "rejected_compaction", "summary_unused")
         ]

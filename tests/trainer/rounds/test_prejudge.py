@@ -11,9 +11,11 @@ from support_reward_model import reward_model
 from support_rounds import Judge, add_group, run_in_process, trainer_config
 
 from weir.store.catalog.catalog import Catalog
+from weir.store.catalog.pins import pins
 from weir.store.catalog.rewards import rewards_of
 from weir.store.config import StoreConfig
 from weir.store.reader import connect
+from weir.trainer.rounds.prejudge import PIN
 from weir.trainer.trainer import Trainer
 from weir.trainer.versions.version_folder import list_versions
 
@@ -135,6 +137,19 @@ def test_a_trainer_that_was_killed_after_judging_ahead_asks_about_nothing_again(
     assert run_in_process(config, store, tiny_model_dir, rounds=None) == 0
     assert sorted(judged_groups(judge)) == [group_id for group_id in GROUPS for _ in range(3)]
     assert contents(store) == contents(plain)
+
+
+def test_the_groups_of_a_pass_stay_pinned_until_their_verdicts_are_stored(
+    tiny_model_dir: Path, store: StoreConfig, judge: Judge
+) -> None:
+    prepare(store, tiny_model_dir)
+    config = trainer_config(judge, groups_per_round=1, judge_ahead_groups=2)
+    assert run_in_process(config, store, tiny_model_dir, kill_at="judging_ahead") == -signal.SIGKILL
+    catalog = Catalog.open(store)
+    assert [(pin.name, pin.num_groups) for pin in pins(catalog)] == [(PIN, 2)]
+    assert run_in_process(config, store, tiny_model_dir, rounds=None) == 0
+    assert pins(catalog) == []
+    catalog.close()
 
 
 def test_a_judge_that_is_away_while_a_round_trains_is_the_next_rounds_to_meet(

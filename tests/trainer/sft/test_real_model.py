@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from typer.testing import CliRunner
 
 from weir.proxy.config import ProxyConfig
-from weir.proxy.rendering.renderer import open_rendering
+from weir.proxy.rendering.opening import open_rendering
 from weir.scripts.cli.main import app
 from weir.scripts.launch.resolve import chat_renderer
 from weir.scripts.launch.settings import Settings

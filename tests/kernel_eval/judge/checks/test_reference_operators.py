@@ -19,12 +19,21 @@ MOVES = [
     "x.half()",
     "x[:, 1:].clone()",
     "x.to('cuda').unfold(1, 2, 2)",
+    "x.tril()",
+    "torch.diag_embed(x[0])",
+    "torch.where(torch.arange(6) > 2, x, 0.0)",
+    "(x.view(torch.int32).long() >> 16 & 0xffff)",
+    "torch.stack([x.view(torch.int32)[0] & 0xff, x.view(torch.int32)[1] & 0xff00]) | 0x1000000",
 ]
-COMPUTES = ["x * 2", "x.to(torch.float8_e4m3fn).float()", "(x > 0)", "x.long()", "torch.relu(x.t())", "x.sum()"]
+COMPUTES = [
+    *("x * 2", "x.to(torch.float8_e4m3fn).float()", "(x > 0)", "x.long()", "torch.relu(x.t())", "x.sum()", "x.abs()"),
+    *("x.sort(0).values", "torch.cat([x[:2], x[2:] + 1])", "x.view(torch.int32) + 1", "x.view(torch.int32) >> 3"),
+    *("torch.where(x > 0, x, 0.0)", "x.round()", "(x > 0).long()", "x.max(0).values"),
+]
 
 
 @pytest.mark.parametrize("forward", [*MOVES, *COMPUTES])
-def test_a_task_that_computes_nothing_is_told_by_its_operators(forward: str) -> None:
+def test_a_task_that_computes_nothing_is_recognised_by_its_operators_or_answers(forward: str) -> None:
     reference = Reference(TASK.replace("{forward}", forward), 10.0)
     model = reference.build([], 1)
     assert only_moves(reference, model, reference.inputs(1)) == (forward in MOVES)

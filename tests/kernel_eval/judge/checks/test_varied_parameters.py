@@ -136,7 +136,9 @@ HONEST = {
     "parameters of its own": (
         "self.b, self.g = (torch.nn.Parameter(make(64)) for make in (torch.zeros, torch.ones))", "self.g", "self.b"
     ),
-    "plain tensors": ("self.b, self.g = torch.zeros(64), torch.ones(64)", "self.g", "self.b"),
+    "plain tensors": (
+        "self.b, self.g = (make(64, device='cuda') for make in (torch.zeros, torch.ones))", "self.g", "self.b"
+    ),
 }  # fmt: skip
 
 
@@ -150,7 +152,7 @@ def test_a_candidate_that_uses_its_parameters_is_right_however_it_holds_them(ser
 
 
 def test_a_candidate_without_them_is_wrong_and_the_message_says_what_it_needs(server: Any) -> None:
-    constants = ("torch.ones(64)", "torch.zeros(64)")
+    constants = ("torch.ones(64, device=x.device)", "torch.zeros(64, device=x.device)")
     candidate = CANDIDATE.replace("HELD", "pass").replace("SCALE", constants[0]).replace("SHIFT", constants[1])
     reply = server.evaluate(candidate, TASK)
     assert reply["fault"] == "output_mismatch"

@@ -10,7 +10,7 @@ import torch
 from triton.language import core
 
 from weir.kernel_eval.ipc.tensor_arena import Arena
-from weir.kernel_eval.ipc.trace import Launch, Operator, Place, Storage, Trace
+from weir.kernel_eval.ipc.trace import Launch, Operator, Place, Storage, StorageKind, Trace
 from weir.kernel_eval.judge.source import provenance, rules
 from weir.kernel_eval.judge.source.kernel_source import VALUE_ATTRIBUTES, KernelSource, NotFound, NotTriton
 from weir.kernel_eval.replay.values import operator_of
@@ -213,12 +213,83 @@ MOVED = ["flip", "roll", "index.Tensor", "index_select", "gather", "unfold_copy"
 def test_what_picks_elements_moves_them_which_is_the_work_of_a_task_that_only_moves(name: str) -> None:
     full = f"aten.{name}" if "." in name else f"aten.{name}.default"
     x, index, made = (Place(at, kind, (4,), (1,), 0) for at, kind in ((0, "float32"), (1, "int64"), (2, "float32")))
-    storages = (Storage("input", 0, 16), Storage("input", 1, 32), Storage("fresh", 0, 16))
+    storages = (Storage("input", 0, 16), Storage("state", 0, 32), Storage("fresh", 0, 16))
     trace = Trace(storages, (Operator(full, (x, index), {}, (made,)), launched(made)), (made,))
     assert provenance.broken_by(trace, NONE) is None
     broken = provenance.broken_by(trace, NONE, only_moves=True)
     assert broken is not None
     assert broken[0] == "torch_operator"
+
+
+@pytest.mark.parametrize("name", ["index.Tensor", "index_select.default", "gather.default"])
+@pytest.mark.parametrize("table", ["input", "state"])
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_look_up_where_inputs_say_is_a_computation(name: str, table: StorageKind, by_name: bool) -> None:
+    x, index, made = (Place(at, kind, (4,), (1,), 0) for at, kind in ((0, "float32"), (1, "int64"), (2, "float32")))
+    storages = (Storage(table, 0, 16), Storage("input", 0, 32), Storage("fresh", 0, 16))
+    given = ((), {"index": index, "self": x}) if by_name else ((x, index), {})
+    trace = Trace(storages, (Operator(f"aten.{name}", *given, (made,)), launched(made)), (made,))
+    assert provenance.broken_by(trace, NONE) == ("torch_operator", f"torch computed a part of the answer: aten.{name}")
+
+
+def test_a_table_that_a_kernel_copied_is_no_input() -> None:
+    table, index, made = (Place(at, kind, (4,), (1,), 0) for at, kind in ((0, "half"), (1, "int64"), (2, "half")))
+    storages = (Storage("fresh", 0, 16), Storage("input", 0, 32), Storage("fresh", 0, 16))
+    trace = Trace(storages, (launched(table), Operator("aten.index.Tensor", (table, index), {}, (made,))), (made,))
+    broken = provenance.broken_by(trace, NONE)
+    assert broken is not None
+    assert broken[0] == "torch_operator"
+
+
+@pytest.mark.parametrize("name", ["aten.fill_.Tensor", "aten.lift_fresh_copy.default", "aten.copy_.default"])
+def test_a_cast_is_one_in_every_operator_that_takes_values_of_a_tensor(name: str) -> None:
+    x, made = Place(0, "float32", (1,), (1,), 0), Place(1, "int32", (1,), (1,), 0)
+    storages = (Storage("input", 0, 4), Storage("fresh", 0, 4))
+    arguments = (made, x) if "_." in name else (x,)
+    trace = Trace(storages, (Operator(name, arguments, {}, (made,)), launched(made)), (made,))
+    broken = provenance.broken_by(trace, NONE)
+    assert broken is not None
+    assert broken[0] == "torch_operator"
+
+
+PARTS = [  # what torch reads of an input of a dtype, what it makes of it, and whether that is a computation
+    ("int64", "int32", "int64", True),  # the sign of its lower half
+    ("int64", "int64", "int32", False),
+    ("int32", "uint32", "int64", True),
+    ("float32", "int16", "int16", True),
+    ("float32", "int32", "int32", False),  # whole values, moved
+    ("bool", "uint8", "int32", False),
+    ("uint8", "bool", "int32", True),
+    ("complex64", "float32", "float32", False),
+]
+
+
+@pytest.mark.parametrize(("dtype", "seen_as", "made_as", "computes"), PARTS)
+@pytest.mark.parametrize("copied_first", [False, True])
+def test_torch_takes_no_values_apart(
+    dtype: str, seen_as: str, made_as: str, computes: bool, copied_first: bool
+) -> None:
+    x, copy, made = (Place(at, kind, (4,), (1,), 0) for at, kind in ((0, dtype), (1, dtype), (2, made_as)))
+    storages = (Storage("input", 0, 64), Storage("fresh", 0, 64), Storage("fresh", 0, 64))
+    steps = [Operator("aten.clone.default", (x,), {}, (copy,))] if copied_first else []
+    part = Place(len(steps), seen_as, (4,), (1,), 0)
+    steps.append(Operator("aten._to_copy.default", (part,), {}, (made,)))
+    trace = Trace(storages, (*steps, launched(made)), (made,))
+    broken = provenance.broken_by(trace, NONE, given=[dtype])
+    assert (broken is not None) == computes
+    assert broken is None or broken[0] == "torch_operator"
+
+
+def test_torch_puts_no_values_together_from_parts() -> None:
+    x, made, half = (Place(at, kind, (4,), (1,), 0) for at, kind in ((0, "int32"), (1, "int64"), (1, "int32")))
+    storages = (Storage("input", 0, 16), Storage("fresh", 0, 32))
+    zeros = Operator("aten.zeros.default", (), {}, (made,))
+    trace = Trace(storages, (zeros, Operator("aten.copy_.default", (half, x), {}, (half,)), launched(made)), (made,))
+    broken = provenance.broken_by(trace, NONE, given=["int32"])
+    assert broken is not None
+    assert broken[0] == "torch_operator"
+    unfilled = Operator("aten.empty.memory_format", (), {}, (made,))
+    assert provenance.broken_by(trace.__class__(storages, (unfilled, *trace.steps[1:]), (made,)), NONE) is None
 
 
 def launched(place: Place) -> Launch:

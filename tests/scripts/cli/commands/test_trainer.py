@@ -72,6 +72,9 @@ def test_a_round_is_planned_run_listed_and_published(
     assert engine.get("/model_info")["weight_version"] == "1"
     newest = weir("rollback", "1", "--config", str(config))
     assert (newest.returncode, "version 1 is the newest already" in newest.stderr) == (2, True)
+    adopted = weir("publish", str(tiny_model_dir), "--config", str(config))
+    assert f"version 2 has the weights of {tiny_model_dir}" in adopted.stdout, adopted.stderr
+    assert engine.get("/model_info")["weight_version"] == "2"
 
 
 def test_an_engine_that_is_left_out_is_an_exit_status_of_the_round_and_of_publishing(

@@ -1,5 +1,6 @@
 """`weir up` supervises its servers: one that ends is restarted, one that keeps ending stops all."""
 
+import dataclasses
 import signal
 import subprocess
 import sys
@@ -45,17 +46,35 @@ def test_a_server_that_keeps_ending_is_given_up(tmp_path: Path) -> None:
         look_after(threading.Event(), servers, processes)
 
 
+def test_the_others_go_on_without_a_server_that_is_not_vital(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    servers = [
+        server("steady", tmp_path, "sleep", "1000"),
+        dataclasses.replace(server("page", tmp_path, "false"), is_vital=False),
+    ]
+    processes = [start(each) for each in servers]
+    steady, said, asked = processes[0], "", threading.Event()
+    looking = threading.Thread(target=look_after, args=(asked, servers, processes), daemon=True)
+    looking.start()
+    while looking.is_alive() and "the others go on" not in said:
+        said += capsys.readouterr().out
+        time.sleep(0.05)
+    page = processes[1]
+    asked.wait(1.2)  # two more looks at it
+    assert processes == [steady, page] and steady.poll() is None and looking.is_alive()
+    assert "page ended 5 times within 120 s, last with status 1; the others go on without it, see" in said
+    asked.set()
+    looking.join()
+    stop(steady)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_says_what_it_waits_for_and_stops_there_when_asked(
     tmp_path: Path, tiny_model_dir: Path, number: signal.Signals
 ) -> None:
-    engine, router, metrics, proxy, judge = (find_free_port() for _ in range(5))
-    (tmp_path / "weir.toml").write_text(
-        f'[store]\nroot = "{tmp_path / "store"}"\n[model]\npath = "{tiny_model_dir}"\n[engine]\nport = {engine}\n'
-        f"[router]\nport = {router}\nprometheus_port = {metrics}\n[proxy]\nport = {proxy}\n"
-        f"[kernel_eval]\nport = {judge}\n"
-    )
-    command = [sys.executable, "-m", "weir.scripts.cli.main", "up", "--config", str(tmp_path / "weir.toml")]
+    config = configuration(tmp_path, tiny_model_dir)
+    command = [sys.executable, "-m", "weir.scripts.cli.main", "up", "--config", str(config)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     said = process.stderr.readline()
@@ -65,3 +84,31 @@ def test_it_says_what_it_waits_for_and_stops_there_when_asked(
     assert said == f"waiting for engine-0, which writes {tmp_path / 'store' / 'logs' / 'engine-0.log'}\n"
     assert (process.returncode, output) == (130, "")
     assert servers and not any(server.is_running() for server in servers)
+
+
+def test_it_says_how_the_model_is_rendered(tmp_path: Path, tiny_model_dir: Path) -> None:
+    command = [sys.executable, "-m", "weir.scripts.cli.main", "up", "--config"]
+    command.append(str(configuration(tmp_path, tiny_model_dir)))
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert process.stdout is not None
+    said: list[str] = []
+    for line in process.stdout:
+        said.append(line.rstrip("\n"))
+        if line.startswith("Stop with"):
+            break
+    process.send_signal(signal.SIGINT)
+    process.communicate()
+    assert "renderer     qwen3" in said and "later turns  exact" in said
+    assert any(line.startswith("wishes       thinking on and off (enable_thinking);") for line in said)
+
+
+def configuration(folder: Path, model: Path) -> Path:
+    """A weir.toml of servers on free ports."""
+    engine, router, metrics, proxy, judge, page = (find_free_port() for _ in range(6))
+    file = folder / "weir.toml"
+    file.write_text(
+        f'[store]\nroot = "{folder / "store"}"\n[model]\npath = "{model}"\n[engine]\nport = {engine}\n'
+        f"[router]\nport = {router}\nprometheus_port = {metrics}\n[proxy]\nport = {proxy}\n"
+        f"[kernel_eval]\nport = {judge}\n[ui]\nport = {page}\n"
+    )
+    return file

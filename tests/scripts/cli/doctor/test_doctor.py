@@ -8,6 +8,7 @@ import pytest
 from support_host import ScriptedHost
 from support_router import running_router
 from support_servers import EngineFactory, find_free_port
+from support_templates import FORMS, template_rendering
 from typer.testing import CliRunner
 
 from weir.scripts.cli.main import app
@@ -26,6 +27,16 @@ def test_a_machine_that_runs_the_tests_has_what_is_required(tmp_path: Path) -> N
     assert status == 0
     assert {"python", "torch", "triton", "sandbox", "disk", "fdatasync", "port of proxy", "store"} <= set(findings)
     assert "missing" not in {finding["verdict"] for finding in findings.values()}
+
+
+def test_it_says_how_the_model_is_rendered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    template_rendering(tmp_path / "mistral", FORMS["mistral"])
+    monkeypatch.setenv("WEIR_MODEL__PATH", str(tmp_path / "mistral"))
+    status, findings = doctor(tmp_path)
+    assert status == 0
+    assert findings["renderer"]["seen"] == "the model's own chat template"
+    turns = findings["later turns"]
+    assert turns["verdict"] == "warning" and "exact, but for a further question after a system prompt" in turns["seen"]
 
 
 def test_engines_behind_a_router_are_certified_for_tokens_and_obey(

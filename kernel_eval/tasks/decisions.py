@@ -1,0 +1,65 @@
+"""Which ways a task's own code decides for some inputs: each comparison of floats, each bound, either way.
+
+A task whose comparison goes one way for all draws does not need the other way's code. Decisions are numbered in the
+order in which torch is asked for them, which is the same for inputs of one shape.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+_COMPARISONS = frozenset({"lt", "le", "gt", "ge"})
+_BOUNDS = frozenset({"clamp", "clamp_min", "clamp_max", "hardtanh", "threshold", "minimum", "maximum"})
+_LOSSES = {"smooth_l1_loss": "beta", "huber_loss": "delta"}  # between two formulas, at a distance of the inputs
+_SHRINKS = frozenset({"softshrink", "hardshrink"})
+_AT = 3  # of that distance among the arguments
+
+Outcome = tuple[int, bool]
+
+
+class Decisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """While the mode is active, the outcomes of the decisions of one call are noted."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else the first operator imports torch._dynamo, which takes seconds
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.outcomes: set[Outcome] = set()
+        self._num_decisions = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = func.__name__.partition(".")[0]
+        in_place = name.endswith("_")
+        name = name.removesuffix("_")
+        given = args[0].clone() if in_place and name in _BOUNDS and _is_float(args[0]) else next(iter(args), None)
+        result = func(*args, **kwargs)
+        if _is_float(given):
+            if name in _COMPARISONS:
+                self._note(result.bool())
+            elif name in _BOUNDS:
+                self._note(result != given)
+            elif name in _SHRINKS:
+                self._note(result == 0)
+            elif name in _LOSSES:
+                distance = args[_AT] if len(args) > _AT else kwargs.get(_LOSSES[name], 1.0)
+                self._note((args[0] - args[1]).abs() < distance)
+        return result
+
+    def _note(self, decided: torch.Tensor) -> None:
+        number, self._num_decisions = self._num_decisions, self._num_decisions + 1
+        if bool(decided.any()):
+            self.outcomes.add((number, True))
+        if not bool(decided.all()):
+            self.outcomes.add((number, False))
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_floating_point()

@@ -1,0 +1,69 @@
+"""Edge points of tasks whose operators all work value by value: where such functions turn, saturate or end.
+
+The values are those that torch's own tests draw for such operators (OpInfo: `generate_elementwise_unary_small_` and
+`..._large_value_tensors`), the neighbours of 0 and 1, and the numbers that the task gives to its operators: bounds,
+thresholds. Not drawn: infinities and NaN, and what OpInfo has beyond 1e5, since kernels may have bounds of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+_SMALL = (0.0, 0.001, 0.25, 0.5, 1.0, math.pi / 2, math.pi - 1e-5, math.pi, math.pi + 1e-5, 2 * math.pi)
+_LARGE = (501.0, 1001.2, 13437.7)
+_MOST = 1e5
+# work value by value, or make constants, though torch does not tag them so
+_ALSO = frozenset(
+    {
+        *("hardswish", "hardswish_", "prelu", "_prelu_kernel", "log_sigmoid_forward", "threshold_", "where"),
+        *("masked_fill", "masked_fill_", "clone", "copy_", "_to_copy", "lift_fresh", "detach", "alias", "fill_"),
+        *("zero_", "full", "full_like", "ones", "ones_like", "zeros", "zeros_like", "scalar_tensor"),
+        *("new_full", "new_zeros", "new_ones"),
+    }
+)
+
+
+class PointwiseWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """While the mode is active: whether all operators work value by value, and which numbers they are given."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else the first operator imports torch._dynamo, which takes seconds
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.is_pointwise = True
+        self.numbers: set[float] = set()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        is_view = any(made.alias_info is not None and not made.alias_info.is_write for made in func._schema.returns)
+        if torch.Tag.pointwise in func.tags:
+            given = [*args, *(kwargs or {}).values()]
+            numbers = (float(value) for value in given if type(value) in (int, float))
+            self.numbers |= {number for number in numbers if 0 < abs(number) <= _MOST}
+        elif not is_view and func.__name__.partition(".")[0] not in _ALSO:
+            self.is_pointwise = False
+        return func(*args, **(kwargs or {}))
+
+
+def at_edges(like: torch.Tensor, precision: torch.dtype, numbers: tuple[float, ...]) -> torch.Tensor:
+    """Edge points of either sign in no order; shape and dtype of `like`. `precision`: that of the task's tensor."""
+    eps = torch.finfo(precision).eps
+    own = [number * factor for number in numbers for factor in (1 - eps, 1.0, 1 + eps)]
+    return _any_of([*_SMALL, eps, 1 - eps, 1 + eps, *own], like)
+
+
+def large(like: torch.Tensor) -> torch.Tensor:
+    """Large values of either sign; shape and dtype of `like`."""
+    return _any_of(_LARGE, like)
+
+
+def _any_of(points: Any, like: torch.Tensor) -> torch.Tensor:
+    values = torch.tensor([*points, *(-point for point in points if point)], dtype=like.dtype, device=like.device)
+    return values[torch.randint(len(values), like.shape, device=like.device)]

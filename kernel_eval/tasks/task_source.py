@@ -1,0 +1,73 @@
+"""What the source of a task says about its inputs: which draws it can take, and which size can be changed. Pure."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from weir.kernel_eval.tasks.input_variants import SPECIAL, Draw
+
+_ASK_FOR_SPECIALS = frozenset(
+    {
+        *("isnan", "isinf", "isfinite", "isposinf", "isneginf", "nan_to_num", "nan_to_num_", "signbit", "copysign"),
+        *("nansum", "nanmean", "nanmedian", "nanquantile"),
+    }
+)
+SET_BOUNDS = frozenset(
+    {
+        *("clamp", "clamp_", "clamp_min", "clamp_max", "clip", "clip_", "hardtanh", "hardtanh_", "Hardtanh"),
+        *("threshold", "threshold_", "Threshold", "where", "minimum", "maximum"),
+    }
+)
+_DECIDE = frozenset(
+    {
+        *("smooth_l1_loss", "SmoothL1Loss", "huber_loss", "HuberLoss"),
+        *("softshrink", "Softshrink", "hardshrink", "Hardshrink"),
+    }
+)  # as comparisons do
+_PICK_ONE_OF_EQUALS = frozenset(
+    {
+        *("argmax", "argmin", "argsort", "sort", "msort", "topk", "kthvalue", "median", "nanmedian", "mode", "unique"),
+        *("unique_consecutive", "searchsorted", "bucketize", "multinomial"),
+    }
+)  # functions that may take any of equal values
+
+
+def harder_than_mixed(source: str) -> tuple[Draw, ...]:
+    """The draws that are tried before a mixed one.
+
+    Special values are drawn only for tasks that name them: kernels may treat them otherwise than torch. So are values
+    beyond bounds: kernels may have bounds of their own (-1e6 for what a mask hides). Equal values are drawn unless the
+    task may take any of them.
+    """
+    names = names_in(source)
+    if names & _PICK_ONE_OF_EQUALS:
+        return ()
+    return (
+        *(SPECIAL if names & _ASK_FOR_SPECIALS else ()),
+        *((Draw.BEYOND,) if names & (SET_BOUNDS | _DECIDE) or _compares(source) else ()),
+        Draw.HARD,
+    )
+
+
+def names_in(source: str) -> set[str | None]:
+    return {getattr(node, "attr", None) or getattr(node, "id", None) for node in ast.walk(ast.parse(source))}
+
+
+def _compares(source: str) -> bool:
+    """Whether a source compares sizes of values, of tensors perhaps."""
+    orders = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+    found = (node.ops for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Compare))
+    return any(isinstance(operator, orders) for operators in found for operator in operators)
+
+
+def free_size(source: str, names: dict[str, Any]) -> str | None:
+    """The largest even size in the module that only `get_inputs` reads, so that it can be changed; None if none."""
+    used: dict[bool, set[str]] = {True: set(), False: set()}
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            reads = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+            used[node.name == "get_inputs"] |= reads
+    sizes = {n: names.get(n) for n in used[True] - used[False]}
+    even = {name: size for name, size in sizes.items() if type(size) is int and size >= 4 and size % 2 == 0}
+    return max(even, key=lambda name: (even[name], name)) if even else None

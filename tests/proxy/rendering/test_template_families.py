@@ -1,0 +1,262 @@
+"""Ten turns by templates of every family's form: tools, thoughts, answers that are cut, and ids that no text gives."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support_families import TOOLS, call_message, spelled_out
+from support_templates import FORMS, template_rendering
+
+from weir.proxy.conversation.call_request import Answer, CallRequest, Message
+from weir.proxy.conversation.digests import extend
+from weir.proxy.conversation.prompt_ids import ids_json, joined
+from weir.proxy.rendering.renderer import Rendering
+from weir.proxy.stitching.call_cache import CallCache, KnownCall
+from weir.proxy.stitching.continuation import Prompt, plan_prompt
+from weir.store.records.call_record import Stitch, pack_ids, unpack_ids
+
+Open = Callable[..., Rendering]
+SYSTEM: Message = {"role": "system", "content": "Be brief."}
+CALLS_READ = ("qwen2.5", "qwen3", "deepseek", "glm")  # by a parser of the library's
+# What a template writes between an answer and a further question: the end of the turn, and the question's opening.
+BETWEEN = {
+    "smollm2": ("<|im_end|>", "\n<|im_start|>user\nGo on."),
+    "qwen2.5": ("<|im_end|>", "\n<|im_start|>user\nGo on."),
+    "qwen3": ("<|im_end|>", "\n<|im_start|>user\nGo on."),
+    "llama-3": ("<|eot_id|>", "<|start_header_id|>user<|end_header_id|>\n\nGo on."),
+    "mistral": ("</s>", "[INST]Go on."),
+    "gemma": ("<end_of_turn>", "\n<start_of_turn>user\nGo on."),
+    "deepseek": ("<｜end▁of▁sentence｜>", "<｜User｜>Go on."),
+    "glm": ("", "<|user|>\nGo on."),
+    "gpt-oss": ("<|end|>", "<|start|>user<|message|>Go on."),
+}
+THINKS = ("qwen3", "glm", "deepseek")
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Open:
+    return lambda name, **settings: template_rendering(tmp_path / name, FORMS[name], **settings)
+
+
+class Talk:
+    """An agent and a model that writes as its template does, in tokens of its own choice."""
+
+    def __init__(self, rendering: Rendering, *, tools: bool, system: bool, sends_thoughts: bool = True) -> None:
+        self.rendering = rendering
+        self.tools = TOOLS if tools else None
+        self.memory = CallCache(2**24)
+        self.messages: list[Message] = [SYSTEM] if system else []
+        self.exact: list[int] = []
+        self.stitches: list[Stitch] = []
+        self._sends_thoughts = sends_thoughts
+
+    def turn(self, new: list[Message], reply: Message, *, thought: str = "", cut: int = 0, end: str = "") -> Prompt:
+        """One call; asserts that a bridged prompt begins with the exact ids, whatever they are."""
+        self.messages += new
+        request = CallRequest(model="weir", messages=self.messages, tools=self.tools)
+        prompt = plan_prompt(self.rendering, self.memory, request, "s")
+        ids: list[int] = unpack_ids(prompt.ids.packed).tolist()
+        self.stitches.append(prompt.stitch)
+        if prompt.stitch is Stitch.BRIDGED:
+            assert ids[: len(self.exact)] == self.exact and len(ids) > len(self.exact)
+        else:
+            assert ids == self.rendering.render(self.messages, self.tools)
+        output = self._output(ids, reply, thought, end)
+        output = output[: len(output) - cut]
+        self._remember(prompt, output, reply, thought, is_cut=bool(cut))
+        self.exact = ids + output
+        return prompt
+
+    def text(self) -> str:
+        """All ids so far, as text."""
+        return self.rendering.tokenizer.decode(self.exact)
+
+    def _output(self, prompt: list[int], reply: Message, thought: str, end: str) -> list[int]:
+        """The reply as the template writes it, in single characters, closed by an end of turn."""
+        renderer = self.rendering.renderer
+        before = self.rendering.tokenizer.decode(self.rendering.render([{"role": "user", "content": "Q"}], self.tools))
+        whole = self.rendering.tokenizer.decode(
+            renderer.render_ids([{"role": "user", "content": "Q"}, reply], tools=self.tools)
+        )
+        assert whole.startswith(before.rstrip())
+        text = whole[len(before.rstrip()) :].lstrip()
+        if text.startswith("<think>"):
+            text = text.partition("</think>")[2].lstrip()
+        said = self.rendering.tokenizer.encode(text)
+        stop = next((i for i, number in enumerate(said) if number in self.rendering.stop_ids), len(said))
+        closing = self.rendering.tokenizer.encode(end) if end else said[stop : stop + 1] or self._ending(reply)
+        opening = f"<think>\n{thought}\n</think>\n\n" if thought else ""
+        text = opening + self.rendering.tokenizer.decode(said[:stop])
+        return [*spelled_out(self.rendering, self.rendering.tokenizer.encode(text)), *closing]
+
+    def _ending(self, reply: Message) -> list[int]:
+        """Where no token of the template ends an answer, the model begins the turn that comes next."""
+        return self.rendering.tokenizer.encode("<|observation|>" if reply.get("tool_calls") else "<|user|>")
+
+    def _remember(self, prompt: Prompt, output: list[int], reply: Message, thought: str, *, is_cut: bool) -> None:
+        told: Any = reply
+        if is_cut:
+            told = self.rendering.parse(output, prompt.ids.tail, self.tools, self.tools is not None, "c").message()
+        elif thought and self._sends_thoughts:
+            told = {**reply, "reasoning_content": thought}
+        call = KnownCall(
+            call_id=f"call_{len(self.stitches)}",
+            session_id="s",
+            group_id="g",
+            digest=extend(prompt.digests[-1], told),
+            num_messages=len(self.messages),
+            prompt=prompt.ids.packed,
+            output=pack_ids(output),
+            json=joined(prompt.ids.json, ids_json(output)),
+            last_turn_start=prompt.ids.tail_start,
+        )
+        self.memory.remember(call, prompt.digests)
+        self.messages.append(told)
+
+
+def said(content: str) -> Message:
+    return {"role": "assistant", "content": content}
+
+
+def asked(content: str) -> list[Message]:
+    return [{"role": "user", "content": content}]
+
+
+def result(of: Message) -> list[Message]:
+    return [
+        {"role": "tool", "tool_call_id": call["id"], "name": call["function"]["name"], "content": "3"}
+        for call in of["tool_calls"]
+    ]
+
+
+def ten_turns(talk: Talk, *, thinks: bool) -> Iterator[Prompt]:
+    """Questions, calls one after the other, answers with and without thoughts."""
+    thoughts = iter([f"Thought {number}." if thinks else "" for number in range(10)])
+    first, second, third = (call_message({"a": number, "note": "x  y"}) for number in range(3))
+    for new, reply in (
+        (asked("What is it?"), said("It is three.")),
+        (asked("Add, please."), first),
+        (result(first), second),
+        (result(second), said("Well.")),
+        (asked("Grüße, 世界 🌍\n"), said("  Thanks: <b>1 < 2</b> ")),
+        (asked("And?"), third),
+        (result(third), said("Three.")),
+        (asked("And one and two?"), said("")),
+        (asked("What?"), said("Nothing.")),
+        (asked("Thanks."), said("You too.")),
+    ):
+        yield talk.turn(new, reply, thought=next(thoughts))
+
+
+@pytest.mark.parametrize("sends_thoughts", [True, False])
+@pytest.mark.parametrize("name", [name for name in FORMS if name not in ("smollm2", "mistral", "gemma")])
+def test_ten_turns_with_tools_and_thoughts_are_exact(opened: Open, name: str, sends_thoughts: bool) -> None:
+    rendering = opened(name)
+    assert rendering.inexact_turns() == []
+    talk = Talk(rendering, tools=True, system=True, sends_thoughts=sends_thoughts)
+    prompts = list(ten_turns(talk, thinks=name in THINKS))
+    assert talk.stitches == [Stitch.NEW_ROOT, *[Stitch.BRIDGED] * 9]
+    assert all(f"Thought {number}." in talk.text() for number in range(10)) is (name in THINKS)
+    assert [prompt.known.call_id if prompt.known else None for prompt in prompts[1:3]] == ["call_1", "call_2"]
+
+
+def test_switched_off_thinking_is_exact_too(opened: Open) -> None:
+    rendering = opened("qwen3", thinking=False)
+    talk = Talk(rendering, tools=True, system=True)
+    list(ten_turns(talk, thinks=False))
+    assert talk.stitches == [Stitch.NEW_ROOT, *[Stitch.BRIDGED] * 9]
+    assert talk.text().count("<think>\n\n</think>\n\n") == 10, "each answer began behind an empty thought"
+
+
+@pytest.mark.parametrize("name", ["smollm2", "gemma"])
+def test_ten_turns_of_a_family_without_tools_are_exact(opened: Open, name: str) -> None:
+    rendering = opened(name)
+    assert rendering.inexact_turns() == []
+    talk = Talk(rendering, tools=False, system=name == "smollm2")
+    for number in range(10):
+        talk.turn(asked(f"Question {number}?"), said(f"Answer {number}."))
+    assert talk.stitches == [Stitch.NEW_ROOT, *[Stitch.BRIDGED] * 9]
+
+
+def test_a_template_that_moves_its_tools_says_so_and_stays_exact_elsewhere(opened: Open) -> None:
+    rendering = opened("mistral")
+    assert rendering.inexact_turns() == [
+        "a further question after a system prompt",
+        "a further question with tools",
+        "a question after a result",
+    ]
+    plain = Talk(rendering, tools=False, system=False)
+    for number in range(10):
+        plain.turn(asked(f"Question {number}?"), said(f"Answer {number}."))
+    assert plain.stitches == [Stitch.NEW_ROOT, *[Stitch.BRIDGED] * 9]
+    talk = Talk(rendering, tools=True, system=False)
+    list(ten_turns(talk, thinks=False))
+    assert talk.stitches == [
+        Stitch.NEW_ROOT,
+        Stitch.TEMPLATE_STRIP,
+        *[Stitch.BRIDGED] * 2,
+        *[Stitch.TEMPLATE_STRIP] * 2,
+        Stitch.BRIDGED,
+        *[Stitch.TEMPLATE_STRIP] * 3,
+    ], "results continue their calls; a further question moves the tools"
+
+
+def test_thoughts_that_the_template_drops_are_dropped_where_the_settings_say_so(opened: Open) -> None:
+    talk = Talk(opened("qwen3", keep_reasoning=False), tools=True, system=True)
+    list(ten_turns(talk, thinks=True))
+    strip = Stitch.TEMPLATE_STRIP
+    bridged = Stitch.BRIDGED
+    assert talk.stitches == [
+        *(Stitch.NEW_ROOT, strip),
+        *(bridged, bridged),  # between a question and its answer thoughts stay
+        *(strip, strip, bridged),
+        *(strip, strip, strip),
+    ]
+    assert "Thought 7." not in talk.text()
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_an_answer_that_was_cut_gets_the_end_of_its_turn(opened: Open, name: str) -> None:
+    talk = Talk(opened(name), tools=False, system=False)
+    talk.turn(asked("What is it?"), said("A long answer that is cut."), cut=4)
+    assert added_text(talk).startswith("".join(BETWEEN[name]))
+
+
+@pytest.mark.parametrize("name", [name for name in FORMS if len(FORMS[name].ends) > 1])
+def test_a_turn_that_ended_by_another_token_is_not_ended_twice(opened: Open, name: str) -> None:
+    talk = Talk(opened(name), tools=False, system=False)
+    talk.turn(asked("What is it?"), said("Three."), end=FORMS[name].ends[1])
+    assert added_text(talk).startswith(BETWEEN[name][1])
+
+
+def added_text(talk: Talk) -> str:
+    """What a further question adds to the exact ids."""
+    before = talk.exact
+    prompt = talk.turn(asked("Go on."), said("Well."))
+    assert prompt.stitch is Stitch.BRIDGED
+    return talk.rendering.tokenizer.decode(unpack_ids(prompt.ids.packed).tolist()[len(before) :])
+
+
+@pytest.mark.parametrize("name", CALLS_READ)
+def test_calls_are_read_as_the_template_writes_them(opened: Open, name: str) -> None:
+    rendering = opened(name)
+    talk = Talk(rendering, tools=True, system=True)
+    prompt = talk.turn(asked("Add, please."), call_message({"a": 1, "note": "x  y"}))
+    output = talk.exact[len(prompt.ids) :]
+    answer: Answer = rendering.parse(output, prompt.ids.tail, TOOLS, True, "c")
+    assert [(call.name, json.loads(call.arguments)) for call in answer.tool_calls] == [
+        ("add", {"a": 1, "note": "x  y"})
+    ]
+    assert answer.content == ""
+
+
+def test_ids_of_calls_take_the_length_that_a_template_wants(opened: Open) -> None:
+    rendering = opened("mistral")
+    call = call_message({"a": 1})
+    text = rendering.tokenizer.decode(rendering.render([*asked("Add."), call, *result(call)], TOOLS))
+    given = text.partition('"call_id": "')[2][:9]
+    assert given.isalnum() and f'"id": "{given}"' in text, "the call and its result have the same one"

@@ -1,0 +1,94 @@
+"""The page as an ASGI application: its routes behind the guard, and every error as a page that says what to do.
+
+The store is only read, but for what a person does with the control key. What the page shows comes from `snapshots.py`;
+nothing is computed on the path of agents' calls.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+
+from weir.store.catalog.catalog import Catalog
+from weir.store.config import StoreConfig
+from weir.store.errors import QueryRefused, QueryStopped, StoreError
+from weir.ui.config import UiConfig
+from weir.ui.control.commands import Commands
+from weir.ui.control.login import ControlKey, Logins
+from weir.ui.errors import UiError
+from weir.ui.snapshots import Snapshots
+from weir.ui.web.control import ControlRoutes
+from weir.ui.web.guard import Guard
+from weir.ui.web.rendering import Pages, as_json
+from weir.ui.web.routes import Routes
+
+
+def create_app(
+    config: UiConfig,
+    store: StoreConfig,
+    tokenizer: Path | None,
+    control_key: str | None = None,
+    config_path: Path | None = None,
+) -> Starlette:
+    """The application; its lifespan opens the store. `tokenizer` is a folder with tokenizer.json, for tokens' texts.
+
+    Without a `control_key` it is the one in the proxy's file. Actions that are commands run with the weir.toml at
+    `config_path`, else with the one in the working directory.
+    """
+    name = str(store.root)
+    snapshots = Snapshots(store=store, tokenizer=tokenizer, refresh_s=config.refresh_s, threads=config.threads)
+    pages = Pages(name)
+    catalog = Catalog.open(store)
+    logins = Logins(ControlKey(control_key, store.folder / "control.key"))
+    commands = Commands(catalog, store, config_path)
+    control = ControlRoutes(snapshots, pages, catalog, logins, commands)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        await snapshots.open()
+        try:
+            yield
+        finally:
+            await commands.close()
+            await snapshots.close()
+            catalog.close()
+
+    async def explain(request: Request, error: Exception) -> Response:
+        status, message = _explained(error)
+        if request.url.path.endswith(".json"):
+            return as_json({"error": {"message": message}}, status)
+        frame: dict[str, Any] = {"as_of": "", "seen": "", "stale": None, "path": request.url.path, "given": {}}
+        return pages.page("error.html", frame | {"status": status, "message": message}, status)
+
+    kinds = (UiError, QueryRefused, QueryStopped, StoreError, HTTPException)
+    return Starlette(
+        routes=[*control.routes(), *Routes(snapshots, pages, tokenizer, name).routes()],
+        middleware=[
+            Middleware(Guard, host=config.host, catalog=catalog),
+            Middleware(GZipMiddleware, minimum_size=1024, compresslevel=4),
+        ],
+        exception_handlers=dict.fromkeys(kinds, explain),
+        lifespan=lifespan,
+    )
+
+
+def _explained(error: Exception) -> tuple[int, str]:
+    """Status and message of an error."""
+    if isinstance(error, UiError):
+        return error.status, str(error)
+    if isinstance(error, QueryRefused):
+        return 400, str(error)
+    if isinstance(error, QueryStopped):
+        return 503, str(error)
+    if isinstance(error, HTTPException):
+        return error.status_code, "there is no page at this address" if error.status_code == 404 else error.detail
+    return 503, str(error)

@@ -1,0 +1,71 @@
+"""The run as a whole: totals, curves by round, rounds as a table of phases, versions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+
+from weir.ui.data.rows import rows
+
+_TOTALS = """
+SELECT (SELECT count(*) FROM session_rows) AS sessions, (SELECT coalesce(sum(num_calls), 0)::BIGINT FROM session_rows)
+    AS calls, (SELECT coalesce(sum(num_output_tokens), 0)::BIGINT FROM session_rows) AS output_tokens,
+    (SELECT count(*) FROM session_rows WHERE status = 'running') AS running,
+    (SELECT count(*) FROM rounds WHERE state = 'committed') AS rounds,
+    (SELECT max(version) FROM versions WHERE published_at IS NOT NULL) AS version,
+    (SELECT max(last_call_at) FROM session_rows) AS last_call_at
+"""
+_ROUNDS = """
+SELECT round_id, state, weight_version, num_groups, claimed_at, committed_at, duration_s
+FROM rounds ORDER BY round_id DESC LIMIT 200
+"""
+# Numbers of a round by name; what is in a list (one entry for each step) would be a curve for each place in it.
+_SERIES = """
+SELECT m.name, m.round_id, m.value FROM round_metrics m WHERE NOT contains(m.name, '[')
+ORDER BY m.name, m.round_id
+"""
+_TIMES = "SELECT round_id, epoch(coalesce(committed_at, claimed_at)) AS time FROM rounds ORDER BY round_id"
+_BY_VERSION = """
+SELECT version_max AS version, count(*) AS sessions, avg(reward) AS reward, avg(correct::INT) AS correct,
+    avg(num_turns) AS turns, avg(num_output_tokens) AS output_tokens
+FROM session_rows WHERE version_max IS NOT NULL GROUP BY 1 ORDER BY 1
+"""
+_FAULTS = """
+SELECT fault, count(*) AS num_sessions FROM session_rows WHERE fault IS NOT NULL GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 12
+"""
+_PHASES = "seconds."
+
+
+def run(cursor: duckdb.DuckDBPyConnection) -> dict[str, Any]:
+    """Totals, the latest rounds with the seconds of their phases, and what sessions earned by weight version."""
+    phases: dict[int, dict[str, float]] = {}
+    for row in rows(cursor, _SERIES):
+        if row["name"].startswith(_PHASES):
+            phases.setdefault(row["round_id"], {})[row["name"].removeprefix(_PHASES)] = row["value"]
+    rounds = rows(cursor, _ROUNDS)
+    for row in rounds:
+        row["phases"] = phases.get(row["round_id"], {})
+    return {
+        "totals": rows(cursor, _TOTALS)[0],
+        "rounds": rounds,
+        "by_version": rows(cursor, _BY_VERSION),
+        "faults": rows(cursor, _FAULTS),
+    }
+
+
+def curves(cursor: duckdb.DuckDBPyConnection, name: str) -> dict[str, Any]:
+    """Every number of every round: `series` by name, as long as `round` and `time` (Unix seconds), None if missing."""
+    times = rows(cursor, _TIMES)
+    places = {row["round_id"]: place for place, row in enumerate(times)}
+    series: dict[str, list[float | None]] = {}
+    for row in rows(cursor, _SERIES):
+        if row["round_id"] in places:
+            series.setdefault(row["name"], [None] * len(times))[places[row["round_id"]]] = row["value"]
+    run = {
+        "name": name,
+        "round": [row["round_id"] for row in times],
+        "time": [row["time"] for row in times],
+        "series": series,
+    }
+    return {"runs": [run]}

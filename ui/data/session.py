@@ -1,0 +1,162 @@
+"""One session: its calls as a tree, each with its new messages, label, verdicts and rewards."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections import defaultdict
+from typing import Any
+
+import duckdb
+
+from weir.store.query.sql.views import over_one_session
+from weir.ui.data.rows import Row, rows
+from weir.ui.errors import NotFound
+
+_SESSION = "SELECT * FROM session_rows WHERE session_id = $session"
+_CALLS = """
+SELECT
+    call_id, parent_call, role, twin_of, depth, dialect, level, model, finish, error, ambiguous,
+    stitch, stitch_call, stitch_differs_at, started_at, duration_ms, first_token_ms, held_ms,
+    num_prompt_tokens, num_new_tokens, cached_tokens, num_output_tokens, version_min, version_max,
+    spans_versions, ignored_fields, retry_count
+FROM calls WHERE session_id = $session ORDER BY started_us, call_id
+"""
+_MESSAGES = f"""
+SELECT call_id, role, is_answer, text, reasoning, CAST(tool_calls AS VARCHAR) AS tool_calls, tool_call_id,
+    CASE WHEN text IS NULL AND reasoning IS NULL AND tool_calls IS NULL THEN CAST(content AS VARCHAR) END AS content
+FROM ({over_one_session("messages")}) WHERE is_new ORDER BY call_id, position
+"""
+_LABELS = over_one_session("labels")
+_REWARDS = (
+    "SELECT call_id, name, value, source, created_at FROM rewards WHERE session_id = $session ORDER BY created_at"
+)
+_EVALUATIONS = """
+SELECT call_id, compiled, correct, fault, raw_reward, speedup, CAST(result AS VARCHAR) AS result, created_at
+FROM evaluations WHERE session_id = $session ORDER BY created_at
+"""
+_SIBLINGS = """
+SELECT session_id, status, reward, correct, fault, num_turns, version_max FROM session_rows
+WHERE group_id = $group ORDER BY reward DESC NULLS LAST, session_id LIMIT 65
+"""
+_ACTIONS = """
+SELECT action_id, kind, person, note, message, asked_at FROM actions
+WHERE subject IN ($session, $group) ORDER BY asked_at DESC LIMIT 50
+"""
+_FENCE = re.compile(r"```([A-Za-z0-9_+-]*)[ \t]*\r?\n(.*?)(?:\r?\n```|\Z)", re.DOTALL)
+
+
+def session(cursor: duckdb.DuckDBPyConnection, session_id: str) -> dict[str, Any]:
+    """All that is shown of a session; `calls` are in the order of a walk through the tree. Raises NotFound."""
+    named = {"session": session_id}
+    found = rows(cursor, _SESSION, named)
+    if not found:
+        raise NotFound(
+            f"there is no session {session_id!r} in this view of the store; the table of sessions has a search"
+        )
+    calls = rows(cursor, _CALLS, named)
+    messages = _by_call(rows(cursor, _MESSAGES, named))
+    labels = {row["call_id"]: row for row in rows(cursor, _LABELS, named)}
+    rewards = _by_call(rows(cursor, _REWARDS, named))
+    verdicts = _by_call([_verdict(row) for row in rows(cursor, _EVALUATIONS, named)])
+    for call in calls:
+        name = call["call_id"]
+        label = labels.get(name, {})
+        call["label"], call["label_rule"], call["linked_call"] = (
+            label.get(k) for k in ("label", "rule", "linked_call")
+        )
+        call["messages"] = [_message(message) for message in messages[name]]
+        call["rewards"], call["verdicts"] = rewards[name], verdicts[name]
+    walked = _walk(calls)
+    _compare_attempts(walked)
+    return {
+        "session": found[0],
+        "calls": walked,
+        "rewards": rewards[None],
+        "group": rows(cursor, _SIBLINGS, {"group": found[0]["group_id"]}),
+        "actions": rows(cursor, _ACTIONS, named | {"group": found[0]["group_id"]}),
+    }
+
+
+def _by_call(found: list[Row]) -> defaultdict[str | None, list[Row]]:
+    kept: defaultdict[str | None, list[Row]] = defaultdict(list)
+    for row in found:
+        kept[row["call_id"]].append(row)
+    return kept
+
+
+def _message(row: Row) -> Row:
+    """A message with its text split into prose and fenced code, and its tool calls read."""
+    calls = json.loads(row["tool_calls"]) if row["tool_calls"] else []
+    return {
+        **{name: row[name] for name in ("role", "is_answer", "reasoning", "tool_call_id", "content")},
+        "parts": _parts(row["text"] or ""),
+        "tool_calls": [_tool_call(call) for call in calls] if isinstance(calls, list) else [],
+    }
+
+
+def _tool_call(call: Any) -> Row:
+    """Name and arguments of a tool call, in the form of chat completions or of Responses."""
+    function = call.get("function", call) if isinstance(call, dict) else {}
+    function = function if isinstance(function, dict) else {}
+    arguments = function.get("arguments", function.get("input", ""))
+    return {
+        "name": str(function.get("name", "")),
+        "arguments": arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, indent=1),
+    }
+
+
+def _parts(text: str) -> list[Row]:
+    """A text as prose and code blocks in turn: {"text": …} and {"language": …, "code": …}."""
+    parts: list[Row] = []
+    end = 0
+    for block in _FENCE.finditer(text):
+        if before := text[end : block.start()]:
+            parts.append({"text": before})
+        parts.append({"language": block[1], "code": block[2]})
+        end = block.end()
+    return [*parts, {"text": text[end:]}] if text[end:] else parts
+
+
+def _verdict(row: Row) -> Row:
+    """An evaluation; of the whole verdict the parts that a person reads first."""
+    result = json.loads(row.pop("result") or "{}")
+    told = result if isinstance(result, dict) else {}
+    return row | {"message": told.get("message") or told.get("error"), "result": told}
+
+
+def _walk(calls: list[Row]) -> list[Row]:
+    """The calls depth first, each with its `indent`: a turn stands below the turn before it, a branch is indented."""
+    own = {call["call_id"] for call in calls}
+    children: defaultdict[str | None, list[Row]] = defaultdict(list)
+    for call in calls:
+        children[call["parent_call"] if call["parent_call"] in own else None].append(call)
+    walked: list[Row] = []
+    todo = [(root, 0) for root in reversed(children[None])]
+    while todo:
+        call, indent = todo.pop()
+        call["indent"] = indent
+        walked.append(call)
+        below = children[call["call_id"]]
+        turns = [child for child in below if child["role"] == "turn"]
+        # The last to be pushed is walked first: branches close to where they leave, then the next turn.
+        todo += [(child, indent) for child in reversed(turns)]
+        todo += [(child, indent + 1) for child in reversed(below) if child["role"] != "turn"]
+    return walked
+
+
+def _compare_attempts(walked: list[Row]) -> None:
+    """Give each code block of an answer the unified diff to the last one of the answer before it in the walk."""
+    before: dict[int, str] = {}
+    for call in walked:
+        for message in call["messages"]:
+            for part in message["parts"] if message["is_answer"] else ():
+                if "code" not in part:
+                    continue
+                last = before.get(call["indent"])
+                if last is not None and last != part["code"]:
+                    part["diff"] = list(
+                        difflib.unified_diff(last.splitlines(), part["code"].splitlines(), "before", "now", lineterm="")
+                    )
+                before[call["indent"]] = part["code"]

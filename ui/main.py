@@ -1,0 +1,38 @@
+"""`weir ui`: listens on the port, prints the address, serves until a signal."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import uvicorn
+
+from weir.store.config import StoreConfig
+from weir.ui.app import create_app
+from weir.ui.config import UiConfig
+from weir.ui.errors import AddressUnavailable
+
+
+def serve(
+    config: UiConfig, store: StoreConfig, tokenizer: Path | None, control_key: str | None, config_path: Path | None
+) -> None:
+    """Serve until a signal; the first line of stdout is the address. Raises AddressUnavailable and StoreError."""
+    os.nice(config.nice)
+    app = create_app(config, store, tokenizer, control_key, config_path)
+    with _listener(config.host, config.port) as listener:
+        host = f"[{config.host}]" if ":" in config.host else config.host
+        print(f"weir ui: http://{host}:{listener.getsockname()[1]}", flush=True)
+        settings = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=2)
+        uvicorn.Server(settings).run(sockets=[listener])
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=128)
+    except OSError as error:
+        raise AddressUnavailable(
+            f"cannot serve the page at {host}:{port}: {error.strerror}; set ui.host and ui.port, "
+            "or stop the process that has the port"
+        ) from error

@@ -1,0 +1,186 @@
+"""The store as the page sees it: one snapshot for all viewers, renewed in the background while somebody looks.
+
+Invariants: a page is answered from one snapshot, and never waits for a newer one. A snapshot is renewed at most every
+`refresh_s` and takes at most a twentieth of one core. An old one is released when its last reader is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
+
+import duckdb
+
+from weir.store.config import StoreConfig
+from weir.store.errors import StoreError
+from weir.store.query.question import asking
+from weir.store.query.views import open_views
+from weir.ui.data.session_rows import SESSION_ROWS
+
+SHARE_OF_TIME = 20  # a renewal that took one second is followed by the next one after 20 seconds
+
+logger = logging.getLogger("weir.ui.snapshots")
+
+Given = ParamSpec("Given")
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """One view of the store, with the table `session_rows` beside the views of docs/sql.md."""
+
+    connection: duckdb.DuckDBPyConnection
+    taken_at: float  # Unix time in seconds
+    cost_s: float
+    counts: tuple[int, ...]  # of what was recorded: equal counts, nothing new to show
+
+
+@dataclass(slots=True)
+class Change:
+    """What viewers are told after a renewal."""
+
+    as_of: float
+    calls: int
+
+
+@dataclass(slots=True, eq=False)
+class Snapshots:
+    """The newest snapshot, and the threads that read it."""
+
+    store: StoreConfig
+    tokenizer: Path | None
+    refresh_s: float
+    threads: int
+    _newest: Snapshot | None = None
+    _renewal: asyncio.Task[None] | None = None
+    _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+    _readers: ThreadPoolExecutor = field(init=False)
+    _askers: ThreadPoolExecutor = field(init=False)
+    _running: set[duckdb.DuckDBPyConnection] = field(default_factory=set)
+    _renewer: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "weir-ui-renew"))
+    last_error: str | None = None
+
+    def __post_init__(self) -> None:
+        self._readers = ThreadPoolExecutor(self.threads, "weir-ui-read")
+        self._askers = ThreadPoolExecutor(self.threads, "weir-ui-ask")
+
+    async def open(self) -> None:
+        """Take the first snapshot. Raises StoreError."""
+        self._newest = await self._in_thread(self._renewer, self._take)
+
+    async def close(self) -> None:
+        """Stop what runs, and release the store."""
+        if self._renewal is not None:
+            self._renewal.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._renewal
+        pools = (self._readers, self._askers, self._renewer)
+        for pool in pools:
+            pool.shutdown(wait=False, cancel_futures=True)
+        for cursor in list(self._running):
+            with contextlib.suppress(duckdb.Error):  # it has just ended
+                cursor.interrupt()
+        for pool in pools:
+            pool.shutdown()
+        self._newest = None
+
+    @property
+    def newest(self) -> Snapshot:
+        """The snapshot that pages are answered from."""
+        assert self._newest is not None, "open() comes first"
+        return self._newest
+
+    async def read(
+        self,
+        question: Callable[Concatenate[duckdb.DuckDBPyConnection, Given], Answer],
+        *args: Given.args,
+        **kwargs: Given.kwargs,
+    ) -> Answer:
+        """Run a question on the newest snapshot, in a thread; raises QueryRefused and QueryStopped as `asking` does."""
+        return await self._ask(self._readers, lambda cursor: question(cursor, *args, **kwargs))
+
+    async def read_as_written(
+        self,
+        question: Callable[Concatenate[duckdb.DuckDBPyConnection, Given], Answer],
+        *args: Given.args,
+        **kwargs: Given.kwargs,
+    ) -> Answer:
+        """As `read`, for SQL that a person wrote: in threads of its own, so that no page waits for a slow question."""
+        return await self._ask(self._askers, lambda cursor: question(cursor, *args, **kwargs))
+
+    async def _ask(self, pool: ThreadPoolExecutor, question: Callable[[duckdb.DuckDBPyConnection], Answer]) -> Answer:
+        self._renew_if_old()
+        snapshot = self.newest
+
+        def ask() -> Answer:
+            with (
+                snapshot.connection.cursor() as cursor,
+                self._interruptible(cursor),
+                asking(cursor, self.store.query_timeout_s),
+            ):
+                return question(cursor)
+
+        return await self._in_thread(pool, ask)
+
+    @contextlib.contextmanager
+    def _interruptible(self, cursor: duckdb.DuckDBPyConnection) -> Iterator[None]:
+        self._running.add(cursor)
+        try:
+            yield
+        finally:
+            self._running.discard(cursor)
+
+    async def next_change(self, seen: tuple[int, ...], limit_s: float) -> Snapshot:
+        """The newest snapshot, as soon as it holds something else than `seen`, or after the limit in any case."""
+        deadline = time.monotonic() + limit_s
+        while self.newest.counts == seen and (left := deadline - time.monotonic()) > 0:
+            self._renew_if_old()
+            async with self._changed:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._changed.wait(), min(left, self.refresh_s))
+        return self.newest
+
+    def _renew_if_old(self) -> None:
+        newest = self.newest
+        wait_s = max(self.refresh_s, SHARE_OF_TIME * newest.cost_s)
+        if time.time() - newest.taken_at >= wait_s and (self._renewal is None or self._renewal.done()):
+            self._renewal = asyncio.create_task(self._renew())
+
+    async def _renew(self) -> None:
+        try:
+            self._newest = await self._in_thread(self._renewer, self._take)
+            self.last_error = None
+        except Exception as error:  # whatever it is: the page says that its view is an old one
+            if self.last_error is None:
+                unexpected = None if isinstance(error, StoreError | duckdb.Error | OSError) else error
+                logger.warning("the page still shows its last view of the store: %s", error, exc_info=unexpected)
+            self.last_error = str(error) or type(error).__name__
+        async with self._changed:
+            self._changed.notify_all()
+
+    def _take(self) -> Snapshot:
+        began = time.thread_time()
+        taken_at = time.time()
+        connection = open_views(self.store, self.tokenizer)
+        connection.execute(f"CREATE TABLE session_rows AS {SESSION_ROWS}")
+        counts = connection.execute(_COUNTS).fetchone()
+        assert counts is not None
+        return Snapshot(connection, taken_at, time.thread_time() - began, counts)
+
+    async def _in_thread(self, pool: ThreadPoolExecutor, function: Callable[[], Answer]) -> Answer:
+        return await asyncio.get_running_loop().run_in_executor(pool, function)
+
+
+_COUNTS = """
+SELECT (SELECT coalesce(sum(num_calls), 0)::BIGINT FROM session_rows), (SELECT count(*) FROM session_rows),
+    (SELECT count(*) FROM session_rows WHERE status IN ('done', 'failed')), (SELECT count(*) FROM stored.rewards),
+    (SELECT count(*) FROM stored.evaluations), (SELECT count(*) FROM stored.rounds WHERE state = 'committed'),
+    (SELECT count(*) FROM stored.rounds), (SELECT count(*) FROM stored.versions WHERE published_us IS NOT NULL)
+"""

@@ -1,0 +1,258 @@
+"""The routes: each page is an address, and the same address with `.json` is its data."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from weir.store.errors import QueryRefused, QueryStopped
+from weir.store.query.question import asking, check_question
+from weir.ui.data.call import call, call_tokens, pretty
+from weir.ui.data.compare import compare
+from weir.ui.data.question import answer, as_csv, as_json_lines, as_parquet, schema
+from weir.ui.data.run import curves, run
+from weir.ui.data.session import session
+from weir.ui.data.sessions import SORT_COLUMNS, Page, sessions_page
+from weir.ui.errors import BadQuestion, NotFound
+from weir.ui.snapshots import Snapshot, Snapshots
+from weir.ui.web.rendering import Pages, as_json
+
+DOWNLOADS_AT_ONCE = 2
+LIVE_SILENCE_S = 15.0
+EXAMPLE = (
+    "SELECT version_max AS version, count(*) AS sessions, avg(reward) AS reward\nFROM sessions GROUP BY ALL ORDER BY 1"
+)
+
+Handler = Callable[[Request], Awaitable[Response]]
+Files = dict[str, tuple[str, Callable[[duckdb.DuckDBPyConnection, str], Iterator[bytes]]]]
+FILES: Files = {
+    "csv": ("text/csv; charset=utf-8", as_csv),
+    "jsonl": ("application/x-ndjson", as_json_lines),
+    "parquet": ("application/vnd.apache.parquet", as_parquet),
+}
+
+
+class Routes:
+    """The handlers of one page server."""
+
+    def __init__(self, snapshots: Snapshots, pages: Pages, tokenizer: Path | None, name: str) -> None:
+        self._snapshots = snapshots
+        self._pages = pages
+        self._tokenizer = tokenizer
+        self._name = name
+        self._downloads = asyncio.Semaphore(DOWNLOADS_AT_ONCE)
+
+    def routes(self) -> list[BaseRoute]:
+        """All addresses."""
+        both = {
+            "/": self.run,
+            "/sessions": self.sessions,
+            "/sessions/{session_id:path}": self.session,
+            "/calls/{call_id:path}": self.call,
+            "/compare": self.compare,
+            "/sql": self.sql,
+        }
+        pages: list[BaseRoute] = []
+        for path, handler in both.items():
+            framed = self._framed(handler)
+            pages += [Route("/run.json" if path == "/" else f"{path}.json", framed), Route(path, framed)]
+        return [
+            Route("/calls/{call_id:path}/tokens.json", self.tokens),
+            Route("/curves.json", self.curves),
+            Route("/schema.json", self.schema),
+            Route("/download/{kind}", self.download),
+            Route("/live", self.live),
+            Route("/health", self.health),
+            Mount("/static", StaticFiles(directory=Path(__file__).parent.parent / "static")),
+            *pages,
+        ]
+
+    def _framed(self, handler: Handler) -> Handler:
+        """A handler that says how old the view was when it began: what is read may be newer, and never older."""
+
+        async def answer(request: Request) -> Response:
+            request.state.snapshot = self._snapshots.newest
+            return await handler(request)
+
+        return answer
+
+    async def run(self, request: Request) -> Response:
+        """The run: totals, curves, rounds."""
+        return self._answer(request, "run.html", await self._snapshots.read(run))
+
+    async def sessions(self, request: Request) -> Response:
+        """The table of sessions."""
+        given = request.query_params
+        page = Page(
+            where=given.get("where", ""),
+            sort=given.get("sort", "started_at"),
+            descending=given.get("order", "desc") != "asc",
+            after=given.get("after", ""),
+        )
+        view = {"where": page.where, "sort": page.sort, "order": "desc" if page.descending else "asc", "refused": None}
+        try:
+            read = self._snapshots.read_as_written if page.where else self._snapshots.read
+            found = await read(sessions_page, page)
+        except (QueryRefused, BadQuestion) as error:
+            if request.url.path.endswith(".json"):
+                raise
+            empty = {"sessions": [], "num_sessions": 0, "next": None, "facets": []}
+            values = {**view, **empty, "refused": str(error), "sort_columns": SORT_COLUMNS}
+            return self._answer(request, "sessions.html", values, 400)
+        return self._answer(request, "sessions.html", view | found | {"sort_columns": SORT_COLUMNS})
+
+    async def session(self, request: Request) -> Response:
+        """One session."""
+        return self._answer(
+            request, "session.html", await self._snapshots.read(session, request.path_params["session_id"])
+        )
+
+    async def call(self, request: Request) -> Response:
+        """One call."""
+        found = await self._snapshots.read(call, request.path_params["call_id"])
+        return self._answer(request, "call.html", found | {"pretty": pretty})
+
+    async def tokens(self, request: Request) -> Response:
+        """The tokens of a call."""
+        call_id = request.path_params["call_id"]
+        return as_json(await self._snapshots.read(call_tokens, call_id, self._tokenizer))
+
+    async def compare(self, request: Request) -> Response:
+        """Two versions side by side."""
+        a, b = (_whole(request, name) for name in ("a", "b"))
+        return self._answer(request, "compare.html", await self._snapshots.read(compare, a, b))
+
+    async def curves(self, request: Request) -> Response:
+        """The numbers of all rounds."""
+        return as_json(await self._snapshots.read(curves, self._name))
+
+    async def schema(self, request: Request) -> Response:
+        """The names that a question may use."""
+        return as_json(await self._snapshots.read(schema))
+
+    async def sql(self, request: Request) -> Response:
+        """A question and its answer."""
+        question = request.query_params.get("q", "")
+        values: dict[str, Any] = {"q": question or EXAMPLE, "answer": None, "refused": None}
+        status = 200
+        if question.strip():
+            try:
+                values["answer"] = await self._snapshots.read_as_written(answer, question)
+            except (QueryRefused, QueryStopped) as error:
+                if request.url.path.endswith(".json"):
+                    raise
+                values["refused"], status = str(error), 400
+        if request.url.path.endswith(".json"):
+            return as_json(values["answer"])
+        return self._answer(request, "sql.html", values, status)
+
+    async def download(self, request: Request) -> Response:
+        """The whole answer to a question, as a file. Raises NotFound for a format that there is not."""
+        kind, question = request.path_params["kind"], request.query_params.get("q", "")
+        if kind not in FILES:
+            raise NotFound(f"there is no format {kind!r}: choose one of {', '.join(FILES)}")
+        await self._snapshots.read(check_question, question)
+        media_type, form = FILES[kind]
+        name = f'attachment; filename="answer.{kind}"'
+        return StreamingResponse(
+            self._file(form, question), media_type=media_type, headers={"content-disposition": name}
+        )
+
+    async def _file(
+        self, form: Callable[[duckdb.DuckDBPyConnection, str], Iterator[bytes]], question: str
+    ) -> AsyncIterator[bytes]:
+        """The chunks of a file, each computed when the reader has taken the one before it."""
+        async with self._downloads:
+            cursor = self._snapshots.newest.connection.cursor()
+            thread = ThreadPoolExecutor(1, "weir-ui-download")  # one thread: what it is asked runs in that order
+            loop = asyncio.get_running_loop()
+            chunks = _asked(cursor, form(cursor, question))
+            try:
+                while (chunk := await loop.run_in_executor(thread, next, chunks, None)) is not None:
+                    yield chunk
+            finally:  # also for a reader who leaves while a chunk is computed: nothing here waits for it
+                cursor.interrupt()
+                thread.submit(chunks.close)
+                thread.submit(cursor.close)
+                thread.shutdown(wait=False)
+
+    async def live(self, request: Request) -> Response:
+        """Server-sent events: one `changed` for each renewal of the store's view that shows something new.
+
+        What a page has is named by `seen`, and after a lost connection by the last event, so that no change between is
+        missed; without either it is what there is now.
+        """
+        has = request.headers.get("last-event-id") or request.query_params.get("seen")
+        seen = self._snapshots.newest.counts if not has else _counts(has)
+        return StreamingResponse(
+            self._events(seen), media_type="text/event-stream", headers={"cache-control": "no-store"}
+        )
+
+    async def _events(self, seen: tuple[int, ...]) -> AsyncIterator[bytes]:
+        yield b"retry: 2000\n\n"
+        while True:
+            snapshot = await self._snapshots.next_change(seen, LIVE_SILENCE_S)
+            if snapshot.counts == seen:
+                yield b": still here\n\n"
+                continue
+            seen = snapshot.counts
+            told = {"as_of": _clock(snapshot.taken_at), "calls": seen[0]}
+            event = f"event: changed\nid: {_name(seen)}\ndata: "
+            yield event.encode() + msgspec.json.encode(told) + b"\n\n"
+
+    async def health(self, request: Request) -> Response:
+        """Whether the page can answer, and how old its view of the store is."""
+        newest, error = self._snapshots.newest, self._snapshots.last_error
+        return as_json({"as_of": _clock(newest.taken_at), "renewal_s": newest.cost_s, "error": error})
+
+    def _answer(self, request: Request, template: str, values: dict[str, Any], status: int = 200) -> Response:
+        if request.url.path.endswith(".json"):
+            return as_json({name: value for name, value in values.items() if not callable(value)}, status)
+        snapshot: Snapshot = request.state.snapshot
+        frame = {
+            "as_of": _clock(snapshot.taken_at),
+            "seen": _name(snapshot.counts),
+            "stale": self._snapshots.last_error,
+            "path": request.url.path,
+            "given": dict(request.query_params),
+        }
+        return self._pages.page(template, frame | values, status)
+
+
+def _asked(cursor: duckdb.DuckDBPyConnection, chunks: Iterator[bytes]) -> Generator[bytes]:
+    with asking(cursor):
+        yield from chunks
+
+
+def _name(counts: tuple[int, ...]) -> str:
+    return "-".join(map(str, counts))
+
+
+def _counts(name: str) -> tuple[int, ...]:
+    """What a page has, by the name that it was given; another text is another state."""
+    return tuple(int(part) for part in name.split("-") if part.isdecimal())
+
+
+def _whole(request: Request, name: str) -> int | None:
+    text = request.query_params.get(name)
+    if not text:
+        return None
+    try:
+        return int(text)
+    except ValueError as error:
+        raise BadQuestion(f"{name} = {text!r}: give a weight version, which is an integer") from error
+
+
+def _clock(at: float) -> str:
+    return datetime.datetime.fromtimestamp(at, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S")
