@@ -48,7 +48,11 @@ class Pressure:
         self._ended += 1
 
     async def feed(self, on_wait: Callable[[int, int], None]) -> None:
-        """Release permits until cancelled; `on_wait(groups, most)` is called when the trainer's need is met."""
+        """Release permits until cancelled; `on_wait(groups, most)` is called when the trainer's need is met.
+
+        It is called once two readings agree: a reading in which a group ends counts it twice.
+        """
+        before = 0
         while True:
             running = self._given - self._ended  # before the ready ones: a group that ends now counts twice, never not
             demand = await asyncio.to_thread(self._read)
@@ -57,7 +61,10 @@ class Pressure:
             for _ in range(most - groups):
                 self._given += 1
                 self.permits.release()
-            if groups >= most and not self.waiting:
+            if groups < most:
+                self.waiting = False
+            elif groups == before and not self.waiting:
+                self.waiting = True
                 on_wait(groups, most)
-            self.waiting = groups >= most
+            before = groups
             await asyncio.sleep(POLL_S)
