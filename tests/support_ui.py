@@ -137,6 +137,7 @@ def _train(catalog: Catalog, num_rounds: int, group_size: int) -> None:
             "loss": 1.0 / number,
             "entropy": 2.0 - number / 10,
             "seconds": {"judge": 3.0 * number, "train": 10.0, "publish": 0.5},
+            "timeline": _steps(number),
         }
         catalog.commit_round(number, number, metrics, lease)
         catalog.add_version(
@@ -144,6 +145,20 @@ def _train(catalog: Catalog, num_rounds: int, group_size: int) -> None:
         )
         catalog.set_published(number, START_US + number, ["http://127.0.0.1:31000"])
         give_lease_back(catalog, lease)
+
+
+def _steps(number: int) -> list[list[Any]]:
+    """The steps of a round of 20 s that begins a minute after the round before."""
+    began = START_US / 1e6 + 60 * number
+    return [
+        ["claim", began, 1.0],
+        ["judge", began + 1, 3.0 * number],
+        ["train", began + 10, 8.0],
+        ["checkpoint", began + 18, 1.0],
+        ["publish", began + 19, 1.0],
+        ["gates_close", began + 19.25, 0.25],
+        ["engines_load", began + 19.5, 0.25],
+    ]
 
 
 @contextlib.contextmanager

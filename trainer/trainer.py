@@ -39,7 +39,7 @@ from weir.trainer.rounds.claims import (
 from weir.trainer.rounds.finish import RoundFinisher
 from weir.trainer.rounds.group_selection import Choice, choose_groups
 from weir.trainer.rounds.loaded_backend import LoadedBackend
-from weir.trainer.rounds.metrics import METRICS_FILE, Metrics, speed_metrics, step_metrics
+from weir.trainer.rounds.metrics import METRICS_FILE, Metrics, speed_metrics, step_metrics, times_so_far
 from weir.trainer.rounds.parent_weights import check_content, newest_parent
 from weir.trainer.rounds.preflight import check_lora_base, check_settings
 from weir.trainer.rounds.prejudge import JudgingAhead
@@ -260,7 +260,7 @@ class Trainer:
             with times.step("train"):
                 metrics = self._train(claimed, data, config)
             with times.step("checkpoint"):
-                version = self._checkpoint(claimed, config, metrics | {"seconds": dict(times.seconds)}, lease)
+                version = self._checkpoint(claimed, config, metrics | times_so_far(times), lease)
         except BaseException:
             self._backend.forget()  # its weights were stepped and belong to no version
             raise

@@ -59,6 +59,11 @@ def test_a_round_judges_trains_and_commits(tiny_model_dir: Path, store: StoreCon
         metrics["seconds"]
     )
     assert sum(report.seconds.values()) <= time.monotonic() - started, "steps do not overlap"
+    begins = {name: began for name, began, _ in metrics["timeline"]}
+    order = ["look_back", "read", "claim", "judge", "samples", "train", "checkpoint", "commit", "publish"]
+    assert [name for name in begins if name in order] == order == sorted(order, key=begins.__getitem__)
+    judging = sum(seconds for name, _, seconds in metrics["timeline"] if name == "judge")
+    assert judging == pytest.approx(metrics["seconds"]["judge"])
     manifest = verify(report.path)
     assert (manifest.groups, manifest.round, manifest.parent) == (["g1", "g2"], 1, 0)
     assert weights(store.root, 1) != (tiny_model_dir / "model.safetensors").read_bytes()

@@ -24,6 +24,7 @@ QUESTION = (
 )
 PAGES = {  # address, what is waited for, height of the picture in pixels
     "run": ("/", "#curves canvas", 640),
+    "timeline": ("/#timeline", ".timeline", 420),
     "sessions": ("/sessions?where=" + quote("reward < 0.5"), "tr[data-row]", 540),
     "session": ("/sessions/session_1_2", ".verdict", 640),
     "call": ("/calls/call_session_1_2_2", "#tokens .strip", 480),

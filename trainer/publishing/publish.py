@@ -22,7 +22,7 @@ from weir.trainer.http_json import CONTROL_TIMEOUT_S, Refused, for_each, get, po
 from weir.trainer.publishing.gates import Gates
 from weir.trainer.publishing.router import set_rotation
 from weir.trainer.settings.config import TrainerConfig
-from weir.trainer.timings import RoundTimes
+from weir.trainer.timings import RoundTimes, Span
 
 logger = logging.getLogger("weir.trainer.publishing.publish")
 
@@ -36,6 +36,7 @@ class PublishReport:
     failed: dict[str, str]  # engine → reason; it is paused, and out of the router's rotation
     seconds: float
     times: dict[str, float]  # seconds by step: gates_close, engines_load, engines_go_on, gates_open
+    timeline: tuple[Span, ...]  # these steps, as they ran
 
 
 def publish(
@@ -47,7 +48,7 @@ def publish(
     settings nothing is done, and the report is empty.
     """
     if not config.engine_urls:
-        return PublishReport(version=version, serving=[], failed={}, seconds=0.0, times={})
+        return PublishReport(version=version, serving=[], failed={}, seconds=0.0, times={}, timeline=())
     return asyncio.run(_publish(folder.absolute(), version, config, control_key, catalog))
 
 
@@ -83,6 +84,7 @@ async def _publish(
         failed=failed,
         seconds=sum(times.seconds.values()),
         times=times.seconds,
+        timeline=tuple(times.timeline),
     )
 
 

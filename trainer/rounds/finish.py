@@ -19,7 +19,7 @@ from weir.store.config import StoreConfig
 from weir.trainer.publishing.catalog_entries import delete_old_versions, enter_version, is_published, serve
 from weir.trainer.publishing.publish import PublishReport
 from weir.trainer.rounds.loaded_backend import LoadedBackend
-from weir.trainer.rounds.metrics import METRICS_FILE, Metrics, is_reported, print_table, write_metrics
+from weir.trainer.rounds.metrics import METRICS_FILE, Metrics, is_reported, print_table, times_so_far, write_metrics
 from weir.trainer.rounds.replay import keep_manifest
 from weir.trainer.settings.config import TrainerConfig
 from weir.trainer.timings import RoundTimes
@@ -70,12 +70,13 @@ class RoundFinisher:
         metrics = json.loads((version.path / METRICS_FILE).read_bytes())
         with times.step("commit"):
             self._commit(version, metrics, lease)
+        published = None
         try:
             with times.step("publish"):
                 published = self.publish(version.path)
         finally:
             with times.step("report"):
-                metrics["seconds"] |= times.seconds
+                metrics = _with_times(metrics, times, published)
                 # Again, with the seconds of the later steps.
                 self._catalog.commit_round(metrics["round"], metrics["version"], metrics, lease)
                 write_metrics(self._store.folder, metrics, tensorboard=self._config.tensorboard)
@@ -119,3 +120,14 @@ class RoundFinisher:
         self._on_step("version_added")
         self._catalog.commit_round(manifest.round, manifest.version, metrics, lease)
         self._on_step("committed")
+
+
+def _with_times(metrics: Metrics, times: RoundTimes, published: PublishReport | None) -> Metrics:
+    """Metrics with the times of the steps since the checkpoint, and with those inside a publish that succeeded."""
+    before, later = metrics.get("timeline", []), times_so_far(times)
+    known = {(name, began) for name, began, _ in before}
+    spans = [*times.timeline, *(() if published is None else published.timeline)]
+    return metrics | {
+        "seconds": metrics["seconds"] | later["seconds"],
+        "timeline": [*before, *(list(span) for span in spans if (span[0], span[1]) not in known)],
+    }

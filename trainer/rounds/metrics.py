@@ -22,6 +22,7 @@ from weir.trainer.errors import TrainerUsageError
 from weir.trainer.hooks import GroupItem
 from weir.trainer.rounds.kernel_metrics import kernel_metrics
 from weir.trainer.skip import Skip
+from weir.trainer.timings import RoundTimes
 
 if TYPE_CHECKING:  # torch is imported with the first backend, so that a start without groups costs little
     from weir.trainer.learner.step_stats import StepStats
@@ -159,6 +160,11 @@ def speed_metrics(num_tokens: int, seconds: float, num_parameters: int, peak_tfl
     if peak_tflops is None:
         return {"tokens_per_s": tokens_per_s}
     return {"tokens_per_s": tokens_per_s, "mfu": 6 * num_parameters * tokens_per_s / (peak_tflops * 1e12)}
+
+
+def times_so_far(times: RoundTimes) -> Metrics:
+    """Seconds of steps by name, and `timeline`: [name, beginning in Unix seconds, seconds] of each run of a step."""
+    return {"seconds": dict(times.seconds), "timeline": [list(span) for span in times.timeline]}
 
 
 def write_metrics(root: Path, metrics: Metrics, *, tensorboard: bool) -> None:

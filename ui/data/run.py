@@ -7,6 +7,7 @@ from typing import Any
 import duckdb
 
 from weir.ui.data.rows import rows
+from weir.ui.data.timeline import timeline
 
 _TOTALS = """
 SELECT (SELECT count(*) FROM session_rows) AS sessions, (SELECT coalesce(sum(num_calls), 0)::BIGINT FROM session_rows)
@@ -37,8 +38,11 @@ SELECT fault, count(*) AS num_sessions FROM session_rows WHERE fault IS NOT NULL
 _PHASES = "seconds."
 
 
-def run(cursor: duckdb.DuckDBPyConnection) -> dict[str, Any]:
-    """Totals, the latest rounds with the seconds of their phases, and what sessions earned by weight version."""
+def run(cursor: duckdb.DuckDBPyConnection, num_rounds: int, newest: int | None) -> dict[str, Any]:
+    """Totals, the latest rounds with the seconds of their phases, and what sessions earned by weight version.
+
+    The timeline has the latest `num_rounds` rounds up to `newest`.
+    """
     phases: dict[int, dict[str, float]] = {}
     for row in rows(cursor, _SERIES):
         if row["name"].startswith(_PHASES):
@@ -49,6 +53,7 @@ def run(cursor: duckdb.DuckDBPyConnection) -> dict[str, Any]:
     return {
         "totals": rows(cursor, _TOTALS)[0],
         "rounds": rounds,
+        "timeline": timeline(cursor, num_rounds, newest),
         "by_version": rows(cursor, _BY_VERSION),
         "faults": rows(cursor, _FAULTS),
     }

@@ -41,6 +41,7 @@ class Pages:
         self._environment.filters |= {
             "number": number,
             "time": shown_time,
+            "clock": clock,
             "seconds": seconds,
             "code": code,
             "query": query,
@@ -74,6 +75,11 @@ def number(value: Any, digits: int = 4) -> str:
 def shown_time(value: datetime.datetime | None) -> str:
     """A time in UTC to the second."""
     return "" if value is None else value.strftime("%Y-%m-%d %H:%M:%S")
+
+
+def clock(at: float) -> str:
+    """Unix seconds as a time in UTC to the second."""
+    return shown_time(datetime.datetime.fromtimestamp(at, datetime.UTC))
 
 
 def seconds(value: float | None) -> str:

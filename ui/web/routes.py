@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,12 +23,14 @@ from weir.ui.data.question import answer, as_csv, as_json_lines, as_parquet, sch
 from weir.ui.data.run import curves, run
 from weir.ui.data.session import session
 from weir.ui.data.sessions import SORT_COLUMNS, Page, sessions_page
+from weir.ui.data.timeline import ROUNDS_SHOWN
 from weir.ui.errors import BadQuestion, NotFound
 from weir.ui.snapshots import Snapshot, Snapshots
-from weir.ui.web.rendering import Pages, as_json
+from weir.ui.web.rendering import Pages, as_json, clock
 
 DOWNLOADS_AT_ONCE = 2
 LIVE_SILENCE_S = 15.0
+MOST_ROUNDS = 1000  # of the timeline
 EXAMPLE = (
     "SELECT version_max AS version, count(*) AS sessions, avg(reward) AS reward\nFROM sessions GROUP BY ALL ORDER BY 1"
 )
@@ -89,7 +90,9 @@ class Routes:
 
     async def run(self, request: Request) -> Response:
         """The run: totals, curves, rounds."""
-        return self._answer(request, "run.html", await self._snapshots.read(run))
+        num_rounds = max(1, min(_whole(request, "rounds") or ROUNDS_SHOWN[2], MOST_ROUNDS))
+        found = await self._snapshots.read(run, num_rounds, _whole(request, "newest"))
+        return self._answer(request, "run.html", found | {"rounds_shown": ROUNDS_SHOWN})
 
     async def sessions(self, request: Request) -> Response:
         """The table of sessions."""
@@ -207,21 +210,21 @@ class Routes:
                 yield b": still here\n\n"
                 continue
             seen = snapshot.counts
-            told = {"as_of": _clock(snapshot.taken_at), "calls": seen[0]}
+            told = {"as_of": clock(snapshot.taken_at), "calls": seen[0]}
             event = f"event: changed\nid: {_name(seen)}\ndata: "
             yield event.encode() + msgspec.json.encode(told) + b"\n\n"
 
     async def health(self, request: Request) -> Response:
         """Whether the page can answer, and how old its view of the store is."""
         newest, error = self._snapshots.newest, self._snapshots.last_error
-        return as_json({"as_of": _clock(newest.taken_at), "renewal_s": newest.cost_s, "error": error})
+        return as_json({"as_of": clock(newest.taken_at), "renewal_s": newest.cost_s, "error": error})
 
     def _answer(self, request: Request, template: str, values: dict[str, Any], status: int = 200) -> Response:
         if request.url.path.endswith(".json"):
             return as_json({name: value for name, value in values.items() if not callable(value)}, status)
         snapshot: Snapshot = request.state.snapshot
         frame = {
-            "as_of": _clock(snapshot.taken_at),
+            "as_of": clock(snapshot.taken_at),
             "seen": _name(snapshot.counts),
             "stale": self._snapshots.last_error,
             "path": request.url.path,
@@ -245,14 +248,11 @@ def _counts(name: str) -> tuple[int, ...]:
 
 
 def _whole(request: Request, name: str) -> int | None:
+    """A parameter that is an integer; None without it. Raises BadQuestion."""
     text = request.query_params.get(name)
     if not text:
         return None
     try:
         return int(text)
     except ValueError as error:
-        raise BadQuestion(f"{name} = {text!r}: give a weight version, which is an integer") from error
-
-
-def _clock(at: float) -> str:
-    return datetime.datetime.fromtimestamp(at, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S")
+        raise BadQuestion(f"{name} = {text!r}: give an integer") from error
