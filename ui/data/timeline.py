@@ -31,7 +31,7 @@ FROM rounds WHERE $newest IS NULL OR round_id <= $newest ORDER BY round_id DESC 
 def timeline(cursor: duckdb.DuckDBPyConnection, num_rounds: int, newest: int | None) -> dict[str, Any]:
     """The steps of the latest rounds up to `newest`, in lanes.
 
-    `began` and `ended` are Unix seconds; `x` and `width` of a span are units of a picture that is 1,000 wide. Calls wait
+    `began` and `ended` are Unix seconds; `x` and `width` of a span are units of a picture 1,000 wide. Calls wait
     while something is in the lane `hold`. A round that was trained before steps were timed has no span, and one that
     trains now has none yet.
     """
