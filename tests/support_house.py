@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PARTS = ("agents", "engine", "kernel_eval", "proxy", "scripts", "store", "trainer", "ui")
+PARTS = ("agents", "cluster", "engine", "kernel_eval", "proxy", "scripts", "store", "trainer", "ui")
 FOLDERS = (*PARTS, "docs", "tests")  # that hold code
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "tests").rglob("*.md")])
 CODE = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))

@@ -1,0 +1,200 @@
+"""The bookkeeping between a policy and its host: it applies actions and events to the state, and refuses what is wrong.
+
+Each method that a host calls corresponds to something that happened. A sample's number is given out once; an update
+takes a sample out of `ready` and either ends (`trained`) or fails and puts it back. So no sample is trained twice.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+
+from weir.cluster.errors import PolicyFault
+from weir.cluster.state import Member, Role, Settings, State, Tag
+
+LEARNING_RATE = 0.05
+"""Share of a new observation in a learned mean."""
+
+
+class Book:
+    """The state of a cluster, and the only way to change it."""
+
+    def __init__(self, settings: Settings, members: Iterable[Member]) -> None:
+        self.state = State(settings=settings, in_flight_share=settings.in_flight_share)
+        self.sample_version: dict[int, int] = {}  # of samples that no update has ended with
+        self.staleness: dict[int, int] = {}  # how many samples were trained at each staleness
+        self._ready: list[tuple[int, int]] = []  # heap of (version, sample)
+        self._taken: list[int] = []
+        self._move_version: dict[str, int] = {}
+        self._last_ready_s: float | None = None
+        self._gap_s = 0.0
+        for member in members:
+            self.join(member)
+
+    def join(self, member: Member) -> None:
+        """Add a member without a role.
+
+        Raises:
+            PolicyFault: There is a member of that name.
+        """
+        if member.name in self.state.members:
+            raise PolicyFault(f"member {member.name} joins twice")
+        member.role, member.moving, member.loading = Role.NONE, False, False
+        self.state.members[member.name] = member
+
+    def lose(self, name: str) -> bool:
+        """Remove a member that died; returns whether it was training, so that the update has failed."""
+        member = self.state.members.pop(name)
+        self.state.num_moving -= member.moving
+        self.state.num_loading -= member.loading
+        self._leave_rotation(member)
+        return name in self.state.training
+
+    def start(self, count: int) -> range:
+        """Give out the numbers of new samples of the present version.
+
+        Raises:
+            PolicyFault: No member generates, or one of them generates with older weights.
+        """
+        state = self.state
+        if count < 1 or not state.rotation or state.behind:
+            raise PolicyFault(f"{count} samples started with {len(state.rotation)} members, {len(state.behind)} behind")
+        numbers = range(state.started, state.started + count)
+        self.sample_version.update(dict.fromkeys(numbers, state.version))
+        state.started += count
+        state.num_running += count
+        state.running[state.version] = state.running.get(state.version, 0) + count
+        return numbers
+
+    def generated(self, sample: int, *, seconds: float = 0.0, kv_tokens: float = 0.0) -> None:
+        """A sample's last token was generated; it waits for its reward now."""
+        state, version = self.state, self.sample_version[sample]
+        _take(state.running, version, 1)
+        state.num_running -= 1
+        state.judging[version] = state.judging.get(version, 0) + 1
+        state.episode_s = _learned(state.episode_s, seconds)
+        state.episode_tokens = _learned(state.episode_tokens, kv_tokens)
+
+    def judged(self, sample: int, now_s: float) -> None:
+        """A sample has its reward and can be trained on."""
+        state, version = self.state, self.sample_version[sample]
+        _take(state.judging, version, 1)
+        state.ready[version] = state.ready.get(version, 0) + 1
+        state.num_ready += 1
+        heapq.heappush(self._ready, (version, sample))
+        if self._last_ready_s is not None:
+            self._gap_s = _learned(self._gap_s, now_s - self._last_ready_s)
+            state.finish_rate = 1.0 / self._gap_s if self._gap_s else 0.0
+        self._last_ready_s = now_s
+
+    def assign(self, names: Sequence[str], role: Role) -> None:
+        """Members are on the way to a role; they leave the rotation at once.
+
+        Raises:
+            PolicyFault: One lacks the tag, is on the way already, loads weights or trains.
+        """
+        for name in names:
+            member = self.state.members[name]
+            if role is not Role.NONE and Tag(role.value) not in member.tags:
+                raise PolicyFault(f"{name} has no tag {role}")
+            if member.moving or member.loading or name in self.state.training:
+                raise PolicyFault(f"{name} is busy and cannot become {role}")
+            self._leave_rotation(member)
+            member.role, member.moving = role, True
+            self._move_version[name] = self.state.version
+            self.state.num_moving += 1
+
+    def settled(self, name: str, switch_s: float = 0.0) -> None:
+        """A member has its role; one that generates has the weights that were newest when it began to move."""
+        state, member = self.state, self.state.members[name]
+        member.moving = False
+        state.num_moving -= 1
+        state.switch_s = _learned(state.switch_s, 2 * switch_s)
+        if member.role is Role.ROLLOUT:
+            member.version = self._move_version[name]
+            state.rotation.add(name)
+            state.kv_tokens += member.kv_tokens
+            if member.version < state.version:
+                state.behind.add(name)
+
+    def load(self, names: Sequence[str]) -> None:
+        """Members of the rotation begin to load the newest weights.
+
+        Raises:
+            PolicyFault: One does not generate, or loads already.
+        """
+        for name in names:
+            member = self.state.members[name]
+            if name not in self.state.rotation or member.loading:
+                raise PolicyFault(f"{name} cannot load weights: it does not generate, or loads already")
+            member.loading = True
+            self._move_version[name] = self.state.version
+            self.state.num_loading += 1
+
+    def loaded(self, name: str) -> None:
+        """A member has loaded the weights that were newest when it began."""
+        member = self.state.members[name]
+        member.loading, member.version = False, self._move_version[name]
+        self.state.num_loading -= 1
+        if member.version == self.state.version:
+            self.state.behind.discard(name)
+
+    def train(self, names: Sequence[str]) -> list[int]:
+        """Take the oldest batch of ready samples for an update on these members; returns their numbers.
+
+        Raises:
+            PolicyFault: An update runs, a member does not train, or samples are missing, too old or would become so.
+        """
+        state = self.state
+        limit = state.version - state.settings.max_staleness
+        if state.training or not names or state.num_ready < state.settings.batch:
+            raise PolicyFault(f"no update can start: {len(state.training)} members train, {state.num_ready} are ready")
+        if any(state.members[name].role is not Role.TRAIN or state.members[name].moving for name in names):
+            raise PolicyFault("a member of the update does not have the role train")
+        self._taken = [heapq.heappop(self._ready)[1] for _ in range(state.settings.batch)]
+        for sample in self._taken:
+            _take(state.ready, self.sample_version[sample], 1)
+        state.num_ready -= len(self._taken)
+        state.training = frozenset(names)
+        oldest = min(self.sample_version[sample] for sample in self._taken)
+        if oldest < limit or state.unfinished_until(limit) or any(of <= limit for of in state.ready):
+            raise PolicyFault(f"the update from version {state.version} takes or leaves a sample that is too old")
+        return list(self._taken)
+
+    def trained(self) -> list[int]:
+        """The update is complete: there is a new version. Returns the samples that it took."""
+        state, taken = self.state, self._taken
+        for sample in taken:
+            age = state.version - self.sample_version.pop(sample)
+            self.staleness[age] = self.staleness.get(age, 0) + 1
+        state.version += 1
+        state.training = frozenset()
+        state.behind = set(state.rotation)
+        self._taken = []
+        return taken
+
+    def training_failed(self) -> None:
+        """The update is lost with a member: its samples are ready again."""
+        for sample in self._taken:
+            version = self.sample_version[sample]
+            heapq.heappush(self._ready, (version, sample))
+            self.state.ready[version] = self.state.ready.get(version, 0) + 1
+        self.state.num_ready += len(self._taken)
+        self.state.training = frozenset()
+        self._taken = []
+
+    def _leave_rotation(self, member: Member) -> None:
+        if member.name in self.state.rotation:
+            self.state.rotation.discard(member.name)
+            self.state.behind.discard(member.name)
+            self.state.kv_tokens -= member.kv_tokens
+
+
+def _take(counts: dict[int, int], version: int, count: int) -> None:
+    counts[version] -= count
+    if not counts[version]:
+        del counts[version]
+
+
+def _learned(mean: float, observed: float) -> float:
+    return mean + LEARNING_RATE * (observed - mean) if mean else observed

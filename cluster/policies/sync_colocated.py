@@ -1,0 +1,24 @@
+"""All members generate one batch, then all train on it. Nothing overlaps, and no sample is stale."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weir.cluster.policies.placement import OF_SAMPLES, generators, in_place, loads, moves, outstanding
+from weir.cluster.state import Action, Event, Role, Start, State, Tag, Train
+
+
+def decide(state: State, event: Event) -> Sequence[Action]:
+    """Generate a batch on all members, then train on all that can."""
+    batch = state.settings.batch
+    enough = state.num_ready >= batch
+    if state.training or state.num_moving or state.num_loading or (event in OF_SAMPLES and not enough):
+        return ()
+    if enough:
+        training = tuple(name for name, member in state.members.items() if Tag.TRAIN in member.tags)
+        return moves(state, training, Role.TRAIN) or (
+            [Train(training)] if in_place(state, training, Role.TRAIN) else ()
+        )
+    changes: Sequence[Action] = moves(state, generators(state), Role.ROLLOUT) or loads(state)
+    missing = batch - outstanding(state)
+    return changes or ([Start(missing)] if missing > 0 and state.rotation else ())

@@ -1,0 +1,187 @@
+"""What a policy sees and says: the state of a cluster, events, actions.
+
+A policy is a pure function `(State, Event) -> Sequence[Action]`. Its host, the simulator or a controller of real
+processes, keeps the state through `weir.cluster.book.Book`, calls the policy once for each event, and does what it
+says in the order in which it says it. A policy reads the state and never changes it. It decides by the state, not by
+the history of events: the same decision is reached when an event is lost or repeated.
+
+Versions are whole numbers: version v is the weights after v updates. A sample has the version under which it was
+started, and its staleness is the version that the update which takes it started from, minus that.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+
+class Tag(enum.StrEnum):
+    """What a member is able to do."""
+
+    ROLLOUT = "rollout"
+    TRAIN = "train"
+
+
+class Role(enum.StrEnum):
+    """What a member does now."""
+
+    NONE = "none"
+    ROLLOUT = "rollout"
+    TRAIN = "train"
+
+
+BOTH = frozenset({Tag.ROLLOUT, Tag.TRAIN})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The rules of a run.
+
+    Attributes:
+        batch: Samples of one update.
+        max_staleness: Updates that may lie between a sample's start and the update that takes it.
+        train_members: How many members train; those with the highest train_priority are taken.
+        in_flight_share: Samples in flight at the start, as a multiple of KV capacity over learned tokens of a sample.
+    """
+
+    batch: int
+    max_staleness: int = 1
+    train_members: int = 1
+    in_flight_share: float = 1.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Member:
+    """An engine, a training slot, or both.
+
+    Attributes:
+        name: Its name in the cluster.
+        tags: What it is able to do.
+        kind: Kind of its device, a name in the table of costs.
+        train_priority: Members with a higher one train first.
+        kv_tokens: Tokens that its KV cache holds while it generates.
+        role: What it does, or is on the way to do while `moving`.
+        moving: Whether it changes its role.
+        loading: Whether it loads weights.
+        version: Weights that it generates with.
+    """
+
+    name: str
+    tags: frozenset[Tag] = BOTH
+    kind: str = ""
+    train_priority: float = 0.0
+    kv_tokens: float = 0.0
+    role: Role = Role.NONE
+    moving: bool = False
+    loading: bool = False
+    version: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class State:
+    """A cluster at one moment. Only `weir.cluster.book.Book` changes it.
+
+    Attributes:
+        settings: The rules of the run.
+        members: The members that live, by name.
+        version: Number of updates that are complete.
+        training: The members that train now; empty between updates.
+        running: Samples that are generated, by their version.
+        judging: Samples that wait for their reward, by version.
+        ready: Samples that no update has taken, by version.
+        num_running: Sum of `running`.
+        num_ready: Sum of `ready`.
+        started: Samples that were started in all.
+        num_moving: Members that change their role.
+        num_loading: Members that load weights.
+        rotation: Names of the members that generate.
+        behind: Those of the rotation, or loading, whose weights are not the newest.
+        kv_tokens: Sum of the rotation's KV capacity.
+        finish_rate: Samples that become ready each second, learned; 0 while unknown.
+        episode_s: Seconds from a sample's start to its end, learned; 0 while unknown.
+        episode_tokens: Tokens of KV cache that a sample holds on average, learned; 0 while unknown.
+        switch_s: Seconds of changing a role and changing it back, measured; 0 while unknown.
+        in_flight_share: The multiple of `Settings.in_flight_share` as it was tuned.
+    """
+
+    settings: Settings
+    members: dict[str, Member] = field(default_factory=dict)
+    version: int = 0
+    training: frozenset[str] = frozenset()
+    running: dict[int, int] = field(default_factory=dict)
+    judging: dict[int, int] = field(default_factory=dict)
+    ready: dict[int, int] = field(default_factory=dict)
+    num_running: int = 0
+    num_ready: int = 0
+    started: int = 0
+    num_moving: int = 0
+    num_loading: int = 0
+    rotation: set[str] = field(default_factory=set)
+    behind: set[str] = field(default_factory=set)
+    kv_tokens: float = 0.0
+    finish_rate: float = 0.0
+    episode_s: float = 0.0
+    episode_tokens: float = 0.0
+    switch_s: float = 0.0
+    in_flight_share: float = 1.0
+
+    def unfinished_until(self, version: int) -> int:
+        """Samples of that version or an older one that are still generated or judged."""
+        generated = sum(count for of, count in self.running.items() if of <= version)
+        return generated + sum(count for of, count in self.judging.items() if of <= version)
+
+
+class Event(enum.StrEnum):
+    """What happened."""
+
+    STARTED = "started"
+    SAMPLE_GENERATED = "sample_generated"
+    SAMPLE_READY = "sample_ready"
+    MEMBER_SETTLED = "member_settled"
+    WEIGHTS_LOADED = "weights_loaded"
+    TRAINED = "trained"
+    TRAINING_FAILED = "training_failed"
+    MEMBER_LOST = "member_lost"
+    MEMBER_JOINED = "member_joined"
+    KV_EXHAUSTED = "kv_exhausted"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start that many new samples on the members of the rotation."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """Give members a role. Calls of a member that generates move to others, or wait, with their partial output."""
+
+    names: tuple[str, ...]
+    role: Role
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Load the newest weights into members of the rotation. Their calls are held meanwhile."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Train:
+    """Take the oldest ready samples, one batch of them, and train on these members."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tune:
+    """Change `State.in_flight_share`."""
+
+    in_flight_share: float
+
+
+Action = Start | Assign | Load | Train | Tune
+Policy = Callable[[State, Event], Sequence[Action]]
