@@ -76,6 +76,7 @@ class Answer:
             "output_token_logprobs": [(logprob, token, None) for logprob, token in entries],
             "output_token_logprobs_length": count,
             **({"output_token_sampling_logprobs": request.sampling_logprobs[start:count]} if truncated else {}),
+            **({"output_top_logprobs": request.top[start:count]} if request.num_top else {}),
         }
 
     def _final_fields(self) -> dict[str, Any]:

@@ -14,21 +14,34 @@ import torch
 
 from weir.engine.decoder import Decoder
 from weir.engine.prefixes import KeptPrefixes, common_length
-from weir.engine.request import Request
-from weir.engine.sampling import SamplingRows, draw, sampling_rows
+from weir.engine.request import Likeliest, Request
+from weir.engine.sampling import Draws, SamplingRows, draw, sampling_rows
 
 
 class Drawn(NamedTuple):
-    """A token for each row, its logprob, and the one after truncation; None where no row truncates."""
+    """A token for each row, its logprob, the one after truncation (None where no row truncates), the likeliest."""
 
     tokens: list[int]
     logprobs: list[float]
     sampling_logprobs: list[float] | None = None
+    top: list[Likeliest | None] | None = None
 
     @classmethod
-    def of(cls, tokens: torch.Tensor, logprobs: torch.Tensor, truncated: torch.Tensor | None) -> Drawn:
-        """From tensors, each of shape (n,)."""
-        return cls(tokens.tolist(), logprobs.tolist(), None if truncated is None else truncated.tolist())
+    def of(cls, draws: Draws, requests: Sequence[Request]) -> Drawn:
+        """From the draws for `requests`."""
+        truncated = None if draws.truncated is None else draws.truncated.tolist()
+        return cls(draws.tokens.tolist(), draws.logprobs.tolist(), truncated, _likeliest(draws, requests))
+
+
+def _likeliest(draws: Draws, requests: Sequence[Request]) -> list[Likeliest | None] | None:
+    """As many of the likeliest tokens as each row wants; None where none does."""
+    if draws.top_logprobs is None or draws.top_ids is None:
+        return None
+    rows = zip(requests, draws.top_logprobs.tolist(), draws.top_ids.tolist(), strict=True)
+    return [
+        [(logprob, token, None) for logprob, token in zip(logprobs, ids, strict=True)][: request.num_top] or None
+        for request, logprobs, ids in rows
+    ]
 
 
 class Batch:
@@ -85,7 +98,7 @@ class Batch:
             if request.logprob_start is not None and request.input_logprobs is None:
                 request.input_logprobs = self._input_logprobs(request, hidden[row])
         logits = logits[torch.tensor(same_as, device=device)]
-        return Drawn.of(*draw(logits, sampling_rows(requests, device), requests))
+        return Drawn.of(draw(logits, sampling_rows(requests, device), requests), requests)
 
     def _append(self, requests: Sequence[Request], computed: Sequence[Request], same_as: Sequence[int]) -> None:
         """Append the computed requests, whose rows are filled, and the others, whose rows are copies of those."""
@@ -135,10 +148,10 @@ class Batch:
             self._rows = sampling_rows(self.running, device)
         longest = max(lengths)
         logits = self._decoder.decode(self._tokens, self._positions, longest=longest, equal=min(lengths) == longest)
-        drawn = draw(logits, self._rows, self.running)
-        self._tokens = drawn[0]
+        draws = draw(logits, self._rows, self.running)
+        self._tokens = draws.tokens
         self._positions = self._positions + 1
-        return Drawn.of(*drawn)
+        return Drawn.of(draws, self.running)
 
     def remove(self, leaving: Collection[Request]) -> None:
         """Remove requests; the last rows fill their places, so that the batch stays dense."""

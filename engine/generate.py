@@ -72,7 +72,11 @@ class Generate:
         prompt = self._prompt(body)
         check_prompt(prompt, vocab_size=limits.vocab_size, context_len=limits.context_len)
         sampling = resolve_sampling(
-            body.sampling_params, prompt_len=len(prompt), context_len=limits.context_len, eos_ids=limits.eos_ids
+            body.sampling_params,
+            prompt_len=len(prompt),
+            context_len=limits.context_len,
+            vocab_size=limits.vocab_size,
+            eos_ids=limits.eos_ids,
         )
         if sampling.stop and not self._texts.available:
             raise BadRequest("stop needs a tokenizer, and the model folder has none; use stop_token_ids.")
@@ -84,6 +88,7 @@ class Generate:
             stream=body.stream,
             return_logprob=body.return_logprob,
             logprob_start=_logprob_start(body, len(prompt)),
+            num_top=min(body.top_logprobs_num or 0, limits.vocab_size) if body.return_logprob else 0,
             changed=news.set,
             matcher=self._grammars.begin(grammar, sampling.stop_ids),
         )

@@ -254,9 +254,10 @@ class EngineLoop:
         version = self.version
         if self._ledger is not None:
             self._ledger.write(requests, drawn, version)
-        truncated = drawn.sampling_logprobs or drawn.logprobs
-        for request, token, logprob, sampled in zip(requests, drawn.tokens, drawn.logprobs, truncated, strict=True):
-            request.record(token, logprob, version, sampling_logprob=sampled)
+        truncated, top = drawn.sampling_logprobs or drawn.logprobs, drawn.top or [None] * len(requests)
+        rows = zip(requests, drawn.tokens, drawn.logprobs, truncated, top, strict=True)
+        for request, token, logprob, sampled, likeliest in rows:
+            request.record(token, logprob, version, sampling_logprob=sampled, top=likeliest)
             if request.matcher is not None and token not in request.sampling.stop_ids:
                 request.matcher.consume(token)
         self.num_tokens += len(requests)

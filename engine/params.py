@@ -42,6 +42,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     json_schema: str | None = None
     regex: str | None = None
     ebnf: str | None = None
+    logit_bias: dict[str, float] | None = None
     n: int | None = 1
 
     @property
@@ -91,6 +92,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     skip_special_tokens: bool
     no_stop_trim: bool
     seed: int | None
+    bias: tuple[tuple[int, float], ...]  # (token id, what is added to its logit)
 
     @property
     def truncates(self) -> bool:
@@ -118,7 +120,6 @@ def parse_body(raw: bytes) -> GenerateBody:
     except msgspec.DecodeError as error:
         raise BadRequest(str(error)) from error
     asked = (
-        ("top_logprobs_num", bool(body.top_logprobs_num)),
         ("return_hidden_states", body.return_hidden_states),
         ("return_text_in_logprobs", body.return_text_in_logprobs),
         *(
@@ -137,6 +138,8 @@ def parse_body(raw: bytes) -> GenerateBody:
     for name, wanted in asked:
         if wanted:
             raise BadRequest(f"{name} is not offered by the embedded engine; leave it out or use SGLang.")
+    if (body.top_logprobs_num or 0) < 0:
+        raise BadRequest(f"top_logprobs_num must be at least 0, got {body.top_logprobs_num}.")
     return body
 
 
@@ -154,7 +157,7 @@ def check_prompt(ids: list[int], *, vocab_size: int, context_len: int) -> None:
 
 
 def resolve_sampling(
-    asked: SamplingParams | None, *, prompt_len: int, context_len: int, eos_ids: frozenset[int]
+    asked: SamplingParams | None, *, prompt_len: int, context_len: int, vocab_size: int, eos_ids: frozenset[int]
 ) -> Sampling:
     """Defaults filled in, ranges checked, limits of the context applied. Raises BadRequest."""
     params = asked or SamplingParams()
@@ -180,6 +183,7 @@ def resolve_sampling(
         skip_special_tokens=params.skip_special_tokens is not False,
         no_stop_trim=bool(params.no_stop_trim),
         seed=params.sampling_seed,
+        bias=_bias(params.logit_bias, vocab_size),
     )
     _check_ranges(sampling, _default(params.n, 1))
     if params.has_grammar and sampling.min_new_tokens:
@@ -189,6 +193,17 @@ def resolve_sampling(
 
 def _default(value: Any, default: Any) -> Any:
     return default if value is None else value
+
+
+def _bias(asked: dict[str, float] | None, vocab_size: int) -> tuple[tuple[int, float], ...]:
+    bias = {}
+    for key, value in (asked or {}).items():
+        if not key.isdecimal() or not 0 <= int(key) < vocab_size:
+            raise BadRequest(f"logit_bias must have keys in [0, {vocab_size - 1}], got {key!r:.50}.")
+        if not math.isfinite(value):
+            raise BadRequest(f"logit_bias must have finite values, got {value} for {key}.")
+        bias[int(key)] = value
+    return tuple(bias.items())
 
 
 def _max_new_tokens(asked: int | msgspec.UnsetType | None, prompt_len: int, context_len: int) -> int:

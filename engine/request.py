@@ -15,6 +15,7 @@ from weir.engine.grammars import Matcher
 from weir.engine.params import Sampling
 
 Finish = dict[str, Any]  # finish_reason as SGLang writes it
+Likeliest = list[tuple[float, int, None]]  # logprob and id of the likeliest tokens, likeliest first
 
 
 def finish_length(length: int) -> Finish:
@@ -43,11 +44,13 @@ class Request:
     stream: bool
     return_logprob: bool
     logprob_start: int | None  # first prompt position whose logprob is wanted
+    num_top: int = 0  # how many of the likeliest tokens are wanted at each output position
     changed: Callable[[], None]
     matcher: Matcher | None = None  # where the output must keep to a grammar
     output_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     sampling_logprobs: list[float] = field(default_factory=list)  # after truncation
+    top: list[Likeliest] = field(default_factory=list)  # at each output position, where wanted
     spans: list[tuple[str, int]] = field(default_factory=list)  # (version, first output position)
     input_logprobs: list[tuple[float | None, int, None]] | None = None
     weight_version: str = ""
@@ -60,13 +63,20 @@ class Request:
         """Prompt and output tokens."""
         return len(self.prompt_ids) + len(self.output_ids)
 
-    def record(self, token: int, logprob: float, version: str, *, sampling_logprob: float) -> None:
-        """Append one sampled token; `sampling_logprob` is its logprob after truncation."""
+    def record(
+        self, token: int, logprob: float, version: str, *, sampling_logprob: float, top: Likeliest | None = None
+    ) -> None:
+        """Append one sampled token; `sampling_logprob` is its logprob after truncation, `top` holds `num_top` entries.
+
+        Readers see what belongs to a token no later than its logprob, which comes last.
+        """
         if not self.spans or self.weight_version != version:
             self.spans.append((version, len(self.output_ids)))
         self.weight_version = version
         self.output_ids.append(token)
         self.sampling_logprobs.append(sampling_logprob)
+        if top is not None:
+            self.top.append(top)
         self.logprobs.append(logprob)
 
     def version_spans(self) -> list[dict[str, Any]]:

@@ -1,18 +1,20 @@
 """Sampling: one token and its logprob for each row of logits, vectorised over rows.
 
-Invariants: a logprob is that of the distribution after penalties, grammar and temperature and before top_k, top_p and
-min_p, as SGLang reports it (its sampler takes the log of the probabilities that it then truncates); greedy rows report
-that at temperature 1. A row's token is a function of its logits, its seed and its position alone, whatever else is in
-the batch.
+Invariants: a logprob is that of the distribution after penalties, grammar, bias and temperature and before top_k, top_p
+and min_p, as SGLang reports it (its sampler takes the log of the probabilities that it then truncates); greedy rows
+report that at temperature 1. A row's token is a function of its logits, its seed and its position alone, whatever else
+is in the batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
+from weir.engine.params import Sampling
 from weir.engine.request import Request
 
 _MASK64 = (1 << 64) - 1
@@ -28,6 +30,8 @@ class SamplingRows:
     truncation: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None  # top_k, top_p, min_p, each (n, 1)
     penalised: tuple[int, ...]  # rows whose logits depend on their own output
     constrained: tuple[int, ...]  # rows that must keep to a grammar
+    bias: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None  # rows, token ids, what is added; each (entries,)
+    num_top: int  # the likeliest tokens that some row wants
 
 
 def sampling_rows(requests: Sequence[Request], device: torch.device) -> SamplingRows:
@@ -55,20 +59,46 @@ def sampling_rows(requests: Sequence[Request], device: torch.device) -> Sampling
         truncation=truncation,
         penalised=tuple(row for row, sampling in enumerate(samplings) if sampling.penalises),
         constrained=tuple(row for row, request in enumerate(requests) if request.matcher is not None),
+        bias=_bias(samplings, device),
+        num_top=max((request.num_top for request in requests), default=0),
     )
 
 
-def draw(
-    logits: torch.Tensor, rows: SamplingRows, requests: Sequence[Request]
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Logits (n, vocabulary) float32 → tokens (n,), their logprobs (n,), and those after truncation, None without any.
+def _bias(
+    samplings: Sequence[Sampling], device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None:
+    entries = [(row, *entry) for row, sampling in enumerate(samplings) for entry in sampling.bias]
+    if not entries:
+        return None
+    rows, ids, values = zip(*entries, strict=True)
+    return (
+        torch.tensor(rows, device=device),
+        torch.tensor(ids, device=device),
+        torch.tensor(values, device=device, dtype=torch.float32),
+    )
 
-    May write into `logits`.
+
+class Draws(NamedTuple):
+    """Tokens (n,), their logprobs (n,), and those after truncation, (n,), None without any.
+
+    `top_logprobs` and `top_ids` (n, k) are the k likeliest tokens of each row before truncation, None if unwanted.
     """
+
+    tokens: torch.Tensor
+    logprobs: torch.Tensor
+    truncated: torch.Tensor | None
+    top_logprobs: torch.Tensor | None
+    top_ids: torch.Tensor | None
+
+
+def draw(logits: torch.Tensor, rows: SamplingRows, requests: Sequence[Request]) -> Draws:
+    """One token for each row of logits (n, vocabulary) float32; may write into `logits`."""
     for row in rows.penalised:
         penalise(logits[row], requests[row])
     for row in rows.constrained:
         constrain(logits[row], requests[row])
+    if rows.bias is not None:
+        logits[rows.bias[:2]] += rows.bias[2]
     if rows.temperature is not None:
         logits = logits / rows.temperature
     logprobs = torch.log_softmax(logits, dim=-1)
@@ -83,7 +113,10 @@ def draw(
         if rows.greedy is not None:
             tokens = torch.where(rows.greedy, logprobs.argmax(dim=-1), tokens)
     truncated = None if rows.truncation is None else logprobs.gather(1, tokens[:, None])[:, 0]
-    return tokens, whole.gather(1, tokens[:, None])[:, 0], truncated
+    top_logprobs, top_ids = whole.topk(rows.num_top, dim=-1) if rows.num_top else (None, None)
+    if top_logprobs is not None:
+        top_logprobs.clamp_(min=torch.finfo(top_logprobs.dtype).min)  # as SGLang reports what a grammar forbids
+    return Draws(tokens, whole.gather(1, tokens[:, None])[:, 0], truncated, top_logprobs, top_ids)
 
 
 def invert(logprobs: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:

@@ -34,7 +34,11 @@ def run_request(model_dir: Path, ledger: Ledger | None = None, matcher: Matcher 
         announce=lambda requests: ended.set() if any(request.finish for request in requests) else None,
     )
     sampling = resolve_sampling(
-        SamplingParams(max_new_tokens=10, ignore_eos=True), prompt_len=3, context_len=64, eos_ids=frozenset()
+        SamplingParams(max_new_tokens=10, ignore_eos=True),
+        prompt_len=3,
+        context_len=64,
+        vocab_size=512,
+        eos_ids=frozenset(),
     )
     request = Request(
         rid="r",

@@ -50,6 +50,11 @@ def sampling_logprob_of(token_id: int, position: int) -> float:
     return logprob_of(token_id, position) / 2
 
 
+def likeliest_of(token_id: int, position: int, number: int) -> list[tuple[int, float]]:
+    """The likeliest tokens that the engine reports: the drawn one and those before it; exact in float32."""
+    return [(abs(token_id - i), logprob_of(token_id, position) - i / 4) for i in range(number)]
+
+
 @dataclass
 class ScriptedEngine:
     """Answers each /generate with what `script(body)` gives."""
@@ -222,6 +227,9 @@ class _Answer:
         if self._body.get("return_sampling_mask"):
             told = [sampling_logprob_of(n, first + i) for i, n in enumerate(ids[first:])]
             meta["output_token_sampling_logprobs"] = told
+        if k := self._body.get("top_logprobs_num"):
+            places = range(first, len(ids))
+            meta["output_top_logprobs"] = [[[lp, n, None] for n, lp in likeliest_of(ids[i], i, k)] for i in places]
         if finish and self._script.spans is not None:
             meta["weight_versions"] = [{"version": v, "start": s, "end": e} for v, s, e in self._script.spans]
         return json.dumps({"text": "", "output_ids": ids[first:], "meta_info": meta}).encode()

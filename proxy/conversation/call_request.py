@@ -93,6 +93,7 @@ class CallRequest:
     stream: bool = False
     include_usage: bool = False
     logprobs: bool = False
+    top_logprobs: int = 0  # how many of the likeliest tokens are wanted at each position
     sampling: Sampling = Sampling()
     format_field: str = "response_format"  # path in the body of the format that the answer must have
     wishes: tuple[Wish, ...] = ()
@@ -151,10 +152,11 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenLogprob:
-    """One output token as text, with its logprob."""
+    """One output token as text, with its logprob, and the likeliest tokens of its position where they were wanted."""
 
     text: str
     logprob: float
+    top: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

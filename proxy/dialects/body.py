@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from weir.proxy.conversation.call_request import Sampling
+from weir.proxy.conversation.call_request import Sampling, TokenLogprob
 from weir.proxy.errors import BadRequest
 
 
@@ -97,6 +97,7 @@ def shown(value: Any) -> str:
 IMAGE = "[An image was here. This model reads text only.]"  # what a model sees of one
 
 MAX_STOPS = 16
+MAX_TOP = 20  # OpenAI's
 ENGINE_SAMPLING = frozenset(
     {"top_k", "min_p", "seed", "frequency_penalty", "presence_penalty", "repetition_penalty", "ignore_eos"}
 )
@@ -181,6 +182,34 @@ def sampling_in(
         stop=stop,
         extra=_penalties(fields) | dict(extra),
     )
+
+
+def bias_in(fields: dict[str, Any]) -> dict[str, Any]:
+    """`logit_bias` as the engine's sampling parameter; nothing where it changes nothing. Raises `BadRequest`."""
+    bias = {}
+    for token, value in (optional(fields, "logit_bias", dict) or {}).items():
+        if not token.isdecimal() or not token.isascii() or not int(token[:11]) < 2**31:
+            raise BadRequest(
+                f"logit_bias must have token ids as its keys, not {shown(token)}.",
+                param="logit_bias",
+                code="invalid_value",
+            )
+        where = f"logit_bias.{int(token)}"
+        added = number({where: value}, where, -100.0, 100.0)
+        if added is None:
+            raise BadRequest(f"{where} must be a number, not null.", param=where, code="invalid_type")
+        bias[str(int(token))] = added
+    return {"logit_bias": bias} if any(bias.values()) else {}
+
+
+def top_in(fields: dict[str, Any], name: str) -> int:
+    """How many of the likeliest tokens are wanted at each position: 0 to `MAX_TOP`. Raises `BadRequest`."""
+    return integer(fields, name, low=0, high=MAX_TOP) or 0
+
+
+def likeliest(token: TokenLogprob) -> list[dict[str, Any]]:
+    """The likeliest tokens of a position, in OpenAI's form."""
+    return [{"token": text, "logprob": logprob, "bytes": list(text.encode())} for text, logprob in token.top]
 
 
 def stops_in(fields: Mapping[str, Any], name: str) -> tuple[str, ...]:

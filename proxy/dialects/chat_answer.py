@@ -23,6 +23,7 @@ from weir.proxy.conversation.call_request import (
     total_usage,
 )
 from weir.proxy.conversation.parsed_history import Beginnings
+from weir.proxy.dialects.body import likeliest
 from weir.proxy.dialects.chat_request import parse
 from weir.proxy.errors import CallError, error_object
 
@@ -175,6 +176,7 @@ def _logprobs(tokens: Sequence[TokenLogprob] | None) -> dict[str, Any] | None:
     if tokens is None:
         return None
     content = [
-        {"token": t.text, "logprob": t.logprob, "bytes": list(t.text.encode()), "top_logprobs": []} for t in tokens
+        {"token": t.text, "logprob": t.logprob, "bytes": list(t.text.encode()), "top_logprobs": likeliest(t)}
+        for t in tokens
     ]
     return {"content": content, "refusal": None}

@@ -15,6 +15,7 @@ from weir.proxy.conversation.parsed_history import Beginnings, History, continue
 from weir.proxy.dialects.body import (
     ENGINE_SAMPLING,
     IMAGE,
+    bias_in,
     decoded_but,
     integer,
     kind_of,
@@ -29,6 +30,7 @@ from weir.proxy.dialects.body import (
     session_hint,
     shown,
     stops_in,
+    top_in,
     unsupported,
     value_of,
 )
@@ -132,14 +134,12 @@ def tools_in(fields: dict[str, Any]) -> list[Tool] | None:
 READ = ENGINE_SAMPLING | {
     *("model", "messages", "tools", "tool_choice", "parallel_tool_calls", "stream", "stream_options", "n"),
     *("max_tokens", "max_completion_tokens", "temperature", "top_p", "stop", "logprobs", "response_format"),
-    *("user", "metadata", "reasoning_effort", "verbosity", "chat_template_kwargs"),
+    *("user", "metadata", "reasoning_effort", "verbosity", "chat_template_kwargs", "logit_bias", "top_logprobs"),
 }
 HARMLESS = frozenset({"store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"})
 # Fields whose listed values change nothing: any other value is refused.
 NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "logit_bias": ({},),
     "modalities": (["text"],),
-    "top_logprobs": (0,),
 }
 MAX_ANSWERS = 128
 
@@ -168,11 +168,12 @@ def parse(body: bytes, beginnings: Beginnings) -> CallRequest:
         stream=optional(fields, "stream", bool) or False,
         include_usage=include_usage(fields),
         logprobs=optional(fields, "logprobs", bool) or False,
+        top_logprobs=_top_logprobs(fields),
         sampling=sampling_in(
             fields,
             max_tokens=max_tokens if max_tokens is not None else integer(fields, "max_tokens", low=1),
             stop=stops_in(fields, "stop"),
-            extra=grammar_in(fields),
+            extra=bias_in(fields) | grammar_in(fields),
         ),
         wishes=in_chat(fields),
         session_hint=session_hint(fields),
@@ -201,6 +202,17 @@ def _history(
 
 def _read(raw: bytes, images: list[str]) -> list[Message]:
     return messages_in({"messages": value_of(raw)}, images)
+
+
+def _top_logprobs(fields: dict[str, Any]) -> int:
+    top = top_in(fields, "top_logprobs")
+    if top and not optional(fields, "logprobs", bool):
+        raise BadRequest(
+            f"top_logprobs = {top} needs logprobs = true, beside which they are given.",
+            param="top_logprobs",
+            code="invalid_value",
+        )
+    return top
 
 
 def include_usage(fields: dict[str, Any]) -> bool:

@@ -25,6 +25,7 @@ from weir.proxy.conversation.call_request import (
 )
 from weir.proxy.dialects.body import (
     ENGINE_SAMPLING,
+    bias_in,
     decoded,
     integer,
     kind_of,
@@ -36,6 +37,7 @@ from weir.proxy.dialects.body import (
     sampling_in,
     session_hint,
     stops_in,
+    top_in,
 )
 from weir.proxy.dialects.chat_answer import DONE, usage_object
 from weir.proxy.dialects.chat_request import grammar_in, include_usage
@@ -43,14 +45,13 @@ from weir.proxy.errors import BadRequest, CallError, error_object
 
 READ = ENGINE_SAMPLING | {
     *("model", "prompt", "n", "max_tokens", "temperature", "top_p", "stop", "stream", "stream_options", "logprobs"),
-    *("response_format", "user", "metadata"),
+    *("response_format", "user", "metadata", "logit_bias"),
 }
 HARMLESS = frozenset({"store", "service_tier", "safety_identifier", "prompt_cache_key"})
 # Fields whose listed values change nothing: any other value is refused.
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "best_of": (1,),
     "echo": (False,),
-    "logit_bias": ({},),
     "suffix": ("",),
 }
 DEFAULT_MAX_TOKENS = 16  # OpenAI's
@@ -76,12 +77,13 @@ def parse(body: bytes) -> CallRequest:
         num_answers=num_answers,
         stream=optional(fields, "stream", bool) or False,
         include_usage=include_usage(fields),
-        logprobs=_wants_logprobs(fields),
+        logprobs="logprobs" in fields,
+        top_logprobs=top_in(fields, "logprobs"),
         sampling=sampling_in(
             fields,
             max_tokens=integer(fields, "max_tokens", low=1) or DEFAULT_MAX_TOKENS,
             stop=stops_in(fields, "stop"),
-            extra=grammar_in(fields),
+            extra=bias_in(fields) | grammar_in(fields),
         ),
         session_hint=session_hint(fields),
         agent_ids=names_in(fields, "user"),
@@ -108,19 +110,6 @@ def _checked(prompt: Any, where: str) -> Raw:
     if isinstance(prompt, list) and prompt and all(type(n) is int and 0 <= n <= _MAX_ID for n in prompt):
         return prompt
     raise BadRequest(f"{where} must be a non-empty string or a non-empty list of token ids.", param=where)
-
-
-def _wants_logprobs(fields: dict[str, Any]) -> bool:
-    """Whether logprobs are asked for: only 0 alternatives are allowed, because alternatives are not kept."""
-    number = optional(fields, "logprobs", int)
-    if number is not None and number != 0:
-        raise BadRequest(
-            f"logprobs = {number} asks for the most likely alternatives, which are not kept; "
-            "send 0 for the logprobs of the tokens themselves.",
-            param="logprobs",
-            code="unsupported_parameter",
-        )
-    return number is not None
 
 
 _encode = msgspec.json.Encoder().encode
@@ -219,9 +208,18 @@ def _logprobs(tokens: Sequence[TokenLogprob] | None, offset: int) -> dict[str, A
     return {
         "tokens": [token.text for token in tokens],
         "token_logprobs": [token.logprob for token in tokens],
-        "top_logprobs": None,
+        "top_logprobs": [_likeliest(token) for token in tokens] if any(token.top for token in tokens) else None,
         "text_offset": offsets,
     }
+
+
+def _likeliest(token: TokenLogprob) -> dict[str, float]:
+    """Logprobs by text, the token's own included; of several tokens with one text the likeliest counts."""
+    found: dict[str, float] = {}
+    for text, logprob in token.top:
+        found.setdefault(text, logprob)
+    found.setdefault(token.text, token.logprob)
+    return found
 
 
 def _event(payload: dict[str, Any]) -> bytes:

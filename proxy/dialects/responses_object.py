@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weir.proxy.conversation.call_request import CallRequest, Finished, TokenLogprob, ToolCall, Usage
+from weir.proxy.dialects.body import likeliest
 from weir.proxy.errors import CallError
 
 PREFIX = "resp_"
@@ -60,7 +61,7 @@ def response_object(
         "text": {"format": {"type": "text"}} | echo.get("text", {}),
         "tool_choice": echo.get("tool_choice", "auto"),
         "tools": echo.get("tools", []),
-        "top_logprobs": 0,
+        "top_logprobs": request.top_logprobs,
         "top_p": request.sampling.top_p,
         "truncation": "disabled",
         "usage": None if finished is None else usage_object(finished.usage),
@@ -107,7 +108,7 @@ def text_part(text: str, logprobs: Sequence[TokenLogprob] | None) -> dict[str, A
 def logprob_list(tokens: Sequence[TokenLogprob] | None) -> list[dict[str, Any]]:
     """Tokens with their logprobs."""
     return [
-        {"token": one.text, "bytes": list(one.text.encode()), "logprob": one.logprob, "top_logprobs": []}
+        {"token": one.text, "bytes": list(one.text.encode()), "logprob": one.logprob, "top_logprobs": likeliest(one)}
         for one in tokens or ()
     ]
 

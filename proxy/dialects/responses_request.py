@@ -25,6 +25,7 @@ from weir.proxy.dialects.body import (
     schema_text,
     shown,
     stops_in,
+    top_in,
     unsupported,
 )
 from weir.proxy.dialects.responses_input import messages_in
@@ -36,7 +37,7 @@ from weir.proxy.errors import BadRequest
 READ = ENGINE_SAMPLING | {
     *("model", "input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "text", "include", "reasoning"),
     *("max_output_tokens", "temperature", "top_p", "stop", "stream", "stream_options", "store", "previous_response_id"),
-    *("metadata", "user"),
+    *("metadata", "user", "top_logprobs"),
 }
 HARMLESS = frozenset(
     {
@@ -48,7 +49,6 @@ HARMLESS = frozenset(
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "background": (False,),
     "truncation": ("disabled",),
-    "top_logprobs": (0,),
 }
 INCLUDE_LOGPROBS = "message.output_text.logprobs"
 # Fields of the request that its response repeats; an absent one is null.
@@ -91,6 +91,7 @@ def parse(body: bytes, headers: Mapping[str, str]) -> CallRequest:
         stream=optional(fields, "stream", bool) or False,
         include_usage=True,
         logprobs=INCLUDE_LOGPROBS in (optional(fields, "include", list) or []),
+        top_logprobs=top_in(fields, "top_logprobs"),
         sampling=sampling_in(
             fields,
             max_tokens=integer(fields, "max_output_tokens", low=1),

@@ -5,9 +5,9 @@ answers with one JSON body or a stream of chunks, cumulative or incremental; `co
 the piece so far, so the new ones are the last `completion_tokens - known` of each list, whichever form the engine
 uses.
 
-Invariants: ids and logprobs grow together; version spans cover them without gap or overlap; no token is added twice;
-labels are what the engine reported, never what was asked for; where it reported no integer, the assumed version, marked
-as such. Pure: no I/O, no clock.
+Invariants: ids, logprobs and the likeliest tokens that were asked for grow together; version spans cover them without
+gap or overlap; no token is added twice; labels are what the engine reported, never what was asked for; where it
+reported no integer, the assumed version, marked as such. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ class Meta(msgspec.Struct, frozen=True):
     output_token_logprobs: list[tuple[float, int, Any]] | None = None
     input_token_logprobs: list[tuple[float | None, int, Any]] | None = None
     output_token_sampling_logprobs: list[float | None] | None = None
+    output_top_logprobs: list[list[tuple[float, int, Any]] | None] | None = None
 
 
 class Chunk(msgspec.Struct, frozen=True):
@@ -85,15 +86,20 @@ class Capture:
 
     __slots__ = (
         *("_assumed", "_piece_start", "_versions", "cached_tokens", "finish", "ids", "logprobs", "prompt"),
-        *("rids", "sampling_logprobs"),
+        *("num_top", "rids", "sampling_logprobs", "top"),
     )
 
-    def __init__(self, assumed_version: int | None = None) -> None:
-        """`assumed_version` is the version of weights that the engine does not name by an integer."""
+    def __init__(self, assumed_version: int | None = None, num_top: int = 0) -> None:
+        """`assumed_version` is the version of weights that the engine does not name by an integer.
+
+        `num_top` of the likeliest tokens are wanted at each position.
+        """
         self._assumed = assumed_version
         self.ids: list[int] = []
         self.logprobs: list[float] = []
         self.sampling_logprobs: list[float] | None = []  # after truncation; None where a token came without
+        self.num_top = num_top
+        self.top: list[list[tuple[int, float]]] = []  # token ids with their logprobs, likeliest first
         self.rids: list[str] = []
         self.finish: Finish | None = None
         self.prompt: PromptLogprobs | None = None
@@ -104,7 +110,7 @@ class Capture:
     def restart(self) -> None:
         """Forget what was captured: the next piece is the whole answer anew."""
         self.ids, self.logprobs, self.sampling_logprobs, self.rids = [], [], [], []
-        self._versions = []
+        self._versions, self.top = [], []
 
     def begin_piece(self, rid: str) -> None:
         """Start a piece: the call is sent (again), with everything captured so far as part of its prompt."""
@@ -120,8 +126,10 @@ class Capture:
         counted = meta.completion_tokens if meta.completion_tokens is not None else len(chunk.output_ids)
         num_new = counted - (start - self._piece_start)
         if num_new > 0:
+            top = self._new_top(meta.output_top_logprobs, num_new)
             self._extend(chunk.output_ids, meta.output_token_logprobs, num_new)
             self._extend_sampling(meta.output_token_sampling_logprobs, num_new)
+            self.top += top
             self._append_span(start, len(self.ids), version_label(meta.weight_version, self._assumed))
         elif num_new < 0:
             raise MalformedChunk(f"the engine counts {counted} tokens after it counted {counted - num_new}")
@@ -164,6 +172,19 @@ class Capture:
             self.sampling_logprobs += new
         else:
             self.sampling_logprobs = None
+
+    def _new_top(
+        self, reported: list[list[tuple[float, int, Any]] | None] | None, num_new: int
+    ) -> list[list[tuple[int, float]]]:
+        if not self.num_top:
+            return []
+        rows = [[(token, logprob) for logprob, token, _ in row or ()] for row in (reported or ())[-num_new:]]
+        if len(rows) != num_new or any(len(row) != self.num_top for row in rows):
+            raise MalformedChunk(
+                f"the {self.num_top} likeliest tokens were asked for at each of {num_new} positions, and "
+                f"{[len(row) for row in rows]} came"
+            )
+        return rows
 
     def _append_span(self, start: int, end: int, label: str) -> None:
         last = self._versions[-1] if self._versions else None

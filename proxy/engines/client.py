@@ -12,6 +12,7 @@ import functools
 import logging
 import socket
 import time
+import zlib
 from collections.abc import AsyncGenerator, Callable
 
 import aiohttp
@@ -46,15 +47,22 @@ class Upstream:
         """Close all connections."""
         await self._session.close()
 
-    async def generate(self, body: bytes, stream: bool, routing_key: str) -> AsyncGenerator[list[Chunk], None]:
+    async def generate(
+        self, body: bytes, stream: bool, routing_key: str, *, past_router: bool = False
+    ) -> AsyncGenerator[list[Chunk], None]:
         """Send one piece and yield its chunks as they come, those that came together as one list.
 
-        The last chunk has a finish reason. Closing the generator drops the connection. Raises `UpstreamNotTaken`,
-        `UpstreamLost` or `UpstreamRejected`.
+        `past_router`: to an engine in the router's rotation itself, by the routing key. The last chunk has a finish
+        reason. Closing the generator drops the connection. Raises `UpstreamNotTaken`, `UpstreamLost` or
+        `UpstreamRejected`.
         """
         headers = {"Content-Type": "application/json", "x-smg-routing-key": routing_key}
+        url, taker = self._generate_url, f"router at {self.url}"
         try:
-            async with self._session.post(self._generate_url, data=body, headers=headers) as response:
+            if past_router:
+                engine = await self._engine_of(routing_key)
+                url, taker = f"{engine}/generate", f"engine at {engine}"
+            async with self._session.post(url, data=body, headers=headers) as response:
                 if response.status != 200:
                     raise _status_error(response.status, await response.read())
                 if stream:
@@ -63,11 +71,28 @@ class Upstream:
                 else:
                     yield [_decoded(await response.read())]
         except aiohttp.ClientConnectorError as error:
-            raise UpstreamNotReached(f"cannot connect to the router at {self.url}: {error.strerror}") from error
+            raise UpstreamNotReached(f"cannot connect to the {taker}: {error.strerror}") from error
         except aiohttp.ConnectionTimeoutError as error:
-            raise UpstreamNotReached(f"the router at {self.url} does not accept connections") from error
+            raise UpstreamNotReached(f"the {taker} does not accept connections") from error
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
-            raise UpstreamLost(f"the connection to the router ended before the answer did: {error!r}") from error
+            raise UpstreamLost(f"the connection to the {taker} ended before the answer did: {error!r}") from error
+
+    async def _engine_of(self, routing_key: str) -> str:
+        """The engine to which calls with this key go, the same while it is in rotation; an engine that is no router.
+
+        Raises `UpstreamNotTaken` where none is in rotation, and aiohttp's errors.
+        """
+        async with self._session.get(workers_url(self.url), timeout=_CONTROL_TIMEOUT) as response:
+            body = await response.read()
+        if response.status in TRY_LATER:
+            raise UpstreamNotTaken(f"the router answered {response.status}: {_shown(body)}")
+        workers = decode_workers(body) if response.status == 200 else None
+        if workers is None:
+            return self.url
+        urls = [worker.url for worker in workers if worker.is_healthy]
+        if not urls:
+            raise UpstreamNotTaken(f"no engine is in rotation at the router at {self.url}")
+        return max(urls, key=lambda url: zlib.crc32(f"{routing_key} {url}".encode()))
 
     async def has_workers(self) -> bool:
         """Whether the router answers and has a healthy engine."""

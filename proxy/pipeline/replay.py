@@ -65,9 +65,20 @@ def finished_of(record: CallRecord, request: CallRequest, rendering: Rendering |
             completion_tokens=len(ids) or record.counted_output or 0,
             cached_tokens=record.cached_tokens,
         ),
-        logprobs=rendering.token_logprobs(ids, logprobs) if request.logprobs and rendering is not None else None,
+        logprobs=(
+            rendering.token_logprobs(ids, logprobs, likeliest_of(record))
+            if request.logprobs and rendering is not None
+            else None
+        ),
         stop_string=matched if isinstance(matched, str) and matched in request.sampling.stop else None,
     )
+
+
+def likeliest_of(record: CallRecord) -> list[list[tuple[int, float]]]:
+    """The likeliest tokens of each output position, likeliest first: ids with their logprobs; none where none are."""
+    entries = list(zip(unpack_ids(record.top_ids).tolist(), unpack_logprobs(record.top_logprobs).tolist(), strict=True))
+    width = len(entries) // max(1, len(record.output_ids) // 4)
+    return [entries[i : i + width] for i in range(0, len(entries), width)] if width else []
 
 
 def _whole(finished: Finished) -> Delta:

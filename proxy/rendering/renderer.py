@@ -268,11 +268,23 @@ class Rendering:
         """The plain text of a completion's output, without the token that ends it."""
         return self.tokenizer.decode(output_ids, skip_special_tokens=True)
 
-    def token_logprobs(self, output_ids: Sequence[int], logprobs: Sequence[float]) -> list[TokenLogprob]:
-        """Output tokens as agents see them: each with its text and logprob, without the end of turn."""
+    def token_logprobs(
+        self,
+        output_ids: Sequence[int],
+        logprobs: Sequence[float],
+        top: Sequence[Sequence[tuple[int, float]]] | None = None,
+    ) -> list[TokenLogprob]:
+        """Output tokens as agents see them: each with its text and logprob, without the end of turn.
+
+        `top` holds the likeliest tokens of each position, if they are wanted: ids with their logprobs.
+        """
         decode, stop_ids = self.tokenizer.decode, self.stop_ids
-        pairs = zip(output_ids, logprobs, strict=True)
-        return [TokenLogprob(text=decode([n]), logprob=logprob) for n, logprob in pairs if n not in stop_ids]
+        rows = zip(output_ids, logprobs, top or [()] * len(output_ids), strict=True)
+        return [
+            TokenLogprob(text=decode([n]), logprob=logprob, top=tuple((decode([m]), other) for m, other in likeliest))
+            for n, logprob, likeliest in rows
+            if n not in stop_ids
+        ]
 
     def text_reading(self) -> Reading:
         """How such an output is parsed while it streams."""

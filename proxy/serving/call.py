@@ -67,6 +67,11 @@ class Call(CallInProgress):
         return not GRAMMARS.isdisjoint(self.sampling.extra)
 
     @property
+    def needs_engine(self) -> bool:
+        """Whether it must not pass a router: sglang-router (0.3.2) takes `logit_bias` out of what it forwards."""
+        return "logit_bias" in self.sampling.extra
+
+    @property
     def may_be_cut(self) -> bool:
         """Whether a time limit may end it in the middle of the answer, so that its tokens are wanted as they come."""
         return self.allowance is not None and self.allowance.deadline is not None
@@ -114,6 +119,13 @@ def _prompt_logprobs(call: Call) -> dict[str, Any]:
 def _sampling_logprobs(call: Call) -> dict[str, Any]:
     found = call.capture.sampling_logprobs
     return {"sampling_logprobs": pack_logprobs(found)} if found else {}
+
+
+def _top_logprobs(call: Call) -> dict[str, Any]:
+    entries = [entry for row in call.capture.top for entry in row]
+    if not entries:
+        return {}
+    return {"top_ids": pack_ids([n for n, _ in entries]), "top_logprobs": pack_logprobs([lp for _, lp in entries])}
 
 
 def _requested_sampling(call: Call) -> dict[str, object]:
@@ -176,6 +188,7 @@ def record_of(
         asked_sampling=call.asked_sampling,
         **_prompt_logprobs(call),
         **_sampling_logprobs(call),
+        **_top_logprobs(call),
         ignored_fields=request.ignored_fields,
         agent_ids=call.agent_ids,
         user_agent=call.user_agent,

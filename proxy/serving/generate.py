@@ -81,6 +81,8 @@ class Generation:
             "logprob_start_len": call.logprob_start,
             "stream": stream,
         }
+        if capture.num_top:
+            options["top_logprobs_num"] = capture.num_top
         masked = self._sampling_masks and wants_mask(call)
         if masked:
             options["return_sampling_mask"] = True
@@ -89,7 +91,7 @@ class Generation:
         capture.begin_piece(rid)
         try:
             async with contextlib.aclosing(
-                self._upstream.generate(body, stream, call.membership.session_id)
+                self._upstream.generate(body, stream, call.membership.session_id, past_router=call.needs_engine)
             ) as batches:
                 async for chunks in batches:
                     num_new = sum(map(capture.feed, chunks))

@@ -14,7 +14,7 @@ from weir.proxy.conversation.parsed_history import num_characters
 from weir.proxy.conversation.sampling_override import overridden
 from weir.proxy.engines.capture import Capture
 from weir.proxy.engines.grammar_backends import LLGUIDANCE, NONE, GrammarBackends
-from weir.proxy.errors import ContextTooLong
+from weir.proxy.errors import BadRequest, ContextTooLong
 from weir.proxy.metrics import Metrics
 from weir.proxy.rendering.forced_output import EngineGrammars, Steering, asks_for_grammar, steered
 from weir.proxy.rendering.renderer import Rendering
@@ -70,6 +70,7 @@ class Opening:
 
     async def calls(self, arrived: Arrived, request: CallRequest, identity: Identity) -> list[Call]:
         """`num_answers` calls for each prompt, one prompt after the other. Raises `CallError`."""
+        self._refuse_unknown_tokens(request)
         prompts = await self.prompts(request, identity.session_id)
         grammars = await self._engine_grammars(request)
         rendering = self._rendering.under(request.template_variables)
@@ -104,7 +105,7 @@ class Opening:
                 agent_ids=identity.agent_ids,
                 max_new_tokens=limit if allowance is None else allowance.capped(limit),
                 allowance=allowance,
-                capture=Capture(self._assumed_version),
+                capture=Capture(self._assumed_version, request.top_logprobs),
                 prompt_from=arrived.prompt_from,
             )
             calls.append(call)
@@ -135,6 +136,17 @@ class Opening:
         for prompt in prompts:
             self._metrics.stitch.labels(result=prompt.stitch.value).inc()
         return prompts
+
+    def _refuse_unknown_tokens(self, request: CallRequest) -> None:
+        """Refuse a bias of tokens that the model's vocabulary lacks."""
+        for token in request.sampling.extra.get("logit_bias", ()):
+            if self._rendering.tokenizer.backend.id_to_token(int(token)) is None:
+                raise BadRequest(
+                    f"logit_bias: {token} is the id of no token of this model, whose vocabulary has "
+                    f"{self._rendering.tokenizer.num_tokens}.",
+                    param="logit_bias",
+                    code="invalid_value",
+                )
 
     def _refuse_hopeless(self, request: CallRequest) -> None:
         """Refuse texts that cannot fit even if every token were the longest one: tokenising them would take seconds."""

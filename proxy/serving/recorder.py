@@ -95,7 +95,8 @@ class Recorder:
         """Text and logprob of the output tokens from `start` on; None where the agent did not ask for them."""
         if not call.request.logprobs:
             return None
-        return self._rendering.token_logprobs(call.capture.ids[start:], call.capture.logprobs[start:])
+        capture = call.capture
+        return self._rendering.token_logprobs(capture.ids[start:], capture.logprobs[start:], capture.top[start:])
 
     def _parsed(self, call: Call) -> Answer:
         request = call.request

@@ -87,6 +87,8 @@ SCHEMA = pa.schema(
         ("prompt_logprobs", pa.list_(pa.float32())),
         ("sampling_logprobs", pa.list_(pa.float32())),
         ("ignored_fields", pa.list_(pa.string())),
+        ("top_ids", pa.list_(pa.int32())),
+        ("top_logprobs", pa.list_(pa.float32())),
     ]
 )
 # Columns that a schema version added: older files lack them, and calls recorded before have NULL.
@@ -99,6 +101,7 @@ ADDED_COLUMNS = {
     4: ("asked_sampling", "prompt_from", "prompt_logprobs"),
     5: ("sampling_logprobs",),
     6: ("ignored_fields",),
+    7: ("top_ids", "top_logprobs"),
 }
 _RECORD_FIELDS = (
     *("call_id", "session_id", "group_id", "session_source", "dialect", "level", "model", "stream"),
@@ -145,8 +148,8 @@ def call_table(records: Sequence[CallRecord], places: Mapping[str, Link], end_ha
     for schema, names in ADDED_COLUMNS.items():
         if any(of < schema for of in columns["schema"]):  # records of older schema versions have NULL here
             columns |= {name: _since(schema, columns["schema"], columns[name]) for name in names}
-    for name in ("prompt_logprobs", "sampling_logprobs"):
-        columns[name] = _packed_lists([of or b"" for of in columns[name]], pa.float32())
+    for name in ("prompt_logprobs", "sampling_logprobs", "top_ids", "top_logprobs"):
+        columns[name] = _packed_lists([of or b"" for of in columns[name]], SCHEMA.field(name).type.value_type)
     return pa.table([pa.array(columns[field.name], field.type) for field in SCHEMA], schema=SCHEMA)
 
 

@@ -136,7 +136,8 @@ def _record(row: dict[str, Any], prompt: bytes) -> CallRecord:
     fields["prompt_ids"] = prompt
     fields["output_ids"] = pack_ids(row["output_ids"])
     fields["output_logprobs"] = pack_logprobs(row["output_logprobs"])
-    for name in ("prompt_logprobs", "sampling_logprobs"):
+    fields["top_ids"] = pack_ids(row["top_ids"] or [])
+    for name in ("prompt_logprobs", "sampling_logprobs", "top_logprobs"):
         fields[name] = pack_logprobs(row[name] or [])
     fields["spans"] = tuple(VersionSpan(**span) for span in row["spans"])
     return msgspec.convert(fields, CallRecord)

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 
 ASSUMED = "assumed:"  # before a version that no engine reported: proxy.assumed_version names it
 
@@ -143,6 +143,10 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     # Since schema version 6.
     ignored_fields: tuple[str, ...] = ()  # paths in `request` of wishes that the proxy knows and could not fulfil
 
+    # Since schema version 7.
+    top_ids: bytes = b""  # int32 LE, as many of the likeliest tokens for each output token as the agent asked for
+    top_logprobs: bytes = b""  # float32 LE, of these, at the temperature, before truncation
+
     def __post_init__(self) -> None:
         num_tokens, rest = divmod(len(self.output_ids), 4)
         if rest or len(self.prompt_ids) % 4:
@@ -157,6 +161,11 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
         if len(self.sampling_logprobs) not in (0, 4 * num_tokens):
             given = len(self.sampling_logprobs) / 4
             raise ValueError(f"call {self.call_id}: {num_tokens} output ids but {given:g} sampling logprobs")
+        if len(self.top_ids) != len(self.top_logprobs) or len(self.top_ids) % max(4 * num_tokens, 1):
+            raise ValueError(
+                f"call {self.call_id}: {num_tokens} output ids but {len(self.top_ids) / 4:g} likeliest ids and "
+                f"{len(self.top_logprobs) / 4:g} logprobs of them"
+            )
         if self.level is CaptureLevel.TOKENS:
             if len(self.output_logprobs) != 4 * num_tokens:
                 raise ValueError(

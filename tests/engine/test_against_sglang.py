@@ -99,6 +99,23 @@ def test_a_grammar_masks_the_distribution_that_logprobs_belong_to(pair: Pair, gr
     assert ours["text"] == sglang["text"]
 
 
+@pytest.mark.parametrize("sampling", [{}, {"frequency_penalty": 1.0}, {"regex": "[abc]{1,3}", "ignore_eos": False}])
+def test_a_bias_and_the_likeliest_tokens_are_equal(pair: Pair, sampling: dict[str, Any]) -> None:
+    plain = generate(pair.sglang, max_new_tokens=20, **sampling)["output_ids"]
+    bias = {"logit_bias": {str(plain[0]): -100, "97": 1.5}}
+    asked = body_of(rid="likeliest", max_new_tokens=20, **sampling, **bias) | {"top_logprobs_num": 4}
+    ours, sglang = both(pair, asked)
+    assert plain[0] not in ours["output_ids"] and ours["output_ids"] == sglang["output_ids"]
+    assert logprobs_of(ours) == pytest.approx(logprobs_of(sglang), abs=1e-4)
+    rows = zip(ours["meta_info"]["output_top_logprobs"], sglang["meta_info"]["output_top_logprobs"], strict=True)
+    for mine, theirs in rows:
+        assert [logprob for logprob, *_ in mine] == pytest.approx([logprob for logprob, *_ in theirs], abs=1e-4)
+        allowed = [
+            token for logprob, token, _ in theirs if logprob > -1e9
+        ]  # those that a grammar forbids are all alike
+        assert [token for logprob, token, _ in mine if logprob > -1e9] == allowed
+
+
 def test_stop_strings_cut_alike(pair: Pair) -> None:
     text = generate(pair.ours, max_new_tokens=40)["text"]
     pieces = [text[place : place + 3] for place in range(0, 36, 5)]

@@ -144,6 +144,11 @@ WRONG: dict[str, tuple[Any, str]] = {
     "unknown sampling field": ({"input_ids": [1], "sampling_params": {"bogus": 1}}, "unknown field `bogus`"),
     "wrong type": ({"input_ids": [1], "sampling_params": {"temperature": "x"}}, "Expected `float | null`"),
     "n": ({"input_ids": [1], "sampling_params": {"n": 0}}, "n must be 1"),
+    "bias of no token": (
+        {"input_ids": [1], "sampling_params": {"logit_bias": {"512": 1}}},
+        "logit_bias must have keys in [0, 511], got '512'",
+    ),
+    "likeliest": ({"input_ids": [1], "top_logprobs_num": -1}, "top_logprobs_num must be at least 0, got -1"),
     "images": ({"input_ids": [1], "image_data": "x"}, "image_data is not offered"),
     "logprob start": (
         {"input_ids": [1], "return_logprob": True, "logprob_start_len": 1},

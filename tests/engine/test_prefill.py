@@ -38,6 +38,7 @@ def request_of(prompt: list[int]) -> Request:
         SamplingParams(max_new_tokens=50, temperature=0.0),
         prompt_len=len(prompt),
         context_len=1024,
+        vocab_size=512,
         eos_ids=frozenset(),
     )
     return Request(

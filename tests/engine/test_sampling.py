@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from weir.engine.batch import Drawn
 from weir.engine.errors import BadRequest
 from weir.engine.params import SamplingParams, parse_body, resolve_sampling
 from weir.engine.request import Request
@@ -26,8 +28,10 @@ def cut(*, top_k: int = 1 << 30, top_p: float = 1.0, min_p: float = 0.0) -> list
     return [round(value, 5) for value in truncate(log(PROBS), *columns).exp()[0].tolist()]
 
 
-def request_with(output: list[int], **params: float) -> Request:
-    sampling = resolve_sampling(SamplingParams(**params), prompt_len=1, context_len=100, eos_ids=frozenset({3}))
+def request_with(output: list[int], num_top: int = 0, **params: Any) -> Request:
+    sampling = resolve_sampling(
+        SamplingParams(**params), prompt_len=1, context_len=100, vocab_size=4, eos_ids=frozenset({3})
+    )
     request = Request(
         rid="r",
         prompt_ids=[0],
@@ -36,6 +40,7 @@ def request_with(output: list[int], **params: float) -> Request:
         stream=False,
         return_logprob=True,
         logprob_start=None,
+        num_top=num_top,
         changed=lambda: None,
     )
     for token in output:
@@ -84,13 +89,28 @@ def test_penalties_count_the_output_and_hold_back_the_end_of_turn() -> None:
 def test_a_greedy_row_reports_the_whole_distribution_beside_a_sampled_one() -> None:
     requests = [request_with([], temperature=0.0, top_p=0.1), request_with([], temperature=2.0, top_k=2)]
     logits = torch.tensor([PROBS, PROBS]).log()
-    tokens, logprobs, kept = draw(logits.clone(), sampling_rows(requests, torch.device("cpu")), requests)
+    tokens, logprobs, kept, *_ = draw(logits.clone(), sampling_rows(requests, torch.device("cpu")), requests)
     assert tokens[0] == 0
     assert math.isclose(logprobs[0], math.log(0.5), abs_tol=1e-6)
     warm = [math.sqrt(share) for share in PROBS]
     assert tokens[1] < 2, "top_k = 2 truncates what is drawn from, and not what is reported"
     assert math.isclose(logprobs[1].exp(), warm[tokens[1]] / sum(warm), abs_tol=1e-6)
     assert math.isclose(kept[1].exp(), warm[tokens[1]] / sum(warm[:2]), abs_tol=1e-6)
+
+
+def test_a_bias_and_the_likeliest_tokens_belong_to_their_row_alone() -> None:
+    biased = request_with([], 3, temperature=0.0, logit_bias={"3": 2.0, "0": -5.0})
+    requests = [request_with([], temperature=0.0), biased, request_with([], 1, temperature=2.0, top_p=0.1)]
+    drawn = Drawn.of(draw(log(PROBS).repeat(3, 1), sampling_rows(requests, torch.device("cpu")), requests), requests)
+    assert drawn.tokens[:2] == [0, 3]
+    weights = [0.5 * math.exp(-5), 0.25, 0.15, 0.1 * math.exp(2)]
+    expected = [math.log(weights[token] / sum(weights)) for token in (3, 1, 2)]
+    assert drawn.top is not None and drawn.top[0] is None and drawn.top[1] is not None and drawn.top[2] is not None
+    assert [token for _, token, _ in drawn.top[1]] == [3, 1, 2]
+    assert [logprob for logprob, *_ in drawn.top[1]] == pytest.approx(expected, abs=1e-6)
+    assert drawn.logprobs[1] == drawn.top[1][0][0]
+    warm = [math.sqrt(share) for share in PROBS]
+    assert [math.exp(logprob) for logprob, *_ in drawn.top[2]] == pytest.approx([warm[0] / sum(warm)], abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -107,11 +127,14 @@ def test_a_greedy_row_reports_the_whole_distribution_beside_a_sampled_one() -> N
         ({"n": 2}, "n must be 1"),
         ({"stop": [""]}, "stop strings cannot be empty"),
         ({"sampling_seed": 2**63 - 1 + 1}, "sampling_seed must be in"),
+        ({"logit_bias": {"4": 1.0}}, "logit_bias must have keys in [0, 3], got '4'"),
+        ({"logit_bias": {"-1": 1.0}}, "logit_bias must have keys in [0, 3], got '-1'"),
+        ({"logit_bias": {"1": math.inf}}, "logit_bias must have finite values"),
     ],
 )
 def test_values_out_of_range_are_refused_by_name(params: dict[str, object], said: str) -> None:
     with pytest.raises(BadRequest) as raised:
-        resolve_sampling(SamplingParams(**params), prompt_len=1, context_len=100, eos_ids=frozenset())  # type: ignore[arg-type]
+        resolve_sampling(SamplingParams(**params), prompt_len=1, context_len=100, vocab_size=4, eos_ids=frozenset())  # type: ignore[arg-type]
     assert said in str(raised.value)
 
 

@@ -30,6 +30,8 @@ SELECT
     stitch, stitch_call, stitch_differs_at,
     output_ids, output_logprobs,
     CASE WHEN len(sampling_logprobs) > 0 THEN sampling_logprobs END AS sampling_logprobs,
+    CASE WHEN len(top_ids) > 0 THEN top_ids END AS top_ids,
+    CASE WHEN len(top_logprobs) > 0 THEN top_logprobs END AS top_logprobs,
     prompt_from, CASE WHEN prompt_from IS NOT NULL THEN prompt_logprobs END AS prompt_logprobs,
     TRY(CAST(decode(request) AS JSON)) AS request,
     TRY(CAST(decode(answer) AS JSON)) AS answer,

@@ -184,7 +184,7 @@ def test_a_response_format_reaches_the_engine_as_a_schema(way: Way) -> None:
     ("fields", "param"),
     [
         ({"tools": TOOLS, "response_format": {"type": "json_object"}}, "response_format"),
-        ({"top_logprobs": 2, "logprobs": True}, "top_logprobs"),
+        ({"logit_bias": {"1000000": 1}}, "logit_bias"),
     ],
 )
 def test_what_cannot_be_kept_is_refused_by_name_before_the_engine_is_asked(

@@ -176,7 +176,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"suffix": "end"}, "suffix"),
     ({"echo": True}, "echo"),
     ({"best_of": 3}, "best_of"),
-    ({"logprobs": 2}, "logprobs"),
+    ({"logprobs": 21}, "logprobs"),
     ({"messages": []}, "messages"),
     ({"stream_options": {"include_usage": True}}, "stream_options"),
 ]
