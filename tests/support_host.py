@@ -50,6 +50,7 @@ class ScriptedHost:
 
     form: Form
     script: Callable[[dict[str, Any]], Said] = lambda _: Said()
+    knows: frozenset[str] = frozenset()  # wishes that change the prompt, by their paths in the body
     server_flags: bool = True  # SGLang's --return-input-ids --return-output-ids
     bodies: list[bytes] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
@@ -196,9 +197,9 @@ class _Wire:
             span = {"version": said.version, "start": 0, "end": len(said.ids)}
             fields["metadata"] = {"weight_version": said.version, "weight_versions": [span]}
         if form == "vllm":
-            fields["prompt_token_ids"] = PROMPT_IDS if self._body.get("return_token_ids") else None
+            fields["prompt_token_ids"] = self._prompt_ids if self._body.get("return_token_ids") else None
         if self._gives_sglext():
-            fields["sglext"] = {"input_ids": PROMPT_IDS, "output_ids": [said.ids] * len(choices)}
+            fields["sglext"] = {"input_ids": self._prompt_ids, "output_ids": [said.ids] * len(choices)}
         return web.json_response(fields)
 
     async def streamed(self) -> web.StreamResponse:
@@ -206,7 +207,7 @@ class _Wire:
         response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8", "x-quota": "3"})
         await response.prepare(self._request)
         num_answers = self._body.get("n") or 1
-        first: dict[str, Any] = {"prompt_token_ids": PROMPT_IDS if self._body.get("return_token_ids") else None}
+        first: dict[str, Any] = {"prompt_token_ids": self._prompt_ids if self._body.get("return_token_ids") else None}
         for self._index in range(num_answers):  # one after the other, as a host with one place to work would
             await self._event(response, {"role": "assistant", "content": ""}, [], **(first if self._vllm else {}))
             for position, token in enumerate(said.ids):
@@ -216,7 +217,7 @@ class _Wire:
                 await self._event(response, {"content": chr(token)}, [token], dropped=dropped)
             await self._event(response, {}, [], finish=said.finish)
         if self._gives_sglext():
-            ids = {"input_ids": PROMPT_IDS, "output_ids": [said.ids] * num_answers}
+            ids = {"input_ids": self._prompt_ids, "output_ids": [said.ids] * num_answers}
             await self._write(response, {"choices": [], "usage": None, "sglext": ids})
         if (self._body.get("stream_options") or {}).get("include_usage"):
             await self._write(
@@ -225,6 +226,12 @@ class _Wire:
         await response.write(b"data: [DONE]\n\n")
         await response.write_eof()
         return response
+
+    @property
+    def _prompt_ids(self) -> list[int]:
+        variables = self._body.get("chat_template_kwargs") or {}
+        wishes = self._body | {f"chat_template_kwargs.{name}": value for name, value in variables.items()}
+        return PROMPT_IDS + [len(str(wishes[name])) for name in sorted(self._host.knows) if name in wishes]
 
     @property
     def _vllm(self) -> bool:

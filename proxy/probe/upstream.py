@@ -21,6 +21,7 @@ from weir.proxy.engines.capture import decode_chunk
 from weir.proxy.engines.version_labels import remark_on_versions
 from weir.proxy.errors import SetupError, UpstreamLost, UpstreamNotTaken
 from weir.proxy.http.sse import EventSplitter, data_of
+from weir.proxy.probe.wishes import ignored_wishes
 from weir.proxy.relay.chat_answer import ChatAnswerParser
 from weir.proxy.relay.client import RelayUpstream, arriving
 from weir.proxy.relay.levels import AT_TOKENS, STRIPPED, Certified, Level, RouteForm
@@ -117,6 +118,18 @@ class Probe:
             if best.level in (Level.PASSTHROUGH, wanted):
                 break
         return best
+
+    async def ignored_wishes(self, form: RouteForm) -> frozenset[str]:
+        """The paths of the wishes that reach no prompt of chat answers, whose ids this form gives."""
+        limit = await self._first_served("chat") or {}
+        flags = {name: msgspec.json.decode(text) for name, text in form.flags.items()}
+
+        async def prompted(wish: Mapping[str, Any]) -> Sequence[int] | None:
+            seen = await self._ask("chat", {**limit, **flags, **wish}, stream=False)
+            choice = seen.parsed.choices.get(0) if seen is not None else None
+            return choice.prompt_ids if choice is not None else None
+
+        return await ignored_wishes(prompted)
 
     async def _first_served(self, dialect: str) -> dict[str, Any] | None:
         """The first field in `_LIMITS` that a route accepts; None where it accepts none."""
@@ -219,6 +232,9 @@ async def _probed(
         )
     if wanted not in ("auto", best.value):
         raise SetupError(f"{upstream.url} does not support level {wanted}: {WHAT_IS_MISSING[Level(wanted)]}")
+    if best is Level.PASSTHROUGH:
+        ignored = await probe.ignored_wishes(forms["chat"])
+        forms["chat"] = msgspec.structs.replace(forms["chat"], ignored_wishes=ignored)
     infos = await upstream.model_info()
     reports = any(info.get("weight_version") is not None for info in infos)
     return Certified(level=best, forms=forms, reports_version=reports, remarks=remarks(best, infos, assumed_version))

@@ -181,6 +181,7 @@ def _record(
         answer=_encode(parsed.message()) if parsed.content or parsed.tool_calls or parsed.finish else b"",
         sampling=call.sampled_with,
         asked_sampling=call.asked_sampling,
+        ignored_fields=call.form.ignored_fields(call.fields),
         agent_ids=call.agent_ids,
         user_agent=call.user_agent,
         engine_rids=(call.answer.response_id,) if call.answer.response_id else (),

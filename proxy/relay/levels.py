@@ -38,6 +38,15 @@ class RouteForm(msgspec.Struct, frozen=True, kw_only=True):
         frozenset()
     )  # members that are null in a whole answer without our flags; the others are absent
     null_streamed: frozenset[str] = frozenset()
+    ignored_wishes: frozenset[str] = frozenset()  # paths in the body of wishes that change no prompt of the upstream
+
+    def ignored_fields(self, fields: Mapping[str, Any]) -> tuple[str, ...]:
+        """The paths of the wishes in a body that the upstream is known to ignore, in their order."""
+        variables = fields.get("chat_template_kwargs")
+        named = variables if isinstance(variables, dict) else {}
+        asked = [name for name, value in fields.items() if value is not None]
+        asked += [f"chat_template_kwargs.{name}" for name, value in named.items() if value is not None]
+        return tuple(path for path in asked if path in self.ignored_wishes)
 
     def flags_for(self) -> dict[str, bytes]:
         """The flags as JSON text, to splice into a body."""

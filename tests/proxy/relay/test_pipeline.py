@@ -35,8 +35,10 @@ def opened(tmp_path: Path) -> Iterator[Open]:
     """`opened(form, **proxy_settings)`: a host and a proxy at level passthrough in front of it."""
     closing: list[Callable[[], Any]] = []
 
-    def start(form: Form, *, server_flags: bool = True, **settings: Any) -> tuple[ScriptedHost, RunningProxy]:
-        host = ScriptedHost(form, server_flags=server_flags)
+    def start(
+        form: Form, *, server_flags: bool = True, knows: tuple[str, ...] = (), **settings: Any
+    ) -> tuple[ScriptedHost, RunningProxy]:
+        host = ScriptedHost(form, server_flags=server_flags, knows=frozenset(knows))
         closing.append(host.stop)
         context = running_proxy(tmp_path / "store", None, host.url, **({"level": "passthrough"} | settings))
         proxy = context.__enter__()
@@ -128,6 +130,43 @@ def test_prompt_logprobs_are_refused_where_the_host_makes_the_prompt(opened: Ope
     assert host.bodies == []
     with pytest.raises(SetupError, match="needs capture level tokens"):
         opened("sglang", prompt_logprobs=True)
+
+
+WISHES: Any = {
+    "reasoning_effort": "low",
+    "verbosity": "high",
+    "chat_template_kwargs": {"enable_thinking": False, "thinking": True, "own": 3},
+}
+
+
+@pytest.mark.parametrize("form", ["sglang", "vllm"])
+@pytest.mark.parametrize(
+    ("knows", "ignored"),
+    [
+        (
+            (),
+            {*WISHES, "chat_template_kwargs.enable_thinking", "chat_template_kwargs.thinking"}
+            - {"chat_template_kwargs"},
+        ),
+        (("reasoning_effort", "chat_template_kwargs.thinking"), {"verbosity", "chat_template_kwargs.enable_thinking"}),
+    ],
+)
+def test_wishes_that_reach_no_prompt_of_the_engine_are_named(
+    opened: Open, form: Form, knows: tuple[str, ...], ignored: set[str]
+) -> None:
+    host, proxy = opened(form, knows=knows, assumed_version="1")
+    body = with_fields(BODY, **WISHES)
+    assert proxy.post("/v1/chat/completions", body).content == direct(host, body).content
+    assert set(only(proxy).ignored_fields) == ignored
+
+
+def test_nothing_is_called_ignored_of_a_host_that_shows_no_prompt(opened: Open) -> None:
+    host, proxy = opened("openai", level="logprobs")
+    host.script = lambda _: Said()
+    proxy.post("/v1/chat/completions", BODY)
+    body = with_fields(BODY, reasoning_effort="low")
+    assert proxy.post("/v1/chat/completions", body).status_code == 400  # the host's own refusal
+    assert [record.ignored_fields for record in proxy.records()] == [(), ()]
 
 
 def test_images_pass_to_an_engine_that_renders_and_are_recorded_with_its_ids(opened: Open) -> None:
