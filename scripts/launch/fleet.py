@@ -16,8 +16,9 @@ from types import MappingProxyType
 from weir.engine.config import EngineConfig
 from weir.scripts.launch.errors import UsageError
 from weir.scripts.launch.placement import check_placement, num_gpus, of_engine, visible
+from weir.scripts.launch.port_row import USUAL_ROW, row_length
 from weir.scripts.launch.ports import is_taken
-from weir.scripts.launch.servers import Server
+from weir.scripts.launch.servers import Server, free_ports_in_row
 from weir.scripts.launch.settings import RouterConfig, Settings
 from weir.scripts.launch.sglang_engines import sglang_servers
 from weir.trainer.versions.object_store import fetch_newest
@@ -53,9 +54,14 @@ def check_ports(settings: Settings) -> None:
     taken = [f"{setting} ({host}:{port})" for setting, host, port in listening_ports(settings) if is_taken(host, port)]
     if taken:
         raise UsageError(
-            f"another process has the port of {', '.join(taken)}: if that is another `weir up`, stop it, "
-            "else set other ports in weir.toml"
+            f"another process has the port of {', '.join(taken)}: if that is another `weir up`, stop it, else set "
+            f"other ports in weir.toml; placement.first_port = {_free_row(settings)} moves all others"
         )
+
+
+def _free_row(settings: Settings) -> int:
+    """The first of as many free ports in a row as the run needs."""
+    return free_ports_in_row(row_length(settings.engine.count), wanted=USUAL_ROW)
 
 
 def listening_ports(settings: Settings) -> Iterator[tuple[str, str, int]]:

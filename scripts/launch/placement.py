@@ -21,7 +21,7 @@ Gpus = tuple[Annotated[int, Field(ge=0)], ...]
 
 
 class PlacementConfig(BaseModel):
-    """Which GPUs of this machine serve, train and judge, by their index (nvidia-smi)."""
+    """Which GPUs of this machine serve, train and judge, by their index (nvidia-smi), and the ports of its servers."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -32,6 +32,14 @@ class PlacementConfig(BaseModel):
     judge: Gpus | None = Field(default=None, description="GPUs of the kernel-evaluation server; unset: all.")
     colocated: bool = Field(
         default=False, description="Allow a GPU in several lists; its memory must suffice for all of them."
+    )
+
+    first_port: int | None = Field(
+        default=None,
+        ge=1,
+        le=65535,
+        description="First of the ports in a row that the servers of this machine take: proxy, page, judge, router, "
+        "the router's metrics, engines. A port that is set in its own section stays; unset: each section's default.",
     )
 
     @model_validator(mode="after")

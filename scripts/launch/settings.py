@@ -22,6 +22,7 @@ from weir.kernel_eval.config import KernelEvalConfig
 from weir.proxy.config import ProxyConfig
 from weir.scripts.launch.errors import UsageError
 from weir.scripts.launch.placement import PlacementConfig
+from weir.scripts.launch.port_row import in_row
 from weir.store.config import StoreConfig
 from weir.trainer.settings.config import TrainerConfig
 from weir.ui.config import UiConfig
@@ -143,7 +144,7 @@ def _read(path: Path | None) -> dict[str, Any]:
 
 def _validated(values: dict[str, Any], source: Path) -> Settings:
     try:
-        return Settings(**values)
+        return in_row(Settings(**values))
     except ValidationError as error:
         raise UsageError("; ".join(f"{_origin(item, source)}: {_explain(item)}" for item in error.errors())) from None
 

@@ -30,10 +30,10 @@ class Line:
     off: bool = False
 
 
-def scenario_text(setup: Setup, *, file: str) -> str:
-    """The text of the file, which is to be called `file`."""
+def scenario_text(setup: Setup, *, file: str, first_port: int | None = None) -> str:
+    """The text of the file, which is to be called `file`; its servers take ports from `first_port` on."""
     parts = [_head(setup, file)]
-    for name, lines in _sections(setup).items():
+    for name, lines in _sections(setup, first_port).items():
         parts.append(f"[{name}]\n" + "\n".join(_setting(line) for line in lines))
     return "\n\n".join(parts) + "\n"
 
@@ -75,7 +75,7 @@ def _gpus(count: int) -> str:
     return f"{count} GPU" if count == 1 else f"{count} GPUs"
 
 
-def _sections(setup: Setup) -> dict[str, list[Line]]:
+def _sections(setup: Setup, first_port: int | None) -> dict[str, list[Line]]:
     sections = {
         "store": list(_store(setup)),
         "model": [
@@ -83,7 +83,7 @@ def _sections(setup: Setup) -> dict[str, list[Line]]:
             Line("name", setup.model.name, "The name in the agents' requests."),
         ],
         "engine": list(_engine(setup)),
-        "placement": list(_placement(setup)),
+        "placement": [*_ports(first_port), *_placement(setup)],
         "agents": list(_agents(setup)),
         "trainer": list(_trainer(setup)),
     }
@@ -148,6 +148,12 @@ def _sglang(setup: Setup) -> Iterator[Line]:
         f"{static.total / GIB:.1f} GiB: weights and {static.tokens} tokens of KV cache; training has the rest. {known}"
     )
     yield Line("args", ["--mem-fraction-static", f"{fraction:.2f}"], why)
+
+
+def _ports(first_port: int | None) -> Iterator[Line]:
+    if first_port is not None:
+        why = "The proxy's port; page, judge, router, the router's metrics and the engines have the next ones."
+        yield Line("first_port", first_port, why)
 
 
 def _placement(setup: Setup) -> Iterator[Line]:

@@ -24,6 +24,12 @@ def init(
     device_gib: Annotated[
         float | None, typer.Option(min=0.1, help="Memory of a device; default: that of this machine's.")
     ] = None,
+    first_port: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=65535, help="First of the servers' ports, in a row; 0 chooses free ones; default: each its own."
+        ),
+    ] = None,
 ) -> None:
     """Write a commented weir.toml for a scenario and a model.
 
@@ -40,11 +46,19 @@ def init(
     num, capacity = _machine(kind, gpus, device_gib)
     setup = choose(kind, model, gpus=num, capacity=capacity)
     with out.open("x", encoding="utf-8") as file:
-        file.write(scenario_text(setup, file=str(out)))
+        file.write(scenario_text(setup, file=str(out), first_port=_first_port(first_port, setup.engines)))
     typer.echo(f"{out}: scenario {kind}, {setup.shape.num_parameters / 1e9:.3f} B parameters")
     if (missing := to_set(setup)) is not None:
         typer.echo(f"set first    {missing}")
     typer.echo(f"then         weir up --check --config {out}; weir up --config {out}")
+
+
+def _first_port(asked: int | None, num_engines: int) -> int | None:
+    """The port that was asked for; of free ones for 0."""
+    from weir.scripts.launch.port_row import USUAL_ROW, row_length
+    from weir.scripts.launch.servers import free_ports_in_row
+
+    return free_ports_in_row(row_length(num_engines), wanted=USUAL_ROW) if asked == 0 else asked
 
 
 def _scenario(name: str) -> Scenario:
