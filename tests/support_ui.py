@@ -162,14 +162,15 @@ def _steps(number: int) -> list[list[Any]]:
 
 
 @contextlib.contextmanager
-def serving(config: StoreConfig, *, port: int = 0, **settings: Any) -> Iterator[str]:
-    """A page server over a store, in a process of its own; the block gets its address."""
+def serving(config: StoreConfig, *others: StoreConfig, port: int = 0, **settings: Any) -> Iterator[str]:
+    """A page server over a store, in a process of its own, with the curves of others; the block gets its address."""
     settings = {"nice": 0} | settings
     environment = os.environ | {f"WEIR_UI__{name.upper()}": str(value) for name, value in settings.items()}
     environment |= {"WEIR_STORE__ROOT": str(config.root)}
     if config.catalog_url:
         environment["WEIR_STORE__CATALOG_URL"] = config.catalog_url
     command = [str(Path(sys.executable).parent / "weir"), "ui", "--port", str(port)]
+    command += [str(store.root) for store in (config, *others)] if others else []
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, cwd=config.folder) as process:
         assert process.stdout is not None
         line = process.stdout.readline()

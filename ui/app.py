@@ -7,7 +7,7 @@ nothing is computed on the path of agents' calls.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ from weir.ui.config import UiConfig
 from weir.ui.control.commands import Commands
 from weir.ui.control.login import ControlKey, Logins
 from weir.ui.errors import UiError
+from weir.ui.other_stores import OtherStores
+from weir.ui.servers import Addresses, Servers
 from weir.ui.snapshots import Snapshots
 from weir.ui.web.control import ControlRoutes
 from weir.ui.web.guard import Guard
@@ -38,17 +40,23 @@ def create_app(
     tokenizer: Path | None,
     control_key: str | None = None,
     config_path: Path | None = None,
+    addresses: Addresses = Addresses(),
+    others: Sequence[StoreConfig] = (),
 ) -> Starlette:
     """The application; its lifespan opens the store. `tokenizer` is a folder with tokenizer.json, for tokens' texts.
 
     Without a `control_key` it is the one in the proxy's file. Actions that are commands run with the weir.toml at
-    `config_path`, else with the one in the working directory.
+    `config_path`, else with the one in the working directory. `addresses` are those of servers whose state is shown,
+    `others` are stores whose curves are.
     """
     name = str(store.root)
     snapshots = Snapshots(store=store, tokenizer=tokenizer, refresh_s=config.refresh_s, threads=config.threads)
     pages = Pages(name)
     catalog = Catalog.open(store)
-    logins = Logins(ControlKey(control_key, store.folder / "control.key"))
+    key = ControlKey(control_key, store.folder / "control.key")
+    logins = Logins(key)
+    other_stores = OtherStores(others, config.refresh_s)
+    servers = Servers(addresses, catalog, key.known, config.refresh_s)
     commands = Commands(catalog, store, config_path)
     control = ControlRoutes(snapshots, pages, catalog, logins, commands)
 
@@ -59,6 +67,8 @@ def create_app(
             yield
         finally:
             await commands.close()
+            await servers.close()
+            await other_stores.close()
             await snapshots.close()
             catalog.close()
 
@@ -71,7 +81,7 @@ def create_app(
 
     kinds = (UiError, QueryRefused, QueryStopped, StoreError, HTTPException)
     return Starlette(
-        routes=[*control.routes(), *Routes(snapshots, pages, tokenizer, name).routes()],
+        routes=[*control.routes(), *Routes(snapshots, servers, other_stores, pages, tokenizer, name).routes()],
         middleware=[
             Middleware(Guard, host=config.host, catalog=catalog),
             Middleware(GZipMiddleware, minimum_size=1024, compresslevel=4),

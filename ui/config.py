@@ -17,6 +17,10 @@ class UiConfig(BaseModel):
         "(`weir key add`) as the password.",
     )
     port: int = Field(default=8800, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    stores: tuple[str, ...] = Field(
+        default=(),
+        description="Other stores, each a folder or s3://…, whose curves are shown over those of this one.",
+    )
     refresh_s: float = Field(
         default=2.0,
         gt=0,

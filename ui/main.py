@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 
 import uvicorn
@@ -12,14 +13,21 @@ from weir.store.config import StoreConfig
 from weir.ui.app import create_app
 from weir.ui.config import UiConfig
 from weir.ui.errors import AddressUnavailable
+from weir.ui.servers import Addresses
 
 
 def serve(
-    config: UiConfig, store: StoreConfig, tokenizer: Path | None, control_key: str | None, config_path: Path | None
+    config: UiConfig,
+    store: StoreConfig,
+    tokenizer: Path | None,
+    control_key: str | None,
+    config_path: Path | None,
+    addresses: Addresses,
+    others: Sequence[StoreConfig],
 ) -> None:
     """Serve until a signal; the first line of stdout is the address. Raises AddressUnavailable and StoreError."""
     os.nice(config.nice)
-    app = create_app(config, store, tokenizer, control_key, config_path)
+    app = create_app(config, store, tokenizer, control_key, config_path, addresses, others)
     with _listener(config.host, config.port) as listener:
         host = f"[{config.host}]" if ":" in config.host else config.host
         print(f"weir ui: http://{host}:{listener.getsockname()[1]}", flush=True)

@@ -137,15 +137,17 @@ class Snapshots:
         finally:
             self._running.discard(cursor)
 
-    async def next_change(self, seen: tuple[int, ...], limit_s: float) -> Snapshot:
-        """The newest snapshot, as soon as it holds something else than `seen`, or after the limit in any case."""
+    async def next_change(
+        self, seen: tuple[int, ...], limit_s: float, now: Callable[[], tuple[int, ...]]
+    ) -> tuple[int, ...]:
+        """What `now` gives, as soon as it is something else than `seen`, or after the limit in any case."""
         deadline = time.monotonic() + limit_s
-        while self.newest.counts == seen and (left := deadline - time.monotonic()) > 0:
+        while now() == seen and (left := deadline - time.monotonic()) > 0:
             self._renew_if_old()
             async with self._changed:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._changed.wait(), min(left, self.refresh_s))
-        return self.newest
+        return now()
 
     def _renew_if_old(self) -> None:
         newest = self.newest

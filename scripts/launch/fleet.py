@@ -23,6 +23,7 @@ from weir.scripts.launch.settings import RouterConfig, Settings
 from weir.scripts.launch.sglang_engines import sglang_servers
 from weir.trainer.versions.object_store import fetch_newest
 from weir.trainer.versions.version_folder import MANIFEST, current_version, read_manifest
+from weir.ui.servers import Addresses
 
 
 def fleet(settings: Settings, config_path: Path | None) -> list[Server]:
@@ -117,6 +118,17 @@ def found_model(settings: Settings) -> Path | None:
 def engine_urls(settings: Settings) -> list[str]:
     """The engines of the run: those of this machine, `count` ports in a row, and those that run elsewhere."""
     return [*own_engine_urls(settings), *(url.rstrip("/") for url in settings.engine.urls)]
+
+
+def server_addresses(settings: Settings) -> Addresses:
+    """The servers whose state the page shows: engines that rounds publish to, and the judge of this run."""
+    judge = settings.trainer.kernel_eval_url if _is_set(settings, "kernel_eval_url") else settings.kernel_eval.base_url
+    named = settings.trainer.engine_urls if _is_set(settings, "engine_urls") else engine_urls(settings)
+    return Addresses(engines=tuple(named), judge=judge)
+
+
+def _is_set(settings: Settings, name: str) -> bool:
+    return name in settings.trainer.model_fields_set
 
 
 def own_engine_urls(settings: Settings) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -107,6 +107,16 @@ def existing_store(root: str | None, config: Path | None) -> StoreConfig:
     if not (is_shared or store.folder.is_dir()) or not (store.catalog_url or _is_store(store.folder)):
         raise UsageError(f"there is no store in {store.root}: name its folder by --root, or its weir.toml by --config")
     return store
+
+
+def check_several(stores: Sequence[StoreConfig]) -> None:
+    """Raise UsageError for a store that is named twice, or for several that would share one catalog."""
+    roots = [str(store.folder.resolve()) for store in stores]
+    twice = next((root for root in roots if roots.count(root) > 1), None)
+    if twice is not None:
+        raise UsageError(f"the store {twice} is named twice: name each once")
+    if len(stores) > 1 and stores[0].catalog_url is not None:
+        raise UsageError("several stores have a catalog each, but store.catalog_url names one: unset it, or show one")
 
 
 def _is_store(root: Path) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import DatabaseError, IntegrityError
 
 from weir.store.catalog import schema as t
 from weir.store.catalog.age import advance_age
@@ -21,7 +21,7 @@ from weir.store.catalog.engine import database_now_us
 from weir.store.catalog.retention import refuse_needed, remove_groups
 from weir.store.catalog.rows import CompactedSegment, FileGroup, FileRow
 from weir.store.config import StoreConfig
-from weir.store.errors import CompactionRunning, SchemaTooNew
+from weir.store.errors import CompactionRunning, SchemaTooNew, StoreUnavailable
 from weir.store.records.call_record import SCHEMA_VERSION
 from weir.store.records.tree import CallRole, Link
 
@@ -50,6 +50,28 @@ def file_set(connection: sa.Connection) -> FileSet:
         compacted=frozenset(connection.scalars(sa.select(t.file_sources.c.segment_id))),
         relinks=relinks,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """What is in the Parquet files of a store; the log may have more calls."""
+
+    files: int
+    num_bytes: int
+    num_calls: int
+
+
+def file_totals(catalog: Catalog) -> Totals:
+    """Counts over all files, without reading them. Raises StoreUnavailable."""
+    columns = sa.select(sa.func.count(), sa.func.sum(t.files.c.num_bytes), sa.func.sum(t.files.c.num_calls))
+    try:
+        with catalog.reading().begin() as connection:
+            files, num_bytes, num_calls = connection.execute(columns).one()
+    except DatabaseError as error:
+        raise StoreUnavailable(
+            f"cannot read the catalog: {error.orig}; check that it is there and can be read"
+        ) from error
+    return Totals(files=files, num_bytes=int(num_bytes or 0), num_calls=int(num_calls or 0))
 
 
 def generation_now(connection: sa.Connection) -> int:

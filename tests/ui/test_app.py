@@ -85,6 +85,21 @@ def test_curves_have_one_value_for_each_round(page: TestClient) -> None:
     assert run["series"]["reward_mean"] == [0.25, 0.5] and run["series"]["seconds.train"] == [10.0, 10.0]
 
 
+def test_the_curves_of_other_stores_stand_beside_them_and_one_that_cannot_be_read_is_named(
+    store: StoreConfig, tmp_path: Path
+) -> None:
+    other, torn = StoreConfig(root=tmp_path / "other"), StoreConfig(root=tmp_path / "torn")
+    record_run(other, num_groups=4)
+    torn.root.mkdir()
+    (torn.root / "catalog.sqlite").write_bytes(b"no database, but long enough to be asked for its header" * 100)
+    app = create_app(UiConfig(), store, None, others=[other, torn])
+    with TestClient(app, base_url=LOCAL) as client:
+        found = client.get("/curves.json").json()
+    assert [run["name"] for run in found["runs"]] == [str(store.root), str(other.root)]
+    assert found["runs"][1]["series"]["reward_mean"] == [0.25, 0.5, 0.75]
+    assert list(found["unread"]) == [str(torn.root)] and "catalog" in found["unread"][str(torn.root)]
+
+
 def test_a_session_shows_its_calls_with_code_difference_and_verdict(page: TestClient) -> None:
     found = page.get("/sessions/session_1_2.json").json()
     assert [call["call_id"] for call in found["calls"]] == ["call_session_1_2_1", "call_session_1_2_2"]

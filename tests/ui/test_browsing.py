@@ -67,6 +67,21 @@ def test_every_link_of_every_page_leads_somewhere(page: Page, address: str) -> N
     assert {urlsplit(path).path for path in seen} >= {"/", "/sessions", "/compare", "/sql", "/actions", "/login"}
 
 
+def test_the_curves_of_two_stores_are_in_one_picture(page: Page, tmp_path: Path) -> None:
+    stores = [StoreConfig(root=tmp_path / name) for name in ("first", "second")]
+    for store, num_groups in zip(stores, (3, 4), strict=True):
+        record_run(store, num_groups=num_groups)
+    with serving(*stores) as address:
+        page.goto(address)
+        picture = page.locator("figure[data-series=reward_mean]")
+        expect(picture.locator("output")).to_have_text("0.5 0.75 ")
+        picture.locator("summary").click()
+        expect(picture.get_by_role("columnheader")).to_have_text(["round", *(str(store.root) for store in stores)])
+        page.get_by_label(str(stores[1].root)).uncheck()
+        expect(picture.locator("output")).to_have_text("0.5 ")
+        expect(page.locator(".store")).to_have_text(str(stores[0].root))
+
+
 def test_curves_are_drawn_from_the_rounds(page: Page, address: str) -> None:
     page.goto(address)
     expect(page.locator("#curves canvas").first).to_be_visible()
@@ -101,7 +116,7 @@ def test_a_wrong_filter_says_why_and_a_page_that_is_not_there_too(page: Page, ad
 
 def test_two_versions_are_compared(page: Page, address: str) -> None:
     page.goto(f"{address}/compare")
-    expect(page.locator("main")).to_contain_text("1 tasks gained, 0 lost")
+    expect(page.locator("main")).to_contain_text("1 task gained, 0 lost")
     page.get_by_label("version").first.select_option("2")
     page.get_by_role("button", name="Compare").click()
     page.wait_for_url(re.compile("a=2"))

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Page, expect
+from support_http import QuietHandler, listening
 from support_page import needs_chromium
 from support_stores import Recording, make_call
 from support_ui import serving
@@ -108,8 +109,22 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     config = StoreConfig(root=tmp_path_factory.mktemp("hostile") / "store")
     for text in ATTACKS:
         record(config, text)
-    with serving(config) as found:
-        yield found
+
+    class Engine(QuietHandler):
+        def do_GET(self) -> None:
+            self.answer(200, json.dumps({"weight_version": "\n".join(ATTACKS), "model_path": ATTACKS}).encode())
+
+    with listening(Engine) as engine, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WEIR_TRAINER__ENGINE_URLS", json.dumps([engine]))
+        with serving(config) as found:
+            yield found
+
+
+def test_what_a_server_says_of_itself_stays_text(page: Page, address: str) -> None:
+    page.goto(address)
+    expect(page.locator("#servers")).to_contain_text(ATTACKS[0])
+    expect(page.locator("#servers")).to_contain_text(ATTACKS[10])
+    require_harmless(page)
 
 
 def require_harmless(page: Page) -> None:

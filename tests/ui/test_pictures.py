@@ -24,6 +24,7 @@ QUESTION = (
 )
 PAGES = {  # address, what is waited for, height of the picture in pixels
     "run": ("/", "#curves canvas", 640),
+    "servers": ("/#servers", "#servers td", 420),
     "timeline": ("/#timeline", ".timeline", 420),
     "sessions": ("/sessions?where=" + quote("reward < 0.5"), "tr[data-row]", 540),
     "session": ("/sessions/session_1_2", ".verdict", 640),

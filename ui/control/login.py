@@ -35,6 +35,13 @@ class ControlKey:
         if not hmac.compare_digest(given.strip().encode(), self._read().encode()):
             raise Forbidden(f"this is not the control key; it is proxy.control_key of weir.toml, or in {self.file}")
 
+    def known(self) -> str | None:
+        """The key, None where there is none."""
+        try:
+            return self._read()
+        except Unavailable:
+            return None
+
     def _read(self) -> str:
         if self.configured is not None:
             return self.configured

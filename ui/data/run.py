@@ -1,4 +1,4 @@
-"""The run as a whole: totals, curves by round, rounds as a table of phases, versions."""
+"""The run as a whole: totals, rounds over time and as a table of phases, versions."""
 
 from __future__ import annotations
 
@@ -21,12 +21,7 @@ _ROUNDS = """
 SELECT round_id, state, weight_version, num_groups, claimed_at, committed_at, duration_s
 FROM rounds ORDER BY round_id DESC LIMIT 200
 """
-# Numbers of a round by name; what is in a list (one entry for each step) would be a curve for each place in it.
-_SERIES = """
-SELECT m.name, m.round_id, m.value FROM round_metrics m WHERE NOT contains(m.name, '[')
-ORDER BY m.name, m.round_id
-"""
-_TIMES = "SELECT round_id, epoch(coalesce(committed_at, claimed_at)) AS time FROM rounds ORDER BY round_id"
+_SECONDS = "SELECT name, round_id, value FROM round_metrics WHERE starts_with(name, 'seconds.') ORDER BY name"
 _BY_VERSION = """
 SELECT version_max AS version, count(*) AS sessions, avg(reward) AS reward, avg(correct::INT) AS correct,
     avg(num_turns) AS turns, avg(num_output_tokens) AS output_tokens
@@ -35,7 +30,6 @@ FROM session_rows WHERE version_max IS NOT NULL GROUP BY 1 ORDER BY 1
 _FAULTS = """
 SELECT fault, count(*) AS num_sessions FROM session_rows WHERE fault IS NOT NULL GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 12
 """
-_PHASES = "seconds."
 
 
 def run(cursor: duckdb.DuckDBPyConnection, num_rounds: int, newest: int | None) -> dict[str, Any]:
@@ -44,9 +38,8 @@ def run(cursor: duckdb.DuckDBPyConnection, num_rounds: int, newest: int | None) 
     The timeline has the latest `num_rounds` rounds up to `newest`.
     """
     phases: dict[int, dict[str, float]] = {}
-    for row in rows(cursor, _SERIES):
-        if row["name"].startswith(_PHASES):
-            phases.setdefault(row["round_id"], {})[row["name"].removeprefix(_PHASES)] = row["value"]
+    for row in rows(cursor, _SECONDS):
+        phases.setdefault(row["round_id"], {})[row["name"].removeprefix("seconds.")] = row["value"]
     rounds = rows(cursor, _ROUNDS)
     for row in rounds:
         row["phases"] = phases.get(row["round_id"], {})
@@ -57,20 +50,3 @@ def run(cursor: duckdb.DuckDBPyConnection, num_rounds: int, newest: int | None) 
         "by_version": rows(cursor, _BY_VERSION),
         "faults": rows(cursor, _FAULTS),
     }
-
-
-def curves(cursor: duckdb.DuckDBPyConnection, name: str) -> dict[str, Any]:
-    """Every number of every round: `series` by name, as long as `round` and `time` (Unix seconds), None if missing."""
-    times = rows(cursor, _TIMES)
-    places = {row["round_id"]: place for place, row in enumerate(times)}
-    series: dict[str, list[float | None]] = {}
-    for row in rows(cursor, _SERIES):
-        if row["round_id"] in places:
-            series.setdefault(row["name"], [None] * len(times))[places[row["round_id"]]] = row["value"]
-    run = {
-        "name": name,
-        "round": [row["round_id"] for row in times],
-        "time": [row["time"] for row in times],
-        "series": series,
-    }
-    return {"runs": [run]}

@@ -53,10 +53,12 @@ class Curves {
   async renew() {
     try {
       const text = await fetchText(this.section.dataset.source ?? "");
-      showProblem(this.section, null);
+      const { runs, unread } = JSON.parse(text);
+      const lost = Object.entries(unread ?? {}).map(([name, why]) => `${name}: ${why}`);
+      showProblem(this.section, lost.length > 0 ? `Not read: ${lost.join("; ")}` : null);
       if (text === this.received) return;
       this.received = text;
-      this.runs = JSON.parse(text).runs;
+      this.runs = runs;
       this.makeRunChoice();
       this.arrange();
     } catch (error) {

@@ -19,12 +19,15 @@ from weir.store.errors import QueryRefused, QueryStopped
 from weir.store.query.question import asking, check_question
 from weir.ui.data.call import call, call_tokens, pretty
 from weir.ui.data.compare import compare
+from weir.ui.data.curves import curves
 from weir.ui.data.question import answer, as_csv, as_json_lines, as_parquet, schema
-from weir.ui.data.run import curves, run
+from weir.ui.data.run import run
 from weir.ui.data.session import session
 from weir.ui.data.sessions import SORT_COLUMNS, Page, sessions_page
 from weir.ui.data.timeline import ROUNDS_SHOWN
 from weir.ui.errors import BadQuestion, NotFound
+from weir.ui.other_stores import OtherStores
+from weir.ui.servers import Servers
 from weir.ui.snapshots import Snapshot, Snapshots
 from weir.ui.web.rendering import Pages, as_json, clock
 
@@ -47,8 +50,18 @@ FILES: Files = {
 class Routes:
     """The handlers of one page server."""
 
-    def __init__(self, snapshots: Snapshots, pages: Pages, tokenizer: Path | None, name: str) -> None:
+    def __init__(
+        self,
+        snapshots: Snapshots,
+        servers: Servers,
+        others: OtherStores,
+        pages: Pages,
+        tokenizer: Path | None,
+        name: str,
+    ) -> None:
         self._snapshots = snapshots
+        self._servers = servers
+        self._others = others
         self._pages = pages
         self._tokenizer = tokenizer
         self._name = name
@@ -83,7 +96,7 @@ class Routes:
         """A handler that says how old the view was when it began: what is read may be newer, and never older."""
 
         async def answer(request: Request) -> Response:
-            request.state.snapshot = self._snapshots.newest
+            request.state.snapshot, request.state.seen = self._snapshots.newest, self._state_now()
             return await handler(request)
 
         return answer
@@ -92,7 +105,8 @@ class Routes:
         """The run: totals, curves, rounds."""
         num_rounds = max(1, min(_whole(request, "rounds") or ROUNDS_SHOWN[2], MOST_ROUNDS))
         found = await self._snapshots.read(run, num_rounds, _whole(request, "newest"))
-        return self._answer(request, "run.html", found | {"rounds_shown": ROUNDS_SHOWN})
+        now = {"now": await self._servers.state(), "rounds_shown": ROUNDS_SHOWN}
+        return self._answer(request, "run.html", found | now)
 
     async def sessions(self, request: Request) -> Response:
         """The table of sessions."""
@@ -137,8 +151,10 @@ class Routes:
         return self._answer(request, "compare.html", await self._snapshots.read(compare, a, b))
 
     async def curves(self, request: Request) -> Response:
-        """The numbers of all rounds."""
-        return as_json(await self._snapshots.read(curves, self._name))
+        """The numbers of all rounds, of this store and of the others."""
+        own = await self._snapshots.read(curves, self._name)
+        others = await self._others.curves()
+        return as_json({"runs": [own, *others["runs"]], "unread": others["unread"]})
 
     async def schema(self, request: Request) -> Response:
         """The names that a question may use."""
@@ -197,7 +213,7 @@ class Routes:
         missed; without either it is what there is now.
         """
         has = request.headers.get("last-event-id") or request.query_params.get("seen")
-        seen = self._snapshots.newest.counts if not has else _counts(has)
+        seen = self._state_now() if not has else _counts(has)
         return StreamingResponse(
             self._events(seen), media_type="text/event-stream", headers={"cache-control": "no-store"}
         )
@@ -205,14 +221,19 @@ class Routes:
     async def _events(self, seen: tuple[int, ...]) -> AsyncIterator[bytes]:
         yield b"retry: 2000\n\n"
         while True:
-            snapshot = await self._snapshots.next_change(seen, LIVE_SILENCE_S)
-            if snapshot.counts == seen:
+            if await self._snapshots.next_change(seen, LIVE_SILENCE_S, self._state_now) == seen:
                 yield b": still here\n\n"
                 continue
-            seen = snapshot.counts
-            told = {"as_of": clock(snapshot.taken_at), "calls": seen[0]}
+            seen = self._state_now()
+            told = {"as_of": clock(self._snapshots.newest.taken_at), "calls": seen[0]}
             event = f"event: changed\nid: {_name(seen)}\ndata: "
             yield event.encode() + msgspec.json.encode(told) + b"\n\n"
+
+    def _state_now(self) -> tuple[int, ...]:
+        """What a page shows now, as numbers: what is recorded, the state of the servers, and the other stores."""
+        self._servers.ask_if_old()
+        self._others.read_if_old()
+        return (*self._snapshots.newest.counts, self._servers.revision, self._others.revision)
 
     async def health(self, request: Request) -> Response:
         """Whether the page can answer, and how old its view of the store is."""
@@ -225,7 +246,7 @@ class Routes:
         snapshot: Snapshot = request.state.snapshot
         frame = {
             "as_of": clock(snapshot.taken_at),
-            "seen": _name(snapshot.counts),
+            "seen": _name(request.state.seen),
             "stale": self._snapshots.last_error,
             "path": request.url.path,
             "given": dict(request.query_params),

@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from weir.scripts.launch.settings import ConfigOption, RootOption, existing_store, load_settings, with_flags
+from weir.scripts.launch.errors import UsageError
+from weir.scripts.launch.settings import (
+    ConfigOption,
+    RootOption,
+    check_several,
+    existing_store,
+    load_settings,
+    with_flags,
+)
 
 
 def kernel_eval(
@@ -56,6 +64,13 @@ def proxy(
 
 
 def page(
+    stores: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[STORE]…",
+            help="The store to show, and others whose curves stand over its own; default: store.root and ui.stores.",
+        ),
+    ] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     tokenizer: Annotated[
@@ -68,9 +83,23 @@ def page(
 
     Curves, sessions, tokens and SQL; with the control key, rewards, exports and rounds. `weir up` serves it too.
     """
+    from weir.scripts.launch.fleet import server_addresses
     from weir.ui.main import serve
 
     settings = load_settings(config)
+    first, more = (stores[0], stores[1:]) if stores else (None, [])
+    if first and root:
+        raise UsageError(f"two stores to show, {first} and --root {root}: name one, or both without --root")
     given = with_flags(settings.ui, {"port": port, "host": host}, "weir ui")
-    store = existing_store(root, config)
-    serve(given, store, tokenizer or settings.model.path, settings.proxy.control_key, config)
+    store = existing_store(root or first, config)
+    others = [existing_store(other, config) for other in (more if stores else settings.ui.stores)]
+    check_several([store, *others])
+    serve(
+        given,
+        store,
+        tokenizer or settings.model.path,
+        settings.proxy.control_key,
+        config,
+        server_addresses(settings),
+        others,
+    )

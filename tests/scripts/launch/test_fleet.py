@@ -10,9 +10,10 @@ from support_router import running_router
 from support_servers import EngineFactory, find_free_port
 
 from weir.scripts.launch.errors import UsageError
-from weir.scripts.launch.fleet import check_ports, fleet
+from weir.scripts.launch.fleet import check_ports, fleet, server_addresses
 from weir.scripts.launch.resolve import trainer_config
-from weir.scripts.launch.settings import load_settings
+from weir.scripts.launch.settings import check_several, load_settings
+from weir.store.config import StoreConfig
 
 
 def settings_of(tmp_path: Path, text: str) -> tuple[Path, object]:
@@ -101,3 +102,26 @@ def test_where_nobody_answers_there_is_nobody_to_publish_to(tmp_path: Path) -> N
         tmp_path, f'[engine]\ncount = 0\n[proxy]\nupstream_url = "http://127.0.0.1:{find_free_port()}"\n'
     )
     assert trainer_config(settings).engine_urls == []  # type: ignore[arg-type]
+
+
+def test_the_page_is_told_where_engines_and_judge_are(tmp_path: Path) -> None:
+    _, settings = settings_of(tmp_path, "[engine]\ncount = 2\nport = 4000\n[kernel_eval]\nport = 4100\n")
+    found = server_addresses(settings)  # type: ignore[arg-type]
+    assert found.engines == ("http://127.0.0.1:4000", "http://127.0.0.1:4001")
+    assert found.judge == "http://127.0.0.1:4100"
+    _, settings = settings_of(
+        tmp_path, '[trainer]\nengine_urls = ["http://there:1"]\nkernel_eval_url = "http://judge:2"\n'
+    )
+    found = server_addresses(settings)  # type: ignore[arg-type]
+    assert (found.engines, found.judge) == (("http://there:1",), "http://judge:2")
+
+
+def test_several_stores_are_different_and_have_catalogs_of_their_own(tmp_path: Path) -> None:
+    stores = [StoreConfig(root=tmp_path / name) for name in ("a", "b")]
+    check_several(stores)
+    with pytest.raises(UsageError, match="is named twice"):
+        check_several([*stores, stores[0].at(f"{tmp_path}/../{tmp_path.name}/a")])
+    shared = [StoreConfig(root=store.root, catalog_url="postgresql://x/y") for store in stores]
+    check_several(shared[:1])
+    with pytest.raises(UsageError, match=r"store\.catalog_url names one"):
+        check_several(shared)
