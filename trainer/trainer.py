@@ -51,6 +51,7 @@ from weir.trainer.rounds.supervised_mix import MixedData
 from weir.trainer.settings.config import TrainerConfig
 from weir.trainer.timings import RoundTimes
 from weir.trainer.versions.object_store import fetch_newest
+from weir.trainer.versions.stored import base_of_next
 from weir.trainer.versions.version_folder import (
     MANIFEST,
     FileEntry,
@@ -315,6 +316,7 @@ class Trainer:
             config_hash=claimed.config_hash,
             seed=claimed.seed,
             groups=claimed.group_ids,
+            base=base_of_next(self.store.folder, claimed.parent, config.keep_full_every),
         )
         backend.folder = version.path
         self.on_step("checkpointed")

@@ -35,6 +35,7 @@ from weir.scripts.cli.commands import (
     transfer,
     up,
 )
+from weir.scripts.cli.commands.weights import versions
 
 logging.getLogger("stamina").addHandler(logging.NullHandler())  # the error after the last try is the message
 
@@ -65,6 +66,7 @@ def weir(
 
 store_app = typer.Typer(help="Maintain the store: status, compaction, garbage and repair.", no_args_is_help=True)
 key_app = typer.Typer(help="Access keys for agents.", no_args_is_help=True)
+versions_app = typer.Typer(callback=versions.versions, invoke_without_command=True)
 tasks_app = typer.Typer(help="Check tasks, and convert other formats.", no_args_is_help=True)
 model_app = typer.Typer(help="Pretrained models as folders.", no_args_is_help=True)
 bench_app = typer.Typer(help="Benchmarks; the last line is JSON.", no_args_is_help=True)
@@ -84,7 +86,7 @@ app.command("regression")(regression.regression)
 app.command("round")(trainer.round_)
 app.command("publish")(trainer.publish)
 app.command("rollback")(trainer.rollback)
-app.command("versions")(trainer.versions)
+app.add_typer(versions_app, name="versions")
 app.command("sql")(sql.sql)
 app.command("export")(transfer.export)
 app.command("import")(transfer.import_)
@@ -92,6 +94,8 @@ app.command("sessions")(store.sessions)
 app.command("show")(store.show)
 app.command("report")(report.report)
 app.command("ui")(servers.page)
+versions_app.command("export")(versions.export)
+versions_app.command("verify")(versions.verify)
 store_app.command("status")(store.store_status)
 store_app.command("compact")(store_upkeep.store_compact)
 store_app.command("gc")(store_upkeep.store_gc)

@@ -1,7 +1,7 @@
 """Versions in the catalog: entering them, recording which engines serve them, and deleting old ones.
 
 Invariant: a version that an engine may still load is not deleted: versions stay until every engine of the settings has
-acknowledged a newer one.
+acknowledged a newer one. Until then they also stay whole.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from weir.trainer.lease import publish_turn
 from weir.trainer.publishing.publish import PublishReport, publish
 from weir.trainer.settings.config import TrainerConfig
 from weir.trainer.versions.object_store import delete_old_shared_versions
-from weir.trainer.versions.version_folder import MANIFEST, VersionManifest, prune, read_manifest
+from weir.trainer.versions.stored import prune, thin
+from weir.trainer.versions.version_folder import MANIFEST, VersionManifest, read_manifest
 
 
 def enter_version(catalog: Catalog, folder: Path, manifest: VersionManifest) -> None:
@@ -61,7 +62,10 @@ def serve(folder: Path, catalog: Catalog, store: StoreConfig, config: TrainerCon
 
 
 def delete_old_versions(catalog: Catalog, store: StoreConfig, config: TrainerConfig, console: Console) -> list[int]:
-    """Delete all but the newest `keep_versions` folders, unless an engine may still load one; returns their numbers."""
+    """Delete all but the newest `keep_versions` folders, unless an engine may still load one; returns their numbers.
+
+    Older versions that have deltas lose their whole files. Raises `VersionError` where a delta is damaged.
+    """
     acknowledged = dict.fromkeys(config.engine_urls, -1)
     for row in catalog.versions():
         for url in row.engines or []:
@@ -70,6 +74,7 @@ def delete_old_versions(catalog: Catalog, store: StoreConfig, config: TrainerCon
     oldest = min(acknowledged.values(), default=None)
     delete_old_shared_versions(store, config.keep_versions, below=oldest)
     deleted, wanted = prune(store.folder, config.keep_versions, below=oldest)
+    thin(store.folder, below=oldest)
     if wanted:
         behind = ", ".join(sorted(url for url, version in acknowledged.items() if version == oldest))
         console.print(

@@ -26,6 +26,7 @@ from weir.trainer.rewards.stored import StoredRewards, joined_rewards
 from weir.trainer.rounds.group_selection import Choice, ChosenGroup, choose_groups
 from weir.trainer.rounds.vocabulary_check import check_vocabulary
 from weir.trainer.settings.config import TrainerConfig, config_hash
+from weir.trainer.versions.stored import make_whole
 from weir.trainer.versions.version_folder import (
     MANIFEST,
     list_versions,
@@ -150,11 +151,14 @@ def claim(catalog: Catalog, root: Path, planned: ClaimedRound, lease: Lease) -> 
 def parent_folder(root: Path, claimed: ClaimedRound, model_path: Path) -> Path:
     """The folder of a round's parent on this machine, which need not be the machine that claimed the round.
 
-    Raises `RoundError` where it is missing: no other weights replace it.
+    It is made whole if it is stored as a difference. Raises `RoundError` where it is missing: no other weights replace
+    it; and `VersionError` where it cannot be rebuilt.
     """
     places = dict.fromkeys((version_path(root, claimed.parent).absolute(), Path(claimed.parent_path)))
     for candidate in (*places, model_path.absolute()):
         if (candidate / CONFIG).exists() and _version_of(candidate) == claimed.parent:
+            if (candidate / MANIFEST).exists():
+                make_whole(candidate)
             return candidate
     raise RoundError(
         f"round {claimed.round} cannot be resumed: the version {claimed.parent} that it starts from is not in "

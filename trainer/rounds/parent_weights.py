@@ -10,6 +10,7 @@ from pathlib import Path
 
 from weir.store.catalog.catalog import Catalog
 from weir.trainer.errors import RoundError
+from weir.trainer.versions.stored import make_whole
 from weir.trainer.versions.version_folder import (
     MANIFEST,
     check_complete,
@@ -23,10 +24,12 @@ from weir.trainer.versions.version_folder import (
 def newest_parent(catalog: Catalog, root: Path, model_path: Path) -> tuple[int, Path]:
     """Number and folder of the newest version or, before the first round, of the first weights.
 
-    Raises `VersionError` where the newest version is incomplete, and `RoundError` where all versions are lost.
+    Raises `VersionError` where the newest version is incomplete or cannot be rebuilt, and `RoundError` where all
+    versions are lost.
     """
     version = current_version(root)
     if version is not None:
+        make_whole(version.path)
         check_complete(version)
         return version.manifest.version, version.path
     _check_none_lost(catalog, root)

@@ -16,6 +16,7 @@ from weir.store.config import StoreConfig
 from weir.trainer.errors import TrainerUsageError
 from weir.trainer.rounds.metrics import METRICS_FILE
 from weir.trainer.rounds.new_number import enter_numbered, next_number
+from weir.trainer.versions.delta_file import SUFFIX
 from weir.trainer.versions.object_store import fetch_version
 from weir.trainer.versions.version_folder import (
     MANIFEST,
@@ -58,8 +59,7 @@ def _source(store: StoreConfig, number: int) -> Path:
             f"version {number} is the newest already; `weir publish {newest.path}` publishes it again"
         )
     folder = version_path(store.folder, number)
-    if not folder.exists():
-        fetch_version(store, number)
+    fetch_version(store, number)
     if not folder.exists():
         there = ", ".join(str(version.manifest.version) for version in list_versions(store.folder)) or "none"
         raise TrainerUsageError(f"version {number} has no folder; there are: {there}")
@@ -67,9 +67,9 @@ def _source(store: StoreConfig, number: int) -> Path:
 
 
 def _link_files(source: Path, target: Path) -> None:
-    """Hard-link the files into another folder, without manifest and metrics; copy where links are not possible."""
+    """Hard-link the files into another folder, without manifest, metrics and deltas; copy where that fails."""
     for file in source.iterdir():
-        if file.name in (MANIFEST, METRICS_FILE):
+        if file.name in (MANIFEST, METRICS_FILE) or file.name.endswith(SUFFIX):
             continue
         try:
             os.link(file, target / file.name)

@@ -44,6 +44,7 @@ _NOT_PINNED = frozenset(
         "publish_timeout_s",
         "keep_versions",
         "keep_state_every",
+        "keep_full_every",
         "missing_state",
         "min_groups",
         "group_timeout_s",
@@ -264,6 +265,12 @@ class TrainerConfig(AlgorithmConfig, MixingConfig, LoraSettings):
         default=1,
         ge=1,
         description="Rounds after which a version keeps the optimiser's state; versions in between hold weights only.",
+    )
+    keep_full_every: int = Field(
+        default=1,
+        ge=1,
+        description="Versions of which one is stored whole; those in between are stored as the exact difference to "
+        "their parent, from which they are rebuilt (docs/weights.md). 1: all are whole.",
     )
     missing_state: Literal["replay", "fresh"] = Field(
         default="replay",

@@ -2,8 +2,9 @@
 
 A folder is written aside and synced, then one rename makes it appear; a second rename updates `CURRENT`, which names
 the newest version. The newest folder is authoritative, so a crash between the renames loses nothing. A folder holds
-Hugging Face safetensors, configuration and tokenizer, the trainer's state and `manifest.json`. This module imports no
-torch.
+Hugging Face safetensors, configuration and tokenizer, the trainer's state and `manifest.json`. Beside a safetensors
+file may be its difference to the same file of another version (`delta_file.py`); `stored.py` deletes such files and
+rebuilds them. This module imports no torch.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ import msgspec
 from weir.store.atomic_file import fsync, written_aside
 from weir.store.clock import now_us
 from weir.trainer.errors import VersionError
-from weir.trainer.versions.folder_rename import delete_folder, delete_leftovers, folder_aside
+from weir.trainer.versions.delta_file import SUFFIX, write_delta
+from weir.trainer.versions.folder_rename import folder_aside
 
 MANIFEST = "manifest.json"
 CURRENT = "CURRENT"
@@ -51,6 +53,12 @@ class FileEntry(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
 
 
+class DeltaEntry(FileEntry, frozen=True, kw_only=True):
+    """The delta file of one file, with the hash of the file that it changes."""
+
+    base_sha256: str
+
+
 class TensorEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Shape and dtype of one tensor, from the header of its safetensors file."""
 
@@ -71,6 +79,8 @@ class VersionManifest(msgspec.Struct, frozen=True, kw_only=True):
     groups: list[str] = []  # consumed by the round that made this version
     files: dict[str, FileEntry]
     tensors: dict[str, TensorEntry]
+    base: int | None = None  # the version that the deltas change
+    deltas: dict[str, DeltaEntry] = {}  # by the file that they lead to
 
 
 class Version(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,16 +154,21 @@ def write_version(
     config_hash: str,
     seed: int,
     groups: list[str],
+    base: Version | None = None,
 ) -> Version:
     """Make a version folder appear at `folder`: `write_files` fills a folder aside, which is then renamed.
 
-    `write_files` may return the manifest's entries of files that it has already synced. Raises `VersionError` when
+    `write_files` may return the manifest's entries of files that it has already synced. Safetensors files also get
+    their difference to those of `base`, where that has the same tensors. Raises `VersionError` when
     `folder` exists, since versions are never overwritten, and when it cannot be written.
     """
     check_new(folder)
     try:
         with folder_aside(folder) as aside:
             written = write_files(aside) or {}
+            files = dict(written) | _synced_entries(aside, but=written)
+            tensors = tensor_entries(aside)
+            deltas = {} if base is None else _written_deltas(aside, base)
             manifest = VersionManifest(
                 version=version,
                 parent=parent,
@@ -162,8 +177,10 @@ def write_version(
                 config_hash=config_hash,
                 seed=seed,
                 groups=groups,
-                files=dict(written) | _synced_entries(aside, but=written),
-                tensors=tensor_entries(aside),
+                files=files,
+                tensors=tensors,
+                base=base.manifest.version if base is not None and deltas else None,
+                deltas=deltas,
             )
             (aside / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
             fsync(aside / MANIFEST)
@@ -173,6 +190,22 @@ def write_version(
             "partial folder was deleted, and nothing else was lost"
         ) from error
     return Version(path=folder, manifest=manifest)
+
+
+def _written_deltas(folder: Path, base: Version) -> dict[str, DeltaEntry]:
+    """Write the delta files of a folder's safetensors, synced; files that `base` does not have get none."""
+    entries = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        old, delta = base.path / file.name, folder / (file.name + SUFFIX)
+        if old.is_file() and file.name in base.manifest.files and write_delta(old, file, delta):
+            fsync(delta)
+            made = file_entry(delta)
+            entries[file.name] = DeltaEntry(
+                sha256=made.sha256,
+                size_bytes=made.size_bytes,
+                base_sha256=base.manifest.files[file.name].sha256,
+            )
+    return entries
 
 
 def _synced_entries(folder: Path, *, but: Container[str]) -> dict[str, FileEntry]:
@@ -201,32 +234,23 @@ def set_current(root: Path, version: int) -> None:
 def verify(folder: Path) -> VersionManifest:
     """Check every file of a version folder against its manifest. Raises `VersionError` naming the first mismatch."""
     manifest = read_manifest(folder)
-    for name in manifest.files:
+    verify_files(folder, manifest.files)
+    return manifest
+
+
+def verify_files(folder: Path, entries: Mapping[str, FileEntry]) -> None:
+    """Check files of a version folder against their entries. Raises `VersionError` naming the first mismatch."""
+    for name in entries:
         if not (folder / name).is_file():
             raise VersionError(f"{folder}: {name} is missing; copy the folder again or publish another version")
     with ThreadPoolExecutor() as at_once:
-        found = list(at_once.map(lambda name: file_entry(folder / name), manifest.files))
-    for (name, entry), seen in zip(manifest.files.items(), found, strict=True):
-        if seen != entry:
+        found = list(at_once.map(lambda name: file_entry(folder / name), entries))
+    for (name, entry), seen in zip(entries.items(), found, strict=True):
+        if (seen.sha256, seen.size_bytes) != (entry.sha256, entry.size_bytes):
             raise VersionError(
                 f"{folder / name} is not what the manifest says (sha256 or size): the folder is damaged; restore the "
                 "file from a copy, or return to an earlier version (`weir versions`, `weir rollback`)"
             )
-    return manifest
-
-
-def prune(root: Path, keep: int, *, below: int | None = None) -> tuple[list[int], list[int]]:
-    """Delete all versions but the newest `keep`, and the leftovers of killed writers.
-
-    Versions from `below` on are kept in any case. Returns the deleted numbers, and those kept only because of `below`.
-    """
-    old = list_versions(root)[:-keep]
-    doomed = [version for version in old if below is None or version.manifest.version < below]
-    for version in doomed:
-        delete_folder(version.path)
-    delete_leftovers(versions_folder(root))
-    deleted = [version.manifest.version for version in doomed]
-    return deleted, [v.manifest.version for v in old if v.manifest.version not in deleted]
 
 
 def copy_tokenizer(source: Path, target: Path) -> None:

@@ -1,10 +1,8 @@
-"""`weir round`, `weir publish`, `weir rollback`, `weir versions`."""
+"""`weir round`, `weir publish`, `weir rollback`."""
 
 from __future__ import annotations
 
-import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,13 +10,11 @@ import typer
 
 from weir.scripts.launch.errors import UsageError
 from weir.scripts.launch.resolve import chat_renderer, first_weights, see_training_gpus, trainer_config
-from weir.scripts.launch.settings import ConfigOption, RootOption, Settings, existing_store, load_settings
+from weir.scripts.launch.settings import ConfigOption, Settings, existing_store, load_settings
 
 if TYPE_CHECKING:
     from weir.trainer.rounds.claims import ClaimedGroup, ClaimedRound
     from weir.trainer.trainer import Trainer
-
-PLAIN_WIDTH = 240  # of a table that goes into a file or a pipe
 
 
 def round_(
@@ -83,10 +79,12 @@ def publish(
     which the next round continues.
     """
     from weir.trainer.rounds.adopt import is_plain
+    from weir.trainer.versions.stored import make_whole
     from weir.trainer.versions.version_folder import verify
 
     from_elsewhere = is_plain(folder)
     if not from_elsewhere:
+        make_whole(folder)
         verify(folder)
     settings = load_settings(config)
     if not trainer_config(settings).engine_urls:
@@ -126,36 +124,6 @@ def rollback(
         trainer.close()
     if report.failed:
         raise typer.Exit(1)
-
-
-def versions(root: RootOption = None, config: ConfigOption = None) -> None:
-    """List the weight versions of the store.
-
-    Newest last, with the engines that confirmed them.
-    """
-    store = existing_store(root, config)
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
-    from weir.store.catalog.catalog import Catalog
-    from weir.trainer.versions.version_folder import list_versions
-
-    catalog = Catalog.open(store)
-    published = {row.version: row for row in catalog.versions()}
-    catalog.close()
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for name in ("version", "parent", "round"):
-        table.add_column(name, justify="right")
-    for name in ("made", "published", "engines", "folder"):
-        table.add_column(name, overflow="fold")
-    for version in list_versions(store.folder):
-        manifest, row = version.manifest, published.get(version.manifest.version)
-        engines = ", ".join((row.engines or []) if row else [])
-        numbers = (manifest.version, _number(manifest.parent), _number(manifest.round))
-        times = (_time(manifest.created_us), _time(row.published_us if row else None))
-        table.add_row(*map(str, numbers), *times, engines, str(version.path))
-    Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH).print(table)
 
 
 def _run_one_round(trainer: Trainer, *, wait: bool) -> None:
@@ -283,11 +251,3 @@ def _replay(trainer: Trainer, number: int) -> None:
     typer.echo(
         f"round {number} repeats bit for bit: the {found.num_files} files of version {found.version} are the same"
     )
-
-
-def _number(value: int | None) -> str:
-    return "" if value is None else str(value)
-
-
-def _time(at_us: int | None) -> str:
-    return "" if at_us is None else f"{datetime.fromtimestamp(at_us / 1e6, UTC):%Y-%m-%d %H:%M:%S}"

@@ -9,11 +9,11 @@ import pytest
 from safetensors.numpy import save_file
 
 from weir.trainer.errors import VersionError
+from weir.trainer.versions.stored import prune
 from weir.trainer.versions.version_folder import (
     Version,
     current_version,
     list_versions,
-    prune,
     read_manifest,
     set_current,
     verify,

@@ -16,11 +16,12 @@ from weir.store.reader import connect
 _COMMAND = """
 import sys, typer
 from weir.scripts.cli.commands import trainer as trainer_commands
+from weir.scripts.cli.commands.weights import versions as versions_command
 app = typer.Typer(pretty_exceptions_enable=False)
 app.command("round")(trainer_commands.round_)
 app.command("publish")(trainer_commands.publish)
 app.command("rollback")(trainer_commands.rollback)
-app.command("versions")(trainer_commands.versions)
+app.command("versions")(versions_command.versions)
 try:
     app(standalone_mode=True)
 except Exception as error:
