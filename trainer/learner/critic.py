@@ -19,14 +19,15 @@ from weir.trainer.credit.samples import Sample
 from weir.trainer.errors import VersionError
 from weir.trainer.learner.distributed import Ranks
 from weir.trainer.learner.optimizer import Stepper
+from weir.trainer.learner.saved_state import CRITIC_FILE
 from weir.trainer.learner.scoring import Scores, by_sample
 from weir.trainer.losses.gae import TokenCredit
 from weir.trainer.model.batching import Batch, lay_out, micro_batches
+from weir.trainer.model.sharded_model import empty_model, fill
+from weir.trainer.model.stored_tensors import BytesRead, StoredTensors
 from weir.trainer.model.token_model import TokenModel, load_model, predicting_states, save_state
 from weir.trainer.settings.config import TrainerConfig
 from weir.trainer.versions.version_folder import FileEntry
-
-CRITIC_FILE = "critic.pt"
 
 
 class ValueModel(torch.nn.Module):
@@ -61,18 +62,39 @@ class Critic:
     """A value model with its AdamW. `policy` is the learner's model, before its weights are sharded."""
 
     def __init__(
-        self, folder: Path, config: TrainerConfig, policy: TokenModel, device: torch.device, ranks: Ranks
+        self,
+        folder: Path,
+        config: TrainerConfig,
+        policy: TokenModel,
+        device: torch.device,
+        ranks: Ranks,
+        count: BytesRead | None = None,
     ) -> None:
         self.config = config
         self.ranks = ranks
         self.device = device
         self.layout = policy.layout(share_prefixes=config.share_prefixes)
-        first = policy if config.critic_path is None else load_model(Path(config.critic_path), device)
-        self.model = ValueModel(first).to(device)
-        ranks.shard(self.model, self.model.base.layers)
+        self.model = self._opened(Path(config.critic_path or folder), policy, count)
         self.stepper = Stepper(self.model, config, lr=config.critic_lr or config.peak_lr, weight_decay=0.0)
-        if (folder / CRITIC_FILE).exists():
+        if ranks.count == 1 and (folder / CRITIC_FILE).exists():
             self._load(folder / CRITIC_FILE)
+
+    def _opened(self, first: Path, policy: TokenModel, count: BytesRead | None) -> ValueModel:
+        """The value model before its first step, each rank's own rows."""
+        if self.ranks.count == 1:
+            begun = policy if self.config.critic_path is None else load_model(first, self.device)
+            return ValueModel(begun).to(self.device)
+        empty = empty_model(first, precision=self.config.precision if self.config.critic_path is None else "float32")
+        model = ValueModel(empty)
+        model.head.to(self.device)
+        self.ranks.shard(model, model.base.layers)
+        prefix = f"{empty.network.base_model_prefix}."
+
+        def stored_name(name: str) -> str | None:
+            return prefix + name.removeprefix("base.") if name.startswith("base.") else None
+
+        fill(model, StoredTensors(first, count), stored_name, network=empty.network, device=self.device)
+        return model
 
     @torch.no_grad()
     def values(self, samples: Sequence[Sample]) -> Scores:
@@ -99,9 +121,9 @@ class Critic:
         return sum(self.ranks.gather(total))
 
     def save(self, folder: Path) -> dict[str, FileEntry]:
-        """Write weights and optimiser into a version folder; all ranks call it, the first writes. Raises OSError."""
+        """Write weights and optimiser into a version folder, in one process. Raises OSError."""
         state = {"weights": self.stepper.weights(), "steps": self.stepper.state()}
-        return {CRITIC_FILE: save_state(state, folder / CRITIC_FILE)} if self.ranks.rank == 0 else {}
+        return {CRITIC_FILE: save_state(state, folder / CRITIC_FILE)}
 
     def _load(self, file: Path) -> None:
         try:

@@ -9,6 +9,7 @@ files of `save` yields the same bits as staying in memory.
 from __future__ import annotations
 
 import math
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -29,6 +30,8 @@ from weir.trainer.learner.distributed import Ranks
 from weir.trainer.learner.loading import load_trained, lora_shape
 from weir.trainer.learner.off_policy import OffPolicyScores, score_off_policy
 from weir.trainer.learner.optimizer import Stepper
+from weir.trainer.learner.rank_files import read_state, state_tensors, write_state, write_weights
+from weir.trainer.learner.saved_state import CRITIC, KL_COEF, NUM_STEPS, POLICY, saved_state
 from weir.trainer.learner.scoring import Scores, score, score_by
 from weir.trainer.learner.step_stats import StepStats, TokenStats
 from weir.trainer.learner.supervised_loss import accumulate_supervised
@@ -39,9 +42,10 @@ from weir.trainer.losses.objective import SampledTokens, objective
 from weir.trainer.losses.sequences import Sequences
 from weir.trainer.model.batching import lay_out, micro_batches
 from weir.trainer.model.lora import adapters_off, merged, save_adapters
-from weir.trainer.model.token_model import STATE_FILE, choose_device, is_finite, save_model, save_state
+from weir.trainer.model.stored_tensors import BytesRead
+from weir.trainer.model.token_model import choose_device, is_finite, save_model, save_state
 from weir.trainer.settings.config import TrainerConfig
-from weir.trainer.versions.version_folder import FileEntry, num_parameters
+from weir.trainer.versions.version_folder import STATE_FILE, FileEntry, num_parameters
 
 
 class Learner:
@@ -65,13 +69,14 @@ class Learner:
         self._credit: dict[str, TokenCredit] = {}
         self.device = choose_device(config.device)
         self.lora = lora_shape(config)
-        self.model = load_trained(folder, self.reference, config, self.device)
+        self.read = BytesRead()  # of the folder, and with LoRA of its base
+        self.model = load_trained(folder, self.reference, config, self.device, ranks, self.read)
         self.layout = self.model.layout(share_prefixes=config.share_prefixes)
-        self.critic = Critic(folder, config, self.model, self.device, ranks) if config.advantage == "gae" else None
-        ranks.shard(self.model, self.model.layers)
+        self.critic = None
+        if config.advantage == "gae":
+            self.critic = Critic(folder, config, self.model, self.device, ranks, self.read)
         self.stepper = Stepper(self.model, config, lr=config.peak_lr, weight_decay=config.weight_decay, ema=config.ema)
-        if (folder / STATE_FILE).exists():
-            self._load_state(folder / STATE_FILE)
+        self._load_state(folder)
 
     @property
     def _steered_config(self) -> TrainerConfig:
@@ -194,6 +199,8 @@ class Learner:
         With `keep_state_every` only each so many saves since the last state write the optimiser's.
         Returns the entries of files that are already synced. Raises OSError.
         """
+        if self.ranks.count > 1:
+            return self._save_on_ranks(folder)
         weights, state = self.stepper.weights(), self.stepper.state()
         if self.config.kl_target is not None:
             state["kl_coef"] = self.kl_coef
@@ -202,19 +209,41 @@ class Learner:
             state["weights"] = weights  # the stepped ones, which the model files do not hold
         published = self.stepper.averaged_weights() if averaged else weights
         written: dict[str, FileEntry] = {}
-        if self.ranks.rank == 0 and self.lora is not None:
+        if self.lora is not None:
             save_adapters(weights, self.lora, folder)
             published = merged(published, self.lora)
-        if self.ranks.rank == 0:
-            with ThreadPoolExecutor(max_workers=1) as writer:
-                writing = writer.submit(save_state, state, folder / STATE_FILE) if self._keeps_state else None
-                save_model(self.model, folder, tokenizer_from=self.folder, weights=published)
-                if writing is not None:
-                    written[STATE_FILE] = writing.result()
+        with ThreadPoolExecutor(max_workers=1) as writer:
+            writing = writer.submit(save_state, state, folder / STATE_FILE) if self._keeps_state else None
+            save_model(self.model, folder, tokenizer_from=self.folder, weights=published)
+            if writing is not None:
+                written[STATE_FILE] = writing.result()
         if self.critic is not None:
             written |= self.critic.save(folder)
         self._saves_without_state = 0 if self._keeps_state else self._saves_without_state + 1
         return written
+
+    def _save_on_ranks(self, folder: Path) -> dict[str, FileEntry]:
+        """As `save`; every rank writes its own rows."""
+        averaged = self.config.published_weights == "averaged"
+        write_weights(
+            self.model,
+            self.stepper,
+            folder,
+            like_folder=self.folder,
+            ranks=self.ranks,
+            averaged=averaged,
+            lora=self.lora,
+        )
+        if self._keeps_state:
+            stepped = self.lora is None and (averaged or self.model.compute is not torch.float32)
+            tensors = state_tensors(self.stepper, POLICY, weights=stepped)
+            if self.config.kl_target is not None:
+                tensors[f"{POLICY}/{KL_COEF}"] = torch.tensor(self.kl_coef, dtype=torch.float64)
+            if self.critic is not None:
+                tensors |= state_tensors(self.critic.stepper, CRITIC, weights=True)
+            write_state(tensors, folder)
+        self._saves_without_state = 0 if self._keeps_state else self._saves_without_state + 1
+        return {}
 
     @property
     def _keeps_state(self) -> bool:
@@ -344,7 +373,24 @@ class Learner:
     def _flat(self, arrays: Sequence[np.ndarray[tuple[int], np.dtype[Any]]]) -> torch.Tensor:
         return torch.from_numpy(np.concatenate(arrays).astype(np.float32, copy=False)).to(self.device)
 
-    def _load_state(self, file: Path) -> None:
+    def _load_state(self, folder: Path) -> None:
+        """Load the folder's state, if it has any, whichever number of processes wrote it."""
+        if self.ranks.count == 1 and (folder / STATE_FILE).exists():
+            self._load_own_state(folder / STATE_FILE)
+            return
+        saved = saved_state(folder, self.read)
+        if saved is None:
+            return
+        try:
+            read_state(self.stepper, POLICY, saved)
+            if self.critic is not None and f"{CRITIC}/{NUM_STEPS}" in saved:
+                read_state(self.critic.stepper, CRITIC, saved)
+            if self.config.kl_target is not None and f"{POLICY}/{KL_COEF}" in saved:
+                self.kl_coef = float(saved.rows(f"{POLICY}/{KL_COEF}", 0, 1))
+        except (OSError, RuntimeError, KeyError, ValueError, zipfile.BadZipFile) as error:
+            raise VersionError(f"cannot load the optimiser's state from {folder}: {error}") from error
+
+    def _load_own_state(self, file: Path) -> None:
         try:
             state = torch.load(file, map_location="cpu", weights_only=True)
             if "weights" in state:

@@ -55,6 +55,11 @@ class WeightAverage:
         self._weights = [_local(parameter) for parameter in module.parameters()]
         self._means = [weight.clone() for weight in self._weights]
 
+    def by_name(self, module: torch.nn.Module) -> Iterator[tuple[str, Any, torch.Tensor]]:
+        """Name, parameter and average of each parameter of the module; of sharded ones, this rank's rows."""
+        for (name, parameter), mean in zip(module.named_parameters(), self._means, strict=True):
+            yield name, parameter, mean
+
     def restart(self) -> None:
         """Set the average to the current weights."""
         for mean, weight in zip(self._means, self._weights, strict=True):
@@ -186,6 +191,10 @@ class Stepper:
             if "average" in state:
                 with self.average.in_place():
                     self.load_weights(state["average"])
+
+    def put_moments_away(self) -> None:
+        """With `offload_optimizer`, move the moments to CPU memory."""
+        self._move_moments(to_weights=False)
 
     def _move_moments(self, *, to_weights: bool) -> None:
         """With `offload_optimizer`, keep the moments in CPU memory except during the step."""

@@ -14,8 +14,9 @@ import torch
 from weir.store.records.call_record import Logprobs
 from weir.trainer.credit.samples import Sample
 from weir.trainer.learner.distributed import Ranks
+from weir.trainer.learner.loading import open_model
 from weir.trainer.model.batching import Layout, lay_out, micro_batches
-from weir.trainer.model.token_model import TokenModel, load_model
+from weir.trainer.model.token_model import TokenModel
 from weir.trainer.settings.config import TrainerConfig
 
 Scores = dict[str, Logprobs]  # by call id, shape (N,)
@@ -57,6 +58,5 @@ def score_by(
     folder: Path, samples: Sequence[Sample], config: TrainerConfig, device: torch.device, ranks: Ranks
 ) -> Scores:
     """As `score`, under the weights of a folder, which are loaded for this call only."""
-    model = load_model(folder, device, precision=config.precision)
-    ranks.shard(model, model.layers)
+    model = open_model(folder, device, ranks, precision=config.precision)
     return score(model, samples, config, device, ranks)

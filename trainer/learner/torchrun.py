@@ -21,15 +21,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from safetensors import safe_open
 
 from weir.store.parent_death import end_with_parent
 from weir.trainer.credit.samples import Sample
 from weir.trainer.data.dataset import SupervisedRow
 from weir.trainer.errors import NotFinite, TrainerError
+from weir.trainer.learner.saved_state import NUM_STEPS, POLICY, saved_state
 from weir.trainer.learner.step_stats import StepStats
-from weir.trainer.model.token_model import STATE_FILE
 from weir.trainer.settings.config import TrainerConfig
 from weir.trainer.versions.version_folder import FileEntry
 
@@ -128,11 +127,8 @@ class TorchrunLearner:
     @property
     def num_steps(self) -> int:
         """Optimiser steps recorded in the folder's optimiser state; 0 without one."""
-        file = self.folder / STATE_FILE
-        if not file.exists():
-            return 0
-        count: int = torch.load(file, map_location="cpu", weights_only=True, mmap=True)["num_steps"]
-        return count
+        saved = saved_state(self.folder)
+        return 0 if saved is None else int(saved.rows(f"{POLICY}/{NUM_STEPS}", 0, 1))
 
     def train(
         self,

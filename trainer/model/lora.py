@@ -76,7 +76,7 @@ def adapters_off(network: Any) -> Iterator[None]:
 
 def merged(weights: Mapping[str, torch.Tensor], shape: LoraShape) -> dict[str, torch.Tensor]:
     """A state dict with adapters as one without: W + scaling B A under W's own name."""
-    plain = {name: weight for name, weight in weights.items() if not _is_adapter(name) and not name.endswith(_BASE)}
+    plain = {name: weight for name, weight in weights.items() if not is_adapter(name) and not name.endswith(_BASE)}
     for name in (name for name in weights if name.endswith(_BASE)):
         layer = name.removesuffix(_BASE)
         added = (weights[layer + _B] @ weights[layer + _A]) * shape.scaling
@@ -84,9 +84,14 @@ def merged(weights: Mapping[str, torch.Tensor], shape: LoraShape) -> dict[str, t
     return plain
 
 
+def adapters_of(name: str) -> tuple[str, str] | None:
+    """The names of A and B beside a frozen weight; None for a weight without adapters."""
+    return (name.replace(_BASE, _A), name.replace(_BASE, _B)) if name.endswith(_BASE) else None
+
+
 def save_adapters(weights: Mapping[str, torch.Tensor], shape: LoraShape, folder: Path) -> None:
     """Write the adapters of a state dict and their form. Raises OSError."""
-    adapters = {name: weight.contiguous() for name, weight in weights.items() if _is_adapter(name)}
+    adapters = {name: weight.contiguous() for name, weight in weights.items() if is_adapter(name)}
     (folder / SHAPE_FILE).write_text(json.dumps(asdict(shape), sort_keys=True))
     try:
         torch.save(adapters, folder / ADAPTER_FILE)
@@ -150,5 +155,6 @@ def _stored_tensor(folder: Path, name: str) -> torch.Tensor | None:
     return None
 
 
-def _is_adapter(name: str) -> bool:
+def is_adapter(name: str) -> bool:
+    """Whether a name in a state dict is that of an adapter's matrix."""
     return name.endswith((_A, _B))

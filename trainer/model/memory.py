@@ -66,7 +66,7 @@ class TrainingMemory:
     gathered: int  # the layers that FSDP has put together from all ranks at one moment
     activations: int
     logits: int
-    whole: int  # the model in float32 before it is sharded: every rank loads all of it
+    loading: int  # while weights are loaded: all of them in one process, else this rank's rows
     reference: int  # a reference model while it is loaded
     offloaded: bool  # whether the moments are in CPU memory except during the step
 
@@ -80,7 +80,7 @@ class TrainingMemory:
         """The device memory that each phase needs at its peak."""
         step = self.weights + self.average + self.critic + self.moments + self.gradients
         passes = self.resident + self.gradients + self.rounded + self.gathered + self.activations + self.logits
-        found = {"load": self.whole + self.critic // 4, "forward and backward": passes, "step": step}
+        found = {"load": self.loading + self.critic // 4, "forward and backward": passes, "step": step}
         if self.reference:
             found["score by the reference"] = self.resident + self.reference
         return found
@@ -93,7 +93,7 @@ class TrainingMemory:
     @property
     def host(self) -> int:
         """CPU memory of one rank: the model while it is loaded, and offloaded moments."""
-        return self.whole + (self.moments if self.offloaded else 0)
+        return self.loading + (self.moments if self.offloaded else 0)
 
     def as_json(self) -> dict[str, object]:
         """Every part, the phases and the peak."""
@@ -118,8 +118,8 @@ def training_memory(shape: ModelShape, plan: TrainingPlan) -> TrainingMemory:
         gathered=_gathered(shape) if sharded else 0,
         activations=activation_bytes(shape, plan),
         logits=logit_bytes(shape, plan.tokens, in_half=in_half),
-        whole=shape.num_parameters * FLOAT32,
-        reference=shape.num_parameters * FLOAT32 if plan.reference else 0,
+        loading=share,
+        reference=share + (_gathered(shape) if sharded else 0) if plan.reference else 0,
         offloaded=plan.offload_optimizer,
     )
 

@@ -25,7 +25,6 @@ from weir.trainer.model.segment_attention import ATTENTION, can_pack
 from weir.trainer.model.token_logprobs import token_logprobs
 from weir.trainer.versions.version_folder import FileEntry, copy_tokenizer
 
-STATE_FILE = "trainer_state.pt"
 # Settings of a model that change its logits after the head; token_logprobs does not apply them.
 _LOGIT_SETTINGS = ("final_logit_softcapping", "logits_scaling", "logit_scale")
 
@@ -124,7 +123,7 @@ def load_model(
         network: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
     except (OSError, ValueError) as error:
         raise TrainerUsageError(f"{folder} is not a Hugging Face model folder that loads: {error}") from error
-    _check_head(network, folder)
+    check_head(network, folder)
     for parameter in network.parameters():
         parameter.data = parameter.data.clone()  # memory-mapped weights are aligned differently, and round differently
     if checkpointing:
@@ -134,7 +133,8 @@ def load_model(
     return TokenModel(network.to(device).train(), precision)
 
 
-def _check_head(network: Any, folder: Path) -> None:
+def check_head(network: Any, folder: Path) -> None:
+    """Raise `TrainerUsageError` for a family whose logits are not its head's output."""
     settings = network.config.get_text_config()
     changed = [name for name in _LOGIT_SETTINGS if getattr(settings, name, None) not in (None, 1.0)]
     if network.get_output_embeddings().bias is not None:
@@ -163,6 +163,15 @@ def save_model(
         model.network.save_pretrained(target, state_dict=rounded)
     except SafetensorError as error:
         raise OSError(_unwritten(target, error)) from error
+    copy_tokenizer(tokenizer_from, target)
+
+
+def save_config(model: TokenModel, target: Path, *, tokenizer_from: Path) -> None:
+    """Write what `save_model` writes besides the weights. Raises OSError."""
+    model.network.config.dtype = model.network.dtype  # as save_pretrained writes it
+    model.network.config.architectures = [type(model.network).__name__]
+    model.network.config.save_pretrained(target)
+    model.network.generation_config.save_pretrained(target)
     copy_tokenizer(tokenizer_from, target)
 
 

@@ -21,19 +21,18 @@ from weir.trainer.rounds.prepare import prepare
 from weir.trainer.rounds.supervised_mix import MixedData
 from weir.trainer.settings.config import TrainerConfig
 from weir.trainer.timings import RoundTimes
-from weir.trainer.versions.version_folder import MANIFEST, file_entry, read_manifest
+from weir.trainer.versions.version_folder import MANIFEST, STATE_FILE, file_entry, has_state, read_manifest
 
 if TYPE_CHECKING:  # torch is imported with the first backend
     from weir.trainer.backend import Backend
 
-STATE_FILE = "trainer_state.pt"
 _REMEDY = 'or set trainer.missing_state = "fresh", which begins with new moments'
 
 
 def lacks_state(folder: Path) -> bool:
     """Whether a round made a folder's weights and kept no optimiser state with them."""
     made = (folder / MANIFEST).exists() and read_manifest(folder).parent is not None
-    return made and not (folder / STATE_FILE).exists()
+    return made and not has_state(folder)
 
 
 def restored(

@@ -30,6 +30,10 @@ from weir.trainer.versions.folder_rename import folder_aside
 
 MANIFEST = "manifest.json"
 CURRENT = "CURRENT"
+STATE_FILE = "trainer_state.pt"  # the optimiser's state as one process writes it
+STATE_INDEX = (
+    ".metadata"  # as several ranks write it: torch.distributed.checkpoint's index, and files `__0_0.distcp`, …
+)
 SCHEMA = 1
 _FOLDER = re.compile(r"\d{8}")
 # Files of a model folder that are copied into every version made from it.
@@ -123,6 +127,11 @@ def list_versions(root: Path) -> list[Version]:
     folder = versions_folder(root)
     names = sorted(p.name for p in folder.iterdir() if _FOLDER.fullmatch(p.name)) if folder.is_dir() else []
     return [Version(path=folder / name, manifest=read_manifest(folder / name)) for name in names]
+
+
+def has_state(folder: Path) -> bool:
+    """Whether a folder holds the optimiser's state, in either form."""
+    return any((folder / name).exists() for name in (STATE_FILE, STATE_INDEX))
 
 
 def check_complete(version: Version) -> None:

@@ -124,7 +124,7 @@ def test_the_phases_name_the_peak(tiny_model_dir: Path) -> None:
     assert one.phases["step"] == 16 * shape.num_parameters
     assert one.peak == max(one.phases.values()) == one.phases["forward and backward"]
     four = training_memory(shape, TrainingPlan(tokens=128, processes=4))
-    assert four.moments == one.moments // 4 and four.whole == one.whole == one.weights
+    assert four.moments == one.moments // 4 and 4 * four.loading == one.loading == one.weights
     moved = training_memory(shape, TrainingPlan(tokens=128, offload_optimizer=True))
     assert one.phases["forward and backward"] - moved.phases["forward and backward"] == one.moments
     assert moved.host == one.host + one.moments

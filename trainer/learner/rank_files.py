@@ -1,0 +1,148 @@
+"""What ranks write and read of a version folder, each its own rows: published weights and training state.
+
+Invariant: nothing is gathered on one rank, but for the adapters of LoRA, layer by layer. The published files are those
+of one process, to the byte; the state is a checkpoint of torch.distributed.checkpoint, which any number of processes
+continues from (`saved_state.py`).
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
+from torch.distributed.checkpoint.metadata import StorageMeta
+from torch.distributed.checkpoint.state_dict_saver import save
+
+from weir.trainer.learner.distributed import Ranks
+from weir.trainer.learner.optimizer import Stepper
+from weir.trainer.learner.saved_state import AVERAGE, FIRST, NUM_STEPS, SECOND, STEP, WEIGHTS, SavedState
+from weir.trainer.model.lora import LoraShape, adapters_of, is_adapter, save_adapters
+from weir.trainer.model.sharded_model import like, local_rows, name_in_files, own_rows
+from weir.trainer.model.shared_files import SharedFiles
+from weir.trainer.model.stored_names import Place, places
+from weir.trainer.model.stored_tensors import StoredTensors
+from weir.trainer.model.token_model import TokenModel, save_config
+
+
+def write_weights(
+    model: TokenModel,
+    stepper: Stepper,
+    folder: Path,
+    *,
+    like_folder: Path,
+    ranks: Ranks,
+    averaged: bool,
+    lora: LoraShape | None,
+) -> None:
+    """Write the published files; all ranks call it. `like_folder` has the names of tensors. Raises OSError."""
+    tensors = _published(model)
+    stored = StoredTensors(like_folder)
+    found = {name: places(str(name_in_files(name)), tuple(t.shape), stored) for name, t in tensors.items()}
+    files = SharedFiles(folder, _shapes(tensors, found), model.compute)
+    if ranks.rank == 0:
+        files.create()
+        save_config(model, folder, tokenizer_from=like_folder)
+    dist.barrier()
+    adapters = {name: whole(tensor) for name, tensor in model.named_parameters() if is_adapter(name)}
+    with stepper.average.in_place() if averaged and stepper.average is not None else nullcontext():
+        of_average = (
+            {name: whole(t) for name, t in model.named_parameters() if is_adapter(name)} if averaged else adapters
+        )
+        for name, tensor in tensors.items():
+            rows, start = local_rows(tensor), own_rows(tensor)[0]
+            if lora is not None and (pair := adapters_of(name)) is not None:
+                added = (of_average[pair[1]] @ of_average[pair[0]]) * lora.scaling
+                rows = rows + added[start : start + len(rows)]
+            _write(files, found[name], rows, start)
+    if lora is not None and ranks.rank == 0:
+        save_adapters(adapters, lora, folder)
+    dist.barrier()  # no rank leaves before all have written
+
+
+def _published(model: TokenModel) -> dict[str, Any]:
+    """The tensors that are published, by their name in the module."""
+    tensors: dict[str, Any] = {name: p for name, p in model.named_parameters() if not is_adapter(name)}
+    kept = model.state_dict().keys()
+    return tensors | {name: buffer for name, buffer in model.named_buffers() if name in kept}
+
+
+def _shapes(tensors: dict[str, Any], found: dict[str, list[Place]]) -> dict[str, tuple[int, ...]]:
+    """The shapes of the stored tensors."""
+    return {
+        place.name: tuple(tensors[name].shape)
+        if place.expert is None
+        else (place.stop - place.start, *tensors[name].shape[2:])
+        for name, parts in found.items()
+        for place in parts
+    }
+
+
+def _write(files: SharedFiles, found: list[Place], rows: torch.Tensor, start: int) -> None:
+    if found[0].expert is None:
+        files.write(found[0].name, rows, start)
+        return
+    for place in found:
+        if place.expert is not None and start <= place.expert < start + len(rows):
+            files.write(place.name, rows[place.expert - start, place.start : place.stop])
+
+
+def whole(tensor: Any) -> torch.Tensor:
+    """A tensor of all ranks' rows, on each of them; a collective operation."""
+    found: torch.Tensor = tensor.detach()
+    return found.full_tensor() if hasattr(found, "full_tensor") else found
+
+
+def state_tensors(stepper: Stepper, part: str, *, weights: bool) -> dict[str, Any]:
+    """Moments, step counts, average and, with `weights`, the stepped weights of a module, by name of `saved_state`."""
+    found: dict[str, Any] = {f"{part}/{NUM_STEPS}": torch.tensor(stepper.num_steps)}
+    for name, parameter in stepper.module.named_parameters():
+        for kind, value in stepper.optimizer.state.get(parameter, {}).items():
+            found[f"{part}/{kind}/{name}"] = value
+        if weights:
+            found[f"{part}/{WEIGHTS}/{name}"] = parameter.detach()
+    if stepper.average is not None:
+        found |= {
+            f"{part}/{AVERAGE}/{name}": like(p, mean) for name, p, mean in stepper.average.by_name(stepper.module)
+        }
+    return found
+
+
+def write_state(tensors: dict[str, Any], folder: Path) -> None:
+    """Write a checkpoint into an existing folder, each rank its own part; all ranks call it. Raises OSError."""
+    save(tensors, storage_writer=_SameBytes(folder, sync_files=False))
+
+
+class _SameBytes(FileSystemWriter):
+    """A writer whose index depends on the state alone, and not on the folder or the run."""
+
+    def storage_meta(self) -> StorageMeta:
+        return StorageMeta()
+
+
+@torch.no_grad()
+def read_state(stepper: Stepper, part: str, saved: SavedState) -> None:
+    """Load what `state_tensors` names, this rank's rows.
+
+    Raises OSError, `KeyError` and `ValueError` where it is damaged or belongs to another module.
+    """
+    stepper.num_steps = int(saved.rows(f"{part}/{NUM_STEPS}", 0, 1))
+    for name, parameter in stepper.module.named_parameters():
+        local = local_rows(parameter)
+        if f"{part}/{WEIGHTS}/{name}" in saved:
+            local.copy_(saved.rows(f"{part}/{WEIGHTS}/{name}", *own_rows(parameter)))
+        if f"{part}/{STEP}/{name}" in saved:
+            moments = {
+                kind: like(parameter, saved.rows(f"{part}/{kind}/{name}", *own_rows(parameter)).to(local.device))
+                for kind in (FIRST, SECOND)
+            }
+            stepper.optimizer.state[parameter] = {STEP: saved.rows(f"{part}/{STEP}/{name}", 0, 1), **moments}
+    if stepper.average is not None:
+        stepper.average.restart()
+        for name, parameter, mean in stepper.average.by_name(stepper.module):
+            if f"{part}/{AVERAGE}/{name}" in saved:
+                mean.copy_(saved.rows(f"{part}/{AVERAGE}/{name}", *own_rows(parameter)))
+    stepper.put_moments_away()
