@@ -134,6 +134,11 @@ def has_state(folder: Path) -> bool:
     return any((folder / name).exists() for name in (STATE_FILE, STATE_INDEX))
 
 
+def is_state(name: str) -> bool:
+    """Whether a file of a version is the optimiser's state or a part of it."""
+    return name in (STATE_FILE, STATE_INDEX) or name.endswith(".distcp")
+
+
 def check_complete(version: Version) -> None:
     """Raise `VersionError` where a file of a version is missing or truncated; `verify` also checks the content."""
     for name, entry in version.manifest.files.items():

@@ -67,16 +67,15 @@ def export(
     """
     store = existing_store(root, config)
     from weir.trainer.rounds.metrics import METRICS_FILE
-    from weir.trainer.rounds.restored_state import STATE_FILE
     from weir.trainer.versions.folder_rename import folder_aside
     from weir.trainer.versions.stored import make_whole, stored_entries
-    from weir.trainer.versions.version_folder import MANIFEST, check_new, verify_files
+    from weir.trainer.versions.version_folder import MANIFEST, check_new, is_state, verify_files
 
     check_new(folder)
     found = _found(store, version)
     with folder_aside(folder) as aside:
         for name in (*stored_entries(found.path, found.manifest), MANIFEST):
-            if name not in (METRICS_FILE, STATE_FILE):
+            if name != METRICS_FILE and not is_state(name):
                 shutil.copyfile(found.path / name, aside / name)
         make_whole(aside, siblings=found.path.parent)
         plain = {name: entry for name, entry in found.manifest.files.items() if (aside / name).exists()}
