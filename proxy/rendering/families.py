@@ -108,6 +108,7 @@ def with_hermes_calls(family: Family, *, has_token: bool) -> Family:
         family,
         call_opening=_HERMES.call_opening,
         name_end=_HERMES.name_end,
+        arguments_end="}\n" if has_token else "}\n</tool_call>",
         call_close=_HERMES.call_close if has_token else None,
         call_marks=("<tool_call>",),
         calls_are_text=False,

@@ -12,6 +12,7 @@ from typing import Any
 
 from weir.proxy.conversation.call_request import CallRequest, ToolUse
 from weir.proxy.errors import BadRequest
+from weir.proxy.rendering import call_grammars
 from weir.proxy.rendering.renderer import Rendering
 
 GRAMMARS = frozenset({"json_schema", "regex", "ebnf", "structural_tag"})
@@ -19,7 +20,7 @@ GRAMMARS = frozenset({"json_schema", "regex", "ebnf", "structural_tag"})
 
 @dataclass(frozen=True, slots=True)
 class Steering:
-    """Ids that are appended to the prompt, ids after which the answer ends, and a grammar in the engine's own field."""
+    """Ids that are appended to the prompt, ids after which the answer ends, its grammar by the engine's field."""
 
     forced_ids: list[int]
     stop_ids: list[int]
@@ -36,7 +37,7 @@ class EngineGrammars:
 
 def asks_for_grammar(request: CallRequest) -> bool:
     """Whether it matters to a request what the engines do with grammars."""
-    return _has_format(request) or _strict_parameters(request) is not None
+    return _has_format(request) or _wants_strict_call(request)
 
 
 def steered(
@@ -59,23 +60,19 @@ def steered(
             code="unsupported_parameter",
         )
     if request.raw_prompts:
-        return Steering([], rendering.stop_ids)
-    if has_format and request.parses_tools:
-        raise BadRequest(
-            f"{request.format_field}: a format cannot be kept while tools may be called; leave out one of them or send "
-            'tool_choice = "none".',
-            param=request.format_field,
-            code="unsupported_parameter",
-        )
+        return Steering([], rendering.stop_ids, _format(request))
     if request.prefill:
         forced = said if said is not None else _prefilled(rendering, request, prompt_ids)
-        return Steering(forced, _stop_ids(rendering, request))
+        return Steering(forced, _stop_ids(rendering, request), _grammar(rendering, request, grammars))
     is_forced = request.tool_use is ToolUse.REQUIRED
     text = _call_opening(rendering, _only_tool(request)) if is_forced else ""
     forced = rendering.tokenizer.encode(text) if text else []
     if (is_forced or has_format) and rendering.opens_reasoning(prompt_ids):
         forced = _closed_reasoning(rendering) + forced
-    return Steering(forced, _stop_ids(rendering, request), _rest_of_call(rendering, request, grammars))
+    grammar = _grammar(rendering, request, grammars)
+    # A grammar that allows a call or the format ends either by itself; what closes a call must not end the format.
+    stops_itself = has_format and "ebnf" in grammar and not is_forced
+    return Steering(forced, rendering.stop_ids if stops_itself else _stop_ids(rendering, request), grammar)
 
 
 def _prefilled(rendering: Rendering, request: CallRequest, prompt_ids: list[int]) -> list[int]:
@@ -91,7 +88,12 @@ def _prefilled(rendering: Rendering, request: CallRequest, prompt_ids: list[int]
 
 
 def _has_format(request: CallRequest) -> bool:
-    return not GRAMMARS.isdisjoint(request.sampling.extra)
+    return bool(_format(request))
+
+
+def _format(request: CallRequest) -> dict[str, Any]:
+    """The grammar of the format that the agent asked for, in the engine's own field."""
+    return {name: value for name, value in request.sampling.extra.items() if name in GRAMMARS}
 
 
 def _only_tool(request: CallRequest) -> str | None:
@@ -100,22 +102,37 @@ def _only_tool(request: CallRequest) -> str | None:
     return str(tools[0]["function"]["name"]) if request.tool_named is None and len(tools) == 1 else request.tool_named
 
 
-def _strict_parameters(request: CallRequest) -> dict[str, Any] | None:
-    """The schema of the arguments of the tool that must be called, where the agent wants it kept (`strict`)."""
-    name = _only_tool(request) if request.tool_use is ToolUse.REQUIRED else None
-    functions = [tool["function"] for tool in request.tools or []]
-    wanted: dict[str, Any] = next((one for one in functions if name is not None and one["name"] == name), {})
-    return (wanted.get("parameters") or {"type": "object"}) if wanted.get("strict") is True else None
+def _wants_strict_call(request: CallRequest) -> bool:
+    """Whether a call must come whose arguments the agent wants kept to their schema (`strict`)."""
+    name = _only_tool(request)
+    may_come = (tool["function"] for tool in request.tools or [] if name in (None, tool["function"]["name"]))
+    return request.tool_use is ToolUse.REQUIRED and any(function.get("strict") is True for function in may_come)
 
 
-def _rest_of_call(rendering: Rendering, request: CallRequest, grammars: EngineGrammars) -> dict[str, str]:
-    """The grammar of a strict tool's arguments and of what closes its call; none where engines or family cannot."""
-    schema, end = _strict_parameters(request), rendering.family.arguments_end
-    if schema is None or end is None or not grammars.take_lark:
-        return {}
-    close = rendering.family.call_close
-    closing = f" <[{rendering.tokenizer.backend.token_to_id(close)}]>" if close is not None else ""
-    return {"ebnf": f'start: " "? arguments {json.dumps(end)}{closing}\narguments: %json {json.dumps(schema)}\n'}
+def _grammar(rendering: Rendering, request: CallRequest, grammars: EngineGrammars) -> dict[str, Any]:
+    """The grammar of an answer in a format, of a strict call that must come, or of either where both may come.
+
+    A call that must come has no format: the format is that of the answer after it.
+    """
+    tools = request.tools or []
+    can_write = grammars.take_lark and call_grammars.are_known(rendering)
+    if request.tool_use is ToolUse.REQUIRED:
+        wanted = can_write and _wants_strict_call(request)
+        return {"ebnf": call_grammars.rest_of_call(rendering, tools, _only_tool(request))} if wanted else {}
+    asked = _format(request)
+    if not asked or not request.parses_tools:
+        return asked
+    if not can_write or request.prefill:
+        raise BadRequest(
+            f"{request.format_field}: a format and tools that may be called are kept together only by engines with the "
+            "grammar backend llguidance, for models that write calls as JSON (this one's renderer is "
+            f"{rendering.name!r}), and not behind a begun answer; leave out one of them or "
+            'send tool_choice = "none".',
+            param=request.format_field,
+            code="unsupported_parameter",
+        )
+    several = request.parallel_tool_calls
+    return {"ebnf": call_grammars.format_or_calls(rendering, asked["json_schema"], tools, several=several)}
 
 
 def _call_opening(rendering: Rendering, named: str | None) -> str:

@@ -16,7 +16,7 @@ from weir.proxy.engines.capture import Capture
 from weir.proxy.engines.grammar_backends import LLGUIDANCE, NONE, GrammarBackends
 from weir.proxy.errors import BadRequest, ContextTooLong
 from weir.proxy.metrics import Metrics
-from weir.proxy.rendering.forced_output import EngineGrammars, Steering, asks_for_grammar, steered
+from weir.proxy.rendering.forced_output import GRAMMARS, EngineGrammars, Steering, asks_for_grammar, steered
 from weir.proxy.rendering.renderer import Rendering
 from weir.proxy.sampling_config import SamplingConfig
 from weir.proxy.serving.call import Call
@@ -27,6 +27,12 @@ from weir.proxy.stitching.raw_prompts import RawPrompts
 from weir.store.records.ids import new_id
 
 _NORMALISED_SHORTER = 4  # how many characters a tokenizer's Unicode normalisation may make one of
+
+
+def _kept_to(sampling: Sampling, grammar: dict[str, Any]) -> Sampling:
+    """The sampling of an answer that keeps to a grammar, which stands for the format that the agent asked for."""
+    others = {name: value for name, value in sampling.extra.items() if name not in GRAMMARS}
+    return replace(sampling, extra=others | grammar)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +89,7 @@ class Opening:
         for choice, call_id in enumerate(call_ids):
             number = choice // request.num_answers
             limit = limits[number]
-            wanted = replace(request.sampling, extra=request.sampling.extra | steerings[number].grammar)
+            wanted = _kept_to(request.sampling, steerings[number].grammar)
             sampling, asked = self._sampled(wanted, members[number], identity.access_key)
             call = Call(
                 call_id=call_id,

@@ -17,6 +17,7 @@ from support_ledger import Ledger, Tap, read_ledgers
 from support_model import make_tiny_model
 from support_servers import start_engine
 from support_stack import CONTROL_KEY, Stack, running_stack
+from tokenizers import Tokenizer
 
 from weir.store.catalog.catalog import Catalog
 from weir.store.log.segment_format import read_segment
@@ -136,6 +137,42 @@ def test_a_format_is_kept_in_every_dialect(tmp_path: Path, tiny_model_dir: Path,
         records = records_of(stack)
         assert len(records) == (6 if kind == "xgrammar" else 7)
         assert all("json_schema" in record.sampling or "ebnf" in record.sampling for record in records)
+        hold(records, ledger())
+
+
+SUM = {"type": "function", "function": {"name": "sum", "parameters": {"type": "object"}}}
+
+
+@pytest.mark.parametrize("kind", ["embedded", pytest.param("llguidance", marks=[needs_sglang, pytest.mark.sglang])])
+def test_beside_tools_an_answer_is_in_the_format_or_calls_of_their_schemas(
+    tmp_path: Path, tiny_model_dir: Path, kind: str
+) -> None:
+    mark = Tokenizer.from_file(str(tiny_model_dir / "tokenizer.json")).token_to_id("<tool_call>")
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}
+    asked = {"model": "weir", "messages": USER, "max_tokens": 400, "response_format": form}
+    with opened(kind, tmp_path, tiny_model_dir) as (stack, ledger):
+
+        def message(bias: int, **fields: Any) -> Any:
+            """The answer of a model that is inclined to call tools, or not to."""
+            body = asked | {"tools": [TOOL], "logit_bias": {str(mark): bias}} | fields
+            answer = stack.proxy.client.post("/v1/chat/completions", json=body)
+            assert answer.status_code == 200, answer.text
+            return answer.json()["choices"][0]["message"]
+
+        for parallel in (True, False):
+            said = message(-100, parallel_tool_calls=parallel)
+            hold_title(said["content"])
+            assert "tool_calls" not in said
+            called = message(8 if parallel else 100, parallel_tool_calls=parallel)["tool_calls"]
+            assert {call["function"]["name"] for call in called} == {"rename"}
+            for call in called:
+                hold_title(call["function"]["arguments"])
+            assert parallel or len(called) == 1
+        (required,) = message(0, tools=[TOOL, SUM], tool_choice="required", parallel_tool_calls=False)["tool_calls"]
+        if required["function"]["name"] == "rename":
+            hold_title(required["function"]["arguments"])
+        records = records_of(stack)
+        assert all("ebnf" in record.sampling and "json_schema" not in record.sampling for record in records)
         hold(records, ledger())
 
 
