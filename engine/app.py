@@ -15,9 +15,10 @@ from weir.engine.control import Control
 from weir.engine.errors import BadRequest
 from weir.engine.generate import Generate
 from weir.engine.responses import error_response
+from weir.engine.transfer.updates import Updates
 
 
-def make_app(generate: Generate, control: Control, shutdown: Callable[[], None]) -> Starlette:
+def make_app(generate: Generate, control: Control, updates: Updates, shutdown: Callable[[], None]) -> Starlette:
     """The application; `shutdown` runs when the server ends."""
 
     @contextlib.asynccontextmanager
@@ -26,7 +27,7 @@ def make_app(generate: Generate, control: Control, shutdown: Callable[[], None])
         shutdown()
 
     app = Starlette(
-        routes=_routes(generate, control),
+        routes=_routes(generate, control, updates),
         exception_handlers={
             HTTPException: _no_route,
             BadRequest: _bad_request,
@@ -39,7 +40,7 @@ def make_app(generate: Generate, control: Control, shutdown: Callable[[], None])
     return app
 
 
-def _routes(generate: Generate, control: Control) -> list[Route]:
+def _routes(generate: Generate, control: Control, updates: Updates) -> list[Route]:
     return [
         Route("/generate", generate, methods=["POST", "PUT"]),
         Route("/health", control.health),
@@ -53,9 +54,15 @@ def _routes(generate: Generate, control: Control) -> list[Route]:
         Route("/continue_generation", control.resume, methods=["POST"]),
         Route("/abort_request", control.abort, methods=["POST"]),
         Route("/flush_cache", control.flush, methods=["GET", "POST"]),
-        Route("/update_weights_from_disk", control.update_weights, methods=["POST"]),
         Route("/update_weight_version", control.update_version, methods=["POST"]),
-        Route("/weights_checker", control.check_weights, methods=["GET", "POST"]),
+        Route("/update_weights_from_disk", updates.from_disk, methods=["POST"]),
+        Route("/begin_weight_update", updates.begin, methods=["POST"]),
+        Route("/update_weights_from_tensor", updates.from_tensor, methods=["POST"]),
+        Route("/init_weights_update_group", updates.join, methods=["POST"]),
+        Route("/update_weights_from_distributed", updates.from_distributed, methods=["POST"]),
+        Route("/destroy_weights_update_group", updates.leave, methods=["POST"]),
+        Route("/end_weight_update", updates.end, methods=["POST"]),
+        Route("/weights_checker", updates.check, methods=["GET", "POST"]),
     ]
 
 

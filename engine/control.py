@@ -1,4 +1,4 @@
-"""The routes other than /generate: information, pause, weight updates, abort, cache.
+"""The routes other than /generate and weight updates: information, pause, abort, cache, the version's name.
 
 Invariant: an answer means that the action has happened; handlers wait for the engine loop. Answers have SGLang's
 fields.
@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from weir.engine.errors import BadRequest, WeightsRefused
 from weir.engine.loop import EngineLoop
-from weir.engine.responses import JsonResponse
-from weir.engine.weights import checksums, read_weights
-
-B = TypeVar("B", bound=msgspec.Struct)
+from weir.engine.responses import JsonResponse, read_body
+from weir.engine.transfer.updates import Updates
 
 
 class PauseBody(msgspec.Struct, frozen=True):
@@ -36,16 +32,6 @@ class AbortBody(msgspec.Struct, frozen=True):
     abort_all: bool = False
 
 
-class UpdateBody(msgspec.Struct, frozen=True, kw_only=True):
-    """/update_weights_from_disk."""
-
-    model_path: str
-    weight_version: str | None = None
-    abort_all_requests: bool = False
-    flush_cache: bool = True
-    keep_pause: bool = False
-
-
 class VersionBody(msgspec.Struct, frozen=True, kw_only=True):
     """/update_weight_version."""
 
@@ -53,26 +39,19 @@ class VersionBody(msgspec.Struct, frozen=True, kw_only=True):
     abort_all_requests: bool = True
 
 
-class CheckBody(msgspec.Struct, frozen=True):
-    """/weights_checker."""
-
-    action: str = "checksum"
-
-
 class Control:
     """The handlers of the control routes."""
 
     def __init__(
-        self, engine: EngineLoop, model_path: Path, *, context_len: int, max_running: int, grammar_backend: str
+        self, engine: EngineLoop, updates: Updates, *, context_len: int, max_running: int, grammar_backend: str
     ) -> None:
         self._engine = engine
-        self._model_path = str(model_path)
-        self._tokenizer_path = str(model_path)
+        self._updates = updates
+        self._tokenizer_path = updates.model_path
         self._context_len = context_len
         self._max_running = max_running
         self._grammar_backend = grammar_backend
         self._started = time.time()
-        self._updating = asyncio.Lock()
 
     async def health(self, _: Request) -> Response:
         """200 once the loop responds between two steps, paused or not."""
@@ -84,8 +63,8 @@ class Control:
         config = self._engine.decoder.model.config
         return JsonResponse(
             {
-                "model_path": self._model_path,
-                "served_model_name": self._model_path,
+                "model_path": self._updates.model_path,
+                "served_model_name": self._updates.model_path,
                 "tokenizer_path": self._tokenizer_path,
                 "is_generation": True,
                 "preferred_sampling_params": None,
@@ -106,8 +85,8 @@ class Control:
         load = await asyncio.wrap_future(self._engine.ask(self._engine.load))
         return JsonResponse(
             {
-                "model_path": self._model_path,
-                "served_model_name": self._model_path,
+                "model_path": self._updates.model_path,
+                "served_model_name": self._updates.model_path,
                 "tokenizer_path": self._tokenizer_path,
                 "tp_size": 1,
                 "dp_size": 1,
@@ -118,6 +97,7 @@ class Control:
                 "device": self._engine.decoder.device.type,
                 "dtype": str(self._engine.decoder.model.dtype).removeprefix("torch."),
                 "startup_time": self._started,
+                "staged_weight_updates": True,
                 "internal_states": [
                     {
                         **load,
@@ -133,11 +113,11 @@ class Control:
     async def models(self, _: Request) -> Response:
         """OpenAI's list of models, with the served one."""
         card = {
-            "id": self._model_path,
+            "id": self._updates.model_path,
             "object": "model",
             "created": int(self._started),
             "owned_by": "weir",
-            "root": self._model_path,
+            "root": self._updates.model_path,
             "parent": None,
             "max_model_len": self._context_len,
         }
@@ -145,7 +125,7 @@ class Control:
 
     async def pause(self, request: Request) -> Response:
         """Stop stepping; answers when the loop has stopped."""
-        mode = (await _read_body(request, PauseBody)).mode
+        mode = (await read_body(request, PauseBody)).mode
         await asyncio.wrap_future(self._engine.ask(lambda: self._engine.pause(mode)))
         return JsonResponse({"message": "Generation paused successfully.", "status": "ok"})
 
@@ -156,7 +136,7 @@ class Control:
 
     async def abort(self, request: Request) -> Response:
         """Abort one request, or all; an unknown id is not an error."""
-        wanted = await _read_body(request, AbortBody)
+        wanted = await read_body(request, AbortBody)
         if wanted.abort_all or wanted.rid:
             await self._abort(wanted)
         return PlainTextResponse()
@@ -167,59 +147,16 @@ class Control:
             return PlainTextResponse("Cache flushed.\n")
         return PlainTextResponse("Flush cache failed: requests are running.\n", 400)
 
-    async def update_weights(self, request: Request) -> Response:
-        """Read and check a folder's weights, then swap them in between two steps; on any error the old ones stay."""
-        asked = await _read_body(request, UpdateBody)
-        async with self._updating:
-            if asked.abort_all_requests:
-                await self._abort(AbortBody(abort_all=True))
-            try:
-                await self._swap(asked)
-            except WeightsRefused as error:
-                message = f"Weights refused, the old ones stay: {error}"
-                return JsonResponse({"success": False, "message": message, "num_paused_requests": 0}, 400)
-        message = "Succeeded to update model weights."
-        if asked.weight_version is not None:
-            message += f" Weight version updated to {asked.weight_version}."
-        return JsonResponse({"success": True, "message": message, "num_paused_requests": 0})
-
     async def update_version(self, request: Request) -> Response:
         """Change the version of the served weights; aborts all requests by default, as SGLang does."""
-        asked = await _read_body(request, VersionBody)
+        asked = await read_body(request, VersionBody)
         if asked.abort_all_requests:
             await self._abort(AbortBody(abort_all=True))
         await asyncio.wrap_future(self._engine.ask(lambda: self._engine.rename(asked.new_version)))
         content = {"success": True, "message": f"Weight version updated to {asked.new_version}"}
         return JsonResponse({**content, "new_version": asked.new_version})
 
-    async def check_weights(self, request: Request) -> Response:
-        """Checksums of the served tensors."""
-        asked = await _read_body(request, CheckBody)
-        if asked.action != "checksum":
-            return JsonResponse({"success": False, "message": f"Unsupported action={asked.action!r}"}, 400)
-        model = self._engine.decoder.model
-        sums = await asyncio.wrap_future(self._engine.ask(lambda: checksums(model)))
-        return JsonResponse({"success": True, "message": "Success.", "ranks": [{"checksums": sums}]})
-
-    async def _swap(self, asked: UpdateBody) -> None:
-        folder = Path(asked.model_path)
-        tensors = await asyncio.to_thread(read_weights, folder, self._engine.decoder.model)
-
-        def swap() -> None:
-            self._engine.swap(tensors, asked.weight_version, flush=asked.flush_cache)
-            self._model_path = asked.model_path
-
-        await asyncio.wrap_future(self._engine.ask(swap))
-
     async def _abort(self, wanted: AbortBody) -> None:
         await asyncio.wrap_future(
             self._engine.ask(lambda: self._engine.abort(lambda known: wanted.abort_all or known.rid == wanted.rid))
         )
-
-
-async def _read_body(request: Request, kind: type[B]) -> B:
-    """The body of a request; an empty one has all defaults. Raises `BadRequest`."""
-    try:
-        return msgspec.json.decode(await request.body() or b"{}", type=kind)
-    except msgspec.DecodeError as error:
-        raise BadRequest(str(error)) from error

@@ -2,13 +2,14 @@
 
 It computes the layers of transformers' classes (Qwen3, Qwen2, Llama) from their own weights, with its own masks and
 positions, so that rows may have any lengths, and with fewer and larger operations than the classes use. Invariants: a
-row's result does not depend on other rows, up to rounding; the model's parameters hold the weights, and `reload` must
-follow every change of them.
+row's result does not depend on other rows, up to rounding; the model's parameters hold the weights, and only `adopt`
+changes them.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +52,17 @@ class Halved:
         return product if self._bias is None else product.add_(self._bias)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packing:
+    """New weights of a projection, in all layouts that it computes with, and the parts that its layers hold."""
+
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+    packed: torch.Tensor | None
+    halved: Halved | None
+    parts: list[tuple[Any, torch.Tensor]]  # a parameter of the layers, and its part of `weight` or `bias`
+
+
 class Projection:
     """One or several linear layers with the same input, as one product.
 
@@ -62,27 +74,46 @@ class Projection:
     def __init__(self, *layers: Any, tied: bool = False) -> None:
         """`tied`: the weights belong to the embedding as well, and stay where they are."""
         self._layers, self._tied = layers, tied
-        weight = torch.cat([layer.weight.detach() for layer in layers])
-        has_onednn: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-        self._packs = has_onednn and weight.device.type == "cpu" and weight.dtype == torch.float32
-        self._weight = weight.t().contiguous().t() if self._packs else weight
-        biases = [layer.bias.detach() for layer in layers if layer.bias is not None]
-        self._bias = torch.cat(biases) if biases else None
-        start = 0
-        for layer in () if tied else layers:
-            end = start + layer.weight.shape[0]
-            layer.weight.data = self._weight[start:end]
-            if self._bias is not None:
-                layer.bias.data = self._bias[start:end]
-            start = end
-        self.reload()
+        self.adopt(self.packing({}))
 
-    def reload(self) -> None:
-        """Follow a change of the layers' weights."""
-        if self._tied:
-            self._weight.copy_(self._layers[0].weight.detach())
-        self._packed = torch.ops.mkldnn._reorder_linear_weight(self._weight, _PACKED_ROWS) if self._packs else None
-        self._halved = Halved.of(self._weight, self._bias) if self._packs else None
+    def packing(self, new: Mapping[Any, torch.Tensor]) -> Packing:
+        """Lay out new weights, by the layers' parameters; a parameter that is not among them keeps its values.
+
+        The projection goes on with those that it has: other threads may use it meanwhile.
+        """
+        weights = [layer.weight for layer in self._layers]
+        biases = [layer.bias for layer in self._layers if layer.bias is not None]
+        weight = torch.cat([new.get(parameter, parameter.detach()) for parameter in weights])
+        bias = torch.cat([new.get(parameter, parameter.detach()) for parameter in biases]) if biases else None
+        has_onednn: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+        packs = has_onednn and weight.device.type == "cpu" and weight.dtype == torch.float32
+        packs = packs and self._layers[0].weight.device.type == "cpu"
+        weight = weight.t().contiguous().t() if packs else weight
+        parts: list[tuple[Any, torch.Tensor]] = []
+        if not self._tied:
+            parts += zip(weights, torch.split(weight, [len(parameter) for parameter in weights]), strict=True)
+            if bias is not None:
+                parts += zip(biases, torch.split(bias, [len(parameter) for parameter in biases]), strict=True)
+        return Packing(
+            weight=weight,
+            bias=bias,
+            packed=torch.ops.mkldnn._reorder_linear_weight(weight, _PACKED_ROWS) if packs else None,
+            halved=Halved.of(weight, bias) if packs else None,
+            parts=parts,
+        )
+
+    def adopt(self, packing: Packing) -> None:
+        """Compute with the weights of a packing from now on."""
+        device = self._layers[0].weight.device
+        if packing.weight.device == device:
+            self._weight, self._bias = packing.weight, packing.bias
+            for parameter, part in packing.parts:
+                parameter.data = part
+        else:  # the copy next to the device goes into the memory that is there
+            self._weight.copy_(packing.weight)
+            if self._bias is not None and packing.bias is not None:
+                self._bias.copy_(packing.bias)
+        self._packed, self._halved = packing.packed, packing.halved
 
     def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
         """(…, width) → (…, outputs)."""
@@ -109,6 +140,19 @@ class _Layer:
     down: Projection
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """New weights of a whole model, laid out as the decoder computes with them."""
+
+    packings: list[tuple[Projection, Packing]]
+    others: list[tuple[Any, torch.Tensor]]  # parameters outside the projections, and their new values
+
+    def values(self) -> dict[Any, torch.Tensor]:
+        """The new values of every parameter."""
+        parts = (part for _, packing in self.packings for part in packing.parts)
+        return dict([*parts, *self.others])
+
+
 class Decoder:
     """A causal language model and its cache. One thread owns it."""
 
@@ -133,12 +177,31 @@ class Decoder:
             device=weight.device,
         )
 
-    def reload(self) -> None:
-        """Follow a change of the model's parameters."""
+    def prepare(self, tensors: dict[str, torch.Tensor]) -> Prepared:
+        """Lay out new weights, by their names in the model, next to those that are served; from any thread."""
+        with torch.inference_mode(False), torch.no_grad():
+            named = self.model.state_dict(keep_vars=True)
+            new = {parameter: tensors[name] for name, parameter in named.items() if name in tensors}
+            packings = [(projection, projection.packing(new)) for projection in self._projections()]
+            packed = {parameter for _, packing in packings for parameter, _ in packing.parts}
+            others = [(parameter, tensor.clone()) for parameter, tensor in new.items() if parameter not in packed]
+            return Prepared(packings, others)
+
+    def adopt(self, prepared: Prepared) -> None:
+        """Serve prepared weights from the next step on. On a CPU nothing is copied."""
+        with torch.inference_mode(False), torch.no_grad():
+            for projection, packing in prepared.packings:
+                projection.adopt(packing)
+            for parameter, tensor in prepared.others:
+                if parameter.device == tensor.device:
+                    parameter.data = tensor
+                else:
+                    parameter.copy_(tensor)
+
+    def _projections(self) -> Iterator[Projection]:
         for layer in self._layers:
-            for part in (layer.heads, layer.attention_out, layer.gate_up, layer.down):
-                part.reload()
-        self._head.reload()
+            yield from (layer.heads, layer.attention_out, layer.gate_up, layer.down)
+        yield self._head
 
     def prefill(self, prompts: list[list[int]], first_row: int) -> torch.Tensor:
         """Process whole prompts as rows from `first_row` on; returns hidden states (len(prompts), longest, width).

@@ -20,11 +20,10 @@ from typing import Literal, TypeVar
 import torch
 
 from weir.engine.batch import Batch, Drawn
-from weir.engine.decoder import Decoder
+from weir.engine.decoder import Decoder, Prepared
 from weir.engine.ledger import Ledger
 from weir.engine.request import Finish, Request, finish_abort, finish_length, finish_stop
 from weir.engine.texts import Texts
-from weir.engine.weights import apply_weights
 
 PauseMode = Literal["abort", "retract", "in_place"]
 T = TypeVar("T")
@@ -144,10 +143,9 @@ class EngineLoop:
         """Resume stepping."""
         self.paused = None
 
-    def swap(self, tensors: dict[str, torch.Tensor], version: str | None, *, flush: bool) -> None:
-        """Serve checked weights from the next step on; running requests continue with them and their old cache."""
-        apply_weights(self.decoder.model, tensors)
-        self.decoder.reload()
+    def swap(self, prepared: Prepared, version: str | None, *, flush: bool) -> None:
+        """Serve prepared weights from the next step on; running requests continue with them and their old cache."""
+        self.decoder.adopt(prepared)
         self._batch.forget_prefixes()
         if version is not None:
             self.version = version

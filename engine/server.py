@@ -25,6 +25,7 @@ from weir.engine.grammars import Grammars
 from weir.engine.ledger import Ledger
 from weir.engine.loop import EngineLoop
 from weir.engine.texts import Texts
+from weir.engine.transfer.updates import Updates
 from weir.engine.weights import load_model, model_version
 
 # With the default of 5 ms the HTTP thread could keep the GIL from the loop's thread for a whole step.
@@ -88,15 +89,16 @@ def build_app(model: Any, model_path: Path, config: EngineConfig) -> tuple[Engin
         eos_ids=eos_ids,
         incremental=config.incremental_streaming_output,
     )
+    updates = Updates(engine, model_path)
     control = Control(
         engine,
-        model_path,
+        updates,
         context_len=context_len,
         max_running=config.max_running,
         grammar_backend="llguidance" if grammars.available else "none",
     )
     engine.start()
-    return engine, make_app(Generate(engine, texts, grammars, limits), control, engine.close)
+    return engine, make_app(Generate(engine, texts, grammars, limits), control, updates, engine.close)
 
 
 def first_version(model_path: Path, config: EngineConfig) -> str:

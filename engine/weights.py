@@ -7,6 +7,7 @@ before any value changes; otherwise `WeightsRefused` is raised and the old weigh
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -55,39 +56,39 @@ def model_version(folder: Path) -> str | None:
 def read_weights(folder: Path, model: Any) -> dict[str, torch.Tensor]:
     """All tensors of the folder's safetensors files, in the model's dtype. Raises WeightsRefused if they do not fit."""
     wanted = dict(model.state_dict(keep_vars=True))
-    optional = _tied_names(wanted)
     read: dict[str, torch.Tensor] = {}
     for shard in _shards(folder):
         try:
             with safe_open(str(shard), framework="pt", device="cpu") as tensors:
                 for name in tensors.keys():  # noqa: SIM118 - safe_open is no mapping
-                    read[name] = _checked(name, tensors.get_tensor(name), wanted)
+                    read[name] = checked(name, tensors.get_tensor(name), wanted)
         except (SafetensorError, OSError) as error:
             raise WeightsRefused(f"cannot read {shard.name}: {error}; write it again") from error
-    missing = sorted(wanted.keys() - optional.keys() - read.keys())
-    if missing:
-        raise WeightsRefused(f"{folder} lacks {len(missing)} of {len(wanted)} tensors, {missing[0]} among them")
-    for name, source in optional.items():
-        if name in read and not torch.equal(read.pop(name), read[source]):
-            raise WeightsRefused(f"{name} differs from {source}, to which the served model ties it")
+    return whole(read, wanted, str(folder))
+
+
+def whole(read: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor], source: str) -> dict[str, torch.Tensor]:
+    """Checked tensors that came from `source`, tied ones once. Raises WeightsRefused unless they are all there."""
+    optional = _tied_names(wanted)
+    if missing := missing_names(read.keys(), wanted):
+        raise WeightsRefused(f"{source} lacks {len(missing)} of {len(wanted)} tensors, {missing[0]} among them")
+    for name, owner in optional.items():
+        if name in read and not torch.equal(read.pop(name), read[owner]):
+            raise WeightsRefused(f"{name} differs from {owner}, to which the served model ties it")
     return read
 
 
-def apply_weights(model: Any, tensors: dict[str, torch.Tensor]) -> None:
-    """Copy checked tensors into the model, in place; tied ones follow."""
-    with torch.no_grad():
-        for name, parameter in model.state_dict(keep_vars=True).items():
-            if name in tensors:
-                parameter.copy_(tensors[name])
+def missing_names(there: Collection[str], wanted: dict[str, torch.Tensor]) -> list[str]:
+    """The names of the model's tensors that are not among those that are there; tied ones may lack."""
+    return sorted(wanted.keys() - _tied_names(wanted).keys() - set(there))
 
 
-def checksums(model: Any) -> dict[str, str]:
+def checksums(tensors: dict[str, torch.Tensor]) -> dict[str, str]:
     """xxh3-64 of every tensor's bytes, by name; tied tensors once, as transformers saves them."""
-    state = dict(model.state_dict(keep_vars=True))
-    tied = _tied_names(state)
+    tied = _tied_names(tensors)
     return {
-        name: xxhash.xxh3_64_hexdigest(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
-        for name, tensor in state.items()
+        name: xxhash.xxh3_64_hexdigest(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+        for name, tensor in tensors.items()
         if name not in tied
     }
 
@@ -117,7 +118,8 @@ def _shards(folder: Path) -> list[Path]:
     return [single]
 
 
-def _checked(name: str, tensor: torch.Tensor, wanted: dict[str, torch.Tensor]) -> torch.Tensor:
+def checked(name: str, tensor: torch.Tensor, wanted: dict[str, torch.Tensor]) -> torch.Tensor:
+    """A tensor in the dtype of the model's tensor of that name. Raises WeightsRefused where it does not fit it."""
     held = wanted.get(name)
     if held is None:
         raise WeightsRefused(f"{name} is no tensor of the served model")
@@ -126,6 +128,11 @@ def _checked(name: str, tensor: torch.Tensor, wanted: dict[str, torch.Tensor]) -
     if not tensor.is_floating_point():
         raise WeightsRefused(f"{name} is of {tensor.dtype}, the served model of {held.dtype}")
     tensor = tensor.to(held.dtype)
-    if not bool(tensor.isfinite().all()):
+    if not _is_finite(tensor):
         raise WeightsRefused(f"{name} holds values that are not finite")
     return tensor
+
+
+def _is_finite(tensor: torch.Tensor) -> bool:
+    # A sum reads the values once; only one that overflows, or has such values, makes the exact answer necessary.
+    return bool(tensor.sum(dtype=torch.float32).isfinite()) or bool(tensor.isfinite().all())

@@ -38,6 +38,13 @@ async def post(
     return await _ask(http, "POST", url, timeout_s, json=body, headers=headers)
 
 
+async def done(http: httpx.AsyncClient, url: str, body: dict[str, Any], *, timeout_s: float) -> None:
+    """POST to an engine, whose answer says by `success` whether it was done. Raises `Refused`."""
+    answer = await post(http, url, body, timeout_s=timeout_s)
+    if answer.get("success") is not True:
+        raise Refused(f"it refused the weights: {answer.get('message')}")
+
+
 async def get(http: httpx.AsyncClient, url: str, *, timeout_s: float = CONTROL_TIMEOUT_S) -> dict[str, Any]:
     """The JSON object in the answer to a GET. Raises `Refused`."""
     return await _ask(http, "GET", url, timeout_s)

@@ -28,7 +28,8 @@ def _section(name: str, field: FieldInfo) -> str:
     model = field.annotation
     assert isinstance(model, type) and issubclass(model, BaseModel)
     nested = {key: setting for key, setting in model.model_fields.items() if _is_section(setting)}
-    rows = "".join(_row(key, setting) for key, setting in model.model_fields.items() if key not in nested)
+    nested = {key: setting for key, setting in nested.items() if key not in Settings.model_fields}  # has its own table
+    rows = "".join(_row(key, setting) for key, setting in model.model_fields.items() if not _is_section(setting))
     told = "\n".join(line.strip() for line in (model.__doc__ or "").strip().splitlines())
     own = f"\n## [{name}]\n\n{told}\n\n| key | default | meaning |\n| --- | --- | --- |\n{rows}"
     return own + "".join(_section(f"{name}.{key}", setting) for key, setting in nested.items())

@@ -37,6 +37,7 @@ def trainer_config(settings: Settings) -> TrainerConfig:
         "kernel_eval_key": judge.api_key,
     }
     unset = {name: value for name, value in addresses.items() if name not in settings.trainer.model_fields_set}
+    unset["publish"] = settings.publish
     if "engine_urls" not in settings.trainer.model_fields_set:
         from weir.scripts.launch.engine_discovery import publishing_urls
 

@@ -10,10 +10,10 @@ import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import typer
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from weir.agents.config import AgentsConfig
@@ -25,6 +25,7 @@ from weir.scripts.launch.placement import PlacementConfig
 from weir.scripts.launch.port_row import in_row
 from weir.store.config import StoreConfig
 from weir.trainer.settings.config import TrainerConfig
+from weir.trainer.settings.publishing import PublishConfig
 from weir.ui.config import UiConfig
 
 DEFAULT_FILE = Path("weir.toml")
@@ -76,8 +77,15 @@ class Settings(BaseSettings):
     proxy: ProxyConfig = ProxyConfig()
     kernel_eval: KernelEvalConfig = KernelEvalConfig()
     trainer: TrainerConfig = TrainerConfig()
+    publish: PublishConfig = PublishConfig()
     agents: AgentsConfig = AgentsConfig()
     ui: UiConfig = UiConfig()
+
+    @model_validator(mode="after")
+    def _publish_is_a_section(self) -> Self:
+        if "publish" in self.trainer.model_fields_set:
+            raise ValueError("trainer.publish: ways of publishing are set in the section [publish]")
+        return self
 
     @classmethod
     def settings_customise_sources(

@@ -20,7 +20,7 @@ from weir.engine.loop import EngineLoop, PrefillBudget
 from weir.engine.params import SamplingParams, resolve_sampling
 from weir.engine.request import Request
 from weir.engine.texts import Texts
-from weir.engine.weights import apply_weights, load_model, read_weights
+from weir.engine.weights import load_model, read_weights
 
 LONG = [(7 * place) % 500 for place in range(900)]
 SHORT = [[n + 3, n + 9, 40 + n] for n in range(4)]
@@ -135,8 +135,7 @@ def test_new_weights_drop_what_was_begun(tiny_model_dir: Path, tmp_path: Path) -
     run, request = Run(decoder), request_of(LONG)
     run.batch.advance(request, 500)
     other = make_tiny_model(tmp_path / "other", vocab_size=512, seed=42)
-    apply_weights(model, read_weights(other, model))
-    decoder.reload()
+    decoder.adopt(decoder.prepare(read_weights(other, model)))
     run.batch.forget_prefixes()
     assert run.batch.num_missing(request) == len(LONG)
     run.batch.advance(request, 500)

@@ -57,12 +57,12 @@ def test_16_bits_are_used_only_where_every_weight_is_kept() -> None:
 
 
 @torch.inference_mode()
-def test_reload_follows_weights_from_16_bits_to_32_and_back() -> None:
+def test_adopting_follows_weights_from_16_bits_to_32_and_back() -> None:
     layer = layer_of(weights(1, 48, 64))
     projection, inputs = Projection(layer), torch.ones(1, 64)
     for changed in (weights(1, 48, 64) / 3, weights(2, 48, 64)):
-        layer.weight.copy_(changed)
-        projection.reload()
+        projection.adopt(projection.packing({layer.weight: changed}))
+        assert torch.equal(layer.weight, changed)
         torch.testing.assert_close(projection(inputs)[0], changed.sum(-1), atol=1e-4, rtol=0)
 
 

@@ -7,6 +7,7 @@ acknowledged a newer one. Until then they also stay whole.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -55,10 +56,20 @@ def serve(folder: Path, catalog: Catalog, store: StoreConfig, config: TrainerCon
             soft_wrap=True,
         )
     if report.serving:
-        console.print(f"version {manifest.version} is served by {', '.join(report.serving)}")
+        console.print(f"version {manifest.version} is served by {', '.join(report.serving)}{_by_way(report, config)}")
+    for url, why in report.fallbacks.items():
+        console.print(f"[yellow]engine {url} got version {manifest.version} by {report.ways.get(url)}[/yellow]: {why}")
     for url, why in report.failed.items():
         console.print(f"[red]engine {url} is paused and out of rotation[/red]: {why}")
     return report
+
+
+def _by_way(report: PublishReport, config: TrainerConfig) -> str:
+    """How many engines got the version in which way; nothing where no other way than the folder is wanted."""
+    if config.publish.way == "disk":
+        return ""
+    counts = Counter(report.ways.values())
+    return f" ({', '.join(f'{way}: {number}' for way, number in sorted(counts.items()))})"
 
 
 def delete_old_versions(catalog: Catalog, store: StoreConfig, config: TrainerConfig, console: Console) -> list[int]:

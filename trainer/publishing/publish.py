@@ -1,16 +1,17 @@
 """Publishes a version: gates close, engines load it, the version is read back from each, engines resume, gates open.
 
-Invariant: whatever fails, every engine that can serve resumes and every closed gate opens again. An engine serves a
-version when it reports it itself. An engine that fails to load it while others do stays paused, is removed from the
-router's rotation and is named in the report; if all fail, all resume with the weights they have. Publishing may be
-repeated at any time and brings such an engine back.
+What can be sent before the gates close is sent then (delivery.py). Invariant: whatever fails, every engine that can
+serve resumes and every closed gate opens again. An engine serves a version when it reports it itself. An engine that
+fails to load it while others do stays paused, is removed from the router's rotation and is named in the report; if all
+fail, all resume with the weights they have, but for one that has parts of two versions. Publishing may be repeated at
+any time and brings such an engine back.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
@@ -19,9 +20,11 @@ from weir.kernel_eval.client import tls_context
 from weir.store.catalog.catalog import Catalog
 from weir.trainer.errors import PublishFailed
 from weir.trainer.http_json import CONTROL_TIMEOUT_S, Refused, for_each, get, post
+from weir.trainer.publishing.delivery import Delivery
 from weir.trainer.publishing.gates import Gates
 from weir.trainer.publishing.router import set_rotation
 from weir.trainer.settings.config import TrainerConfig
+from weir.trainer.settings.publishing import Way
 from weir.trainer.timings import RoundTimes, Span
 
 logger = logging.getLogger("weir.trainer.publishing.publish")
@@ -35,8 +38,15 @@ class PublishReport:
     serving: list[str]
     failed: dict[str, str]  # engine → reason; it is paused, and out of the router's rotation
     seconds: float
-    times: dict[str, float]  # seconds by step: gates_close, engines_load, engines_go_on, gates_open
+    times: dict[str, float]  # seconds by step: engines_stage, gates_close, engines_load, engines_go_on, gates_open
     timeline: tuple[Span, ...]  # these steps, as they ran
+    ways: dict[str, Way] = field(default_factory=dict)  # how the version reached each engine that serves it
+    fallbacks: dict[str, str] = field(default_factory=dict)  # engine → why it did not go the first way; only with auto
+
+    @property
+    def gate_closed_s(self) -> float:
+        """How long calls were held, in seconds."""
+        return sum(seconds for step, seconds in self.times.items() if step != "engines_stage")
 
 
 def publish(
@@ -58,24 +68,29 @@ async def _publish(
     times = RoundTimes()
     async with httpx.AsyncClient(trust_env=False, timeout=CONTROL_TIMEOUT_S, verify=tls_context()) as http:
         gates = Gates(http, config.proxy_urls, catalog, control_key)
-        failed: dict[str, str] = {}
+        delivery = Delivery(http, folder, version, config)
+        failed = delivery.failed
         served = False
+        with times.step("engines_stage"):
+            await delivery.stage()
         try:
             with times.step("gates_close"):
                 await gates.close()
             with times.step("engines_load"):
-                failed = await _load_everywhere(http, folder, version, config, gates.engine_pause)
+                await delivery.load(gates.engine_pause)
+                loaded = [url for url in config.engine_urls if url not in delivery.failed]
+                failed = delivery.failed | await _read_back(http, loaded, version, config)
             served = len(failed) < len(config.engine_urls)
         finally:
-            left_out = failed if served else {}
+            left_out = set(failed) if served else delivery.spoiled
             with times.step("engines_go_on"):
                 await _resume_engines(http, [url for url in config.engine_urls if url not in left_out], config)
-                await _set_rotation(http, config, out=set(left_out))
+                await _set_rotation(http, config, out=left_out)
             with times.step("gates_open"):
                 await gates.open(version if served else None)
         if not served:
             raise PublishFailed(
-                f"no engine serves version {version}, all keep the weights they have: {_listed(failed)}; "
+                f"no engine serves version {version}, {_kept(delivery.spoiled)}: {_listed(failed)}; "
                 f"repair them and run `weir publish {folder}`"
             )
     return PublishReport(
@@ -85,26 +100,20 @@ async def _publish(
         seconds=sum(times.seconds.values()),
         times=times.seconds,
         timeline=tuple(times.timeline),
+        ways={url: way for url, way in delivery.ways.items() if url not in failed},
+        fallbacks=delivery.fallbacks,
     )
 
 
-async def _load_everywhere(
-    http: httpx.AsyncClient, folder: Path, version: int, config: TrainerConfig, pause: str
-) -> dict[str, str]:
-    """Load the folder into all engines concurrently; returns the reasons of failures, by engine."""
-    answer_s = _answer_limit_s(config)
+async def _read_back(http: httpx.AsyncClient, urls: list[str], version: int, config: TrainerConfig) -> dict[str, str]:
+    """Ask the engines which version they serve; returns the reasons of those that do not serve it, by engine."""
 
-    async def load(url: str) -> None:
-        await post(http, f"{url}/pause_generation", {"mode": pause}, timeout_s=answer_s)
-        body = {"model_path": str(folder), "weight_version": str(version), "flush_cache": True}
-        answer = await post(http, f"{url}/update_weights_from_disk", body, timeout_s=config.publish_timeout_s)
-        if answer.get("success") is not True:
-            raise Refused(f"it refused the weights: {answer.get('message')}")
-        reported = (await get(http, f"{url}/model_info", timeout_s=answer_s)).get("weight_version")
+    async def read(url: str) -> None:
+        reported = (await get(http, f"{url}/model_info", timeout_s=_answer_limit_s(config))).get("weight_version")
         if reported != str(version):
             raise Refused(f"it reports version {reported!r} instead of {str(version)!r}")
 
-    return await for_each(config.engine_urls, load)
+    return await for_each(urls, read)
 
 
 async def _resume_engines(http: httpx.AsyncClient, engines: list[str], config: TrainerConfig) -> None:
@@ -129,6 +138,11 @@ async def _set_rotation(http: httpx.AsyncClient, config: TrainerConfig, *, out: 
         return
     for url, why in refused.items():
         logger.warning("the router did not change engine %s: %s; publish again once it answers", url, why)
+
+
+def _kept(spoiled: set[str]) -> str:
+    named = f"; {', '.join(sorted(spoiled))} got only a part and stay paused" if spoiled else ""
+    return f"all keep the weights they have{named}"
 
 
 def _listed(failed: dict[str, str]) -> str:

@@ -19,6 +19,7 @@ from weir.trainer.settings.defaults import default_lr, default_sft_lr
 from weir.trainer.settings.lora import LoraSettings
 from weir.trainer.settings.mixing import MixingConfig
 from weir.trainer.settings.off_policy import OffPolicyConfig
+from weir.trainer.settings.publishing import PublishConfig
 from weir.trainer.settings.reward_terms import KERNEL_EVAL, WHERE, RewardTerm, check_names
 
 HookName = Literal[
@@ -42,6 +43,7 @@ _NOT_PINNED = frozenset(
         "judge_retry_delay_s",
         "judge_ahead_groups",
         "publish_timeout_s",
+        "publish",
         "keep_versions",
         "keep_state_every",
         "keep_full_every",
@@ -260,6 +262,7 @@ class TrainerConfig(AlgorithmConfig, MixingConfig, LoraSettings):
     )
     control_key: str | None = Field(default=None, description="Key of the proxies' control routes.")
     publish_timeout_s: float = Field(default=300.0, gt=0, description="Limit for one engine to load a version.")
+    publish: PublishConfig = Field(default=PublishConfig(), description="The section [publish] of weir.toml.")
     keep_versions: int = Field(default=4, ge=2, description="Version folders kept; a publish deletes older ones.")
     keep_state_every: int = Field(
         default=1,

@@ -1,0 +1,60 @@
+"""The process group that weights are broadcast in: rank 0 is the trainer, the other ranks are engines.
+
+It is made as SGLang makes its own, so that both can be members of one group: a store at the trainer's address, under
+the group's name, and beside torch's default group. Every operation ends within the group's time limit.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch import distributed
+from torch._C._distributed_c10d import TCPStore
+from torch.distributed import distributed_c10d as c10d
+
+
+class WeightGroup:
+    """One member of a group. Joining, sending and receiving block; a lost member makes them raise RuntimeError."""
+
+    def __init__(
+        self, store: TCPStore, name: str, *, rank: int, world_size: int, backend: str, timeout_s: float
+    ) -> None:
+        """Join the group `name`; returns once all members have joined. Raises RuntimeError."""
+        limit = timedelta(seconds=timeout_s)
+        self._store = store  # rank 0 serves it to the others
+        group, _ = c10d._new_process_group_helper(
+            world_size,
+            rank,
+            [],
+            c10d.Backend(backend),
+            c10d.PrefixStore(name, store),
+            group_name=c10d.GroupName(name),
+            timeout=limit,
+        )
+        self._group: Any = group
+        c10d._world.pg_group_ranks[group] = {member: member for member in range(world_size)}
+        self.device = torch.device("cuda" if backend == "nccl" else "cpu")
+
+    def broadcast(self, tensor: torch.Tensor) -> None:
+        """Send `tensor` from rank 0 to all others, in place. Raises RuntimeError."""
+        distributed.broadcast(tensor, src=0, group=self._group)
+
+    def leave(self) -> None:
+        """End this member's connections, which makes operations of the others fail. May be called twice."""
+        if self._group is not None:
+            group, self._group = self._group, None
+            distributed.destroy_process_group(group)
+
+
+def serve_store(address: str, world_size: int, timeout_s: float) -> TCPStore:
+    """The store of a new group, served at `address` on a free port, which is its `port`."""
+    limit = timedelta(seconds=timeout_s)
+    return TCPStore(address, 0, world_size, is_master=True, timeout=limit, wait_for_workers=False)
+
+
+def join_store(address: str, port: int, world_size: int, timeout_s: float) -> TCPStore:
+    """The store that the trainer serves. Raises RuntimeError where nobody serves it."""
+    limit = timedelta(seconds=timeout_s)
+    return TCPStore(address, port, world_size, is_master=False, timeout=limit)

@@ -1,0 +1,204 @@
+"""A version reaches real engines through shared memory or a process group as it does by its folder, bit for bit."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from io import StringIO
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from rich.console import Console
+from support_calls import body_of as call_body
+from support_calls import generate, logprobs_of, streamed, versions_of
+from support_engine_relay import EngineRelay, engine_relay
+from support_model import make_tiny_model
+from support_rounds import Judge, trainer_config
+from support_scripted_proxy import KEY, Proxy, scripted_proxy
+from support_servers import ServerProcess, start_engine
+
+from weir.store.catalog.catalog import Catalog
+from weir.store.config import StoreConfig
+from weir.trainer.errors import PublishFailed
+from weir.trainer.publishing.catalog_entries import serve
+from weir.trainer.publishing.publish import PublishReport
+from weir.trainer.settings.publishing import PublishConfig
+from weir.trainer.versions.version_folder import version_path, write_version
+
+TENSOR, BROADCAST = "/update_weights_from_tensor", "/update_weights_from_distributed"
+Answer = list[tuple[list[int], list[float]]]
+
+
+class Engines(NamedTuple):
+    first: ServerProcess
+    second: ServerProcess
+    relay: EngineRelay  # in front of the second
+
+    @property
+    def urls(self) -> list[str]:
+        return [self.first.url, self.relay.url]
+
+
+@pytest.fixture(scope="module")
+def running(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engines]:
+    """One pair of engines for the tests of this file; one of them computes in bfloat16."""
+    folder = tmp_path_factory.mktemp("engines")
+    first = start_engine(tiny_model_dir, folder=folder)
+    second = start_engine(tiny_model_dir, folder=folder, arguments=("--dtype", "bfloat16"))
+    with engine_relay(second.url) as relay:
+        yield Engines(first, second, relay)
+    first.stop()
+    second.stop()
+
+
+@pytest.fixture
+def engines(running: Engines, tiny_model_dir: Path) -> Engines:
+    """The engines as they were started: version 0, no pause, no fault."""
+    running.relay.as_it_is()
+    for engine in running[:2]:
+        os.killpg(engine.process.pid, signal.SIGCONT)
+        engine.post("/abort_request", {"abort_all": True})
+        engine.post("/continue_generation")
+        engine.post("/update_weights_from_disk", {"model_path": str(tiny_model_dir), "weight_version": "0"})
+    return running
+
+
+class Publisher:
+    """Publishes weights of their own as versions, behind the gate of one proxy."""
+
+    def __init__(self, proxy: Proxy, store: StoreConfig, judge: Judge, engines: Engines) -> None:
+        self.proxy, self.store, self.catalog = proxy, store, Catalog.open(store)
+        self.settings: dict[str, Any] = {"engine_urls": engines.urls, "proxy_urls": [proxy.url], "control_key": KEY}
+        self.judge = judge
+        self.said = StringIO()
+
+    def publish(self, number: int, way: str, *, limit_s: float = 60.0, tied: bool = True) -> PublishReport:
+        folder = version_path(self.store.folder, number)
+        if not folder.exists():
+            write_version(
+                folder,
+                lambda aside: make_tiny_model(aside, seed=number, tied=tied) and None,
+                version=number,
+                parent=number - 1,
+                round_id=None,
+                config_hash="",
+                seed=0,
+                groups=[],
+            )
+        publish = PublishConfig.model_validate({"way": way, "bucket_mb": 1})
+        config = trainer_config(self.judge, **self.settings, publish=publish, publish_timeout_s=limit_s)
+        return serve(folder, self.catalog, self.store, config, Console(file=self.said, width=400))
+
+
+@pytest.fixture
+def publisher(engines: Engines, store: StoreConfig, judge: Judge) -> Iterator[Publisher]:
+    with scripted_proxy() as proxy:
+        publisher = Publisher(proxy, store, judge, engines)
+        yield publisher
+        publisher.catalog.close()
+
+
+def answers_of(engine: ServerProcess) -> Answer:
+    """Ids and logprobs of greedy calls and of one that draws."""
+    asked: list[dict[str, Any]] = [{}, {"max_new_tokens": 40}, {"temperature": 1.0, "sampling_seed": 7}]
+    answers = [generate(engine, **sampling) for sampling in asked]
+    return [(answer["output_ids"], logprobs_of(answer)) for answer in answers]
+
+
+@pytest.mark.parametrize("way", ["tensor", "distributed", "auto"])
+def test_answers_equal_those_after_a_load_by_disk_bit_for_bit(way: str, engines: Engines, publisher: Publisher) -> None:
+    assert publisher.publish(1, "disk").ways == dict.fromkeys(engines.urls, "disk")
+    expected = [answers_of(engine) for engine in engines[:2]]
+    sums = [engine.post("/weights_checker")["ranks"] for engine in engines[:2]]
+    publisher.publish(2, "disk")
+    assert [answers_of(engine) for engine in engines[:2]] != expected
+
+    report = publisher.publish(1, way)
+    assert report.serving == engines.urls
+    assert (report.failed, report.fallbacks) == ({}, {})
+    assert report.ways == dict.fromkeys(engines.urls, "tensor" if way == "auto" else way)
+    assert [engine.get("/model_info")["weight_version"] for engine in engines[:2]] == ["1", "1"]
+    assert [answers_of(engine) for engine in engines[:2]] == expected
+    assert [engine.post("/weights_checker")["ranks"] for engine in engines[:2]] == sums
+    assert "(tensor: 2)" in publisher.said.getvalue() or way == "distributed"
+
+
+@pytest.mark.parametrize("way", ["tensor", "distributed"])
+def test_the_tensors_arrive_before_the_gate_closes_and_change_nothing_until_the_switch(
+    way: str, engines: Engines, publisher: Publisher
+) -> None:
+    steps: list[str] = []
+
+    def note(path: str, body: Any) -> Any:
+        steps.append(path)
+        return body
+
+    engines.relay.of_request = note
+    publisher.proxy.on_close = lambda: steps.append("closed")
+    with streamed(engines.first, call_body(max_new_tokens=400)) as call:
+        call.wait_for(5)
+        publisher.publish(1, way)
+        answer = call.last()
+    sent = {"tensor": TENSOR, "distributed": BROADCAST}[way]
+    assert steps.index(sent) < steps.index("closed") < steps.index("/pause_generation")
+    assert steps.index("/pause_generation") < steps.index("/end_weight_update")
+    assert sent not in steps[steps.index("closed") :]
+    assert set(versions_of(answer)) == {"0"}
+
+
+def dies(engines: Engines, path: str) -> Callable[[str, Any], Any]:
+    """The answer does not come: as an engine that is killed while it receives."""
+
+    def act(asked: str, body: Any) -> Any:
+        if asked == path:
+            os.killpg(engines.second.process.pid, signal.SIGSTOP)
+        return body
+
+    return act
+
+
+@pytest.mark.parametrize(("way", "path"), [("tensor", TENSOR), ("distributed", BROADCAST)])
+def test_an_engine_that_hangs_while_it_receives_is_left_out_and_the_others_get_the_version(
+    way: str, path: str, engines: Engines, publisher: Publisher
+) -> None:
+    engines.relay.of_request = dies(engines, path)
+    report = publisher.publish(1, way, limit_s=5.0)
+    assert report.serving == [engines.first.url]
+    assert set(report.failed) == {engines.relay.url}
+    assert engines.first.get("/model_info")["weight_version"] == "1"
+    assert publisher.proxy.gate == "open"
+
+
+def refuses(path: str) -> Callable[[str, Any], Any]:
+    return lambda asked, body: body | {"success": False, "message": "no room"} if asked == path else body
+
+
+def test_auto_says_which_engine_went_another_way_and_why(engines: Engines, publisher: Publisher) -> None:
+    engines.relay.of_answer = refuses(TENSOR)
+    report = publisher.publish(1, "auto")
+    assert report.serving == engines.urls
+    assert report.ways == {engines.first.url: "tensor", engines.relay.url: "disk"}
+    assert report.fallbacks == {engines.relay.url: "tensor failed: it refused the weights: no room"}
+    assert "(disk: 1, tensor: 1)" in publisher.said.getvalue()
+    assert f"engine {engines.relay.url} got version 1 by disk: tensor failed" in publisher.said.getvalue()
+
+
+def test_a_way_that_is_asked_for_by_name_has_no_other_behind_it(engines: Engines, publisher: Publisher) -> None:
+    engines.relay.of_answer = refuses(TENSOR)
+    report = publisher.publish(1, "tensor")
+    assert report.failed == {engines.relay.url: "it refused the weights: no room"}
+    assert engines.second.get("/model_info")["weight_version"] == "0"
+
+
+@pytest.mark.parametrize("way", ["tensor", "distributed"])
+def test_weights_of_another_model_are_refused_and_the_old_ones_stay(
+    way: str, engines: Engines, publisher: Publisher
+) -> None:
+    before = engines.first.post("/weights_checker")
+    with pytest.raises(PublishFailed, match=r"lm_head\.weight differs from|no engine serves version 3"):
+        publisher.publish(3, way, tied=False)
+    assert publisher.proxy.gate == "open"
+    assert engines.first.post("/weights_checker") == before
+    assert publisher.publish(1, way).serving == engines.urls

@@ -1,0 +1,96 @@
+"""Brings a version's tensors to engines before and while the gates are closed, each by its way.
+
+An engine that can keep weights beside those it serves gets them before the gates close (`stage`), and only switches
+afterwards. One that cannot gets them once it is paused (`load`). Invariants: an engine's way changes only where the
+settings say "auto", and then the report says from what to what, and why; everything that arrives is compared with the
+version's own checksums, as far as the engine gives them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import httpx
+
+from weir.trainer.http_json import CONTROL_TIMEOUT_S, done, for_each, post
+from weir.trainer.publishing.members import Member, ask_members
+from weir.trainer.settings.config import TrainerConfig
+from weir.trainer.settings.publishing import Way
+
+if TYPE_CHECKING:
+    from weir.trainer.publishing.weight_source import WeightSource
+
+    Sender = Callable[[httpx.AsyncClient, Sequence[Member], WeightSource, int, float], Awaitable[dict[str, str]]]
+
+
+class Delivery:
+    """One version on its way to the engines of the settings."""
+
+    def __init__(self, http: httpx.AsyncClient, folder: Path, version: int, config: TrainerConfig) -> None:
+        self.ways: dict[str, Way] = dict.fromkeys(config.engine_urls, "disk")
+        self.fallbacks: dict[str, str] = {}  # engine → why it did not go the first way
+        self.failed: dict[str, str] = {}  # engine → why it has not the version's weights
+        self.spoiled: set[str] = set()  # engines that hold parts of two versions, and must not serve either
+        self._http = http
+        self._folder = folder
+        self._version = version
+        self._config = config
+        self._members: list[Member] = []
+
+    async def stage(self) -> None:
+        """Send the tensors to the engines that keep them beside what they serve; agents notice nothing."""
+        wanted = self._config.publish.way
+        if wanted == "disk":
+            return
+        limit_s = min(CONTROL_TIMEOUT_S, self._config.publish_timeout_s)
+        self._members, self.failed = await ask_members(self._http, self._config.engine_urls, limit_s)
+        self.ways |= {member.url: member.way(wanted) for member in self._members}
+        await self._send([member for member in self._members if member.stages])
+
+    async def load(self, pause: str) -> None:
+        """Make every engine serve the version, which it is paused for; closed gates keep calls away meanwhile."""
+        limit_s = min(CONTROL_TIMEOUT_S, self._config.publish_timeout_s)
+
+        async def stop(url: str) -> None:
+            await post(self._http, f"{url}/pause_generation", {"mode": pause}, timeout_s=limit_s)
+
+        self.failed = await for_each(self._config.engine_urls, stop) | self.failed
+        await self._send([m for m in self._members if not m.stages and m.url not in self.failed])
+        left = [url for url in self._config.engine_urls if url not in self.failed]
+        self.failed |= await for_each(left, self._switch)
+
+    async def _send(self, members: Sequence[Member]) -> None:
+        """Send to all members whose way is not by disk; where that fails, the settings decide what becomes of it."""
+        from weir.trainer.publishing.senders import begin, send_by_memory, send_in_group  # torch, which disk lacks
+        from weir.trainer.publishing.weight_source import WeightSource
+
+        senders: dict[Way, Sender] = {"tensor": send_by_memory, "distributed": send_in_group}
+        for way, send in senders.items():
+            chosen = [member for member in members if self.ways[member.url] == way]
+            if not chosen:
+                continue
+            limit_s = self._config.publish_timeout_s
+            lost = await begin(self._http, chosen, limit_s)
+            left = [member for member in chosen if member.url not in lost]
+            self.spoiled |= {member.url for member in left if not member.stages}
+            source = await asyncio.to_thread(WeightSource, self._folder, self._config.publish.bucket_mb << 20)
+            with source:
+                lost |= await send(self._http, left, source, self._version, limit_s)
+            if self._config.publish.way == "auto":
+                self.fallbacks |= {url: f"{way} failed: {why}" for url, why in lost.items()}
+                self.ways |= dict.fromkeys(lost, "disk")
+            else:
+                self.failed |= lost
+
+    async def _switch(self, url: str) -> None:
+        limit_s = self._config.publish_timeout_s
+        if self.ways[url] != "disk":
+            await done(self._http, f"{url}/end_weight_update", {}, timeout_s=limit_s)
+            self.spoiled.discard(url)
+            return
+        body = {"model_path": str(self._folder), "weight_version": str(self._version), "flush_cache": True}
+        await done(self._http, f"{url}/update_weights_from_disk", body, timeout_s=limit_s)
+        self.spoiled.discard(url)

@@ -1,0 +1,82 @@
+"""What each engine can take part in, by what it says of itself, and the way that is chosen for it."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import httpx
+import psutil
+
+from weir.trainer.http_json import Refused, for_each, get
+from weir.trainer.settings.publishing import Way
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """An engine that weights are sent to."""
+
+    url: str
+    stages: bool  # it keeps what arrives beside what it serves, until the end of the update
+    dtype: str  # "float32", "bfloat16"; "auto" where only the engine knows
+    device: str  # "cpu", "cuda"
+    num_ranks: int  # of tensor parallelism
+    one_replica: bool  # SGLang takes tensors only without data parallelism
+    is_local: bool  # it runs on this machine
+
+    def way(self, wanted: Way) -> Way:
+        """The way for this engine; "auto" becomes one that it should be able to go."""
+        if wanted != "auto":
+            return wanted
+        if not self.one_replica:
+            return "disk"
+        return "tensor" if self.is_local else "distributed"
+
+
+async def ask_members(
+    http: httpx.AsyncClient, urls: list[str], timeout_s: float
+) -> tuple[list[Member], dict[str, str]]:
+    """The engines that answer, and why the others did not, by URL."""
+    members: dict[str, Member] = {}
+
+    async def ask(url: str) -> None:
+        info = await get(http, f"{url}/server_info", timeout_s=timeout_s)
+        members[url] = Member(
+            url=url,
+            stages=info.get("staged_weight_updates") is True,
+            dtype=str(info.get("dtype")),
+            device=str(info.get("device")),
+            num_ranks=int(info.get("tp_size") or 1),
+            one_replica=int(info.get("dp_size") or 1) == 1,
+            is_local=await asyncio.to_thread(is_local, url),
+        )
+
+    failed = await for_each(urls, ask)
+    return [members[url] for url in urls if url in members], failed
+
+
+def is_local(url: str) -> bool:
+    """Whether a server's address is one of this machine's. False where the name is not known."""
+    own = {address.address for held in psutil.net_if_addrs().values() for address in held}
+    try:
+        found = {str(info[4][0]) for info in socket.getaddrinfo(urlsplit(url).hostname, None)}
+    except OSError:
+        return False
+    return all(address in own or ipaddress.ip_address(address).is_loopback for address in found)
+
+
+def address_towards(members: list[Member]) -> str:
+    """The address at which all members can reach this process. Raises `Refused` where there is no way to one."""
+    remote = next((member for member in members if not member.is_local), None)
+    if remote is None:
+        return "127.0.0.1"
+    parts = urlsplit(remote.url)
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:  # sends nothing
+            probe.connect((parts.hostname, parts.port or 80))
+            return str(probe.getsockname()[0])
+    except OSError as error:
+        raise Refused(f"no address to reach {remote.url} from: {error}") from error

@@ -1,0 +1,197 @@
+"""Sends the tensors of a version to engines: through shared memory, or by broadcast in a process group.
+
+The requests are SGLang's. Invariants: an engine that fails is named with its reason, and the others get everything; no
+sender waits longer than the time limit for one answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+import httpx
+import torch
+
+from weir.engine.transfer.bucket import FORMAT, FlattenedTensorMetadata, packed
+from weir.engine.transfer.group import WeightGroup, serve_store
+from weir.trainer.http_json import CONTROL_TIMEOUT_S, Refused, Unreachable, done, for_each, post
+from weir.trainer.publishing.members import Member, address_towards
+from weir.trainer.publishing.weight_source import WeightSource
+
+T = TypeVar("T")
+
+
+async def begin(http: httpx.AsyncClient, members: Sequence[Member], timeout_s: float) -> dict[str, str]:
+    """Open an update in every engine; returns the reasons of failures, by URL."""
+
+    async def open_one(url: str) -> None:
+        body = {"selector": "all"}
+        try:
+            await done(http, f"{url}/begin_weight_update", body, timeout_s=timeout_s)
+        except Refused as error:
+            if "already open" not in str(error):
+                raise
+            await done(http, f"{url}/end_weight_update", {}, timeout_s=timeout_s)  # of a publisher that was killed
+            await done(http, f"{url}/begin_weight_update", body, timeout_s=timeout_s)
+
+    return await for_each([member.url for member in members], open_one)
+
+
+async def send_by_memory(
+    http: httpx.AsyncClient, members: Sequence[Member], source: WeightSource, version: int, timeout_s: float
+) -> dict[str, str]:
+    """All tensors to engines on this machine; every byte is written once for all of them. Returns failures, by URL."""
+    failed: dict[str, str] = {}
+    ranks = {member.url: member.num_ranks for member in members}
+
+    async def send(flat: torch.Tensor, entries: Sequence[FlattenedTensorMetadata], last: bool) -> None:
+        async def to_one(url: str) -> None:
+            buckets = await asyncio.to_thread(lambda: [packed(flat, entries) for _ in range(ranks[url])])
+            body = {"serialized_named_tensors": buckets} | _settings(version, last)
+            await done(http, f"{url}/update_weights_from_tensor", body, timeout_s=timeout_s)
+
+        failed.update(await for_each([url for url in ranks if url not in failed], to_one))
+
+    await source.each_bucket(send)
+    return failed
+
+
+async def send_in_group(
+    http: httpx.AsyncClient, members: Sequence[Member], source: WeightSource, version: int, timeout_s: float
+) -> dict[str, str]:
+    """All tensors by broadcast. Returns failures, by URL: where a member fails, the others get all in a new group."""
+    failed: dict[str, str] = {}
+    left = list(members)
+    while left:
+        group = _Group(http, left, version, timeout_s)
+        lost = await group.send(source)
+        if not lost:
+            break
+        failed |= lost
+        left = [member for member in left if member.url not in failed]
+        failed |= await begin(http, left, timeout_s)
+        left = [member for member in left if member.url not in failed]
+    return failed
+
+
+class _Group:
+    """One process group of this process and some engines, for one attempt."""
+
+    def __init__(self, http: httpx.AsyncClient, members: Sequence[Member], version: int, timeout_s: float) -> None:
+        self._http = http
+        self._members = members
+        self._version = version
+        self._timeout_s = timeout_s
+        self._name = f"weir-{version}-{uuid.uuid4().hex[:8]}"
+        self._own: WeightGroup | None = None
+        self._errors: dict[str, Refused] = {}  # of members, in the order in which they came
+
+    async def send(self, source: WeightSource) -> dict[str, str]:
+        """Make the group, send everything and end it; returns those that made it fail, by URL."""
+        why = "the broadcast failed"
+        try:
+            await self._join()
+            await source.each_bucket(self._send_bucket)
+        except (Refused, RuntimeError, OSError) as error:
+            why = f"the broadcast failed: {error}"
+        else:
+            await self._leave()
+            return {}
+        gone = await self._leave()
+        if gone:
+            return gone
+        first = next(iter(self._errors.items()), None)
+        return {first[0]: str(first[1])} if first is not None else {member.url: why for member in self._members}
+
+    async def _join(self) -> None:
+        world_size = 1 + sum(member.num_ranks for member in self._members)
+        address = address_towards(list(self._members))
+        store = await asyncio.to_thread(serve_store, address, world_size, self._timeout_s)
+        settings: dict[str, Any] = {
+            "master_address": address,
+            "master_port": store.port,
+            "world_size": world_size,
+            "group_name": self._name,
+            "backend": self._backend(),
+        }
+        asked, rank = [], 1
+        for member in self._members:
+            body = settings | {"rank_offset": rank}
+            asked.append(self._tell(member.url, "init_weights_update_group", body))
+            rank += member.num_ranks
+
+        def join() -> WeightGroup:
+            limit_s = self._timeout_s
+            return WeightGroup(
+                store, self._name, rank=0, world_size=world_size, backend=settings["backend"], timeout_s=limit_s
+            )
+
+        self._own = await _while_asking(join, asked)
+
+    def _backend(self) -> str:
+        """NCCL between GPUs, gloo between CPUs. Raises `Refused` where an engine's GPU would need one here."""
+        on_gpu = [member.url for member in self._members if member.device == "cuda" and not member.stages]
+        if on_gpu and not torch.cuda.is_available():
+            raise Refused(f"{on_gpu[0]} receives on its GPU, and this process has none; set publish.way to disk")
+        return "nccl" if on_gpu else "gloo"
+
+    async def _send_bucket(self, flat: torch.Tensor, entries: Sequence[FlattenedTensorMetadata], last: bool) -> None:
+        own = self._own
+        assert own is not None
+        body = {
+            "names": [entry.name for entry in entries],
+            "dtypes": [str(entry.dtype).removeprefix("torch.") for entry in entries],
+            "shapes": [list(entry.shape) for entry in entries],
+            "group_name": self._name,
+        } | _settings(self._version, last)
+        asked = [self._tell(member.url, "update_weights_from_distributed", body) for member in self._members]
+        await _while_asking(lambda: own.broadcast(flat.to(own.device)), asked)
+
+    async def _tell(self, url: str, route: str, body: dict[str, Any]) -> None:
+        try:
+            await done(self._http, f"{url}/{route}", body, timeout_s=self._timeout_s)
+        except Refused as error:
+            self._errors.setdefault(url, error)
+            raise
+
+    async def _leave(self) -> dict[str, str]:
+        """End the group in all members; returns those that do not answer, by URL."""
+        gone: dict[str, str] = {}
+        limit_s = min(CONTROL_TIMEOUT_S, self._timeout_s)
+
+        async def end_one(url: str) -> None:
+            body = {"group_name": self._name}
+            try:
+                await post(self._http, f"{url}/destroy_weights_update_group", body, timeout_s=limit_s)
+            except Unreachable as error:
+                gone[url] = str(self._errors.get(url, error))
+            except Refused:  # it had not joined, or has left by itself
+                return
+
+        await asyncio.gather(*(end_one(member.url) for member in self._members))
+        if self._own is not None:
+            await asyncio.to_thread(self._own.leave)
+        return gone
+
+
+async def _while_asking(act: Callable[[], T], asked: Sequence[Coroutine[Any, Any, None]]) -> T:
+    """Run what blocks while members are asked to take part; the first error of any of them ends the waiting."""
+    blocking = asyncio.ensure_future(asyncio.to_thread(act))
+    tasks = [blocking, *map(asyncio.ensure_future, asked)]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+    return await blocking
+
+
+def _settings(version: int, last: bool) -> dict[str, Any]:
+    """What the last request of an update says of the whole."""
+    return {
+        "load_format": FORMAT,
+        "flush_cache": last,
+        "weight_version": str(version) if last else None,
+    }

@@ -1,0 +1,28 @@
+"""Settings of publishing: how weights reach the engines."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Way = Literal["disk", "tensor", "distributed", "auto"]
+
+
+class PublishConfig(BaseModel):
+    """How a version reaches the engines. The version's folder is written first in any case."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    way: Way = Field(
+        default="disk",
+        description="disk: engines read the version's folder; tensor: through shared memory, for engines on the "
+        "trainer's machine; distributed: broadcast in one process group of trainer and engines (gloo, or NCCL between "
+        "GPUs); auto: tensor or distributed, whichever an engine can, else disk, and what was taken is reported.",
+    )
+    bucket_mb: int = Field(
+        default=64,
+        ge=1,
+        description="Megabytes (2^20 bytes) sent at once by tensor and distributed; the trainer holds two such "
+        "buckets, of which one is filled while the other is sent.",
+    )
