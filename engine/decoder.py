@@ -79,7 +79,7 @@ class Projection:
     def packing(self, new: Mapping[Any, torch.Tensor]) -> Packing:
         """Lay out new weights, by the layers' parameters; a parameter that is not among them keeps its values.
 
-        The projection goes on with those that it has: other threads may use it meanwhile.
+        The projection keeps computing with those that it has, so other threads may use it meanwhile.
         """
         weights = [layer.weight for layer in self._layers]
         biases = [layer.bias for layer in self._layers if layer.bias is not None]

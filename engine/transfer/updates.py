@@ -135,7 +135,7 @@ class Updates:
         return _answer(True, "Success")
 
     async def from_tensor(self, request: Request) -> Response:
-        """Take a bucket from shared memory."""
+        """Take a bucket from shared memory. Raises BadRequest."""
         asked = await read_body(request, TensorBody)
         if len(asked.serialized_named_tensors) != 1:
             raise BadRequest("serialized_named_tensors has one entry for each rank, and this engine is one rank")
@@ -147,7 +147,7 @@ class Updates:
         return await self._take(asked, take)
 
     async def from_distributed(self, request: Request) -> Response:
-        """Take a bucket, or tensors one by one, that the trainer broadcasts."""
+        """Take a bucket, or tensors one by one, that the trainer broadcasts. Raises BadRequest."""
         asked = await read_body(request, DistributedBody)
         if not len(asked.names) == len(asked.dtypes) == len(asked.shapes):
             raise BadRequest("names, dtypes and shapes differ in length")
