@@ -23,6 +23,7 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
     ast.Pow: operator.pow,
     ast.LShift: operator.lshift,
 }
@@ -94,13 +95,15 @@ class _Divided(ast.NodeTransformer):
 
 
 def _integer(node: ast.AST) -> int | None:
-    """The value of an integer literal, or of sums, products, shifts and powers of them; None for anything else."""
+    """The value of an integer literal or of arithmetic on such; None for anything else."""
     if isinstance(node, ast.Constant):
         return node.value if type(node.value) is int else None
     if not isinstance(node, ast.BinOp):
         return None
     compute, left, right = _ARITHMETIC.get(type(node.op)), _integer(node.left), _integer(node.right)
     if compute is None or left is None or right is None or not 0 <= right <= _LARGEST_OPERAND:
+        return None
+    if isinstance(node.op, ast.FloorDiv) and right == 0:
         return None
     if isinstance(node.op, ast.Pow | ast.LShift) and right > _LARGEST_EXPONENT:
         return None

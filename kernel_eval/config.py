@@ -84,9 +84,15 @@ class KernelEvalConfig(BaseModel):
     load_timeout_s: float = Field(default=10.0, gt=0, description="Wall time for importing the candidate.")
     init_timeout_s: float = Field(default=10.0, gt=0, description="Wall time for constructing ModelNew.")
     call_timeout_s: float = Field(default=20.0, gt=0, description="Wall time of one call of ModelNew.")
-    reference_timeout_s: float = Field(default=30.0, gt=0, description="Wall time of one step of the task's own code.")
+    reference_timeout_s: float = Field(
+        default=30.0,
+        gt=0,
+        description="Processor time of one step of the task's own code; wall time: eight times as much.",
+    )
     task_call_s: float = Field(
-        default=2.0, gt=0, description="`weir tasks check` rejects tasks whose reference takes longer for a call."
+        default=5.0,
+        gt=0,
+        description="`weir tasks check` rejects tasks whose reference takes more processor time for a call.",
     )
     evaluation_timeout_s: float = Field(
         default=300.0,

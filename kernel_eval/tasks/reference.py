@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import signal
 import types
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -22,20 +21,27 @@ from weir.kernel_eval.tasks.input_draws import is_drawn_as_integers, redrawn
 from weir.kernel_eval.tasks.input_variants import MILDER, PLAIN, SPECIAL, Draw, Variant, other_sizes
 from weir.kernel_eval.tasks.integer_draws import NUM_DRAWS, Integers, observed
 from weir.kernel_eval.tasks.rounding import in_float64, nudged
+from weir.kernel_eval.tasks.rows import MANY, rows
 from weir.kernel_eval.tasks.seeds import seed_everything
+from weir.kernel_eval.tasks.step_limit import time_limit
 from weir.kernel_eval.tasks.task_source import SET_BOUNDS, free_size, harder_than_mixed, names_in
 
 _UNJUDGEABLE = (torch.float8_e4m3fn, torch.float8_e5m2)
 _NUM_LOOKED_AT = 3  # draws of a kind, whose decisions are looked at
 _MESSAGE_CHARS = 4000
 _ROUNDINGS = 32.0  # halves; an answer that so few change is not one that kernels can be held to
+_NO_MEMORY = "can't allocate memory"  # in the text of torch's error
+_TOO_MUCH = "needs more memory than kernel_eval.task_memory_bytes allows; make its sizes smaller"
 _PIECE = 1 << 20  # elements that are looked at together
-_MANY = 1 << 22  # elements of an answer that is computed in float64 by rows, if it can be
 _MAX_TENSOR_BYTES = 4 << 30  # as compared: an expanded tensor takes no memory before
 
 
 class InvalidReference(Exception):
     """The task's code fails, takes too long, or lacks a required part."""
+
+
+class OutOfMemory(InvalidReference):
+    """The task's sizes need more memory than its judge may use."""
 
 
 class UnsupportedReference(Exception):
@@ -154,9 +160,9 @@ class Reference:
         if any(output.shape != shape or output.is_complex() for output in expected.outputs):
             return inputs, expected
         beyond = torch.zeros(shape, dtype=torch.bool, device=expected.outputs[0].device)
-        rows = max(1, _PIECE * shape[0] // max(1, shape.numel())) if shape else 1
-        for start in range(0, shape[0], rows) if shape else (0,):
-            at = slice(start, start + rows) if shape else ...
+        num_rows = max(1, _PIECE * shape[0] // max(1, shape.numel())) if shape else 1
+        for start in range(0, shape[0], num_rows) if shape else (0,):
+            at = slice(start, start + num_rows) if shape else ...
             part = [_part(value, shape, at) for value in inputs]
             beyond[at] = self._beyond(model, part, [output[at] for output in expected.outputs])
         if not bool(beyond.any()):
@@ -280,13 +286,13 @@ class Reference:
         whole: list[tuple[Any, list[Any]]] = [(..., inputs)]
         sizes = {output.shape[:1] for output in expected.outputs}
         num_elements = max(output.numel() for output in expected.outputs)
-        if len(sizes) > 1 or num_elements < _MANY or not (size := next(iter(sizes))):
+        if len(sizes) > 1 or num_elements < MANY or not (size := next(iter(sizes))):
             return whole
-        rows = max(1, _PIECE * size[0] // num_elements)
+        num_rows = max(1, _PIECE * size[0] // num_elements)
         found: list[tuple[Any, list[Any]]] = []
-        for start in range(0, size[0], rows):
-            at = slice(start, start + rows)
-            part = [_rows(value, size[0], at) for value in inputs]
+        for start in range(0, size[0], num_rows):
+            at = slice(start, start + num_rows)
+            part = [rows(value, size[0], at) for value in inputs]
             try:
                 outputs = self._outputs(model, copy.deepcopy(part))
             except (InvalidReference, UnsupportedReference):
@@ -311,12 +317,16 @@ class Reference:
     ) -> list[torch.Tensor] | None:
         """The outputs in float64; None if the model cannot run in float64, or gives others than `like` in form.
 
-        `roundings`: how many times half a rounding the inputs are off.
+        `roundings`: how many times half a rounding the inputs are off. Raises `OutOfMemory`.
         """
         try:
-            precise = copy.deepcopy(model).double() if isinstance(model, torch.nn.Module) else model
-            outputs = self._outputs(precise, nudged(inputs, roundings) if roundings else in_float64(inputs))
+            with self._step("a copy in float64"):
+                precise = copy.deepcopy(model).double() if isinstance(model, torch.nn.Module) else model
+                copied = nudged(inputs, roundings) if roundings else in_float64(inputs)
+            outputs = self._outputs(precise, copied)
             return outputs if [output.shape for output in outputs] == [output.shape for output in like] else None
+        except OutOfMemory:
+            raise
         except InvalidReference:
             return None
 
@@ -325,14 +335,17 @@ class Reference:
         """Run a step of the task's code on the evaluation's device, without gradients, within the time limit."""
         try:
             place = contextlib.nullcontext() if self._on_gpu else CpuForCuda()
-            with _time_limit(self._timeout_s), torch.no_grad(), place:
+            with time_limit(self._timeout_s), torch.no_grad(), place:
                 yield
                 if self._on_gpu:
                     torch.cuda.synchronize()
         except torch.AcceleratorError:
             raise  # a fault of the device, not of the task
         except BaseException as error:  # SystemExit too
-            raise InvalidReference(f"{name} of the task raised {_described(error)}") from error
+            text = _described(error)
+            if isinstance(error, MemoryError) or _NO_MEMORY in text:
+                raise OutOfMemory(f"{name} of the task {_TOO_MUCH}: {text}") from error
+            raise InvalidReference(f"{name} of the task raised {text}") from error
 
 
 def _callable(module: types.ModuleType, name: str) -> Callable[..., Any]:
@@ -388,17 +401,12 @@ def _part(value: Any, shape: torch.Size, at: Any) -> Any:
     return value[at] if isinstance(value, torch.Tensor) and value.shape == shape else value
 
 
-def _rows(value: Any, size: int, at: slice) -> Any:
-    """Some rows of an argument that has so many; any other stays."""
-    return value[at] if isinstance(value, torch.Tensor) and value.dim() and len(value) == size else value
-
-
 def _same(one: torch.Tensor, two: torch.Tensor) -> bool:
     """Whether two tensors hold the same values; NaN is the same as NaN, and as zero."""
     if one.shape != two.shape:
         return False
-    rows = max(1, _PIECE * one.shape[0] // max(1, one.numel())) if one.dim() else 1
-    pieces = zip(torch.split(one, rows), torch.split(two, rows), strict=True) if one.dim() else [(one, two)]
+    num_rows = max(1, _PIECE * one.shape[0] // max(1, one.numel())) if one.dim() else 1
+    pieces = zip(torch.split(one, num_rows), torch.split(two, num_rows), strict=True) if one.dim() else [(one, two)]
     return all(torch.equal(a, b) or torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pieces)
 
 
@@ -426,17 +434,3 @@ def _num_floating(value: Any) -> int:
     if isinstance(value, list | tuple):
         return sum(map(_num_floating, value))
     return int(isinstance(value, torch.Tensor) and value.is_floating_point())
-
-
-@contextlib.contextmanager
-def _time_limit(seconds: float) -> Iterator[None]:
-    def expire(signum: int, frame: types.FrameType | None) -> None:
-        raise TimeoutError(f"it took longer than {seconds:g} s")
-
-    previous = signal.signal(signal.SIGALRM, expire)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)

@@ -75,6 +75,25 @@ def test_sizes_are_divided_and_small_numbers_are_not(checkout: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("a = 2048 * 2", "a = 256"),
+        ("a = 1 << 12", "a = 256"),
+        ("a = 8192 // 2", "a = 256"),
+        ("a = 8192 // 0", "a = 8192 // 0"),
+        ("a = b = 2048", "a = b = 128"),
+        ("a: int = 2048", "a: int = 128"),
+        ("a, b = (128 * 8, 3)", "a, b = (64, 3)"),
+        ("a = (2048, [512, 7])", "a = (128, [32, 7])"),
+        ("a = b * 2048", "a = b * 2048"),
+        ("a = round(2048)", "a = round(2048)"),
+    ],
+)
+def test_each_form_of_a_size_is_divided(written: str, expected: str) -> None:
+    assert divided(written, 16) == expected + "\n"
+
+
+@pytest.mark.parametrize(
     ("text", "named"), [("import torch\n", "Model, get_inputs, get_init_inputs"), ("(", "cannot read")]
 )
 def test_a_file_of_another_form_is_named(checkout: Path, text: str, named: str) -> None:

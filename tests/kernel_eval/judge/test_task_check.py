@@ -30,6 +30,10 @@ def get_init_inputs():
     return []
 """
 
+BUSY = (
+    "import time; started = time.process_time(); [0 for _ in iter(lambda: time.process_time() < started + 0.5, False)]"
+)
+
 
 @pytest.fixture(scope="module")
 def strict_server(start_server: Any) -> Iterator[Any]:
@@ -60,7 +64,7 @@ def check(server: Any, body: str, inputs: str = "torch.randn(4, 33)") -> Any:
         ("return torch.ones(3)", "5", "no_inputs"),
         ("return x @ x", "torch.randn(4, 33)", "does_not_run"),
         (f"for _ in range(100): x = 3.9 * x * (1 - x)\n{' ' * 8}return x", "torch.rand(4, 33)", "amplifies_rounding"),
-        ("import time; time.sleep(0.4); return x", "torch.randn(4, 33)", "too_slow"),
+        (f"{BUSY}; return x", "torch.randn(4, 33)", "too_slow"),
         ("return x", "torch.randn(4, 33).to(torch.float8_e5m2)", "unsupported"),
     ],
 )
@@ -68,6 +72,30 @@ def test_a_task_that_cannot_be_judged_is_named(strict_server: Any, body: str, in
     found = check(strict_server, body, inputs)
     assert (found["judgeable"], found["problem"]) == (False, problem)
     assert len(found["message"]) > 15
+
+
+def test_time_that_is_not_the_tasks_own_does_not_make_it_slow(strict_server: Any) -> None:
+    found = check(strict_server, "import time; time.sleep(0.4); return torch.relu(x)")
+    assert (found["judgeable"], found["problem"]) == (True, None), found
+
+
+def test_a_task_beyond_the_memory_of_its_judge_is_told_so(strict_server: Any) -> None:
+    for body, inputs in (
+        ("return x * 2", "torch.ones(1 << 40)"),
+        ("return torch.ones(1 << 40) * x[0]", "torch.ones(4)"),
+    ):
+        found = check(strict_server, body, inputs)
+        assert found["problem"] == "does_not_run"
+        assert "task_memory_bytes allows; make its sizes smaller" in found["message"]
+
+
+def test_a_large_answer_is_examined_all_the_same(server: Any) -> None:
+    assert check(server, "return torch.relu(x)", "torch.randn(2100, 2000)")["problem"] is None
+    assert check(server, "return torch.softmax(x, 0)", "torch.randn(2100, 2000)")["problem"] is None
+    chaos = f"for _ in range(60): x = 3.9 * x * (1 - x)\n{' ' * 8}return x"
+    assert check(server, chaos, "torch.rand(2100, 2000)")["problem"] == "amplifies_rounding"
+    spoilt = f"x[0] = float('nan')\n{' ' * 8}return x * 1e-6"
+    assert check(server, spoilt, "torch.randn(2100, 2000)")["problem"] == "tiny_output"
 
 
 def test_a_good_task_says_what_it_gives_and_how_long_it_takes(server: Any) -> None:

@@ -1,0 +1,34 @@
+"""Which rows of large inputs and answers stand for all of them."""
+
+from __future__ import annotations
+
+import torch
+
+from weir.kernel_eval.tasks.rows import MANY, every_nth, rows, thinned
+
+
+def test_of_few_elements_or_without_common_rows_nothing_is_left_out() -> None:
+    large = torch.empty(1).expand(4, MANY)
+    assert every_nth([torch.ones(4, 3)], [torch.ones(4)]) is None
+    assert every_nth([large], [torch.ones(())]) is None
+    assert every_nth([large], [torch.ones(4), torch.ones(5)]) is None
+    assert every_nth([5], []) is None
+    assert len(thinned(torch.ones(100, 7))) == 100
+    assert thinned(torch.ones(())).shape == ()
+
+
+def test_rows_are_spread_evenly_and_taken_from_every_tensor_that_has_them() -> None:
+    large, other = torch.empty(1).expand(64, MANY // 8), torch.arange(64)
+    some = every_nth([large, other, torch.ones(3), 2.5], [large])
+    assert some is not None
+    at, (part, beside, weight, number) = some
+    assert beside.tolist() == list(range(0, 64, 32))
+    assert (len(part), len(weight), number) == (2, 3, 2.5)
+    assert torch.equal(other[at], beside)
+    assert len(thinned(large)) == 2
+
+
+def test_rows_of_another_number_stay() -> None:
+    assert rows(torch.arange(5), 4, slice(0, 2)).tolist() == [0, 1, 2, 3, 4]
+    assert rows(torch.arange(4), 4, slice(0, 2)).tolist() == [0, 1]
+    assert rows("text", 4, slice(0, 2)) == "text"
