@@ -84,36 +84,43 @@ _FLOAT_BYTES = 4
 def memory_over_tensors() -> dict[str, float]:
     """For each case, the peaks of judge and player over the bytes of the task's inputs and outputs.
 
-    Raises RuntimeError if one of the benchmark's own candidates is not judged to be right.
+    Raises RuntimeError as `peaks`.
     """
     figures: dict[str, float] = {}
-    for name in _CASES:
-        arguments, answer, candidate, num_inputs, size = _CASES[name]
-        small, large = (asyncio.run(_peaks(arguments, answer, candidate, num_inputs, size)) for size in (_SMALL, size))
-        tensors_bytes = (num_inputs + 1) * size * size * _FLOAT_BYTES
-        for role in _ROLES:
-            figures[f"{role}_over_tensors_{name}"] = round((large[role] - small[role]) / tensors_bytes, 1)
+    for name, (*_, num_inputs, size) in _CASES.items():
+        small, large = (asyncio.run(peaks(name, each)) for each in (_SMALL, size))
+        figures |= over_tensors(name, small, large, (num_inputs + 1) * size * size * _FLOAT_BYTES)
     return figures
 
 
-async def _peaks(arguments: str, answer: str, candidate: str, num_inputs: int, size: int) -> dict[str, int]:
-    """The peak of each role in bytes, during one evaluation on a server of its own."""
+def over_tensors(name: str, small: dict[str, int], large: dict[str, int], tensors_bytes: int) -> dict[str, float]:
+    """What the large task took beyond the small one, in bytes by role, as multiples of the task's tensors."""
+    return {f"{role}_over_tensors_{name}": round((large[role] - small[role]) / tensors_bytes, 1) for role in _ROLES}
+
+
+async def peaks(name: str, size: int) -> dict[str, int]:
+    """The peak of each role in bytes, during one evaluation of a case on a server of its own.
+
+    `size`: rows and columns of each tensor. Raises RuntimeError if the benchmark's own candidate is not judged to be
+    right.
+    """
+    arguments, answer, candidate, num_inputs, _ = _CASES[name]
     inputs = ", ".join([f"torch.randn({size}, {size})"] * num_inputs)
     task = _TASK.format(names=arguments, answer=answer, inputs=inputs)
     with server.running_server(_SETTINGS) as (url, pid):
         async with server.client(url) as http:
             judged = asyncio.create_task(server.evaluate(http, task, _HEAD + candidate, 3))
-            peaks = dict.fromkeys(_ROLES, 0)
+            found = dict.fromkeys(_ROLES, 0)
             while not judged.done():
                 for role, peak in _sampled(pid):
-                    peaks[role] = max(peaks[role], peak)
+                    found[role] = max(found[role], peak)
                 await asyncio.sleep(_SAMPLE_S)
             reply = await judged
     if reply is None or not reply["correct"]:
         raise RuntimeError(
             f"the benchmark's own kernel was judged {reply and (reply['fault'], reply['fault_message'])}"
         )
-    return peaks
+    return found
 
 
 def _sampled(pid: int) -> Iterator[tuple[str, int]]:
