@@ -58,8 +58,8 @@ def told_by(reference: Reference, model: Any, inputs: list[Any], expected: Expec
     near = reference.expected_float64(model, inputs, rounded, roundings=1.0) or precise
     told = set[int]()
     for number, answers in enumerate(zip(rounded, near, precise, strict=True)):
-        *both, exact = (thinned(answer) for answer in answers)
-        if can_tell(exact, _farther(*both, exact)):
+        own, other, exact = (thinned(answer) for answer in answers)
+        if can_tell(exact, _farther(own, other, exact)):
             told.add(number)
     return told
 
