@@ -38,6 +38,7 @@ from weir.trainer.rounds.claims import (
 )
 from weir.trainer.rounds.finish import RoundFinisher
 from weir.trainer.rounds.group_selection import Choice, choose_groups
+from weir.trainer.rounds.kept_tokens import keep_tokens
 from weir.trainer.rounds.loaded_backend import LoadedBackend
 from weir.trainer.rounds.metrics import METRICS_FILE, Metrics, speed_metrics, step_metrics, times_so_far
 from weir.trainer.rounds.parent_weights import check_content, newest_parent
@@ -289,6 +290,7 @@ class Trainer:
             supervised=supervised,
         )
         self.on_step("trained")
+        keep_tokens(self.store.folder, claimed.round, data, steps, self.config)
         speed = speed_metrics(
             data.metrics["tokens"], time.monotonic() - started, backend.num_parameters, self.config.peak_tflops
         )

@@ -22,6 +22,7 @@ PAGES = (
     "/sessions/session_1_2",
     "/calls/call_session_1_2_2",
     "/compare",
+    "/compare/sessions?a=session_1_0&b=session_1_2",
     "/sql?q=" + quote("SELECT version_max, count(*) AS n FROM sessions GROUP BY 1"),
     "/actions",
     "/login",

@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import httpx
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from starlette.testclient import TestClient
@@ -19,6 +20,16 @@ from support_stores import Recording, make_call
 from support_ui import record_run, serving, session_calls
 
 from weir.store.config import StoreConfig
+from weir.store.parquet.round_tokens import (
+    CLIPPED_HIGH,
+    CLIPPED_LOW,
+    DROPPED,
+    TRAINED,
+    RoundCall,
+    TokenTrace,
+    round_tokens_file,
+    write_round_tokens,
+)
 from weir.ui.app import create_app
 from weir.ui.config import UiConfig
 from weir.ui.web.routes import DOWNLOADS_AT_ONCE
@@ -124,10 +135,61 @@ def test_the_tokens_of_a_call_are_those_of_its_record(page: TestClient) -> None:
     assert "model.path" in found["note"] and found["pieces"][:3] == ["1 ", "2 ", "3 "]
 
 
+def test_the_tokens_of_a_call_have_what_the_round_kept_of_them(tmp_path: Path) -> None:
+    config = StoreConfig(root=tmp_path / "store")
+    record_run(config)
+    one, other, left_out = (f"call_session_0_{member}_2" for member in (0, 1, 2))
+    trace = TokenTrace(
+        call_id=one,
+        logprobs=np.log(np.array([0.5, 0.5, 0.25, 0.1], np.float32)),
+        before=np.log(np.array([0.5, 0.25, 0.5, 0.1], np.float32)),
+        entropies=np.array([0.1, 0.2, 0.3, 0.4], np.float32),
+        advantages=np.array([1.0, 1.0, -1.0, -1.0], np.float32),
+        parts=np.array([TRAINED, CLIPPED_HIGH, CLIPPED_LOW, DROPPED], np.uint8),
+    )
+    calls = [
+        RoundCall(call_id=one, advantage=1.0, trace=trace),
+        RoundCall(call_id=other, advantage=-0.5),
+        RoundCall(call_id=left_out, left_out="truncated"),
+    ]
+    write_round_tokens(round_tokens_file(config.folder, 1), calls)
+    with TestClient(create_app(UiConfig(), config, None), base_url=LOCAL) as client:
+        found, plain, out, none = (
+            client.get(f"/calls/{call_id}/tokens.json").json()
+            for call_id in (one, other, left_out, "call_session_0_3_2")
+        )
+    start = found["output_start"]
+    assert found["masks"][start - 1 :] == [
+        *("prompt", "trained", "clipped, ratio too high", "clipped, ratio too low", "dropped by a correction")
+    ]
+    assert found["trained"][start:] == [1, 1, 1, 0] and found["advantages"][start:] == [1.0, 1.0, -1.0, -1.0]
+    assert found["ratios"][start:] == pytest.approx([1.0, 2.0, 0.5, 1.0]) and found["ratios"][:start] == [None] * start
+    assert found["trainer_logprobs"][start:] == pytest.approx([-0.6931, -0.6931, -1.3863, -2.3026], abs=1e-4)
+    assert found["entropies"][start:] == pytest.approx([0.1, 0.2, 0.3, 0.4])
+    assert plain["advantages"][start:] == [-0.5] * 4 and plain["ratios"][start:] == [None] * 4
+    assert out["masks"][start:] == ["left out: truncated"] * 4 and out["trained"][start:] == [0] * 4
+    assert none["masks"][start:] == ["trained"] * 4 and none["advantages"][start:] == [None] * 4, "not in the file"
+
+
 def test_versions_are_compared_by_task(page: TestClient) -> None:
     found = page.get("/compare.json").json()
     assert (found["a"], found["b"], found["gained"], found["lost"]) == (1, 3, 1, 0)
     assert found["tasks"][0]["task_id"] == "add-0" and found["tasks"][0]["gain"] == 0.5
+
+
+def test_two_sessions_stand_side_by_side_with_the_difference_of_their_code(page: TestClient) -> None:
+    found = page.get("/compare/sessions.json?a=session_1_0&b=session_1_2").json()
+    assert (found["a"]["session_id"], found["b"]["session_id"]) == ("session_1_0", "session_1_2")
+    facts = {row["name"]: (row["a"], row["b"], row["differs"]) for row in found["facts"]}
+    assert facts["reward"] == (1.0, 0.0, True) and facts["reward kernel"] == (1.0, 0.0, True)
+    assert facts["task_id"] == ("add-1", "add-1", False)
+    first, second = found["pairs"]
+    assert first["diff"] == [], "both began with the same kernel"
+    changed = [line for line in second["diff"] if line[0] in "+-" and line[:3] not in ("+++", "---")]
+    assert len(changed) == 2 and " + tl.load" in changed[0] and " * tl.load" in changed[1]
+    assert [message.get("same") for message in second["b"]["messages"]] == [True, False], "one complaint, two answers"
+    assert "Two sessions" in page.get("/compare/sessions?a=session_1_0&b=session_1_2").text
+    assert "They are of different tasks" in page.get("/compare/sessions?a=session_1_0&b=session_2_0").text
 
 
 def test_an_answer_in_sql_is_shown_and_downloaded_in_three_formats(page: TestClient) -> None:
@@ -155,6 +217,8 @@ def test_a_long_answer_is_cut_on_the_screen_and_whole_in_the_file(page: TestClie
         ("/nowhere", 404, "no page at this address"),
         ("/sessions/unknown", 404, "there is no session"),
         ("/calls/unknown", 404, "there is no call"),
+        ("/compare/sessions?a=session_1_0&b=unknown", 404, "there is no session"),
+        ("/compare/sessions?a=session_1_0&b=session_1_0", 400, "two different sessions"),
         ("/calls/unknown/tokens.json", 404, "there is no call"),
         ("/sessions?sort=metadata", 400, "cannot sort by"),
         ("/sessions?after=nonsense", 400, "begin again without it"),

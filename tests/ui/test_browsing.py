@@ -67,6 +67,23 @@ def test_every_link_of_every_page_leads_somewhere(page: Page, address: str) -> N
     assert {urlsplit(path).path for path in seen} >= {"/", "/sessions", "/compare", "/sql", "/actions", "/login"}
 
 
+def test_two_sessions_of_a_group_are_compared_from_its_page_and_from_its_table(page: Page, address: str) -> None:
+    page.goto(f"{address}/sessions/session_1_2")
+    page.get_by_text("4 sessions of the group").click()
+    page.get_by_role("listitem").filter(has_text="session_1_0").get_by_role("link", name="compare").click()
+    expect(page.get_by_role("heading", name="Two sessions")).to_be_visible()
+    expect(page.locator(".pair").nth(1).locator("> .diff .removed").last).to_contain_text("* tl.load")
+    expect(page.locator(".pair").nth(1).locator("> .diff .added").last).to_contain_text("+ tl.load")
+    page.get_by_role("link", name="Swap").click()
+    expect(page.locator(".pair").nth(1).locator("> .diff .added").last).to_contain_text("* tl.load")
+    page.locator("select[name=b]").select_option("session_1_3")
+    page.get_by_role("button", name="Compare").click()
+    expect(page.get_by_role("columnheader", name="session_1_3")).to_be_visible()
+    page.goto(f"{address}/sessions?where=group_id+%3D+'group_1'")
+    page.get_by_role("link", name="first and last side by side").click()
+    expect(page.locator(".pair")).to_have_count(2)
+
+
 def test_the_curves_of_two_stores_are_in_one_picture(page: Page, tmp_path: Path) -> None:
     stores = [StoreConfig(root=tmp_path / name) for name in ("first", "second")]
     for store, num_groups in zip(stores, (3, 4), strict=True):

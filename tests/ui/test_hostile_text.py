@@ -147,6 +147,13 @@ def test_a_session_and_a_call_show_the_attack_as_text(page: Page, address: str, 
     require_harmless(page)
 
 
+@pytest.mark.parametrize(("one", "other"), list(zip(ATTACKS[::2], ATTACKS[1::2], strict=True)))
+def test_two_sessions_side_by_side_show_text(page: Page, address: str, one: str, other: str) -> None:
+    page.goto(f"{address}/compare/sessions?a={quote(one, safe='')}&b={quote(other, safe='')}")
+    expect(page.locator(".pair")).to_have_count(1)
+    require_harmless(page)
+
+
 @pytest.mark.parametrize(
     "path",
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -38,6 +39,7 @@ path = "{model}"
 engine_urls = ["{engine}"]
 proxy_urls = ["{proxy}"]
 groups_per_round = 1
+keep_tokens = "tokens"
 torch_threads = 1
 [trainer.rewards]
 human = {{ stored = true }}
@@ -115,6 +117,11 @@ def test_a_round_is_trained_published_again_and_rolled_back_from_the_page(
     page.goto(world.page_url)
     expect(page.locator("#timeline .lane-train rect")).to_have_count(2)  # the wait for the weights, and training
     expect(page.locator("#timeline .lane-hold rect")).to_have_count(4)
+    page.goto(f"{world.page_url}/calls/call-group-1?colour=advantage&token=8")
+    shown = page.locator("#token")
+    expect(shown).to_contain_text("mask\ntrained", use_inner_text=True)
+    expect(shown.locator("div", has_text="advantage").locator("dd")).to_have_text("1.5")
+    expect(page.locator(".strip .marked")).to_have_class(re.compile("up1"))
 
 
 def publish_other_weights(world: World, folder: Path) -> None:

@@ -26,6 +26,11 @@ def call(num_tokens: int = len(PIECES), **changes: Any) -> dict[str, Any]:
         "logprobs": [None if token < 3 else -0.5 * (token - 3) for token in range(num_tokens)],
         "versions": [None if token < 3 else 7 if token < 6 else 8 for token in range(num_tokens)],
         "trained": [None if token < 3 else int(token != 4) for token in range(num_tokens)],
+        "masks": [
+            "prompt" if token < 3 else "trained" if token != 4 else "<i>dropped</i>" for token in range(num_tokens)
+        ],
+        "advantages": [None if token < 3 else (token - 5) / 2 for token in range(num_tokens)],
+        "ratios": [None if token < 3 else 2.0 if token == 4 else 1.0 for token in range(num_tokens)],
         "output_start": 3,
         "note": "",
     }
@@ -159,3 +164,28 @@ def test_a_failure_of_the_server_is_said_on_the_page(page: Page, server: ClientS
     server.show('<section id="tokens" data-source="/tokens.json"></section>')
     page.goto(server.url)
     expect(page.get_by_role("alert")).to_have_text("/tokens.json answered 500: no such thing")
+
+
+def classes(page: Page) -> list[str]:
+    """Of the tokens of the answer."""
+    found: list[str] = page.locator(".strip .chunk > span").evaluate_all("all => all.map((one) => one.className)")
+    return [one.replace("marked", "").strip() for one in found[3:]]
+
+
+@pytest.mark.parametrize(
+    ("colour", "expected"),
+    [
+        ("mask", ["t1", "v2", "t1", "t1", "t1", "t1"]),
+        ("advantage", ["down2", "down3", "", "up3", "up2", "up1"]),
+        ("ratio", ["p0", "p6", "p0", "p0", "p0", "p0"]),
+        ("entropy", [""] * 6),
+    ],
+)
+def test_tokens_are_coloured_by_what_the_trainer_said_of_them(
+    page: Page, server: ClientServer, colour: str, expected: list[str]
+) -> None:
+    show(page, server, call(), query=f"?colour={colour}&token=4")
+    assert classes(page) == expected
+    assert fact(page, "mask") == "<i>dropped</i>" and page.locator("i").count() == 0
+    assert fact(page, "advantage") == "-0.5" and fact(page, "ratio") == "2"
+    assert fact(page, "entropy") == fact(page, "trainer's logprob") == "not recorded"

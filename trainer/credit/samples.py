@@ -109,6 +109,20 @@ def _wrong_logprobs(call: StoredCall) -> Skip | None:
     return None if all(np.isfinite(logprobs).all() for logprobs in known) else Skip.NOT_FINITE
 
 
+def why_left_out(
+    call: StoredCall,
+    advantages: Mapping[str, float],
+    reasons: Mapping[str, Skip],
+    parent_version: int,
+    config: TrainerConfig,
+) -> Skip | None:
+    """Why a call becomes no sample, or None; `reasons` is as in `make_samples`."""
+    reason = why_untrainable(call, parent_version, config)
+    if reason is None and call.call_id in advantages:
+        return None
+    return reason or reasons.get(call.call_id, Skip.FILTERED)
+
+
 def make_samples(
     calls: Iterable[StoredCall],
     advantages: Mapping[str, float],
@@ -127,11 +141,11 @@ def make_samples(
     skipped: Counter[Skip] = Counter()
     trained: dict[str, StoredCall] = {}
     for call in calls:
-        reason = why_untrainable(call, parent_version, config)
-        if reason is None and call.call_id in advantages:
+        reason = why_left_out(call, advantages, reasons, parent_version, config)
+        if reason is None:
             trained[call.call_id] = call
         else:
-            skipped[reason or reasons.get(call.call_id, Skip.FILTERED)] += 1
+            skipped[reason] += 1
     follows = _of_session(trained) if config.credit == "turn" else _of_branch(calls, trained)
     samples = [
         _sample(call, advantages[call_id], rewards.get(call_id, 0.0), follows[call_id])

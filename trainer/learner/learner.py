@@ -35,6 +35,7 @@ from weir.trainer.learner.saved_state import CRITIC, KL_COEF, NUM_STEPS, POLICY,
 from weir.trainer.learner.scoring import Scores, score, score_by
 from weir.trainer.learner.step_stats import StepStats, TokenStats
 from weir.trainer.learner.supervised_loss import accumulate_supervised
+from weir.trainer.learner.token_traces import traces_of
 from weir.trainer.losses.gae import TokenCredit, token_credit
 from weir.trainer.losses.kl import DIVERGENCES
 from weir.trainer.losses.normalization import LOSS_MEANS
@@ -62,6 +63,7 @@ class Learner:
         self.reference = reference or folder
         self.kl_coef = config.kl_coef  # steered by kl_target
         self._saves_without_state = 0
+        self._keeps_tokens = False  # of the step that is being taken
         self._old_logprobs: Scores | None = None
         self._reference_logprobs: Scores | None = None
         self._values: Scores | None = None
@@ -262,6 +264,7 @@ class Learner:
         steppers = [self.stepper, *([self.critic.stepper] if self.critic is not None else [])]
         for stepper in steppers:
             stepper.clear()
+        self._keeps_tokens = self.config.keep_tokens == "tokens" and epoch == 1
         stats = self.accumulate(samples, fresh_version, on_tokens)
         sft_loss = self.accumulate_mixed(rows)
         value_loss = self.accumulate_critic(samples)
@@ -331,7 +334,7 @@ class Learner:
         objectives = objective(tokens, self._steered_config)
         weighted = objectives.losses.loss * self._repeated(weights, lengths)
         weighted.sum().backward()  # type: ignore[no-untyped-call]
-        return TokenStats.of(
+        stats = TokenStats.of(
             tokens,
             objectives,
             weighted.detach(),
@@ -343,6 +346,9 @@ class Learner:
             else 0,
             bounds=(self.config.off_policy.low, self.config.off_policy.high),
         )
+        if self._keeps_tokens:
+            stats.traces = traces_of(samples, tokens, objectives)
+        return stats
 
     def _behaviour(self, sample: Sample) -> Logprobs:
         """The logprobs of the distribution that drew a sample's tokens, (N,)."""

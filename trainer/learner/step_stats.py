@@ -7,10 +7,12 @@ estimate r - 1 - log r with r = p_trained / p_recorded (joschu.net/blog/kl-appro
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
+from weir.store.parquet.round_tokens import TokenTrace
 from weir.trainer.losses.objective import Objective, SampledTokens
 from weir.trainer.losses.policy import LOG_RATIO_BOUND
 
@@ -49,6 +51,7 @@ class StepStats:
     epoch: int = 1
     kl_coef: float | None = None  # where it is steered by kl_target
     stopped_by: str | None = None  # the setting that refused the step; only an untaken last one has it
+    traces: tuple[TokenTrace, ...] = field(default=(), compare=False, repr=False)  # where the round keeps tokens
 
 
 @dataclass(slots=True)
@@ -79,6 +82,7 @@ class TokenStats:
     off_policy_clipped: int = 0
     off_policy_weight_sum: float = 0.0
     off_policy_square_sum: float = 0.0
+    traces: list[TokenTrace] = field(default_factory=list)
 
     @classmethod
     @torch.no_grad()
@@ -175,6 +179,7 @@ class TokenStats:
             off_policy_ess=self._off_policy_ess(),
             value_loss=value_loss,
             sft_loss=sft_loss,
+            traces=tuple(self.traces),
         )
 
 
@@ -185,5 +190,5 @@ def _weights_of(tokens: SampledTokens, objective: Objective) -> torch.Tensor:
     return objective.off_policy_weights[tokens.off_policy]
 
 
-def _plus(left: float, right: float) -> float:
+def _plus(left: Any, right: Any) -> Any:
     return left + right

@@ -10,7 +10,7 @@ import json
 import statistics
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,7 +113,7 @@ def step_metrics(steps: Sequence[StepStats]) -> Metrics:
         return {"optimizer_steps": 0}
     stopped_by, steps = steps[-1].stopped_by, [step for step in steps if step.stopped_by is None]
     first = steps[0]
-    figures = [{name: value for name, value in asdict(step).items() if value is not None} for step in steps]
+    figures = [_figures(step) for step in steps]
     means = {name: statistics.fmean(figure[name] for figure in figures) for name in (*_OF_LOSS, *_OF_RATIOS)}
     return {
         "optimizer_steps": len(steps),
@@ -136,6 +136,12 @@ def step_metrics(steps: Sequence[StepStats]) -> Metrics:
         **_off_policy_metrics(steps),
         "steps": figures,
     }
+
+
+def _figures(step: StepStats) -> Metrics:
+    """The numbers of a step that it has, by name."""
+    numbers = asdict(replace(step, traces=()))
+    return {name: value for name, value in numbers.items() if value is not None and name != "traces"}
 
 
 def _off_policy_metrics(steps: Sequence[StepStats]) -> Metrics:

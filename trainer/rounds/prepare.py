@@ -16,7 +16,7 @@ from weir.store.catalog.catalog import Catalog
 from weir.store.reader import StoredCall
 from weir.trainer.credit.advantages import credited_returns, group_advantages, has_spread
 from weir.trainer.credit.branches import on_kept_branches
-from weir.trainer.credit.samples import Sample, is_judged, make_samples
+from weir.trainer.credit.samples import Sample, is_judged, make_samples, why_left_out
 from weir.trainer.hooks import Group, GroupItem, HookedGroups, apply_hooks, load_hooks
 from weir.trainer.progress import progress
 from weir.trainer.rewards.answers import Answer
@@ -35,6 +35,7 @@ class RoundData:
 
     samples: list[Sample]
     metrics: Metrics
+    left_out: dict[str, Skip]  # by call: why it is no sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +69,10 @@ def prepare(
     with times.step("advantages"):
         credited = credit_calls(hooked, config)
     with times.step("samples"):
-        samples, skipped = _samples(claimed, calls, kept, credited, judged.without | hooked.without, config)
+        samples, left_out = _samples(claimed, calls, kept, credited, judged.without | hooked.without, config)
     metrics = _metrics(claimed, groups, hooked, credited, judged, config)
-    return RoundData(samples=samples, metrics=metrics | sample_metrics(samples, skipped, claimed.parent))
+    counted = sample_metrics(samples, Counter(left_out.values()), claimed.parent)
+    return RoundData(samples=samples, metrics=metrics | counted, left_out=left_out)
 
 
 def _samples(
@@ -80,19 +82,15 @@ def _samples(
     credited: CreditedCalls,
     without: Mapping[str, Skip],
     config: TrainerConfig,
-) -> tuple[list[Sample], Counter[Skip]]:
+) -> tuple[list[Sample], dict[str, Skip]]:
     every_call = [call for of_group in calls.values() for call in of_group]
     trained = {call.call_id for of_group in kept.values() for call in of_group}
     others = [call.call_id for call in every_call if call.call_id not in trained]
     reasons = credited.reasons | dict(without) | dict.fromkeys(others, Skip.OTHER_BRANCH)
-    return make_samples(
-        every_call,
-        credited.advantages,
-        reasons,
-        claimed.parent,
-        config,
-        rewards=credited.rewards,
-    )
+    chosen = (credited.advantages, reasons, claimed.parent, config)
+    samples, _ = make_samples(every_call, *chosen, rewards=credited.rewards)
+    why = {call.call_id: why_left_out(call, *chosen) for call in every_call}
+    return samples, {call_id: reason for call_id, reason in why.items() if reason is not None}
 
 
 def _metrics(

@@ -47,6 +47,7 @@ _NOT_PINNED = frozenset(
         "keep_versions",
         "keep_state_every",
         "keep_full_every",
+        "keep_tokens",
         "missing_state",
         "min_groups",
         "group_timeout_s",
@@ -274,6 +275,12 @@ class TrainerConfig(AlgorithmConfig, MixingConfig, LoraSettings):
         ge=1,
         description="Versions of which one is stored whole; those in between are stored as the exact difference to "
         "their parent, from which they are rebuilt (docs/weights.md). 1: all are whole.",
+    )
+    keep_tokens: Literal["none", "calls", "tokens"] = Field(
+        default="calls",
+        description="What a round keeps of its calls for `weir ui`, in rounds/N/tokens.parquet. calls: the advantage, "
+        "or why a call was left out; tokens: also logprob, entropy, advantage and clip of each token, 17 bytes a token "
+        "before compression.",
     )
     missing_state: Literal["replay", "fresh"] = Field(
         default="replay",

@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 
 from weir.store.parquet.columns import TOKEN_COLUMNS
 from weir.store.parquet.prompts import rebuild
+from weir.store.parquet.round_tokens import DROPPED, PART_NAMES, read_round_call, round_tokens_file
 from weir.ui.data.rows import Row, rows
 from weir.ui.errors import NotFound
 
@@ -41,7 +42,7 @@ SELECT output_logprobs, sampling_logprobs, prompt_from, prompt_logprobs FROM cal
 """
 _VERSIONS = "SELECT list(version ORDER BY position) AS versions FROM tokens WHERE call_id = $call"
 _ROUND = """
-SELECT CAST(r.manifest AS VARCHAR) AS manifest
+SELECT r.round_id, CAST(r.manifest AS VARCHAR) AS manifest
 FROM stored.round_groups g JOIN stored.rounds r USING (round_id) WHERE g.group_id = $group AND r.state = 'committed'
 """
 
@@ -51,12 +52,15 @@ def call(cursor: duckdb.DuckDBPyConnection, call_id: str) -> dict[str, Any]:
     return {"call": _found(rows(cursor, _CALL, {"call": call_id}), call_id)}
 
 
-def call_tokens(cursor: duckdb.DuckDBPyConnection, call_id: str, tokenizer: Path | None) -> dict[str, Any]:
+def call_tokens(cursor: duckdb.DuckDBPyConnection, call_id: str, tokenizer: Path | None, root: Path) -> dict[str, Any]:
     """The tokens of prompt and answer: parallel lists, one item a token.
 
     `pieces` are texts (without a tokenizer, the ids), `logprobs` natural logarithms under the sampling distribution,
     None where none was recorded; `trained` is 1 for a token of a call that a committed round took, 0 for one of a
-    prompt, None where no round has taken the call. Raises NotFound, and StoreCorrupt.
+    prompt and of a call that it left out, None where no round has taken the call. What the round kept of its tokens
+    (`trainer.keep_tokens`, below `root`) are `masks`, texts that say whether a token was trained on or why not, and the
+    trainer's `advantages`, `trainer_logprobs` and `entropies` (nats), and `ratios`, exp(trainer's logprob - the one
+    that it compares with). Raises NotFound, and StoreCorrupt.
     """
     named = {"call": call_id}
     group = _found(rows(cursor, "SELECT group_id FROM stored.calls WHERE call_id = $call", named), call_id)["group_id"]
@@ -73,7 +77,7 @@ def call_tokens(cursor: duckdb.DuckDBPyConnection, call_id: str, tokenizer: Path
         "logprobs": _prompt_logprobs(recorded, start) + _numbers(recorded["output_logprobs"], len(ids) - start),
         "sampling_logprobs": [None] * start + _numbers(recorded["sampling_logprobs"], len(ids) - start),
         "versions": [None] * start + (versions or [None] * (len(ids) - start)),
-        "trained": [0] * start + [_trained(cursor, group, call_id)] * (len(ids) - start),
+        **_of_round(cursor, group, call_id, root, start, len(ids) - start),
         "output_start": start,
         "note": note,
     }
@@ -92,19 +96,56 @@ def _prompt_logprobs(recorded: Row, length: int) -> list[float | None]:
     return ([None] * first + _numbers(recorded["prompt_logprobs"], length - first))[:length]
 
 
-def _numbers(values: Sequence[float] | None, length: int) -> list[float | None]:
+def _numbers(values: Sequence[float] | np.ndarray[Any, Any] | None, length: int) -> list[float | None]:
     """The values, None for NaN; as many None where none were recorded."""
-    if not values:
+    if values is None or len(values) == 0:
         return [None] * length
     return [None if value is None or np.isnan(value) else float(value) for value in values]
 
 
-def _trained(cursor: duckdb.DuckDBPyConnection, group: str, call_id: str) -> int | None:
-    """Whether the committed round of the group lists the call in its manifest; None where there is no such round."""
-    for row in rows(cursor, _ROUND, {"group": group}):
-        groups = json.loads(row["manifest"] or "{}").get("groups", [])
-        return int(any(call_id in calls for one in groups for calls in one["calls"].values()))
-    return None
+def _of_round(
+    cursor: duckdb.DuckDBPyConnection, group: str, call_id: str, root: Path, start: int, length: int
+) -> dict[str, list[Any]]:
+    """What the committed round of the group did with each token, `start` of the prompt and `length` of the answer."""
+    found = rows(cursor, _ROUND, {"group": group})
+    if not found:
+        return _lists(start, length, None, None)
+    groups = json.loads(found[0]["manifest"] or "{}").get("groups", [])
+    if not any(call_id in calls for one in groups for calls in one["calls"].values()):
+        return _lists(start, length, 0, "not in the round")
+    kept = read_round_call(round_tokens_file(root, found[0]["round_id"]), call_id)
+    if kept is None:
+        return _lists(start, length, 1, "trained")
+    if kept.left_out is not None:
+        return _lists(start, length, 0, f"left out: {kept.left_out}")
+    lists = _lists(start, length, 1, "trained", kept.advantage)
+    trace = kept.trace
+    if trace is None or len(trace.parts) != length:
+        return lists
+    before = [None] * start
+    return lists | {
+        "masks": ["prompt"] * start + [PART_NAMES[part] for part in trace.parts],
+        "trained": [0] * start + [int(part != DROPPED) for part in trace.parts],
+        "advantages": before + _numbers(trace.advantages, length),
+        "trainer_logprobs": before + _numbers(trace.logprobs, length),
+        "entropies": before + _numbers(trace.entropies, length),
+        "ratios": before + _numbers(np.exp(trace.logprobs.astype(np.float64) - trace.before), length),
+    }
+
+
+def _lists(
+    start: int, length: int, trained: int | None, mask: str | None, advantage: float | None = None
+) -> dict[str, list[Any]]:
+    """The same for every token of the answer."""
+    nothing = [None] * (start + length)
+    return {
+        "trained": [0] * start + [trained] * length,
+        "masks": ["prompt"] * start + [mask] * length,
+        "advantages": [None] * start + [advantage] * length,
+        "trainer_logprobs": nothing,
+        "entropies": nothing,
+        "ratios": nothing,
+    }
 
 
 def _pieces(folder: Path | None, ids: list[int]) -> tuple[list[str], str]:

@@ -11,6 +11,11 @@ import { make } from "./dom.js";
  * @property {(number | null)[]} logprobs natural logarithm; of output tokens
  * @property {(number | null)[]} versions of the weights that sampled the token
  * @property {(0 | 1 | null)[]} trained
+ * @property {(string | null)[]} masks whether a round trained on the token, or why not
+ * @property {(number | null)[]} advantages
+ * @property {(number | null)[]} trainer_logprobs natural logarithm, under the weights that were trained
+ * @property {(number | null)[]} ratios of probabilities, the trainer's to those before
+ * @property {(number | null)[]} entropies nats
  * @property {number} output_start the first token of the answer
  * @property {string} note
  */

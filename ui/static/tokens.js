@@ -7,7 +7,11 @@ import { Strip, spelled } from "./strip.js";
 
 /** @typedef {import("./strip.js").Tokens} Tokens */
 
-const COLOURS = { logprob: "logprob", version: "weight version", trained: "trained" };
+const COLOURS = { logprob: "logprob", version: "weight version", trained: "trained", mask: "mask", advantage: "advantage", ratio: "ratio", entropy: "entropy" };
+const OF_ROUND = /** @type {const} */ (["masks", "advantages", "trainer_logprobs", "ratios", "entropies"]);
+const ADVANTAGES = [2, 1, 0.5, 0]; // sizes above which an advantage is of class 0, 1 and so on
+const RATIOS = [0.001, 0.01, 0.05, 0.1, 0.2, 0.5, 1]; // distances of the logarithm from 0, by class
+const ENTROPIES = [0.05, 0.2, 0.5, 1, 1.5, 2, 3]; // nats, by class
 const LOGPROBS = [-0.01, -0.1, -0.5, -1, -2, -4, -8]; // lower ends of the classes p0, p1 and so on; below the last is p7
 const NUM_VERSION_COLOURS = 8;
 const DRAWN = "weir:tokens drawn"; // a measure of the browser: from data to elements
@@ -15,6 +19,7 @@ const DRAWN = "weir:tokens drawn"; // a measure of the browser: from data to ele
 /** @param {HTMLElement} section names its data in `data-source` */
 export async function start(section) {
   const tokens = /** @type {Tokens | null} */ (await loadSource(section));
+  if (tokens) for (const name of OF_ROUND) tokens[name] ??= new Array(tokens.pieces.length).fill(null);
   if (tokens && tokens.pieces.length > 0) new Call(section, tokens);
   else if (tokens) section.append(make("p", { class: "soft" }, tokens.note || "This call has no recorded tokens."));
 }
@@ -28,6 +33,7 @@ class Call {
     const began = performance.now();
     this.tokens = tokens;
     this.versions = [...new Set(tokens.versions.filter((version) => version !== null))];
+    this.masks = [...new Set(tokens.masks.filter((mask) => mask !== null))];
     this.colour = chosen("colour", "logprob") in COLOURS ? chosen("colour", "logprob") : "logprob";
     this.last = tokens.pieces.length - 1;
     this.strip = new Strip(tokens, this.paint());
@@ -78,7 +84,11 @@ class Call {
 
   /** @returns {import("./strip.js").Paint} */
   paint() {
-    const { logprobs, versions, trained } = this.tokens;
+    const { logprobs, versions, trained, masks, advantages, ratios, entropies } = this.tokens;
+    if (this.colour === "mask") return (token) => this.maskClass(masks[token]);
+    if (this.colour === "advantage") return (token) => advantageClass(advantages[token]);
+    if (this.colour === "ratio") return (token) => sizeClass(distance(ratios[token]), RATIOS);
+    if (this.colour === "entropy") return (token) => sizeClass(entropies[token], ENTROPIES);
     if (this.colour === "version") return (token) => (versions[token] === null ? "" : this.versionClass(versions[token]));
     if (this.colour === "trained") return (token) => (trained[token] === null ? "" : `t${trained[token]}`);
     return (token) => logprobClass(logprobs[token]);
@@ -89,11 +99,20 @@ class Call {
     return `v${this.versions.indexOf(version) % NUM_VERSION_COLOURS}`;
   }
 
+  /** @param {string | null} mask */
+  maskClass(mask) {
+    return mask === null ? "" : mask === "trained" ? "t1" : mask === "prompt" ? "" : `v${(this.masks.indexOf(mask) + 1) % NUM_VERSION_COLOURS}`;
+  }
+
   showLegend() {
     const meanings = {
       logprob: [...LOGPROBS.map((low, level) => [`p${level}`, `≥ ${low}`]), [`p${LOGPROBS.length}`, "below"]],
       version: this.versions.map((version) => [this.versionClass(version), `v${version}`]),
       trained: [["t1", "trained on"], ["t0", "left out"]],
+      mask: this.masks.filter((mask) => mask !== "prompt").map((mask) => [this.maskClass(mask), mask]),
+      advantage: [...ADVANTAGES.map((size, level) => [`up${level}`, `> ${size}`]), ...ADVANTAGES.map((size, level) => [`down${level}`, `< −${size}`])],
+      ratio: ["|ln ratio|", ...RATIOS].map((size, level) => [`p${level}`, level === 0 ? `${size} < ${RATIOS[0]}` : `≥ ${size}`]),
+      entropy: ["", ...ENTROPIES].map((size, level) => [`p${level}`, level === 0 ? `< ${ENTROPIES[0]}` : `≥ ${size}`]),
     }[this.colour];
     const marks = (meanings ?? []).map(([name, text]) => make("span", { class: name }, text));
     this.legend.replaceChildren(make("span", { class: "prompt" }, "prompt"), " ", ...marks.flatMap((mark) => [mark, " "]));
@@ -133,7 +152,7 @@ class Call {
   /** @param {number | null} token */
   show(token) {
     if (token === null || token < 0) return;
-    const { pieces, ids, logprobs, versions, trained, output_start } = this.tokens;
+    const { pieces, ids, logprobs, versions, trained, masks, advantages, trainer_logprobs, ratios, entropies, output_start } = this.tokens;
     const logprob = logprobs[token];
     const known = {
       piece: spelled(JSON.stringify(pieces[token])),
@@ -143,6 +162,11 @@ class Call {
       probability: logprob === null ? "not recorded" : `${figure(100 * Math.exp(logprob))} %`,
       version: versions[token] === null ? "not recorded" : `v${versions[token]}`,
       trained: { 1: "yes", 0: "no, left out", none: "not recorded" }[trained[token] ?? "none"],
+      mask: masks[token] ?? "no round took it",
+      advantage: figure(advantages[token]) || "not recorded",
+      "trainer's logprob": figure(trainer_logprobs[token]) || "not recorded",
+      ratio: figure(ratios[token]) || "not recorded",
+      entropy: figure(entropies[token]) || "not recorded",
     };
     const facts = Object.entries(known).map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value)));
     this.panel.replaceChildren(make("dl", { class: "facts" }, ...facts));
@@ -154,4 +178,28 @@ function logprobClass(logprob) {
   if (logprob === null) return "";
   const level = LOGPROBS.findIndex((low) => logprob >= low);
   return `p${level < 0 ? LOGPROBS.length : level}`;
+}
+
+/**
+ * A class by sign and size; none for 0.
+ * @param {number | null} advantage
+ */
+function advantageClass(advantage) {
+  if (!advantage) return "";
+  const level = ADVANTAGES.findIndex((size) => Math.abs(advantage) > size);
+  return `${advantage > 0 ? "up" : "down"}${level}`;
+}
+
+/**
+ * The class of the greatest limit that a size reaches: p0 below the first, p7 from the last on.
+ * @param {number | null} size
+ * @param {number[]} limits ascending
+ */
+function sizeClass(size, limits) {
+  return size === null ? "" : `p${limits.filter((limit) => size >= limit).length}`;
+}
+
+/** @param {number | null} ratio of probabilities */
+function distance(ratio) {
+  return ratio === null ? null : Math.abs(Math.log(ratio));
 }

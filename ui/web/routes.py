@@ -24,6 +24,7 @@ from weir.ui.data.question import answer, as_csv, as_json_lines, as_parquet, sch
 from weir.ui.data.run import run
 from weir.ui.data.session import session
 from weir.ui.data.sessions import SORT_COLUMNS, Page, sessions_page
+from weir.ui.data.side_by_side import side_by_side
 from weir.ui.data.timeline import ROUNDS_SHOWN
 from weir.ui.errors import BadQuestion, NotFound
 from weir.ui.other_stores import OtherStores
@@ -75,6 +76,7 @@ class Routes:
             "/sessions/{session_id:path}": self.session,
             "/calls/{call_id:path}": self.call,
             "/compare": self.compare,
+            "/compare/sessions": self.compare_sessions,
             "/sql": self.sql,
         }
         pages: list[BaseRoute] = []
@@ -143,12 +145,18 @@ class Routes:
     async def tokens(self, request: Request) -> Response:
         """The tokens of a call."""
         call_id = request.path_params["call_id"]
-        return as_json(await self._snapshots.read(call_tokens, call_id, self._tokenizer))
+        folder = self._snapshots.store.folder
+        return as_json(await self._snapshots.read(call_tokens, call_id, self._tokenizer, folder))
 
     async def compare(self, request: Request) -> Response:
         """Two versions side by side."""
         a, b = (_whole(request, name) for name in ("a", "b"))
         return self._answer(request, "compare.html", await self._snapshots.read(compare, a, b))
+
+    async def compare_sessions(self, request: Request) -> Response:
+        """Two sessions side by side."""
+        a, b = (request.query_params.get(name, "") for name in ("a", "b"))
+        return self._answer(request, "side_by_side.html", await self._snapshots.read(side_by_side, a, b))
 
     async def curves(self, request: Request) -> Response:
         """The numbers of all rounds, of this store and of the others."""
