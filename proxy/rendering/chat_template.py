@@ -16,11 +16,12 @@ from typing import Any
 import xxhash
 
 from weir.proxy.conversation.call_request import Message, Tool
+from weir.proxy.rendering.families import PROBE_ARGUMENT
 from weir.proxy.rendering.tokenizer import ModelTokenizer
 
 _ID_LETTERS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _ID_LENGTH = 9  # of the ids that Mistral's templates take
-_CALLED, _NAMED, _VALUE = "probe_weir_f", "probe_weir_key", "probe-weir-value"
+_CALLED, _NAMED, _VALUE = "probe_weir_f", PROBE_ARGUMENT, "probe-weir-value"
 QUESTION: Message = {"role": "user", "content": "One?"}
 PROBE_TOOL: Tool = {
     "type": "function",

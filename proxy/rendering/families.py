@@ -75,12 +75,16 @@ FAMILIES = {
 }
 
 
-# How calls look that a template writes: what shows it, the library's parser for it, and the family's properties.
+PROBE_ARGUMENT = "probe_weir_key"  # the argument of the call that is written to find out
+# How calls look that a template writes: what shows it, the parser for it, and the family's properties.
 _WRITTEN_CALLS: tuple[tuple[str, str, Family], ...] = (
     ("<function=", "qwen3.5", _XML),
     ("<arg_key>", "glm", _GLM),
     ("<tool_call>", "qwen3", FAMILIES[DEFAULT]),
     ("<｜tool▁sep｜>", "deepseek-v3", _DEEPSEEK),
+    ("[TOOL_CALLS]", "mistral", _OTHER),
+    ("to=functions.", "harmony", Family(think_marks=None)),
+    ('"parameters": {"' + PROBE_ARGUMENT, "llama", FAMILIES["llama-3"]),
 )
 
 
@@ -90,7 +94,7 @@ def family_of(renderer: str) -> Family:
 
 
 def family_of_template(written_call: str) -> tuple[str | None, Family]:
-    """The library's parser for calls as a template writes them, and the family; None where there is no parser.
+    """The parser for calls as a template writes them, and the family; None where there is no parser.
 
     A template that writes no calls says nothing: its model may know the form that most have.
     """

@@ -1,7 +1,7 @@
 """A renderer over a model's own chat template, for models whose family the `renderers` library does not know.
 
-It writes by the template, and reads answers as the template writes them: the library's parser for the calls that the
-template shows. Invariant: an answer ends where the model's settings or its template end one.
+It writes by the template, and reads answers as the template writes them: by the parser for the calls that the template
+shows. Invariant: an answer ends where the model's settings or its template end one.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ from renderers import DefaultRenderer, DefaultRendererConfig, ParsedResponse, To
 from weir.proxy.config import ProxyConfig
 from weir.proxy.conversation.call_request import Message, Tool
 from weir.proxy.rendering.chat_template import ChatTemplate
-from weir.proxy.rendering.families import family_of_template
+from weir.proxy.rendering.families import family_of, family_of_template
 from weir.proxy.rendering.template_turns import TemplateTurns
 from weir.proxy.rendering.template_variables import NO_VARIABLES, SWITCHES, Variables
 from weir.proxy.rendering.tokenizer import ModelTokenizer
+from weir.proxy.rendering.written_calls import HARMONY, LLAMA, MISTRAL, Harmony, LlamaCalls, MistralCalls
+
+_PARSERS = {LLAMA: LlamaCalls, MISTRAL: MistralCalls}  # beside those of the library
 
 
 class TemplateRenderer(DefaultRenderer):  # type: ignore[misc]  # the library is untyped
@@ -34,7 +37,14 @@ class TemplateRenderer(DefaultRenderer):  # type: ignore[misc]  # the library is
         self.turns = TemplateTurns(tokenizer, self.template, named, keeps_reasoning=config.keep_reasoning)
         end = [] if self.turns.end_id is None else [self.turns.end_id]
         self._ends = list(dict.fromkeys([*end, *named]))
-        super().__init__(tokenizer, DefaultRendererConfig(tool_parser=self.call_parser, reasoning_parser="think"))
+        if self.call_parser == HARMONY and not Harmony.can_read(tokenizer):
+            self.call_parser, self.family = None, family_of("")
+        own = _PARSERS.get(self.call_parser or "")
+        library = None if own is not None or self.call_parser == HARMONY else self.call_parser
+        super().__init__(tokenizer, DefaultRendererConfig(tool_parser=library, reasoning_parser="think"))
+        if own is not None:
+            self._tool_parser = own(tokenizer)
+        self._harmony = Harmony(tokenizer) if self.call_parser == HARMONY else None
 
     def render_ids(
         self, messages: list[Message], *, tools: list[Tool] | None = None, add_generation_prompt: bool = False
@@ -45,6 +55,8 @@ class TemplateRenderer(DefaultRenderer):  # type: ignore[misc]  # the library is
 
     def parse_response(self, token_ids: list[int], **options: Any) -> ParsedResponse:
         """The library's reading; arguments that are no JSON are texts, which forms with tags write plainly."""
+        if self._harmony is not None:
+            return self._harmony.parsed(token_ids)
         parsed = super().parse_response(token_ids, **options)
         for call in parsed.tool_calls:
             if call.status is ToolCallParseStatus.INVALID_JSON and isinstance(call.arguments, dict):

@@ -11,17 +11,18 @@ import pytest
 from support_families import TOOLS, call_message, spelled_out
 from support_templates import FORMS, template_rendering
 
-from weir.proxy.conversation.call_request import Answer, CallRequest, Message
+from weir.proxy.conversation.call_request import Answer, CallRequest, Delta, Message
 from weir.proxy.conversation.digests import extend
 from weir.proxy.conversation.prompt_ids import ids_json, joined
 from weir.proxy.rendering.renderer import Rendering
+from weir.proxy.rendering.stream_parser import StreamedText
 from weir.proxy.stitching.call_cache import CallCache, KnownCall
 from weir.proxy.stitching.continuation import Prompt, plan_prompt
 from weir.store.records.call_record import Stitch, pack_ids, unpack_ids
 
 Open = Callable[..., Rendering]
 SYSTEM: Message = {"role": "system", "content": "Be brief."}
-CALLS_READ = ("qwen2.5", "qwen3", "deepseek", "glm")  # by a parser of the library's
+CALLS_READ = ("qwen2.5", "qwen3", "deepseek", "glm", "llama-3", "gpt-oss")
 # What a template writes between an answer and a further question: the end of the turn, and the question's opening.
 BETWEEN = {
     "smollm2": ("<|im_end|>", "\n<|im_start|>user\nGo on."),
@@ -252,6 +253,63 @@ def test_calls_are_read_as_the_template_writes_them(opened: Open, name: str) -> 
         ("add", {"a": 1, "note": "x  y"})
     ]
     assert answer.content == ""
+    assert rendering.facts()["tools"] == "kept"
+    parts = streamed(rendering, prompt, output, answer)
+    assert [call for part in parts for call in part.tool_calls] == list(answer.tool_calls)
+    assert "".join(part.content for part in parts) == ""
+
+
+def streamed(rendering: Rendering, prompt: Prompt, output: list[int], answer: Answer) -> list[Delta]:
+    """What a stream of single tokens shows, and what is left at its end."""
+    text = StreamedText(rendering.reading(prompt.ids.tail, TOOLS, True, "c"), ())
+    return [*(text.feed([number]) for number in output), text.rest(answer)]
+
+
+ANALYSIS = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
+COMMENTARY = "<|channel|>commentary<|message|>I add.<|end|><|start|>assistant"
+ONE, BOTH = [("add", {"a": 1})], [("add", {"a": 1}), ("b", {})]
+# What models of these forms write, with the content and the calls in it.
+WRITTEN: dict[str, tuple[tuple[str, str, list[tuple[str, Any]]], ...]] = {
+    "llama-3": (
+        ('{"name": "add", "parameters": {"a": 1}}<|eom_id|>', "", ONE),
+        ('{"a": 1}', '{"a": 1}', []),
+        ('{"name": "add", "parameters": {"a"', '{"name": "add", "parameters": {"a"', []),
+        ('{"name": "add", "parameters": "none"}', '{"name": "add", "parameters": "none"}', []),
+        ("It is three.", "It is three.", []),
+    ),
+    "mistral": (
+        ('[TOOL_CALLS][{"name": "add", "arguments": {"a": 1}}, {"name": "b", "arguments": {}}]</s>', "", BOTH),
+        ('Well.[TOOL_CALLS]add[ARGS]{"a": 1}[TOOL_CALLS]b[CALL_ID]abcdefghi[ARGS]{}', "Well.", BOTH),
+        ('[TOOL_CALLS][{"name": "add"', '[TOOL_CALLS][{"name": "add"', []),
+        ('[TOOL_CALLS]["add"]', '[TOOL_CALLS]["add"]', []),
+    ),
+    "gpt-oss": (
+        (ANALYSIS + ' to=functions.add<|channel|>commentary json<|message|>{"a": 1}<|call|>', "", ONE),
+        (COMMENTARY + '<|channel|>commentary to=functions.add json<|message|>{"a": 1}<|call|>', "I add.", ONE),
+        (ANALYSIS + "<|channel|>final<|message|>Three.<|return|>", "Three.", []),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "written", "content", "calls"),
+    [(name, *case) for name, cases in WRITTEN.items() for case in cases],
+)
+def test_calls_are_read_in_the_forms_that_the_models_write(
+    opened: Open, name: str, written: str, content: str, calls: list[tuple[str, Any]]
+) -> None:
+    rendering = opened(name)
+    output = rendering.tokenizer.encode(written)
+    prompt = Talk(rendering, tools=True, system=False).turn(asked("Add."), said("Three."))
+    answer = rendering.parse(output, prompt.ids.tail, TOOLS, True, "c")
+    assert [(call.name, json.loads(call.arguments)) for call in answer.tool_calls] == calls
+    assert answer.content == content
+    assert answer.reasoning == ("Hm." if "analysis" in written else None)
+    parts = streamed(rendering, prompt, output, answer)
+    assert [call for part in parts for call in part.tool_calls] == list(answer.tool_calls)
+    assert "".join(part.content for part in parts) == content
+    as_text = rendering.parse(output, prompt.ids.tail, TOOLS, False, "c")
+    assert as_text.tool_calls == () and all(called in as_text.content for called, _ in calls)
 
 
 def test_ids_of_calls_take_the_length_that_a_template_wants(opened: Open) -> None:
