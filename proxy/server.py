@@ -128,6 +128,7 @@ class Proxy:
             self.state,
             self.metrics,
             always_drains=self.certified.level is not Level.TOKENS,
+            on_left_out=lambda engines: self.engines.leave_out(engines),
         )
         self.engines = EngineWatch(
             RouterClient(served.upstream_url),

@@ -44,6 +44,7 @@ class Resume(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     weight_version: int | Annotated[str, Field(pattern="^[!-~]{1,200}$")] | None = None
+    left_out: dict[str, str] = {}  # engines that the publish left paused, and why
 
 
 class GateControl:
@@ -58,13 +59,18 @@ class GateControl:
         metrics: Metrics,
         *,
         always_drains: bool = False,
+        on_left_out: Callable[[dict[str, str]], None] = lambda _: None,
     ) -> None:
-        """`always_drains`: calls in flight cannot be continued after an abort, so every pause drains."""
+        """`always_drains`: calls in flight cannot be continued after an abort, so every pause drains.
+
+        `on_left_out` hears of engines that a publish left paused, before the gates open.
+        """
         self.announced: str | None = None
         self._gate = gate
         self._peers = peers
         self._drain_limit_s = drain_limit_s
         self._always_drains = always_drains
+        self._on_left_out = on_left_out
         self._state = state
         self._metrics = metrics
         self._following: asyncio.Task[None] | None = None
@@ -92,6 +98,8 @@ class GateControl:
 
     async def resume(self, body: Resume) -> dict[str, Any]:
         """Open the gates of all workers. Raises `PeerFailed` where a live one failed to."""
+        if body.left_out:
+            self._on_left_out(body.left_out)
         here = self.resume_here(body)
         await self._request_all("/weir/worker/resume", body, REQUEST_LIMIT_S)
         return here

@@ -2,7 +2,8 @@
 
 Routers run without health checks, because a paused engine would look dead to them. Of all processes that serve calls
 through one router on this machine, one watches: the one that holds a lock file. Invariants: an engine returns only when
-it answers and does not report an older version than the current one; while the gate is not open nothing is done,
+it answers and does not report an older version than the current one, and one that a publish left out only after it has
+loaded the current one; while the gate is not open nothing is done,
 because weights are being exchanged; engines out of rotation are kept in a file, with reasons, for the next watcher.
 """
 
@@ -28,6 +29,7 @@ from weir.store.log.writer import lock_file
 SILENT_CHECKS = 3  # without an answer, until an engine counts as dead: it may only be slow
 LOAD_LIMIT_S = 300.0
 LOAD_RETRY_S = 30.0  # between two attempts to load weights into one engine
+LEFT_OUT = "left out by a publish: "  # begins the reason of engines that are paused, with weights of any version
 _Out = dict[str, str]  # engine → why
 
 logger = logging.getLogger("weir.proxy.engines.watch")
@@ -89,6 +91,11 @@ class EngineWatch:
         """Check the engines now, because one failed a call."""
         self._nudged.set()
 
+    def leave_out(self, engines: _Out) -> None:
+        """A publish left these engines paused, for these reasons; they are to load the current weights first."""
+        self._keep(self.out() | {url.rstrip("/"): f"{LEFT_OUT}{why}" for url, why in engines.items()})
+        self.nudge()
+
     @property
     def watches(self) -> bool:
         """Whether this process is the one that watches."""
@@ -145,6 +152,11 @@ class EngineWatch:
                 await self._take_out(engine, "it does not answer")
         elif probe.liveness is Liveness.SILENT:
             return
+        elif why_out is not None and why_out.startswith(LEFT_OUT):
+            if is_in:
+                await self._take_out(engine, why_out)
+            if current is not None:
+                await self._load(engine, current, mark=LEFT_OUT)
         elif current is not None and is_older(probe.version, current.version):
             if is_in:
                 await self._take_out(engine, f"it serves version {probe.version}, current is {current.version}")
@@ -177,17 +189,18 @@ class EngineWatch:
         await self._rotation.take_out(engine)
         logger.warning("the engine %s is out of rotation: %s", engine, why)
 
-    async def _load(self, engine: str, current: Current) -> None:
+    async def _load(self, engine: str, current: Current, *, mark: str = "") -> None:
         if current.folder is None or time.monotonic() < self._load_after.get(engine, 0.0):
             return
         try:
             await self._rotation.load(engine, current.folder, current.version, LOAD_LIMIT_S)
         except RouterFailed as error:
             self._load_after[engine] = time.monotonic() + LOAD_RETRY_S
-            self._keep(self.out() | {engine: f"it did not load version {current.version}: {error}"})
+            self._keep(self.out() | {engine: f"{mark}it did not load version {current.version}: {error}"})
             logger.warning("the engine %s stays out of rotation: %s", engine, error)
         else:
             logger.warning("the engine %s loaded version %s", engine, current.version)
+            self._keep(self.out() | {engine: f"it was behind, and has loaded version {current.version}"})
             self.nudge()  # the next check finds it current, and adds it to the rotation
 
     async def _put_in(self, engine: str, probe: Probe) -> None:

@@ -2,8 +2,8 @@
 
 An engine that can keep weights beside those it serves gets them before the gates close (`stage`), and only switches
 afterwards. One that cannot gets them once it is paused (`load`). Invariants: an engine's way changes only where the
-settings say "auto", and then the report says from what to what, and why; everything that arrives is compared with the
-version's own checksums, as far as the engine gives them.
+settings say "auto", and then the report says from what to what, and why; an engine switches only to what has the
+checksums of the version's folder, where it stages weights and can so be asked before.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from weir.trainer.http_json import CONTROL_TIMEOUT_S, done, for_each, post
+from weir.trainer.http_json import CONTROL_TIMEOUT_S, Refused, done, for_each, post
 from weir.trainer.publishing.members import Member, ask_members
 from weir.trainer.settings.config import TrainerConfig
 from weir.trainer.settings.publishing import Way
@@ -79,11 +79,31 @@ class Delivery:
             source = await asyncio.to_thread(WeightSource, self._folder, self._config.publish.bucket_mb << 20)
             with source:
                 lost |= await send(self._http, left, source, self._version, limit_s)
+                lost |= await self._compare([m for m in left if m.stages and m.url not in lost], source)
             if self._config.publish.way == "auto":
                 self.fallbacks |= {url: f"{way} failed: {why}" for url, why in lost.items()}
                 self.ways |= dict.fromkeys(lost, "disk")
             else:
                 self.failed |= lost
+
+    async def _compare(self, members: Sequence[Member], source: WeightSource) -> dict[str, str]:
+        """Compare what engines have staged with the folder; returns those where it differs, by URL."""
+        import torch
+
+        dtypes = {member.url: member.dtype for member in members}
+        expected = {
+            dtype: await asyncio.to_thread(source.checksums, getattr(torch, dtype)) for dtype in set(dtypes.values())
+        }
+
+        async def compare(url: str) -> None:
+            body = {"action": "checksum", "staged": True}
+            answer = await post(self._http, f"{url}/weights_checker", body, timeout_s=self._config.publish_timeout_s)
+            (rank,) = answer["ranks"]
+            wrong = [name for name, held in rank["checksums"].items() if expected[dtypes[url]].get(name) != held]
+            if wrong:
+                raise Refused(f"{len(wrong)} tensors arrived otherwise than they were sent, {wrong[0]} among them")
+
+        return await for_each(dtypes, compare)
 
     async def _switch(self, url: str) -> None:
         limit_s = self._config.publish_timeout_s

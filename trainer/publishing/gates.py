@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any
 
 import httpx
 
@@ -43,9 +44,14 @@ class Gates:
                 "then run `weir publish` again"
             )
 
-    async def open(self, version: int | None) -> None:
-        """Open all gates that were asked to close; `version` is the version that engines serve now, if it is new."""
-        body = {} if version is None else {"weight_version": version}
+    async def open(self, version: int | None, left_out: dict[str, str]) -> None:
+        """Open all gates that were asked to close.
+
+        `version` is the version that engines serve now, if it is new; `left_out` names engines that stay paused, with
+        reasons: the proxies' watch brings them to the newest version.
+        """
+        body: dict[str, Any] = {} if version is None else {"weight_version": version}
+        body |= {"left_out": left_out} if left_out else {}
         failed = await for_each(
             self._asked, lambda url: post(self._http, f"{url}/weir/resume", body, headers=self._headers)
         )

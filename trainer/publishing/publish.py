@@ -3,8 +3,8 @@
 What can be sent before the gates close is sent then (delivery.py). Invariant: whatever fails, every engine that can
 serve resumes and every closed gate opens again. An engine serves a version when it reports it itself. An engine that
 fails to load it while others do stays paused, is removed from the router's rotation and is named in the report; if all
-fail, all resume with the weights they have, but for one that has parts of two versions. Publishing may be repeated at
-any time and brings such an engine back.
+fail, all resume with the weights they have, but for one that has parts of two versions. The proxies' watch
+brings such an engine to the newest version and back once it can; so does publishing, which may be repeated at any time.
 """
 
 from __future__ import annotations
@@ -82,12 +82,12 @@ async def _publish(
                 failed = delivery.failed | await _read_back(http, loaded, version, config)
             served = len(failed) < len(config.engine_urls)
         finally:
-            left_out = set(failed) if served else delivery.spoiled
+            left_out = {url: why for url, why in failed.items() if served or url in delivery.spoiled}
             with times.step("engines_go_on"):
                 await _resume_engines(http, [url for url in config.engine_urls if url not in left_out], config)
-                await _set_rotation(http, config, out=left_out)
+                await _set_rotation(http, config, out=set(left_out))
             with times.step("gates_open"):
-                await gates.open(version if served else None)
+                await gates.open(version if served else None, left_out)
         if not served:
             raise PublishFailed(
                 f"no engine serves version {version}, {_kept(delivery.spoiled)}: {_listed(failed)}; "

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
+import xxhash
 from safetensors import SafetensorError, safe_open
 
 from weir.engine.transfer.bucket import FlattenedTensorMetadata, laid_out, shared_bytes, split
@@ -56,6 +57,14 @@ class WeightSource:
         """A tensor of the folder; its memory is the file's."""
         tensor: torch.Tensor = self._files[name].get_tensor(name)
         return tensor
+
+    def checksums(self, dtype: torch.dtype) -> dict[str, str]:
+        """xxh3-64 of every tensor's bytes in the type that an engine holds it in, as engines report them."""
+        sums = {}
+        for name in self._files:
+            held = self.tensor(name).to(dtype).contiguous().flatten().view(torch.uint8)
+            sums[name] = xxhash.xxh3_64_hexdigest(held.numpy().data)
+        return sums
 
     async def each_bucket(self, send: Send) -> None:
         """Fill one bucket in shared memory while `send` has the other; `send` also learns which is the last."""

@@ -103,6 +103,29 @@ def test_an_engine_restarted_on_old_weights_loads_the_current_ones_before_it_ser
     assert fleet.out() == {}
 
 
+def test_an_engine_that_a_publish_left_out_loads_the_current_weights_and_returns_by_itself(
+    fleet: Fleet, tiny_model_dir: Path
+) -> None:
+    left, good = fleet.engines
+    fleet.proxy.control("POST", "/weir/pause")
+    left.post("/pause_generation", {"mode": "abort"})  # it also says that it serves the version, with other weights
+    left.post("/update_weight_version", {"new_version": "3"})
+    good.post("/update_weights_from_disk", {"model_path": str(tiny_model_dir), "weight_version": "3"})
+    workers = httpx.get(fleet.router.url + "/workers", trust_env=False).json()["workers"]
+    (worker,) = [worker["id"] for worker in workers if worker["url"] == left.url]
+    httpx.delete(f"{fleet.router.url}/workers/{worker}", trust_env=False)
+    wait_for(lambda: fleet.inside() == {good.url})
+    fleet.proxy.control("POST", "/weir/resume", {"weight_version": 3, "left_out": {left.url: "it hung"}})
+    assert fleet.out() == {left.url: "left out by a publish: it hung"}
+    catalog = fleet.proxy.proxy.catalog
+    catalog.add_version(3, path=str(tiny_model_dir), parent=None, round_id=None, manifest_sha256="0" * 64)
+    catalog.set_published(3, time.time_ns() // 1000, [good.url])
+    wait_for(lambda: fleet.inside() == {left.url, good.url} and fleet.out() == {})
+    assert left.get("/server_info")["internal_states"][0]["paused"] is None
+    assert left.get("/model_info")["weight_version"] == "3"
+    assert {fleet.ask() for _ in range(8)} == {"3"}
+
+
 def test_an_engine_that_cannot_load_the_current_weights_stays_out_and_is_named(
     fleet: Fleet, tiny_model_dir: Path, tmp_path: Path
 ) -> None:

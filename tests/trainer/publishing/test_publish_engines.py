@@ -213,7 +213,8 @@ def test_an_engine_in_trouble_is_named_and_stays_out_until_the_next_version_brin
     assert report.serving == [fleet.good.url]
     assert why in report.failed[fleet.relay.url]
     assert f"engine {fleet.relay.url} is paused and out of rotation" in publisher.said.getvalue()
-    assert publisher.proxy.told == [("/weir/pause", {"mode": "continue"}), ("/weir/resume", {"weight_version": 1})]
+    told = {"weight_version": 1, "left_out": report.failed}
+    assert publisher.proxy.told == [("/weir/pause", {"mode": "continue"}), ("/weir/resume", told)]
     assert version_of(fleet.good) == "1"
     wait_for_workers(fleet.router.url, {fleet.good.url})
     assert answered_by(fleet, 4) == {"1"}

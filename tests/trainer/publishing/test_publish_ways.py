@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import torch
 from rich.console import Console
+from sglang_server import needs_sglang, start_sglang
 from support_calls import body_of as call_body
 from support_calls import generate, logprobs_of, streamed, versions_of
 from support_engine_relay import EngineRelay, engine_relay
@@ -24,6 +26,7 @@ from weir.store.config import StoreConfig
 from weir.trainer.errors import PublishFailed
 from weir.trainer.publishing.catalog_entries import serve
 from weir.trainer.publishing.publish import PublishReport
+from weir.trainer.publishing.weight_source import WeightSource
 from weir.trainer.settings.publishing import PublishConfig
 from weir.trainer.versions.version_folder import version_path, write_version
 
@@ -68,9 +71,9 @@ def engines(running: Engines, tiny_model_dir: Path) -> Engines:
 class Publisher:
     """Publishes weights of their own as versions, behind the gate of one proxy."""
 
-    def __init__(self, proxy: Proxy, store: StoreConfig, judge: Judge, engines: Engines) -> None:
+    def __init__(self, proxy: Proxy, store: StoreConfig, judge: Judge, urls: list[str]) -> None:
         self.proxy, self.store, self.catalog = proxy, store, Catalog.open(store)
-        self.settings: dict[str, Any] = {"engine_urls": engines.urls, "proxy_urls": [proxy.url], "control_key": KEY}
+        self.settings: dict[str, Any] = {"engine_urls": urls, "proxy_urls": [proxy.url], "control_key": KEY}
         self.judge = judge
         self.said = StringIO()
 
@@ -95,7 +98,7 @@ class Publisher:
 @pytest.fixture
 def publisher(engines: Engines, store: StoreConfig, judge: Judge) -> Iterator[Publisher]:
     with scripted_proxy() as proxy:
-        publisher = Publisher(proxy, store, judge, engines)
+        publisher = Publisher(proxy, store, judge, engines.urls)
         yield publisher
         publisher.catalog.close()
 
@@ -202,3 +205,47 @@ def test_weights_of_another_model_are_refused_and_the_old_ones_stay(
     assert publisher.proxy.gate == "open"
     assert engines.first.post("/weights_checker") == before
     assert publisher.publish(1, way).serving == engines.urls
+
+
+def test_what_arrives_otherwise_than_it_was_sent_is_never_served(
+    engines: Engines, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill = WeightSource._fill
+
+    def spoil(source: WeightSource, flat: torch.Tensor, entries: Any) -> None:
+        fill(source, flat, entries)
+        flat[entries[0].start_idx + 2] ^= 1  # a bit of one value that bfloat16 keeps
+
+    monkeypatch.setattr(WeightSource, "_fill", spoil)
+    before = engines.first.post("/weights_checker")
+    with pytest.raises(PublishFailed, match="1 tensors arrived otherwise than they were sent"):
+        publisher.publish(1, "tensor")
+    assert engines.first.post("/weights_checker") == before
+    assert engines.first.get("/model_info")["weight_version"] == "0"
+    report = publisher.publish(1, "auto")
+    assert report.ways == dict.fromkeys(engines.urls, "disk")
+    assert all("arrived otherwise" in why for why in report.fallbacks.values())
+    assert engines.first.get("/model_info")["weight_version"] == "1"
+
+
+@needs_sglang
+@pytest.mark.sglang
+def test_a_real_sglang_answers_as_after_a_load_by_disk(
+    tiny_model_dir: Path, tmp_path: Path, store: StoreConfig, judge: Judge
+) -> None:
+    sglang = start_sglang(tiny_model_dir, folder=tmp_path, arguments=("--weight-version", "0"))
+    try:
+        with scripted_proxy() as proxy:
+            publisher = Publisher(proxy, store, judge, [sglang.url])
+            publisher.publish(1, "disk")
+            expected = answers_of(sglang)[:2]
+            for way in ("tensor", "distributed", "auto"):
+                publisher.publish(2, "disk")
+                assert answers_of(sglang)[:2] != expected
+                report = publisher.publish(1, way)
+                assert report.ways == {sglang.url: "tensor" if way == "auto" else way}
+                assert sglang.get("/model_info")["weight_version"] == "1"
+                assert answers_of(sglang)[:2] == expected
+            publisher.catalog.close()
+    finally:
+        sglang.stop()
