@@ -5,8 +5,8 @@ NaN payloads and -0.0 are bits like others. A block holds the gaps between the p
 differences, zigzag-coded, both split into planes of bytes and compressed by zstd; or the values themselves, where that
 is not larger. Blocks are small enough to stay in a core's cache.
 
-Form of a block: the number of changed values, the bytes of a gap, and the sizes of gaps and differences, as
-little-endian uint32, uint8, uint32, uint32; then gaps and differences. Where the number is `WHOLE`, the values follow.
+Form of a block: the number of changed values, the bytes of a gap, and the compressed size, as little-endian uint32,
+uint8 and uint32; then gaps and differences, compressed as one. Where the number is `WHOLE`, the values follow.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow as pa
 
 BLOCK_VALUES = 1 << 18
 WHOLE = 0xFFFFFFFF
-_HEAD = struct.Struct("<IBII")
+_HEAD = struct.Struct("<IBI")
 
 Bits = np.ndarray[tuple[int], np.dtype[Any]]  # (N,), unsigned integers
 Places = np.ndarray[tuple[int], np.dtype[np.int64]]  # (N,), indices
@@ -47,7 +47,7 @@ def apply_block(values: Bits, delta: BinaryIO) -> None:
 
     Raises `DeltaDamaged` where the file ends early or the block does not fit the values.
     """
-    num_changed, gap_width, first, second = _HEAD.unpack(_read(delta, _HEAD.size))
+    num_changed, gap_width, size = _HEAD.unpack(_read(delta, _HEAD.size))
     if num_changed == 0:
         return
     if num_changed == WHOLE:
@@ -55,8 +55,9 @@ def apply_block(values: Bits, delta: BinaryIO) -> None:
         return
     if num_changed > len(values) or gap_width not in (1, 2, 4):
         raise DeltaDamaged(f"a block changes {num_changed} of {len(values)} values, by gaps of {gap_width} bytes")
-    gaps = _decompressed(_read(delta, first), num_changed, gap_width)
-    differences = _decompressed(_read(delta, second), num_changed, values.itemsize)
+    planes = _decompressed(_read(delta, size), num_changed * (gap_width + values.itemsize))
+    gaps = _from_planes(planes[: num_changed * gap_width], gap_width)
+    differences = _from_planes(planes[num_changed * gap_width :], values.itemsize)
     places = np.cumsum(gaps, dtype=np.int64)
     if places[-1] >= len(values):
         raise DeltaDamaged(f"a block changes value {places[-1]} of {len(values)}")
@@ -66,18 +67,19 @@ def apply_block(values: Bits, delta: BinaryIO) -> None:
 def _encoded_block(old: Bits, new: Bits, codec: Any) -> Iterator[bytes]:
     places = _changed_places(old, new)
     if not len(places):
-        yield _HEAD.pack(0, 0, 0, 0)
+        yield _HEAD.pack(0, 0, 0)
         return
     gaps = np.diff(places, prepend=0)
     gap_width = next(width for width in (1, 2, 4) if gaps.max() < 256**width)
     differences = _zigzag(new[places] - old[places])
-    parts = [codec.compress(_planes(values), asbytes=True) for values in (gaps.astype(f"<u{gap_width}"), differences)]
-    if sum(map(len, parts)) >= new.nbytes:
-        yield _HEAD.pack(WHOLE, 0, 0, 0)
+    planes = np.concatenate([_planes(gaps.astype(f"<u{gap_width}")), _planes(differences)])
+    compressed: bytes = codec.compress(planes, asbytes=True)
+    if len(compressed) >= new.nbytes:
+        yield _HEAD.pack(WHOLE, 0, 0)
         yield new.tobytes()
         return
-    yield _HEAD.pack(len(places), gap_width, *map(len, parts))
-    yield from parts
+    yield _HEAD.pack(len(places), gap_width, len(compressed))
+    yield compressed
 
 
 def _changed_places(old: Bits, new: Bits) -> Places:
@@ -104,7 +106,11 @@ def _unzigzag(coded: Bits) -> Bits:
 
 def _planes(values: Bits) -> Bits:
     """First the lowest bytes of all values, then the next ones: planes of small numbers are mostly 0."""
-    return np.ascontiguousarray(values.view(np.uint8).reshape(-1, values.itemsize).T)
+    return np.ascontiguousarray(values.view(np.uint8).reshape(-1, values.itemsize).T).ravel()
+
+
+def _from_planes(planes: Bits, width: int) -> Bits:
+    return as_bits(np.ascontiguousarray(planes.reshape(width, -1).T), width)
 
 
 def _read(delta: BinaryIO, size: int) -> bytes:
@@ -114,9 +120,9 @@ def _read(delta: BinaryIO, size: int) -> bytes:
     return data
 
 
-def _decompressed(data: bytes, count: int, width: int) -> Bits:
+def _decompressed(data: bytes, size: int) -> Bits:
     try:
-        planes = pa.decompress(data, decompressed_size=count * width, codec="zstd")
+        planes = pa.decompress(data, decompressed_size=size, codec="zstd")
     except (OSError, pa.ArrowException) as error:
         raise DeltaDamaged(f"zstd cannot read a block: {error}") from error
-    return as_bits(np.ascontiguousarray(np.frombuffer(planes, np.uint8).reshape(width, count).T), width)
+    return as_bits(planes, 1)

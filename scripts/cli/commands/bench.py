@@ -49,6 +49,21 @@ def gate(
     main(agents, updates, held, hold_s, workers, load)
 
 
+def publish(
+    model: Annotated[Path | None, typer.Option(help="Hugging Face folder; default: a small random model.")] = None,
+    steps: Annotated[int, typer.Option(min=1, help="Optimiser steps, of which each figure is the median.")] = 3,
+    lr: Annotated[float, typer.Option(min=0, help="Learning rate of a step.")] = 1e-6,
+    only_json: Annotated[bool, typer.Option("--json", help="Print only the last line, with all figures.")] = False,
+) -> None:
+    """Weights as differences: their size, and the rates at which they are made and applied.
+
+    Copying the same file is measured in the same run.
+    """
+    from weir.scripts.bench.publish.run import main
+
+    main(model, steps, lr, only_last=only_json)
+
+
 def engine(
     model: Annotated[Path | None, typer.Option(help="Hugging Face folder to serve; default: a random model.")] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds, of which each figure is the median.")] = 5,
