@@ -90,7 +90,7 @@ class KernelEvalConfig(BaseModel):
         description="Processor time of one step of the task's own code; wall time: eight times as much.",
     )
     task_call_s: float = Field(
-        default=5.0,
+        default=10.0,
         gt=0,
         description="`weir tasks check` rejects tasks whose reference takes more processor time for a call.",
     )
