@@ -135,4 +135,4 @@ def checked(name: str, tensor: torch.Tensor, wanted: dict[str, torch.Tensor]) ->
 
 def _is_finite(tensor: torch.Tensor) -> bool:
     # A sum reads the values once; only one that overflows, or has such values, makes the exact answer necessary.
-    return bool(tensor.sum(dtype=torch.float32).isfinite()) or bool(tensor.isfinite().all())
+    return bool(tensor.sum().isfinite()) or bool(tensor.isfinite().all())

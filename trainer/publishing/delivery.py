@@ -34,6 +34,7 @@ class Delivery:
         self.fallbacks: dict[str, str] = {}  # engine → why it did not go the first way
         self.failed: dict[str, str] = {}  # engine → why it has not the version's weights
         self.spoiled: set[str] = set()  # engines that hold parts of two versions, and must not serve either
+        self.bytes_sent = 0
         self._http = http
         self._folder = folder
         self._version = version
@@ -78,32 +79,30 @@ class Delivery:
             self.spoiled |= {member.url for member in left if not member.stages}
             source = await asyncio.to_thread(WeightSource, self._folder, self._config.publish.bucket_mb << 20)
             with source:
-                lost |= await send(self._http, left, source, self._version, limit_s)
-                lost |= await self._compare([m for m in left if m.stages and m.url not in lost], source)
+                dtypes = {member.url: member.dtype for member in left if member.stages}
+                sending = send(self._http, left, source, self._version, limit_s)
+                now_lost, expected = await asyncio.gather(sending, _checksums(source, set(dtypes.values())))
+                lost |= now_lost
+                self.bytes_sent += source.num_sent
+                lost |= await self._compare({url: expected[dtypes[url]] for url in dtypes if url not in lost})
             if self._config.publish.way == "auto":
                 self.fallbacks |= {url: f"{way} failed: {why}" for url, why in lost.items()}
                 self.ways |= dict.fromkeys(lost, "disk")
             else:
                 self.failed |= lost
 
-    async def _compare(self, members: Sequence[Member], source: WeightSource) -> dict[str, str]:
-        """Compare what engines have staged with the folder; returns those where it differs, by URL."""
-        import torch
-
-        dtypes = {member.url: member.dtype for member in members}
-        expected = {
-            dtype: await asyncio.to_thread(source.checksums, getattr(torch, dtype)) for dtype in set(dtypes.values())
-        }
+    async def _compare(self, expected: dict[str, dict[str, str]]) -> dict[str, str]:
+        """Compare what engines have staged with the checksums for each; returns those where it differs, by URL."""
 
         async def compare(url: str) -> None:
             body = {"action": "checksum", "staged": True}
             answer = await post(self._http, f"{url}/weights_checker", body, timeout_s=self._config.publish_timeout_s)
             (rank,) = answer["ranks"]
-            wrong = [name for name, held in rank["checksums"].items() if expected[dtypes[url]].get(name) != held]
+            wrong = [name for name, held in rank["checksums"].items() if expected[url].get(name) != held]
             if wrong:
                 raise Refused(f"{len(wrong)} tensors arrived otherwise than they were sent, {wrong[0]} among them")
 
-        return await for_each(dtypes, compare)
+        return await for_each(expected, compare)
 
     async def _switch(self, url: str) -> None:
         limit_s = self._config.publish_timeout_s
@@ -114,3 +113,10 @@ class Delivery:
         body = {"model_path": str(self._folder), "weight_version": str(self._version), "flush_cache": True}
         await done(self._http, f"{url}/update_weights_from_disk", body, timeout_s=limit_s)
         self.spoiled.discard(url)
+
+
+async def _checksums(source: WeightSource, dtypes: set[str]) -> dict[str, dict[str, str]]:
+    """The checksums of a version's tensors in each of the types that engines hold them in."""
+    import torch
+
+    return {dtype: await asyncio.to_thread(source.checksums, getattr(torch, dtype)) for dtype in dtypes}

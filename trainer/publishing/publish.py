@@ -42,6 +42,7 @@ class PublishReport:
     timeline: tuple[Span, ...]  # these steps, as they ran
     ways: dict[str, Way] = field(default_factory=dict)  # how the version reached each engine that serves it
     fallbacks: dict[str, str] = field(default_factory=dict)  # engine → why it did not go the first way; only with auto
+    bytes_sent: int = 0  # of tensors, written to shared memory or given to a broadcast
 
     @property
     def gate_closed_s(self) -> float:
@@ -102,6 +103,7 @@ async def _publish(
         timeline=tuple(times.timeline),
         ways={url: way for url, way in delivery.ways.items() if url not in failed},
         fallbacks=delivery.fallbacks,
+        bytes_sent=delivery.bytes_sent,
     )
 
 

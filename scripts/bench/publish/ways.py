@@ -1,0 +1,133 @@
+"""`weir bench publish --ways`: how fast a version reaches an engine by each way, and how long the gate is closed for it.
+
+A real embedded engine holds a random model; versions of other weights are published to it by turns, by the code of a
+round, by the folder, through shared memory and by broadcast. The peer is memcpy: a copy of the same bytes in buckets of
+the same size, in the same run. Afterwards
+one version is sent to several tiny engines at once.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Self
+
+import torch
+
+from weir.scripts.bench.figures import print_figures
+from weir.scripts.bench.random_model import write_random_model
+from weir.scripts.bench.servers import COMMAND, module_server
+from weir.scripts.launch.servers import Server, free_port, running
+from weir.store.catalog.catalog import Catalog
+from weir.store.config import StoreConfig
+from weir.trainer.publishing.publish import PublishReport, publish
+from weir.trainer.settings.config import TrainerConfig
+from weir.trainer.settings.publishing import PublishConfig, Way
+
+BUCKET_MB = 64
+START_LIMIT_S = 300.0
+WAYS: tuple[Way, ...] = ("disk", "tensor", "distributed")
+
+
+def main(layers: int, rounds: int, engines: int) -> None:
+    """Run the benchmark; prints a line for each way, then one JSON object.
+
+    The model has `layers` layers of about 27 MB in bfloat16; `engines` is how many tiny engines one trainer sends to.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        figures = _one_engine(folder, layers, rounds) | _many_engines(folder, engines)
+    print_figures(figures)
+
+
+def _one_engine(folder: Path, layers: int, rounds: int) -> dict[str, float]:
+    models = [folder / f"large-{seed}" for seed in range(2)]
+    for seed, model in enumerate(models):
+        write_random_model(model, seed=seed, width=1024, layers=layers, dtype="bfloat16")
+    num_bytes = sum(file.stat().st_size for file in models[0].glob("*.safetensors"))
+    taken: dict[Way, list[PublishReport]] = {way: [] for way in WAYS}
+    copied: list[float] = []
+    server, url = _engine(models[0], folder, "large", "--dtype", "bfloat16")
+    with running([server], ready_timeout_s=START_LIMIT_S), _Publisher(folder / "store", [url]) as publisher:
+        for number in range(rounds + 1):
+            copied.append(_memcpy_rate(num_bytes))
+            for way in WAYS:
+                report = publisher.publish(models[(number + 1) % 2], way)
+                if number:  # the first of each way also pays for imports
+                    taken[way].append(report)
+    rate = statistics.median(copied)
+    figures: dict[str, float] = {"model_mb": round(num_bytes / 1e6, 1), "memcpy_gb_s": round(rate, 2)}
+    for way, reports in taken.items():
+        seconds = statistics.median(report.seconds for report in reports)
+        closed_s = statistics.median(report.gate_closed_s for report in reports)
+        figures |= {
+            f"{way}_ms": round(seconds * 1000, 1),
+            f"{way}_gate_closed_ms": round(closed_s * 1000, 1),
+            f"{way}_gb_s": round(num_bytes / seconds / 1e9, 3),
+            f"{way}_over_memcpy": round(num_bytes / seconds / 1e9 / rate, 3),
+        }
+        print(f"{way}: {seconds * 1000:.0f} ms, gate closed for {closed_s * 1000:.0f} ms")
+    return figures
+
+
+def _many_engines(folder: Path, engines: int) -> dict[str, float]:
+    model = folder / "tiny"
+    write_random_model(model, seed=1)
+    started = [_engine(model, folder, f"tiny-{number}") for number in range(engines)]
+    urls = [url for _, url in started]
+    servers = [server for server, _ in started]
+    with running(servers, ready_timeout_s=START_LIMIT_S), _Publisher(folder / "store", urls) as publisher:
+        report = publisher.publish(model, "tensor")
+        seconds = report.seconds
+    num_bytes = sum(file.stat().st_size for file in model.glob("*.safetensors"))
+    return {
+        "engines": engines,
+        "engines_serving": len(report.serving),
+        "engines_ms": round(seconds * 1000, 1),
+        "engines_sent_over_model": round(report.bytes_sent / num_bytes, 2),
+    }
+
+
+class _Publisher:
+    """Publishes as a round does, to engines without a proxy; to be used as a context."""
+
+    def __init__(self, root: Path, urls: list[str]) -> None:
+        self._urls = urls
+        self._catalog = Catalog.open(StoreConfig(root=root))
+        self._version = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._catalog.close()
+
+    def publish(self, folder: Path, way: Way) -> PublishReport:
+        """Publish the folder's weights as the next version. Raises RuntimeError where an engine does not serve it."""
+        self._version += 1
+        settings = PublishConfig(way=way, bucket_mb=BUCKET_MB)
+        config = TrainerConfig(engine_urls=self._urls, publish=settings)
+        report = publish(folder, self._version, config, None, self._catalog)
+        if report.failed:
+            raise RuntimeError(f"not every engine serves the version: {report.failed}")
+        return report
+
+
+def _engine(model: Path, folder: Path, name: str, *flags: str) -> tuple[Server, str]:
+    port = free_port()
+    arguments = ["engine", "--model", str(model), "--port", str(port), *flags]
+    server = module_server(name, COMMAND, arguments, port=port, folder=folder)
+    return server, f"http://127.0.0.1:{port}"
+
+
+def _memcpy_rate(num_bytes: int) -> float:
+    """10^9 bytes per second of copying so many bytes, bucket by bucket, into memory that was touched before."""
+    source = torch.ones(BUCKET_MB << 20, dtype=torch.uint8)
+    target = torch.zeros_like(source)
+    times = max(1, num_bytes // len(source))
+    began_s = time.perf_counter()
+    for _ in range(times):
+        target.copy_(source)
+    return times * len(source) / (time.perf_counter() - began_s) / 1e9
