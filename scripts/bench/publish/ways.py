@@ -1,4 +1,4 @@
-"""`weir bench publish --ways`: how fast a version reaches an engine by each way, and how long the gate is closed for it.
+"""`weir bench publish --ways`: how fast a version reaches an engine by each way, and how long the gate is closed.
 
 A real embedded engine holds a random model; versions of other weights are published to it by turns, by the code of a
 round, by the folder, through shared memory and by broadcast. The peer is memcpy: a copy of the same bytes in buckets of

@@ -54,11 +54,20 @@ def publish(
     steps: Annotated[int, typer.Option(min=1, help="Optimiser steps, of which each figure is the median.")] = 3,
     lr: Annotated[float, typer.Option(min=0, help="Learning rate of a step.")] = 1e-6,
     only_json: Annotated[bool, typer.Option("--json", help="Print only the last line, with all figures.")] = False,
+    ways: Annotated[
+        bool, typer.Option("--ways", help="Instead: publishing by disk, shared memory and broadcast, and the gate.")
+    ] = False,
+    layers: Annotated[int, typer.Option(min=1, help="With --ways: layers of the model, about 23 MB each.")] = 12,
+    engines: Annotated[int, typer.Option(min=1, help="With --ways: tiny engines that one trainer sends to.")] = 20,
 ) -> None:
     """Weights as differences: their size, and the rates at which they are made and applied.
 
     Copying the same file is measured in the same run.
     """
+    if ways:
+        from weir.scripts.bench.publish.ways import main as measure_ways
+
+        return measure_ways(layers, steps, engines)
     from weir.scripts.bench.publish.run import main
 
     main(model, steps, lr, only_last=only_json)
