@@ -31,7 +31,8 @@ def write_next(store: StoreConfig, model: Path, number: int) -> Version:
             for values in weights.values():
                 values.view(-1)[step::97] += torch.tensor(0.02 * step, dtype=values.dtype)
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-        (folder / "trainer_state.pt").write_bytes(bytes(1000))
+        for name in ("trainer_state.pt", "critic.pt", "metrics.json"):
+            (folder / name).write_bytes(bytes(1000))
 
     folder = version_path(store.folder, number)
     version = write_version(

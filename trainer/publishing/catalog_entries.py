@@ -16,6 +16,7 @@ from rich.console import Console
 from weir.store.catalog.catalog import Catalog
 from weir.store.clock import now_us
 from weir.store.config import StoreConfig
+from weir.trainer.errors import VersionError
 from weir.trainer.lease import publish_turn
 from weir.trainer.publishing.publish import PublishReport, publish
 from weir.trainer.settings.config import TrainerConfig
@@ -75,7 +76,7 @@ def _by_way(report: PublishReport, config: TrainerConfig) -> str:
 def delete_old_versions(catalog: Catalog, store: StoreConfig, config: TrainerConfig, console: Console) -> list[int]:
     """Delete all but the newest `keep_versions` folders, unless an engine may still load one; returns their numbers.
 
-    Older versions that have deltas lose their whole files. Raises `VersionError` where a delta is damaged.
+    Older versions that have deltas lose their whole files, unless one is damaged, which is printed.
     """
     acknowledged = dict.fromkeys(config.engine_urls, -1)
     for row in catalog.versions():
@@ -85,7 +86,10 @@ def delete_old_versions(catalog: Catalog, store: StoreConfig, config: TrainerCon
     oldest = min(acknowledged.values(), default=None)
     delete_old_shared_versions(store, config.keep_versions, below=oldest)
     deleted, wanted = prune(store.folder, config.keep_versions, below=oldest)
-    thin(store.folder, below=oldest)
+    try:
+        thin(store.folder, below=oldest)
+    except VersionError as error:  # the round has happened; nothing of that version was deleted
+        console.print(f"[red]old versions stay whole[/red]: {error}", soft_wrap=True)
     if wanted:
         behind = ", ".join(sorted(url for url, version in acknowledged.items() if version == oldest))
         console.print(

@@ -24,9 +24,15 @@ from weir.trainer.errors import TrainerUsageError, VersionError
 from weir.trainer.http_json import CONTROL_TIMEOUT_S, Refused, get, post
 from weir.trainer.versions.folder_rename import delete_folder, delete_leftovers
 from weir.trainer.versions.sources import fetch, source_of
-from weir.trainer.versions.version_folder import MANIFEST, Version, list_versions, version_path, versions_folder
+from weir.trainer.versions.version_folder import (
+    MANIFEST,
+    Version,
+    is_model_file,
+    list_versions,
+    version_path,
+    versions_folder,
+)
 
-STATE_FILES = frozenset({"trainer_state.pt", "metrics.json"})  # what an engine does not read
 LOCK, MARK = "stage.lock", "engine.paused"
 
 
@@ -95,7 +101,7 @@ class Stage:
         if not numbers:
             return None
         started, there = time.monotonic(), (version_path(self._folder, numbers[-1]) / MANIFEST).exists()
-        version = fetch(self._source, self._folder, numbers[-1], but=STATE_FILES)
+        version = fetch(self._source, self._folder, numbers[-1], wanted=is_model_file)
         if not there:
             self._say(f"version {numbers[-1]} is staged in {version.path}, in {time.monotonic() - started:.1f} s")
         return version

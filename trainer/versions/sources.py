@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
-from collections.abc import Container
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -111,8 +111,10 @@ def files_prefix(number: int, manifest: bytes) -> str:
     return f"versions/{number:08d}/{hashlib.sha256(manifest).hexdigest()[:16]}"
 
 
-def fetch(source: Source, root: Path, number: int, *, whole: bool = True, but: Container[str] = ()) -> Version:
-    """A version of a source in its folder under `root`, without the files in `but`; fetched unless it is there.
+def fetch(
+    source: Source, root: Path, number: int, *, whole: bool = True, wanted: Callable[[str], bool] = lambda _: True
+) -> Version:
+    """A version of a source in its folder under `root`, with its files that are `wanted`; fetched unless it is there.
 
     The versions that it is rebuilt from come first, as they are stored; with `whole` its own files are rebuilt. Raises
     `VersionError` where it is damaged or cannot be rebuilt, or where neither the source nor `root` has it.
@@ -124,20 +126,20 @@ def fetch(source: Source, root: Path, number: int, *, whole: bool = True, but: C
     if not (folder / MANIFEST).exists() or (folder / MANIFEST).read_bytes() != text:
         by_delta = [name for name in manifest.deltas if not whole or not _has_whole(source, root, manifest, name)]
         if by_delta:
-            _fetch_base(source, root, manifest, but)
+            _fetch_base(source, root, manifest, wanted)
         with folder_aside(folder, replace=True) as aside:
             (aside / MANIFEST).write_bytes(text)
             for name in (*manifest.files, *(name + SUFFIX for name in manifest.deltas)):
-                if name not in by_delta and name not in but:
+                if name not in by_delta and wanted(name):
                     source.fetch(number, text, name, aside / name)
             entries = stored_entries(aside, manifest)
-            verify_files(aside, {name: entry for name, entry in entries.items() if name not in but})
+            verify_files(aside, {name: entry for name, entry in entries.items() if wanted(name)})
             if whole:
                 make_whole(aside, siblings=folder.parent)
             for file in aside.iterdir():
                 fsync(file)
     elif lacking(folder, manifest):
-        _fetch_base(source, root, manifest, but)
+        _fetch_base(source, root, manifest, wanted)
         if whole:
             make_whole(folder)
     return Version(path=folder, manifest=manifest)
@@ -149,7 +151,7 @@ def _has_whole(source: Source, root: Path, manifest: VersionManifest, name: str)
     return source.offers(manifest.version, name) and not (version_path(root, manifest.base) / name).exists()
 
 
-def _fetch_base(source: Source, root: Path, manifest: VersionManifest, but: Container[str]) -> None:
+def _fetch_base(source: Source, root: Path, manifest: VersionManifest, wanted: Callable[[str], bool]) -> None:
     if manifest.base is None:
         raise VersionError(f"version {manifest.version} has deltas and names no base: its manifest is damaged")
-    fetch(source, root, manifest.base, whole=False, but=but)
+    fetch(source, root, manifest.base, whole=False, wanted=wanted)

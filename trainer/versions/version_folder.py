@@ -139,6 +139,11 @@ def is_state(name: str) -> bool:
     return name in (STATE_FILE, STATE_INDEX) or name.endswith(".distcp")
 
 
+def is_model_file(name: str) -> bool:
+    """Whether a file of a version belongs to the model: it is no training state, and no metrics of a round."""
+    return not (is_state(name) or name.endswith(".pt") or name == "metrics.json")
+
+
 def check_complete(version: Version) -> None:
     """Raise `VersionError` where a file of a version is missing or truncated; `verify` also checks the content."""
     for name, entry in version.manifest.files.items():

@@ -66,16 +66,15 @@ def export(
     It holds weights, configuration and tokenizer. A version that is stored as a difference is rebuilt and verified.
     """
     store = existing_store(root, config)
-    from weir.trainer.rounds.metrics import METRICS_FILE
     from weir.trainer.versions.folder_rename import folder_aside
     from weir.trainer.versions.stored import make_whole, stored_entries
-    from weir.trainer.versions.version_folder import MANIFEST, check_new, is_state, verify_files
+    from weir.trainer.versions.version_folder import MANIFEST, check_new, is_model_file, verify_files
 
     check_new(folder)
     found = _found(store, version)
     with folder_aside(folder) as aside:
         for name in (*stored_entries(found.path, found.manifest), MANIFEST):
-            if name != METRICS_FILE and not is_state(name):
+            if name == MANIFEST or is_model_file(name):
                 shutil.copyfile(found.path / name, aside / name)
         make_whole(aside, siblings=found.path.parent)
         plain = {name: entry for name, entry in found.manifest.files.items() if (aside / name).exists()}

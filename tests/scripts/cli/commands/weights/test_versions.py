@@ -32,7 +32,7 @@ def contents(store: StoreConfig) -> dict[int, bytes]:
             values = torch.zeros(5000)
             values[::100] = number
             save_file({"w": values}, folder / "model.safetensors")
-            for name in ("config.json", "metrics.json", "trainer_state.pt"):
+            for name in ("config.json", "metrics.json", "trainer_state.pt", "critic.pt"):
                 (folder / name).write_text("{}")
 
         folder = version_path(store.folder, number)
