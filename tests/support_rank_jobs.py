@@ -9,7 +9,7 @@ import os
 import pickle
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -69,7 +69,8 @@ def main(file: Path) -> None:
     for job in pickle.loads(file.read_bytes()):
         peaks = []
         with LiveBytes() as held:
-            learner = Learner(job.folder, job.config, reference=job.reference, ranks=ranks)
+            own = replace(ranks, gathers_half=job.config.gather_precision == "bfloat16")
+            learner = Learner(job.folder, job.config, reference=job.reference, ranks=own)
             peaks.append(held.peak)
             held.peak = 0
             for seed in range(2):  # from the second step on there are moments

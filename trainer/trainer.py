@@ -37,6 +37,7 @@ from weir.trainer.rounds.claims import (
     plan_round,
 )
 from weir.trainer.rounds.finish import RoundFinisher
+from weir.trainer.rounds.fit import require_room
 from weir.trainer.rounds.group_selection import Choice, choose_groups
 from weir.trainer.rounds.kept_tokens import keep_tokens
 from weir.trainer.rounds.loaded_backend import LoadedBackend
@@ -235,6 +236,7 @@ class Trainer:
         self._say_defaults(planned.claimed)
         with times.step("claim"):
             check_settings(self.config)
+            require_room(self.config, path)
             check_lora_base(self.config, self.store.folder, self.model_path)
             mixed = self.mixed.rows(self.config)
             claimed = replace(planned.claimed, mixed_rows=None if mixed is None else mixed.digest)
@@ -332,7 +334,7 @@ class Trainer:
 
     def _backend_of(self, claimed: ClaimedRound, config: TrainerConfig) -> Backend:
         folder = self._parent_folder(claimed)
-        if config.keep_state_every > 1 and self._backend.will_load(folder, config) and lacks_state(folder):
+        if config.keep_state_every > 1 and not self._backend.is_at(folder, config) and lacks_state(folder):
             self._restore_state(folder, config)
         return self._backend.at(folder, config)
 

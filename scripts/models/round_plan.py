@@ -6,13 +6,14 @@ Only the model's config.json is read, so a round can be planned before the weigh
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from weir.agents.config import AgentsConfig
 from weir.scripts.launch.errors import UsageError
 from weir.trainer.model.memory import TrainingMemory, TrainingPlan, training_memory, usable
 from weir.trainer.model.shape import ModelShape, read_shape
+from weir.trainer.rounds.fit import remedies, training_plan
 from weir.trainer.settings.config import TrainerConfig
 
 GIB = 2**30
@@ -52,17 +53,7 @@ def plan_memory(
     """
     shape = read_shape(model)
     config = config.with_defaults(lambda: shape.num_parameters)
-    longest = sample_tokens or config.max_sample_tokens or config.token_budget
-    plan = TrainingPlan(
-        precision=config.precision,
-        processes=config.processes,
-        tokens=max(config.token_budget, longest),
-        checkpointing=config.gradient_checkpointing,
-        offload_optimizer=config.offload_optimizer,
-        average=config.ema is not None,
-        critic=config.advantage == "gae",
-        reference=config.kl != "none",
-    )
+    plan = training_plan(config, sample_tokens=sample_tokens)
     num_sessions = config.groups_per_round * agents.samples
     return RoundPlan(
         shape=shape,
@@ -76,56 +67,17 @@ def plan_memory(
     )
 
 
-def device_bytes(device: str) -> int | None:
-    """The memory of this machine's first GPU, or of the machine for device = cpu; None where there is no such GPU."""
-    import psutil
-    import torch
-
-    if torch.cuda.is_available() and device != "cpu":
-        return int(torch.cuda.get_device_properties(0).total_memory)
-    return None if device == "cuda" else int(psutil.virtual_memory().total)
-
-
 def require_fit(planned: RoundPlan) -> None:
     """Raise DoesNotFit where a rank needs more than its device may hold; the message names what would fit."""
     if planned.capacity is None or planned.memory.peak <= usable(planned.capacity):
         return
     phase = max(planned.memory.phases, key=lambda name: planned.memory.phases[name])
-    remedies = "; ".join(_remedies(planned)) or "no setting of [trainer] makes it fit: take larger or more GPUs"
+    ways = remedies(planned.shape, planned.plan, planned.capacity, shortest=planned.config.max_sample_tokens)
+    words = "; ".join(ways) or "no setting of [trainer] makes it fit: take larger or more GPUs"
     raise DoesNotFit(
         f"the round does not fit: {phase} needs {_gib(planned.memory.peak)} on each device, and "
-        f"{_gib(usable(planned.capacity))} of {_gib(planned.capacity)} can be used. What would fit: {remedies}"
+        f"{_gib(usable(planned.capacity))} of {_gib(planned.capacity)} can be used. What would fit: {words}"
     )
-
-
-def _remedies(planned: RoundPlan) -> Iterator[str]:
-    """Changes of settings that make the round fit, the cheapest first; several together where one is not enough."""
-    assert planned.capacity is not None
-    plan, words = planned.plan, list[str]()
-    half = max(planned.config.max_sample_tokens or 1, plan.tokens // 2)
-    steps: list[tuple[str, dict[str, object]]] = [
-        (f"trainer.token_budget = {half}", {"tokens": half}),
-        ("trainer.gradient_checkpointing = true", {"checkpointing": True}),
-        ("trainer.offload_optimizer = true", {"offload_optimizer": True}),
-        ("trainer.processes = 8 (a GPU for each)", {"processes": max(8, plan.processes)}),
-    ]
-    changes: dict[str, object] = {}
-    for text, change in steps:
-        if all(getattr(plan, name) == value for name, value in change.items()):
-            continue
-        if _fits(planned, change):
-            yield text
-        words.append(text)
-        changes |= change
-        if len(words) > 1 and _fits(planned, changes):
-            yield " with ".join(words)
-            return
-
-
-def _fits(planned: RoundPlan, change: dict[str, object]) -> bool:
-    assert planned.capacity is not None
-    changed = replace(planned.plan, **change)  # type: ignore[arg-type]
-    return training_memory(planned.shape, changed).peak <= usable(planned.capacity)
 
 
 def plan_lines(planned: RoundPlan) -> Iterator[str]:

@@ -3,7 +3,8 @@
 Invariant: gradients summed over all ranks equal those of one process. All ranks make the same number of passes, as the
 collectives of sharded weights require; a rank without a micro-batch left repeats one with weight zero. Weights,
 gradients and optimiser state are sharded (FSDP2, arXiv 2304.11277). Weights are gathered in float32 and rounded in the
-computation, as in one process: gathering in bfloat16 also rounds the residual stream, which changed gradients by 5 %.
+computation, as in one process: gathering in bfloat16 (`gather_precision`) also rounds the residual stream, which
+changed gradients by 5 %. Gradients are summed over ranks in float32 in either case.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 PartT = TypeVar("PartT")
 ValueT = TypeVar("ValueT")
@@ -27,15 +28,16 @@ class Ranks:
 
     rank: int = 0
     count: int = 1
+    gathers_half: bool = False  # weights are gathered in bfloat16; each rank's own rows stay float32
 
     @classmethod
-    def of_torchrun(cls, device: torch.device) -> Ranks:
+    def of_torchrun(cls, device: torch.device, *, gathers_half: bool = False) -> Ranks:
         """Join torchrun's process group, over NCCL on GPUs, else gloo."""
         on_gpu = device.type == "cuda"
         if on_gpu:
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         dist.init_process_group("nccl" if on_gpu else "gloo")
-        return cls(rank=dist.get_rank(), count=dist.get_world_size())
+        return cls(rank=dist.get_rank(), count=dist.get_world_size(), gathers_half=gathers_half)
 
     def share(self, parts: Sequence[PartT]) -> list[tuple[PartT, bool]]:
         """This rank's parts, each with whether it counts; every rank gets the same number of parts."""
@@ -55,8 +57,9 @@ class Ranks:
         """Shard a module's weights over the ranks, layer by layer."""
         if self.count == 1:
             return
+        half = MixedPrecisionPolicy(torch.bfloat16, reduce_dtype=torch.float32, cast_forward_inputs=False)
         for part in (*layers, module):
-            fully_shard(part)
+            fully_shard(part, mp_policy=half if self.gathers_half else MixedPrecisionPolicy())
         for part in module.modules():
             if isinstance(part, FSDPModule):
                 part.set_gradient_divide_factor(1.0)  # losses are divided once, for the whole step

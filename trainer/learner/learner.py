@@ -50,10 +50,20 @@ from weir.trainer.versions.version_folder import STATE_FILE, FileEntry, num_para
 
 
 class Learner:
-    """The policy, its AdamW and, for GAE, a critic. `reference` is the folder of the model for the KL divergence."""
+    """The policy, its AdamW and, for GAE, a critic.
+
+    `reference` is the folder of the model for the KL divergence, `state` that of the optimiser's state where it lies
+    in another folder than the weights.
+    """
 
     def __init__(
-        self, folder: Path, config: TrainerConfig, *, reference: Path | None = None, ranks: Ranks = Ranks()
+        self,
+        folder: Path,
+        config: TrainerConfig,
+        *,
+        reference: Path | None = None,
+        ranks: Ranks = Ranks(),
+        state: Path | None = None,
     ) -> None:
         config = config.with_defaults(lambda: num_parameters(folder))
         torch.set_num_threads(config.torch_threads)
@@ -78,7 +88,7 @@ class Learner:
         if config.advantage == "gae":
             self.critic = Critic(folder, config, self.model, self.device, ranks, self.read)
         self.stepper = Stepper(self.model, config, lr=config.peak_lr, weight_decay=config.weight_decay, ema=config.ema)
-        self._load_state(folder)
+        self._load_state(state or folder)
 
     @property
     def _steered_config(self) -> TrainerConfig:
@@ -195,27 +205,28 @@ class Learner:
         """Whether engines serve the stepped weights, and not their average."""
         return self.config.published_weights == "stepped" or self.num_steps == 0
 
-    def save(self, folder: Path) -> dict[str, FileEntry]:
+    def save(self, folder: Path, *, state: Path | None = None) -> dict[str, FileEntry]:
         """Write weights, configuration, tokenizer and optimiser states into an existing folder; all ranks call it.
 
-        With `keep_state_every` only each so many saves since the last state write the optimiser's.
+        Ranks write the states into the folder `state`, where it is named. One process writes the optimiser's with only
+        each `keep_state_every`th save since the last state.
         Returns the entries of files that are already synced. Raises OSError.
         """
         if self.ranks.count > 1:
-            return self._save_on_ranks(folder)
-        weights, state = self.stepper.weights(), self.stepper.state()
+            return self._save_on_ranks(folder, state or folder)
+        weights, own = self.stepper.weights(), self.stepper.state()
         if self.config.kl_target is not None:
-            state["kl_coef"] = self.kl_coef
+            own["kl_coef"] = self.kl_coef
         averaged = self.config.published_weights == "averaged"
         if self.lora is None and (averaged or self.model.compute is not torch.float32):
-            state["weights"] = weights  # the stepped ones, which the model files do not hold
+            own["weights"] = weights  # the stepped ones, which the model files do not hold
         published = self.stepper.averaged_weights() if averaged else weights
         written: dict[str, FileEntry] = {}
         if self.lora is not None:
             save_adapters(weights, self.lora, folder)
             published = merged(published, self.lora)
         with ThreadPoolExecutor(max_workers=1) as writer:
-            writing = writer.submit(save_state, state, folder / STATE_FILE) if self._keeps_state else None
+            writing = writer.submit(save_state, own, folder / STATE_FILE) if self._keeps_state else None
             save_model(self.model, folder, tokenizer_from=self.folder, weights=published)
             if writing is not None:
                 written[STATE_FILE] = writing.result()
@@ -224,7 +235,7 @@ class Learner:
         self._saves_without_state = 0 if self._keeps_state else self._saves_without_state + 1
         return written
 
-    def _save_on_ranks(self, folder: Path) -> dict[str, FileEntry]:
+    def _save_on_ranks(self, folder: Path, state: Path) -> dict[str, FileEntry]:
         """As `save`; every rank writes its own rows."""
         averaged = self.config.published_weights == "averaged"
         write_weights(
@@ -236,15 +247,13 @@ class Learner:
             averaged=averaged,
             lora=self.lora,
         )
-        if self._keeps_state:
-            stepped = self.lora is None and (averaged or self.model.compute is not torch.float32)
-            tensors = state_tensors(self.stepper, POLICY, weights=stepped)
-            if self.config.kl_target is not None:
-                tensors[f"{POLICY}/{KL_COEF}"] = torch.tensor(self.kl_coef, dtype=torch.float64)
-            if self.critic is not None:
-                tensors |= state_tensors(self.critic.stepper, CRITIC, weights=True)
-            write_state(tensors, folder)
-        self._saves_without_state = 0 if self._keeps_state else self._saves_without_state + 1
+        stepped = self.lora is None and (averaged or self.model.compute is not torch.float32)
+        tensors = state_tensors(self.stepper, POLICY, weights=stepped)
+        if self.config.kl_target is not None:
+            tensors[f"{POLICY}/{KL_COEF}"] = torch.tensor(self.kl_coef, dtype=torch.float64)
+        if self.critic is not None:
+            tensors |= state_tensors(self.critic.stepper, CRITIC, weights=True)
+        write_state(tensors, state)
         return {}
 
     @property

@@ -21,6 +21,7 @@ from weir.trainer.learner.torchrun import (
     JOB_FILE,
     LAUNCHER_FILE,
     NOT_FINITE_FILE,
+    STATE_FILES,
     STEPS_FILE,
     VERSION_FILES,
     Job,
@@ -32,11 +33,12 @@ def main(folder: Path) -> None:
     """Train the job's samples and write the result into its folder."""
     end_with_parent(parent_pid=int((folder / LAUNCHER_FILE).read_text()))
     job: Job = pickle.loads((folder / JOB_FILE).read_bytes())
-    ranks = Ranks.of_torchrun(choose_device(job.config.device))
+    gathers_half = job.config.gather_precision == "bfloat16"
+    ranks = Ranks.of_torchrun(choose_device(job.config.device), gathers_half=gathers_half)
     try:
-        learner = Learner(job.folder, job.config, reference=job.reference, ranks=ranks)
+        learner = Learner(job.folder, job.config, reference=job.reference, ranks=ranks, state=job.state)
         steps = learner.train(job.samples, fresh_version=job.fresh_version, seed=job.seed, supervised=job.supervised)
-        learner.save(folder / VERSION_FILES)
+        learner.save(folder / VERSION_FILES, state=folder / (VERSION_FILES if job.keeps_state else STATE_FILES))
         if ranks.rank == 0:
             (folder / STEPS_FILE).write_bytes(pickle.dumps(steps))
     except NotFinite as error:

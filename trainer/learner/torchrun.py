@@ -30,7 +30,7 @@ from weir.trainer.errors import NotFinite, TrainerError
 from weir.trainer.learner.saved_state import NUM_STEPS, POLICY, saved_state
 from weir.trainer.learner.step_stats import StepStats
 from weir.trainer.settings.config import TrainerConfig
-from weir.trainer.versions.version_folder import FileEntry
+from weir.trainer.versions.version_folder import FileEntry, has_state
 
 
 class WorkFolder:
@@ -87,6 +87,7 @@ JOB_FILE = "job.pickle"
 STEPS_FILE = "steps.pickle"
 NOT_FINITE_FILE = "not_finite.txt"
 VERSION_FILES = "files"
+STATE_FILES = "state"  # the optimiser's state, where the version does not keep it
 LAUNCHER_FILE = "launcher.pid"
 FOLDER_PREFIX = "weir-ranks-"
 TAIL_CHARS = 2000
@@ -103,16 +104,24 @@ class Job:
     fresh_version: int
     seed: int
     supervised: list[list[SupervisedRow]]
+    state: Path | None  # the folder of the optimiser's state, where it is not that of the weights
+    keeps_state: bool  # whether the version holds the state
 
 
 class TorchrunLearner:
-    """A backend that trains with `config.processes` processes."""
+    """A backend that trains with `config.processes` processes.
+
+    With `keep_state_every` the state of a version without it lies in the temporary work folder, until the next round
+    has ended.
+    """
 
     def __init__(self, folder: Path, config: TrainerConfig, *, reference: Path | None = None) -> None:
         self.folder = folder
         self.config = config
         self.reference = reference or folder
         self._work: WorkFolder | None = None
+        self._carried: WorkFolder | None = None  # holds the state of `folder`, which does not
+        self._saves_without_state = 0
 
     @property
     def num_parameters(self) -> int:
@@ -127,7 +136,7 @@ class TorchrunLearner:
     @property
     def num_steps(self) -> int:
         """Optimiser steps recorded in the folder's optimiser state; 0 without one."""
-        saved = saved_state(self.folder)
+        saved = saved_state(self._state or self.folder)
         return 0 if saved is None else int(saved.rows(f"{POLICY}/{NUM_STEPS}", 0, 1))
 
     def train(
@@ -147,6 +156,8 @@ class TorchrunLearner:
             fresh_version=fresh_version,
             seed=seed,
             supervised=[list(rows) for rows in supervised],
+            state=self._state,
+            keeps_state=self._saves_without_state + 1 >= self.config.keep_state_every,
         )
         work = WorkFolder(FOLDER_PREFIX)
         try:
@@ -162,13 +173,24 @@ class TorchrunLearner:
         assert self._work is not None, "there is nothing to save before training"
         for file in sorted((self._work.path / VERSION_FILES).iterdir()):
             shutil.move(file, folder / file.name)
-        self._work.close()
+        if self._carried is not None:
+            self._carried.close()
+        carries = has_state(self._work.path / STATE_FILES)
+        self._saves_without_state = self._saves_without_state + 1 if carries else 0
+        self._carried = self._work if carries else None
+        if not carries:
+            self._work.close()
         self._work = None
         return {}
 
+    @property
+    def _state(self) -> Path | None:
+        return None if self._carried is None else self._carried.path / STATE_FILES
+
     def _steps(self, folder: Path, job: Job) -> list[StepStats]:
         """Run the processes; the new version's files are in the folder afterwards."""
-        (folder / VERSION_FILES).mkdir()
+        for name in (VERSION_FILES, STATE_FILES):
+            (folder / name).mkdir()
         (folder / JOB_FILE).write_bytes(pickle.dumps(job))
         self._run(folder)
         steps: list[StepStats] = pickle.loads((folder / STEPS_FILE).read_bytes())

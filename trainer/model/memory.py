@@ -50,6 +50,7 @@ class TrainingPlan:
     offload_optimizer: bool = False
     average: bool = False  # a moving average of the weights (ema)
     critic: bool = False  # GAE's value model
+    gathers_half: bool = False  # ranks gather weights in bfloat16
     reference: bool = False  # a second model for the KL divergence, while samples are scored
 
 
@@ -86,6 +87,13 @@ class TrainingMemory:
         return found
 
     @property
+    def certain(self) -> int:
+        """What no micro-batch can avoid: the phases without activations and logits."""
+        phases = self.phases
+        phases["forward and backward"] -= self.activations + self.logits
+        return max(phases.values())
+
+    @property
     def peak(self) -> int:
         """The largest of the phases."""
         return max(self.phases.values())
@@ -114,19 +122,25 @@ def training_memory(shape: ModelShape, plan: TrainingPlan) -> TrainingMemory:
         average=share if plan.average else 0,
         critic=of_critic if plan.critic else 0,
         # torch.autocast rounds each weight once in a pass and keeps it; FSDP's gathered weights are rounded whole
-        rounded=2 * shape.num_parameters if in_half else 0,
-        gathered=_gathered(shape) if sharded else 0,
+        rounded=2 * shape.num_parameters if in_half and not plan.gathers_half else 0,
+        gathered=_gathered(shape, plan) if sharded else 0,
         activations=activation_bytes(shape, plan),
         logits=logit_bytes(shape, plan.tokens, in_half=in_half),
         loading=share,
-        reference=share + (_gathered(shape) if sharded else 0) if plan.reference else 0,
+        reference=share + (_gathered(shape, plan) if sharded else 0) if plan.reference else 0,
         offloaded=plan.offload_optimizer,
     )
 
 
-def _gathered(shape: ModelShape) -> int:
-    """Weights and gradients of the parts outside the layers, and of two layers: one computes, the next arrives."""
-    return FLOAT32 * (2 * shape.num_root_parameters + 3 * shape.num_layer_parameters)
+def _gathered(shape: ModelShape, plan: TrainingPlan) -> int:
+    """Weights and gradients of the parts outside the layers, and of two layers: one computes, the next arrives.
+
+    Of gradients in bfloat16 there is a copy in float32, in which they are summed over ranks.
+    """
+    numbers = 2 * shape.num_root_parameters + 3 * shape.num_layer_parameters
+    if not plan.gathers_half:
+        return FLOAT32 * numbers
+    return FLOAT32 // 2 * numbers + FLOAT32 * max(shape.num_root_parameters, shape.num_layer_parameters)
 
 
 def activation_bytes(shape: ModelShape, plan: TrainingPlan) -> int:

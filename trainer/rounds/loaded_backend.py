@@ -26,14 +26,19 @@ class LoadedBackend:
         """The backend at a version folder, loaded unless it is in memory. Raises as `open_backend`."""
         from weir.trainer.backend import open_backend
 
-        if self._backend is None or not self._is_at(folder, config):
+        if self._backend is None or not self.is_at(folder, config):
             reference = Path(config.reference_path or self._model_path)
             self._backend = open_backend(folder, config, reference=reference)
         return self._backend
 
     def will_load(self, folder: Path, config: TrainerConfig) -> bool:
         """Whether a round from a folder reads its weights from disk; torchrun's processes do in every round."""
-        return config.processes > 1 or not self._is_at(folder, config)
+        return config.processes > 1 or not self.is_at(folder, config)
+
+    def is_at(self, folder: Path, config: TrainerConfig) -> bool:
+        """Whether the backend stands at a folder, with the state of its optimiser."""
+        backend = self._backend
+        return backend is not None and backend.folder.absolute() == folder.absolute() and backend.config == config
 
     def put(self, backend: Backend) -> None:
         """Keep a backend that was opened elsewhere."""
@@ -42,7 +47,3 @@ class LoadedBackend:
     def forget(self) -> None:
         """Drop the backend: the next round loads its weights from a folder."""
         self._backend = None
-
-    def _is_at(self, folder: Path, config: TrainerConfig) -> bool:
-        backend = self._backend
-        return backend is not None and backend.folder.absolute() == folder.absolute() and backend.config == config

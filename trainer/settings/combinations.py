@@ -78,8 +78,13 @@ DEPENDENCIES = (
     ),
     Dependency(
         settings=("keep_state_every",),
-        where="backend = torch in one process, which keeps the state in memory between rounds (`weir round --loop`)",
-        holds=lambda config: config.backend == "torch" and config.processes == 1,
+        where="backend = torch, which keeps the state between rounds (`weir round --loop`)",
+        holds=lambda config: config.backend == "torch",
+    ),
+    Dependency(
+        settings=("gather_precision",),
+        where="precision = bfloat16 and processes = 2 or more",
+        holds=lambda config: config.precision == "bfloat16" and config.processes > 1,
     ),
     Dependency(
         settings=("missing_state",),

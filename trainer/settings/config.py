@@ -219,6 +219,11 @@ class TrainerConfig(AlgorithmConfig, MixingConfig, LoraSettings):
         default="float32",
         description="Precision of computation and published weights; the optimiser steps float32 weights in any case.",
     )
+    gather_precision: Literal["float32", "bfloat16"] = Field(
+        default="float32",
+        description="Precision of the weights that ranks gather for a pass. bfloat16: half the memory and traffic, "
+        "and a rounded residual stream; each rank keeps its own rows in float32, which the optimiser steps.",
+    )
     gradient_checkpointing: bool = Field(
         default=False, description="Recompute activations in the backward pass to save memory."
     )

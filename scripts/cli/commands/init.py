@@ -71,7 +71,7 @@ def _scenario(name: str) -> Scenario:
 def _machine(scenario: Scenario, gpus: int | None, device_gib: float | None) -> tuple[int, int]:
     """GPUs and bytes of a device: those given, else this machine's, else assumed ones, which is said."""
     from weir.scripts.launch.placement import num_gpus
-    from weir.scripts.models.round_plan import device_bytes
+    from weir.trainer.rounds.fit import device_bytes
 
     cpu = scenario == "cpu"
     capacity = int(device_gib * GIB) if device_gib is not None else device_bytes("cpu" if cpu else "cuda")

@@ -184,7 +184,8 @@ def _trainer(settings: Settings, model: Path | None) -> Trainer:
 
 def _plan(settings: Settings, model: Path | None, device_gib: float | None) -> None:
     """Memory and work by the settings, and what is ready in the store. Raises where it does not fit."""
-    from weir.scripts.models.round_plan import device_bytes, plan_lines, plan_memory, require_fit
+    from weir.scripts.models.round_plan import plan_lines, plan_memory, require_fit
+    from weir.trainer.rounds.fit import device_bytes
 
     first = first_weights(settings, model)
     capacity = device_bytes(settings.trainer.device) if device_gib is None else int(device_gib * 2**30)

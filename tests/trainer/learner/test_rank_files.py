@@ -65,7 +65,12 @@ class Moved:
             RankJob(folder=wide, out=trained, config=PLAIN, samples=samples),
             RankJob(folder=self.experts, out=self.of_experts, config=PLAIN),
         ]
-        self.by_two, self.trained, _ = run_jobs(jobs, 2, folder)
+        self.rounded = [folder / "gathers_whole", folder / "gathers_half"]
+        for out, gathered in zip(self.rounded, ("float32", "bfloat16"), strict=True):
+            changes = {"precision": "bfloat16", "processes": 2, "gather_precision": gathered}
+            config = TrainerConfig(**(PLAIN.model_dump(exclude_unset=True) | changes))
+            jobs.append(RankJob(folder=wide, out=out, config=config, samples=samples))
+        self.by_two, self.trained, _, *self.in_half = run_jobs(jobs, 2, folder)
         again = RankJob(folder=self.folders[1], out=self.folders[2], config=EVERYTHING, reference=model)
         (self.by_four,) = run_jobs([again], 4, folder)
         last = Learner(self.folders[2], EVERYTHING)
@@ -129,6 +134,20 @@ def test_no_rank_holds_more_than_the_plan_says(moved: Moved) -> None:
         assert 0.75 * memory.peak <= report.training <= memory.peak
         largest = 2 * FLOAT32 * moved.wide.vocabulary * moved.wide.hidden // 2
         assert report.saving <= memory.phases["step"] + largest + buffers
+
+
+def test_gathering_in_half_takes_less_memory_and_keeps_float32_weights(moved: Moved) -> None:
+    plans = [
+        TrainingPlan(processes=2, tokens=TOKENS, precision="bfloat16", gathers_half=gathers)
+        for gathers in (False, True)
+    ]
+    memories = [training_memory(moved.wide, plan) for plan in plans]
+    for memory, reports in zip(memories, moved.in_half, strict=True):
+        assert all(report.training <= memory.peak for report in reports)
+    gathered, rounded = ([report.training for report in reports] for reports in moved.in_half)
+    assert all(half < whole for whole, half in zip(gathered, rounded, strict=True))
+    state = state_of(moved.rounded[1])
+    assert all(tensor.dtype == torch.float32 for name, tensor in state.items() if "/weights/" in name)
 
 
 class Harmful:

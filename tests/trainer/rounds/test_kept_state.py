@@ -110,5 +110,3 @@ def test_a_fresh_state_is_said_aloud_and_changed_settings_are_refused(
 def test_settings_that_would_lose_the_state_are_refused(judge: Judge) -> None:
     with pytest.raises(ValueError, match="is above keep_versions = 4"):
         trainer_config(judge, keep_state_every=5)
-    with pytest.raises(ValueError, match="in one process"):
-        trainer_config(judge, keep_state_every=2, processes=2)

@@ -84,7 +84,8 @@ WITHOUT_EFFECT: list[tuple[dict[str, Any], str]] = [
     ({}, "lora_targets"),
     ({"backend": "mine.backend:open"}, "lora_rank"),
     ({"backend": "mine.backend:open"}, "keep_state_every"),
-    ({"processes": 2}, "keep_state_every"),
+    ({"processes": 2}, "gather_precision"),
+    ({"precision": "bfloat16"}, "gather_precision"),
     ({}, "missing_state"),
 ]
 # A value of each setting of the step from rewards to gradients that is neither a default nor an algorithm's.
@@ -155,6 +156,7 @@ def test_a_setting_that_would_be_ignored_is_refused_by_name(context: dict[str, A
         name, value
     )
     value = {"published_weights": "averaged", "processes": 2, "kl_horizon": 9, "lora_rank": 4}.get(name, value)
+    value = "bfloat16" if name == "gather_precision" else value
     value = {"lora_targets": ["q_proj"], "keep_state_every": 2, "missing_state": "fresh"}.get(name, value)
     value = {"keep_without_spread": True, "kl_ratio": True, "dual_clip": 2.0}.get(name, value)
     TrainerConfig(**context)

@@ -1,0 +1,52 @@
+"""Rounds that cannot fit their device are refused before anything is claimed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support_rounds import Judge, add_group, trainer_config
+
+from weir.store.config import StoreConfig
+from weir.trainer.errors import TrainerUsageError
+from weir.trainer.model.memory import TrainingPlan, training_memory, usable
+from weir.trainer.model.shape import read_shape
+from weir.trainer.rounds import fit
+from weir.trainer.trainer import Trainer
+
+
+def test_a_round_that_cannot_fit_is_refused_with_what_would_and_claims_nothing(
+    tiny_model_dir: Path, store: StoreConfig, judge: Judge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_group(store, tiny_model_dir, "g", [0.0, 0.3, 1.0])
+    needed = training_memory(read_shape(tiny_model_dir), TrainingPlan(tokens=4096)).certain
+    room = needed + needed // 8
+    monkeypatch.setattr(fit, "device_bytes", lambda device: room - room // 4)
+    trainer = Trainer(trainer_config(judge), store, model_path=tiny_model_dir)
+    with pytest.raises(TrainerUsageError, match=r"moments need .* can be used; nothing was claimed\. What would fit: "):
+        trainer.run_round()
+    assert trainer.catalog.open_round() is None
+    monkeypatch.setattr(fit, "device_bytes", lambda device: room)
+    assert trainer.run_round() is not None
+    trainer.close()
+
+
+def test_what_is_certain_depends_on_no_micro_batch(tiny_model_dir: Path) -> None:
+    shape = read_shape(tiny_model_dir)
+    short, long = (training_memory(shape, TrainingPlan(tokens=tokens)) for tokens in (1, 100_000))
+    assert short.certain == long.certain == 16 * shape.num_parameters
+    assert long.peak > 10 * long.certain
+
+
+def test_ranks_that_gather_half_are_named_where_they_help(tiny_model_dir: Path) -> None:
+    shape = read_shape(tiny_model_dir)
+    plans = [
+        TrainingPlan(tokens=1, precision="bfloat16", processes=8, checkpointing=True, gathers_half=half)
+        for half in (False, True)
+    ]
+    whole, half = (training_memory(shape, plan).certain for plan in plans)
+    assert half < whole
+    capacity = (half + whole) // 2
+    capacity += capacity - usable(capacity)
+    found = list(fit.remedies(shape, plans[0], capacity, shortest=1, measure=lambda memory: memory.certain))
+    assert found[0] == 'trainer.gather_precision = "bfloat16"'

@@ -1,0 +1,111 @@
+"""Whether a round fits its devices: the memory of each rank by the settings, and what to change where it does not.
+
+`weir round --plan` compares the largest micro-batch that the settings allow. A round is refused only for what no
+micro-batch can avoid: weights, gradients, moments, and what ranks gather.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from weir.trainer.errors import TrainerUsageError
+from weir.trainer.model.memory import TrainingMemory, TrainingPlan, training_memory, usable
+from weir.trainer.model.shape import ModelShape, read_shape
+from weir.trainer.settings.config import TrainerConfig
+
+GIB = 2**30
+
+
+def training_plan(config: TrainerConfig, *, sample_tokens: int | None = None) -> TrainingPlan:
+    """The settings that memory depends on.
+
+    `sample_tokens` is the longest sample, prompt and output; unset: trainer.max_sample_tokens, else the token budget.
+    """
+    longest = sample_tokens or config.max_sample_tokens or config.token_budget
+    return TrainingPlan(
+        precision=config.precision,
+        processes=config.processes,
+        tokens=max(config.token_budget, longest),
+        checkpointing=config.gradient_checkpointing,
+        offload_optimizer=config.offload_optimizer,
+        average=config.ema is not None,
+        critic=config.advantage == "gae",
+        reference=config.kl != "none" and config.lora_rank is None,
+        gathers_half=config.gather_precision == "bfloat16",
+    )
+
+
+def device_bytes(device: str) -> int | None:
+    """The memory of this machine's first GPU, or of the machine for device = cpu; None where there is no such GPU."""
+    import psutil
+    import torch
+
+    if torch.cuda.is_available() and device != "cpu":
+        return int(torch.cuda.get_device_properties(0).total_memory)
+    return None if device == "cuda" else int(psutil.virtual_memory().total)
+
+
+def require_room(config: TrainerConfig, folder: Path) -> None:
+    """Raise `TrainerUsageError` where even the smallest micro-batch does not fit; the message names what would.
+
+    Other backends than torch, and LoRA, whose frozen weights need less, are not judged.
+    """
+    if config.backend != "torch" or config.lora_rank is not None:
+        return
+    capacity = device_bytes(config.device)
+    shape, plan = read_shape(folder), training_plan(config)
+    memory = training_memory(shape, plan)
+    if capacity is None or memory.certain <= usable(capacity):
+        return
+    found = remedies(shape, plan, capacity, shortest=config.max_sample_tokens, measure=lambda memory: memory.certain)
+    raise TrainerUsageError(
+        f"the round does not fit: weights, gradients and moments need {_gib(memory.certain)} on each device, before "
+        f"any activations, and {_gib(usable(capacity))} of {_gib(capacity)} can be used; nothing was claimed. What "
+        f"would fit: {'; '.join(found) or 'no setting of [trainer], take larger or more GPUs'} (`weir round --plan`)"
+    )
+
+
+def remedies(
+    shape: ModelShape,
+    plan: TrainingPlan,
+    capacity: int,
+    *,
+    shortest: int | None = None,
+    measure: Callable[[TrainingMemory], int] = lambda memory: memory.peak,
+) -> Iterator[str]:
+    """Changes of settings that make the round fit, the cheapest first; several together where one is not enough.
+
+    `shortest` is the longest sample, below which no token budget helps; `measure` says what has to fit.
+    """
+
+    def fits(change: dict[str, object]) -> bool:
+        changed = replace(plan, **change)  # type: ignore[arg-type]
+        return measure(training_memory(shape, changed)) <= usable(capacity)
+
+    half = max(shortest or 1, plan.tokens // 2)
+    ranks: dict[str, object] = {"processes": max(8, plan.processes)}
+    steps: list[tuple[str, dict[str, object]]] = [
+        (f"trainer.token_budget = {half}", {"tokens": half}),
+        ("trainer.gradient_checkpointing = true", {"checkpointing": True}),
+        ("trainer.offload_optimizer = true", {"offload_optimizer": True}),
+        ("trainer.processes = 8 (a GPU for each)", ranks),
+    ]
+    if plan.precision == "bfloat16":
+        steps.append(('trainer.gather_precision = "bfloat16"', ranks | {"gathers_half": True}))
+    words, changes = list[str](), dict[str, object]()
+    for text, change in steps:
+        if all(getattr(plan, name) == value for name, value in change.items()):
+            continue
+        if fits(change):
+            yield text
+        words.append(text)
+        changes |= change
+        if len(words) > 1 and fits(changes):
+            yield " with ".join(words)
+            return
+
+
+def _gib(num_bytes: int) -> str:
+    return f"{num_bytes / GIB:.2f} GiB"
