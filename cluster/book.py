@@ -146,30 +146,30 @@ class Book:
             PolicyFault: An update runs, a member does not train, or samples are missing, too old or would become so.
         """
         state = self.state
-        limit = state.version - state.settings.max_staleness
         if state.training or not names or state.num_ready < state.settings.batch:
             raise PolicyFault(f"no update can start: {len(state.training)} members train, {state.num_ready} are ready")
         if any(state.members[name].role is not Role.TRAIN or state.members[name].moving for name in names):
             raise PolicyFault("a member of the update does not have the role train")
+        if min(state.ready) < state.oldest_allowed or not state.update_keeps_bound():
+            raise PolicyFault(f"the update from version {state.version} takes or leaves a sample that is too old")
         self._taken = [heapq.heappop(self._ready)[1] for _ in range(state.settings.batch)]
         for sample in self._taken:
             _take(state.ready, self.sample_version[sample], 1)
         state.num_ready -= len(self._taken)
         state.training = frozenset(names)
-        oldest = min(self.sample_version[sample] for sample in self._taken)
-        if oldest < limit or state.unfinished_until(limit) or any(of <= limit for of in state.ready):
-            raise PolicyFault(f"the update from version {state.version} takes or leaves a sample that is too old")
         return list(self._taken)
 
     def trained(self) -> list[int]:
-        """The update is complete: there is a new version. Returns the samples that it took."""
+        """The update is complete, and there may be a new version. Returns the samples that it took."""
         state, taken = self.state, self._taken
         for sample in taken:
             age = state.version - self.sample_version.pop(sample)
             self.staleness[age] = self.staleness.get(age, 0) + 1
-        state.version += 1
+        state.updates += 1
         state.training = frozenset()
-        state.behind = set(state.rotation)
+        if state.updates % state.settings.updates_per_version == 0:
+            state.version += 1
+            state.behind = set(state.rotation)
         self._taken = []
         return taken
 

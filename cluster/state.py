@@ -12,6 +12,7 @@ started, and its staleness is the version that the update which takes it started
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -40,13 +41,16 @@ class Settings:
 
     Attributes:
         batch: Samples of one update.
-        max_staleness: Updates that may lie between a sample's start and the update that takes it.
+        max_staleness: Versions that may lie between a sample's start and the update that takes it. A fraction bounds
+            the share of a version's samples that may be older: with 0.5, half of them are started a version ahead.
+        updates_per_version: Updates before the members that generate get new weights.
         train_members: How many members train; those with the highest train_priority are taken.
         in_flight_share: Samples in flight at the start, as a multiple of KV capacity over learned tokens of a sample.
     """
 
     batch: int
-    max_staleness: int = 1
+    max_staleness: float = 1
+    updates_per_version: int = 1
     train_members: int = 1
     in_flight_share: float = 1.0
 
@@ -85,7 +89,8 @@ class State:
     Attributes:
         settings: The rules of the run.
         members: The members that live, by name.
-        version: Number of updates that are complete.
+        updates: Number of updates that are complete.
+        version: Number of updates that are complete and whose weights are given out.
         training: The members that train now; empty between updates.
         running: Samples that are generated, by their version.
         judging: Samples that wait for their reward, by version.
@@ -107,6 +112,7 @@ class State:
 
     settings: Settings
     members: dict[str, Member] = field(default_factory=dict)
+    updates: int = 0
     version: int = 0
     training: frozenset[str] = frozenset()
     running: dict[int, int] = field(default_factory=dict)
@@ -125,6 +131,30 @@ class State:
     episode_tokens: float = 0.0
     switch_s: float = 0.0
     in_flight_share: float = 1.0
+
+    @property
+    def samples_allowed(self) -> int:
+        """Samples that may still be started under this version, so that none becomes too old."""
+        rules = self.settings
+        in_all = (self.version + 1 + rules.max_staleness) * rules.batch * rules.updates_per_version
+        return int(in_all) - self.started
+
+    @property
+    def oldest_allowed(self) -> int:
+        """Samples of an older version than this would be too old for an update that starts now."""
+        return self.version - math.ceil(self.settings.max_staleness)
+
+    def update_keeps_bound(self) -> bool:
+        """Whether an update that takes the oldest ready samples now leaves the others time.
+
+        Samples that are as old as is allowed must be taken before the next version, so no more of them may be left than
+        this version's other updates take. The update is to wait for those that are unfinished, otherwise.
+        """
+        rules, limit = self.settings, self.oldest_allowed
+        updates_left = rules.updates_per_version - 1 - self.updates % rules.updates_per_version
+        old_ready = sum(count for of, count in self.ready.items() if of <= limit)
+        left = max(old_ready - rules.batch, 0) + self.unfinished_until(limit)
+        return left <= updates_left * rules.batch
 
     def unfinished_until(self, version: int) -> int:
         """Samples of that version or an older one that are still generated or judged."""

@@ -112,7 +112,7 @@ class AnyOrderHost:
         while self.lost:
             self.come_back()
         wanted = self.book.state.version + updates
-        for _ in range(200 * updates * (self.book.state.settings.batch + len(self.book.state.members))):
+        for _ in range(200 * updates * (3 * self.book.state.settings.batch + len(self.book.state.members))):
             if self.book.state.version >= wanted:
                 return
             possible = self.possible()

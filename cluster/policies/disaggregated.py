@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weir.cluster.policies.placement import OF_SAMPLES, generators, in_place, loads, moves, outstanding, trainers
+from weir.cluster.policies.placement import OF_SAMPLES, generators, in_place, loads, missing_of_version, moves, trainers
 from weir.cluster.state import Action, Event, Role, Start, State, Train
 
 
@@ -23,5 +23,5 @@ def decide(state: State, event: Event) -> Sequence[Action]:
         return placed
     if enough:
         return [Train(training)] if in_place(state, training, Role.TRAIN) else ()
-    missing = batch - outstanding(state)
+    missing = missing_of_version(state)
     return loads(state) or ([Start(missing)] if missing > 0 and state.rotation else ())

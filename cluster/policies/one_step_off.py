@@ -27,7 +27,7 @@ def decide(state: State, event: Event) -> Sequence[Action]:
     if state.behind:
         return loads(state)
     batch = state.settings.batch
-    allowed = (state.version + 1 + min(state.settings.max_staleness, 1)) * batch - state.started
+    allowed = state.samples_allowed
     actions: list[Action] = []
     if allowed > 0 and state.rotation:
         actions.append(Start(min(batch, allowed)))

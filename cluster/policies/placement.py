@@ -53,9 +53,10 @@ def in_place(state: State, names: Iterable[str], role: Role) -> bool:
     return bool(members) and all(member.role is role and not member.moving for member in members)
 
 
-def outstanding(state: State) -> int:
-    """Samples that were started and whose update is not complete."""
-    return state.started - state.version * state.settings.batch
+def missing_of_version(state: State) -> int:
+    """Samples that the updates from this version take and that were not started."""
+    rules = state.settings
+    return (state.version + 1) * rules.batch * rules.updates_per_version - state.started
 
 
 def _free(state: State, member: Member) -> bool:

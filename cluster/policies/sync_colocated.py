@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weir.cluster.policies.placement import OF_SAMPLES, generators, in_place, loads, moves, outstanding
+from weir.cluster.policies.placement import OF_SAMPLES, generators, in_place, loads, missing_of_version, moves
 from weir.cluster.state import Action, Event, Role, Start, State, Tag, Train
 
 
@@ -20,5 +20,5 @@ def decide(state: State, event: Event) -> Sequence[Action]:
             [Train(training)] if in_place(state, training, Role.TRAIN) else ()
         )
     changes: Sequence[Action] = moves(state, generators(state), Role.ROLLOUT) or loads(state)
-    missing = batch - outstanding(state)
+    missing = missing_of_version(state)
     return changes or ([Start(missing)] if missing > 0 and state.rotation else ())

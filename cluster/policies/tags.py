@@ -3,7 +3,7 @@
 The members that only generate never stop, but for loading weights. What holds:
 
 - Staleness is bounded before a sample starts. Under version v, (v + 1 + max_staleness) batches may have been started in
-  all, so the update from version v + max_staleness can take every sample of version v. It waits for those that are not
+  all, so the updates from version v + max_staleness can take every sample of version v. It waits for those that are not
   finished, and it takes the oldest first.
 - A member is lent back to generation only if the batch is further away than the measured cost of switching.
 - The samples in flight are the rotation's KV capacity over the learned cost of a sample, times a share that falls by a
@@ -40,18 +40,16 @@ def decide(state: State, event: Event) -> Sequence[Action]:
 
 
 def _update_is_due(state: State) -> bool:
-    settings = state.settings
-    if state.training or state.num_ready < settings.batch:
+    if state.training or state.num_ready < state.settings.batch:
         return False
-    return not state.unfinished_until(state.version - settings.max_staleness)
+    return state.update_keeps_bound()
 
 
 def _starts(state: State) -> list[Action]:
     """As many samples as staleness and KV capacity allow, unless a member generates with older weights."""
     if state.behind or not state.rotation:
         return []
-    settings = state.settings
-    allowed = (state.version + 1 + settings.max_staleness) * settings.batch - state.started
+    allowed = state.samples_allowed
     if allowed > 0 and state.episode_tokens and state.kv_tokens:
         fit = state.in_flight_share * state.kv_tokens / state.episode_tokens
         allowed = min(allowed, int(max(fit, 1)) - state.num_running)
@@ -72,7 +70,7 @@ def _lending_pays(state: State) -> bool:
     if not state.rotation or not state.finish_rate or not state.switch_s:
         return True
     wait_s = (state.settings.batch - state.num_ready) / state.finish_rate
-    if state.unfinished_until(state.version - state.settings.max_staleness):
+    if not state.update_keeps_bound():
         wait_s = max(wait_s, state.episode_s / 2)
     return wait_s > state.switch_s
 

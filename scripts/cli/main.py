@@ -22,11 +22,11 @@ from weir.scripts.cli.commands import (
     key,
     model,
     regression,
-    report,
     run,
     servers,
     sft,
     sft_data,
+    simulate,
     sql,
     store,
     store_upkeep,
@@ -83,6 +83,7 @@ app.command("eval")(run.evaluate)
 app.command("sft-data")(sft_data.sft_data)
 app.command("sft")(sft.sft)
 app.command("regression")(regression.regression)
+app.command("simulate")(simulate.simulate)
 app.command("round")(trainer.round_)
 app.command("publish")(trainer.publish)
 app.command("stage")(stage.stage)
@@ -93,7 +94,7 @@ app.command("export")(transfer.export)
 app.command("import")(transfer.import_)
 app.command("sessions")(store.sessions)
 app.command("show")(store.show)
-app.command("report")(report.report)
+app.command("report")(store.report)
 app.command("ui")(servers.page)
 versions_app.command("export")(versions.export)
 versions_app.command("verify")(versions.verify)

@@ -1,4 +1,4 @@
-"""`weir sessions`, `weir show`, `weir store status`, `weir store forget`: inspecting the store.
+"""`weir sessions`, `weir show`, `weir report`, `weir store status`, `weir store forget`: inspecting the store.
 
 The store is that of weir.toml, or the one given by `--root`. Results go to stdout, remarks to stderr.
 """
@@ -6,6 +6,7 @@ The store is that of weir.toml, or the one given by `--root`. Results go to stdo
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -144,3 +145,17 @@ def store_unpin(
 
 def _time(at_us: int) -> str:
     return datetime.fromtimestamp(at_us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def report(
+    out: Annotated[Path, typer.Option(help="File to write.")] = Path("report.html"),
+    root: RootOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Write an HTML report of the store, one self-contained file.
+
+    Reward, correctness and faults by weight version, and the time of each round by phase. It needs no network.
+    """
+    from weir.scripts.cli.report.html import write_report
+
+    typer.echo(write_report(existing_store(root, config), out))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 
 import pytest
@@ -17,7 +18,13 @@ STREAMS = int(os.environ.get("WEIR_TEST_STREAMS", "400"))  # of events, over all
 clusters = st.lists(st.sampled_from(TAGS), min_size=1, max_size=5).filter(
     lambda tags: any(Tag.ROLLOUT in one for one in tags) and any(Tag.TRAIN in one for one in tags)
 )
-rules = st.builds(Settings, batch=st.integers(1, 5), max_staleness=st.integers(0, 2), train_members=st.integers(1, 5))
+rules = st.builds(
+    Settings,
+    batch=st.integers(1, 5),
+    max_staleness=st.sampled_from((0, 0.5, 1, 1.5, 2)),
+    updates_per_version=st.integers(1, 3),
+    train_members=st.integers(1, 5),
+)
 
 
 def able(name: str, tags: list[frozenset[Tag]]) -> bool:
@@ -39,12 +46,12 @@ def test_any_order_of_events_ends_in_updates(
     for number in numbers:
         host.anything(number)
     started = host.book.state.started
-    host.run_fairly(rules.max_staleness + 2)
-    assert len(host.trained) == len(set(host.trained)) == host.book.state.version * rules.batch
+    host.run_fairly(math.ceil(rules.max_staleness) + 2)
+    assert len(host.trained) == len(set(host.trained)) == host.book.state.updates * rules.batch
     assert set(range(started)) <= set(host.trained) | set(host.book.sample_version)
-    assert max(host.book.staleness) <= rules.max_staleness
+    assert max(host.book.staleness) <= math.ceil(rules.max_staleness)
     oldest = min(host.book.sample_version.values(), default=host.book.state.version)
-    assert oldest >= host.book.state.version - rules.max_staleness, "a sample starves"
+    assert oldest >= host.book.state.version - math.ceil(rules.max_staleness), "a sample starves"
 
 
 def run(name: str, updates: int, tags: list[frozenset[Tag]], rules: Settings) -> AnyOrderHost:

@@ -1,0 +1,174 @@
+"""A described cluster: members, model, costs, rules and workload, as one TOML file.
+
+Costs are physical: bytes and FLOPs divided by what a device gives, times shares that were measured. `weir simulate
+--calibrate` prints the section `[costs]` that fits the calls of a store.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from weir.cluster.errors import ClusterInvalid
+from weir.cluster.state import Tag
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Device(_Section):
+    """A kind of accelerator: what its data sheet says."""
+
+    flops: float = Field(gt=0, description="Dense FLOP/s in the training dtype.")
+    bandwidth: float = Field(gt=0, description="Bytes a second from its memory.")
+    memory_gb: float = Field(gt=0, description="Memory in 10^9 bytes.")
+
+
+class MemberGroup(_Section):
+    """Equal members."""
+
+    kind: str = Field(description="A name in [devices].")
+    count: int = Field(ge=1, description="How many.")
+    tags: tuple[Tag, ...] = Field(default=(Tag.ROLLOUT, Tag.TRAIN), description="What they can do.")
+    train_priority: float | None = Field(default=None, description="Higher trains first; by roofline if not given.")
+
+
+class Model(_Section):
+    """The model that generates and is trained."""
+
+    params: float = Field(default=7.6e9, gt=0, description="Parameters in memory.")
+    active_params: float | None = Field(
+        default=None, gt=0, description="Parameters that a token uses; all if not given."
+    )
+    bytes_per_param: float = Field(default=2.0, gt=0, description="Bytes of a parameter in an engine.")
+    kv_bytes_per_token: float = Field(default=57_344, ge=0, description="KV cache of a token, over all layers.")
+
+    @property
+    def flops_per_token(self) -> float:
+        """FLOPs of a forward pass for one token."""
+        return 2.0 * (self.active_params or self.params)
+
+
+class Costs(_Section):
+    """What things cost, in seconds or as shares of a device's peak. `None`: worked out from device and model."""
+
+    decode_bandwidth: float = Field(default=0.7, gt=0, le=1, description="Share of peak bandwidth while decoding.")
+    decode_flops: float = Field(
+        default=0.5, gt=0, le=1, description="Share of peak FLOP/s while decoding large batches."
+    )
+    prefill_flops: float = Field(default=0.5, gt=0, le=1, description="Share of peak FLOP/s of prefill.")
+    train_flops: float = Field(default=0.35, gt=0, le=1, description="Share of peak FLOP/s of training.")
+    kv_memory: float = Field(
+        default=0.85, gt=0, le=1, description="Share of memory for weights and KV cache in an engine."
+    )
+    max_running: int = Field(default=256, ge=1, description="Requests that an engine decodes at once.")
+    step_overhead_s: float = Field(
+        default=0.003, ge=0, description="Seconds of a decode step beside bandwidth and FLOPs."
+    )
+    step_weights_s: float | None = Field(default=None, ge=0, description="Measured: seconds of a step for the weights.")
+    step_request_s: float | None = Field(
+        default=None, ge=0, description="Measured: seconds of a step for each request."
+    )
+    step_context_s: float | None = Field(
+        default=None, ge=0, description="Measured: seconds of a step for each cached token."
+    )
+    prefill_token_s: float | None = Field(
+        default=None, ge=0, description="Measured: seconds of prefill for each token."
+    )
+    kv_tokens: float | None = Field(default=None, gt=0, description="Measured: tokens that an engine's KV cache holds.")
+    update_s: float | None = Field(default=None, gt=0, description="Measured: seconds of an update, whatever it takes.")
+    update_overhead_s: float = Field(default=3.0, ge=0, description="Seconds of an update beside its tokens.")
+    train_passes: float = Field(
+        default=3.0, gt=0, description="Forward passes that an update costs: 3, or 4 with recomputing."
+    )
+    to_train_s: float = Field(
+        default=3.0, ge=0, description="Seconds from generating to training: memory, optimizer state."
+    )
+    to_rollout_s: float = Field(default=3.0, ge=0, description="Seconds from training to generating, weights included.")
+    load_s: float = Field(default=3.0, ge=0, description="Seconds that a member holds its calls to load weights.")
+    judge_s: float = Field(default=0.0, ge=0, description="Seconds from a sample's last token to its reward.")
+    judge_overlaps: bool = Field(default=True, description="Judging while generating; otherwise before the update.")
+    judges: int = Field(default=0, ge=0, description="Samples judged at once; 0: as many as there are.")
+
+
+class Rules(_Section):
+    """The rules of a run."""
+
+    batch: int = Field(default=512, ge=1, description="Samples of an update.")
+    max_staleness: float = Field(default=1.0, ge=0, description="Versions that a sample may be behind.")
+    updates_per_version: int = Field(default=1, ge=1, description="Updates between two loads of new weights.")
+    train_members: int = Field(default=16, ge=1, description="Members that train, by train_priority.")
+
+
+class WorkloadSection(_Section):
+    """What is generated: a length law, a trace, or the sessions of a store."""
+
+    kind: Literal["lognormal", "pareto", "agents", "mooncake", "azure", "store"] = Field(
+        default="lognormal", description="Law of lengths, format of a trace, or a store."
+    )
+    path: str | None = Field(default=None, description="File of the trace, or folder of the store.")
+    prompt: int = Field(default=512, ge=1, description="Tokens of a prompt.")
+    median: float = Field(default=900.0, gt=0, description="Median of generated tokens.")
+    spread: float = Field(default=1.0, gt=0, description="Standard deviation of the logarithm, or the Pareto exponent.")
+    limit: int = Field(
+        default=8192, ge=1, description="Most tokens that a sample generates; for agents, of its context."
+    )
+    turns: float = Field(default=1.0, ge=1, description="Mean turns of an agent's session.")
+    result: float = Field(default=800.0, ge=0, description="Mean tokens of a tool's result.")
+    think_s: float = Field(default=0.0, ge=0, description="Mean seconds between two turns.")
+    seed: int = Field(default=0, description="Seed of all that is drawn.")
+
+
+class Description(_Section):
+    """A cluster and what runs on it."""
+
+    devices: dict[str, Device]
+    members: tuple[MemberGroup, ...] = Field(min_length=1)
+    model: Model = Model()
+    costs: Costs = Costs()
+    rules: Rules = Rules()
+    workload: WorkloadSection = WorkloadSection()
+    online: WorkloadSection | None = None
+
+
+def load_description(path: Path) -> Description:
+    """Read a cluster from a TOML file.
+
+    Raises:
+        ClusterInvalid: The file cannot be read, or a key is unknown, missing or of a wrong value.
+    """
+    try:
+        return checked(Description.model_validate(tomllib.loads(path.read_text())))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ClusterInvalid(f"{path} cannot be read as a cluster: {error}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ClusterInvalid(f"{path}: {where}: {first['msg']} (docs/scheduling.md lists the keys)") from error
+
+
+def checked(description: Description) -> Description:
+    """The description, if its parts fit together.
+
+    Raises:
+        ClusterInvalid: A member's kind is no device, a tag is nobody's, or the weights exceed a member's memory.
+    """
+    for group in description.members:
+        if group.kind not in description.devices:
+            known = ", ".join(sorted(description.devices))
+            raise ClusterInvalid(f"members of kind {group.kind!r}: no such device; [devices] has {known}")
+        memory = description.devices[group.kind].memory_gb * 1e9 * description.costs.kv_memory
+        weights = description.model.params * description.model.bytes_per_param
+        if description.costs.kv_tokens is None and Tag.ROLLOUT in group.tags and weights >= memory:
+            raise ClusterInvalid(
+                f"a {group.kind} has {memory / 1e9:.0f} GB for weights and KV cache, and the weights take "
+                f"{weights / 1e9:.0f} GB: describe one member for several devices, or set costs.kv_tokens"
+            )
+    for tag in Tag:
+        if not any(tag in group.tags for group in description.members):
+            raise ClusterInvalid(f"no member has the tag {tag}")
+    return description

@@ -1,0 +1,310 @@
+"""A discrete-event simulation of a described cluster under a policy: the host of the policy, on SimPy's clock.
+
+Everything that takes time becomes one event of SimPy's queue: the end of a request, of a load, a switch, a verdict, an
+update. The policy is called after each, with the state that `Book` keeps.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import simpy
+from simpy.events import Timeout
+
+from weir.cluster.book import Book
+from weir.cluster.costs.roofline import step_cost, train_priority, update_s
+from weir.cluster.description import Description
+from weir.cluster.errors import ClusterInvalid
+from weir.cluster.simulator.engine import Engine, Request
+from weir.cluster.simulator.generation import Generation
+from weir.cluster.simulator.result import Result, Totals
+from weir.cluster.simulator.timeline import Activity, Timeline
+from weir.cluster.state import Action, Assign, Event, Load, Member, Policy, Role, Settings, Start, Tag, Train
+from weir.cluster.workloads.by_kind import arrivals, samples
+from weir.cluster.workloads.episode import Episode, Episodes
+
+
+class Simulation:
+    """One run of a policy on a cluster."""
+
+    def __init__(
+        self,
+        description: Description,
+        policy: Policy,
+        *,
+        keep_segments: bool = False,
+        episodes: Episodes | None = None,
+        online: Iterable[Episode] | None = None,
+    ) -> None:
+        self.description, self.policy = description, policy
+        self.env = simpy.Environment()
+        self.timeline = Timeline(keep_segments=keep_segments)
+        self.episodes = episodes if episodes is not None else samples(description.workload)
+        if online is None:
+            online = arrivals(description.online) if description.online is not None else ()
+        self.online = iter(online)
+        members = described_members(description)
+        self.engines = [
+            Engine(
+                index, member.name, step_cost(description.devices[member.kind], description.model, description.costs)
+            )
+            for index, member in enumerate(members)
+        ]
+        self.by_name = {engine.name: engine for engine in self.engines}
+        self.generation = Generation(self.engines, self.timeline, self._schedule_engine)
+        rules = description.rules
+        self.book = Book(
+            Settings(
+                batch=rules.batch,
+                max_staleness=rules.max_staleness,
+                updates_per_version=rules.updates_per_version,
+                train_members=rules.train_members,
+            ),
+            members,
+        )
+        self.totals = Totals()
+        self.holds_s = array("d")
+        self.samples: dict[int, Episode] = {}
+        self._serial = 0
+        self._judges: list[float] = []
+        self._updates_wanted = 0
+        self._warmup = 0
+        self._over: simpy.Event = self.env.event()
+        for member in members:
+            self.timeline.switch(member.name, Activity.NO_ROLE, 0.0)
+
+    def run(self, *, updates: int = 0, warmup: int = 1, until_s: float | None = None) -> Result:
+        """Run until so many updates are complete, or until a moment; the figures are of what follows the warm-up.
+
+        Raises:
+            ClusterInvalid: Neither updates nor a moment is given, or the policy ends with nothing left to happen.
+        """
+        if not updates and until_s is None:
+            raise ClusterInvalid("a simulation needs a number of updates or a time until which it runs")
+        self._updates_wanted, self._warmup = updates, min(warmup, max(updates - 1, 0))
+        began = time.perf_counter()
+        self._feed(Event.STARTED)
+        self._next_arrival()
+        self.generation.flush(0.0)
+        if until_s is not None:
+            self.env.run(until=until_s)
+        else:
+            try:
+                self.env.run(until=self._over)
+            except RuntimeError as error:
+                raise ClusterInvalid(
+                    f"after {self.book.state.updates} updates nothing is left to happen: the policy cannot run on this "
+                    f"cluster ({len(self.book.state.rotation)} members generate)"
+                ) from error
+        wall_s = time.perf_counter() - began
+        self.timeline.close(self.env.now)
+        self.totals.events += self.generation.num_admitted
+        return Result.of(self.book, self.timeline, self.totals, self.generation, self.holds_s, self.env.now, wall_s)
+
+    def _after(self, delay_s: float, callback: Any, value: Any = None) -> None:
+        event = Timeout(self.env, delay_s, value)
+        assert event.callbacks is not None
+        event.callbacks.append(callback)
+
+    def _feed(self, event: Event) -> None:
+        for action in self.policy(self.book.state, event):
+            self._do(action)
+
+    def _do(self, action: Action) -> None:
+        match action:
+            case Start(count):
+                self._start(count)
+            case Assign(names, role):
+                self._assign(names, role)
+            case Load(names):
+                self.book.load(names)
+                for name in names:
+                    seconds = self.description.costs.load_s
+                    self.generation.begin_load(self.by_name[name], seconds, self.env.now)
+                    self._after(seconds, self._loaded, name)
+            case Train(names):
+                self._train(names)
+            case _:
+                self.book.state.in_flight_share = action.in_flight_share
+
+    def _start(self, count: int) -> None:
+        now = self.env.now
+        for sample in self.book.start(count):
+            episode = next(self.episodes)
+            self.samples[sample] = episode
+            self._submit(Request(self._serial, sample, episode, now), now)
+
+    def _submit(self, request: Request, now: float) -> None:
+        self._serial += 1
+        self.totals.events += 1
+        request.context += request.episode.inputs[request.turn]
+        request.remaining = request.episode.outputs[request.turn]
+        request.held_s = 0.0
+        self.generation.submit(request, now)
+
+    def _schedule_engine(self, engine: Engine, at_s: float) -> None:
+        self._after(max(at_s - self.env.now, 0.0), self._engine_event, (engine, engine.generation))
+
+    def _engine_event(self, event: Any) -> None:
+        engine, generation = event.value
+        if engine.generation != generation:
+            return
+        now = self.env.now
+        ended, exhausted = self.generation.arrive(engine, now)
+        for request in ended:
+            self._turn_ended(request, now)
+        if exhausted:
+            self._feed(Event.KV_EXHAUSTED)
+        self.generation.flush(now)
+
+    def _turn_ended(self, request: Request, now: float) -> None:
+        self.totals.events += 1
+        self.holds_s.append(request.held_s)
+        self.totals.generated += request.episode.outputs[request.turn]
+        request.turn += 1
+        if request.turn < len(request.episode.outputs):
+            self.generation.num_thinking += 1
+            self._after(request.episode.thinks_s[request.turn], self._thought, request)
+        elif request.sample is not None:
+            self.book.generated(request.sample, seconds=now - request.started_s, kv_tokens=request.context)
+            self._judge(request.sample, now)
+
+    def _thought(self, event: Any) -> None:
+        self.generation.num_thinking -= 1
+        self._submit(event.value, self.env.now)
+        self.generation.flush(self.env.now)
+
+    def _judge(self, sample: int, now: float) -> None:
+        costs = self.description.costs
+        if not costs.judge_s or not costs.judge_overlaps:
+            self.totals.events += 1
+            self.book.judged(sample, now)
+            self._feed(Event.SAMPLE_READY)
+            return
+        ends = now + costs.judge_s
+        if costs.judges:
+            if len(self._judges) >= costs.judges:
+                ends = max(now, heapq.heappop(self._judges)) + costs.judge_s
+            heapq.heappush(self._judges, ends)
+        self._after(ends - now, self._judged, sample)
+        self._feed(Event.SAMPLE_GENERATED)
+
+    def _judged(self, event: Any) -> None:
+        self.totals.events += 1
+        self.book.judged(event.value, self.env.now)
+        self._feed(Event.SAMPLE_READY)
+        self.generation.flush(self.env.now)
+
+    def _assign(self, names: Sequence[str], role: Role) -> None:
+        now, costs, members = self.env.now, self.description.costs, self.book.state.members
+        before = {name: members[name].role for name in names}
+        self.book.assign(names, role)
+        for name in names:
+            if before[name] is Role.ROLLOUT:
+                self.generation.leave(self.by_name[name], now)
+            self.timeline.switch(name, Activity.SWITCH, now)
+            first = before[name] is Role.NONE
+            seconds = 0.0 if first else costs.to_train_s if role is Role.TRAIN else costs.to_rollout_s
+            self.totals.switches += not first
+            self._after(seconds, self._settled, (name, seconds))
+
+    def _settled(self, event: Any) -> None:
+        name, seconds = event.value
+        now, member = self.env.now, self.book.state.members[name]
+        self.totals.events += 1
+        self.book.settled(name, seconds)
+        if member.role is Role.ROLLOUT:
+            self.generation.enter(self.by_name[name], now)
+        else:
+            self.timeline.switch(name, self._waits_for(), now)
+        self._feed(Event.MEMBER_SETTLED)
+        self.generation.flush(now)
+
+    def _loaded(self, event: Any) -> None:
+        self.totals.events += 1
+        self.book.loaded(event.value)
+        self.generation.end_load(self.by_name[event.value], self.env.now)
+        self._feed(Event.WEIGHTS_LOADED)
+        self.generation.flush(self.env.now)
+
+    def _waits_for(self) -> Activity:
+        state = self.book.state
+        if state.num_ready >= state.settings.batch:
+            return Activity.AWAITS_MEMBERS
+        return Activity.AWAITS_JUDGE if state.judging and not state.num_running else Activity.AWAITS_SAMPLES
+
+    def _train(self, names: Sequence[str]) -> None:
+        now, costs, state = self.env.now, self.description.costs, self.book.state
+        taken = self.book.train(names)
+        tokens = sum(self.samples[sample].tokens for sample in taken)
+        seconds = update_s(self.description, [state.members[name].kind for name in names], tokens)
+        judging = 0.0
+        if costs.judge_s and not costs.judge_overlaps:
+            judging = costs.judge_s * (-(-len(taken) // costs.judges) if costs.judges else 1)
+        for name in names:
+            self.timeline.switch(name, Activity.AWAITS_JUDGE if judging else Activity.TRAIN, now)
+        if judging:
+            self._after(judging, self._judged_before, names)
+        self.totals.waited_s += now - self.totals.last_update_s
+        self.totals.update_s += seconds
+        self._after(judging + seconds, self._trained, names)
+
+    def _judged_before(self, event: Any) -> None:
+        for name in event.value:
+            self.timeline.switch(name, Activity.TRAIN, self.env.now)
+
+    def _trained(self, event: Any) -> None:
+        now = self.env.now
+        self.totals.events += 1
+        self.totals.last_update_s = now
+        for sample in self.book.trained():
+            self.totals.trained += sum(self.samples.pop(sample).outputs)
+            self.totals.samples += 1
+        for name in event.value:
+            self.timeline.switch(name, Activity.AWAITS_SAMPLES, now)
+        if self.book.state.updates == self._warmup:
+            self.timeline.restart(now)
+            self.totals.restart(now)
+            self.generation.num_moved = self.generation.num_evicted = 0
+            self.holds_s = array("d")
+        if self._updates_wanted and self.book.state.updates >= self._updates_wanted:
+            self._over.succeed()
+            return
+        self._feed(Event.TRAINED)
+        self.generation.flush(now)
+
+    def _next_arrival(self) -> None:
+        episode = next(self.online, None)
+        if episode is not None:
+            self._after(max(episode.arrival_s - self.env.now, 0.0), self._arrived, episode)
+
+    def _arrived(self, event: Any) -> None:
+        self._submit(Request(self._serial, None, event.value, self.env.now), self.env.now)
+        self.generation.flush(self.env.now)
+        self._next_arrival()
+
+
+def described_members(description: Description) -> list[Member]:
+    """The members of a description, by group and number; priorities by roofline where none is given."""
+    members = []
+    for number, group in enumerate(description.members):
+        device = description.devices[group.kind]
+        priority = train_priority(device) if group.train_priority is None else group.train_priority
+        kv_tokens = (
+            step_cost(device, description.model, description.costs).kv_tokens if Tag.ROLLOUT in group.tags else 0
+        )
+        members += [
+            Member(
+                name=f"{group.kind}-{number}-{index}",
+                tags=frozenset(group.tags),
+                kind=group.kind,
+                train_priority=priority,
+                kv_tokens=kv_tokens,
+            )
+            for index in range(group.count)
+        ]
+    return members

@@ -1,0 +1,62 @@
+"""Public traces of calls: Mooncake's (JSON lines) and Azure's (CSV).
+
+Mooncake: {"timestamp": milliseconds, "input_length", "output_length", "hash_ids": […]} a line. Azure 2023: the columns
+TIMESTAMP, ContextTokens, GeneratedTokens. Both give calls without sessions, so each call is an episode of one turn.
+"""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import json
+from pathlib import Path
+
+from weir.cluster.errors import TraceInvalid
+from weir.cluster.workloads.episode import Episode
+
+
+def read_mooncake(path: Path) -> list[Episode]:
+    """The calls of a Mooncake trace, in the order of their arrival, which counts from the first.
+
+    Raises:
+        TraceInvalid: The file cannot be read, or a line is no call of such a trace.
+    """
+    rows = []
+    for number, line in enumerate(_text(path).splitlines(), 1):
+        try:
+            row = json.loads(line)
+            rows.append((row["timestamp"] / 1000, float(row["input_length"]), float(row["output_length"])))
+        except (ValueError, KeyError, TypeError) as error:
+            raise TraceInvalid(f"{path}:{number} is no line of a Mooncake trace: {error!r}") from error
+    return _episodes(path, rows)
+
+
+def read_azure(path: Path) -> list[Episode]:
+    """The calls of an Azure LLM inference trace, in the order of their arrival, which counts from the first.
+
+    Raises:
+        TraceInvalid: The file cannot be read, or a row is no call of such a trace.
+    """
+    rows = []
+    for number, row in enumerate(csv.DictReader(_text(path).splitlines()), 2):
+        try:
+            at = datetime.datetime.fromisoformat(row["TIMESTAMP"][:26]).replace(tzinfo=datetime.UTC)
+            rows.append((at.timestamp(), float(row["ContextTokens"]), float(row["GeneratedTokens"])))
+        except (ValueError, KeyError, TypeError) as error:
+            raise TraceInvalid(f"{path}:{number} is no row of an Azure trace: {error!r}") from error
+    return _episodes(path, rows)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise TraceInvalid(f"{path} cannot be read as a trace: {error}") from error
+
+
+def _episodes(path: Path, rows: list[tuple[float, float, float]]) -> list[Episode]:
+    if not rows:
+        raise TraceInvalid(f"{path} holds no call")
+    rows.sort()
+    first = rows[0][0]
+    return [Episode((max(prompt, 1.0),), (max(output, 1.0),), (0.0,), at - first) for at, prompt, output in rows]

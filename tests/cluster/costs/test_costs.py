@@ -1,0 +1,88 @@
+"""Costs by roofline, and costs fitted to calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from weir.cluster.costs.calibrate import beside, calibrate, fit
+from weir.cluster.costs.roofline import step_cost, train_priority, update_s
+from weir.cluster.description import Costs, Description, Device, MemberGroup, Model
+from weir.cluster.errors import ClusterInvalid
+from weir.store.config import StoreConfig
+
+DEVICE = Device(flops=1e15, bandwidth=2e12, memory_gb=80)
+
+
+def test_a_step_reads_weights_and_cache_at_the_share_of_bandwidth() -> None:
+    model = Model(params=5e9, kv_bytes_per_token=1e5)
+    cost = step_cost(DEVICE, model, Costs(decode_bandwidth=0.5, decode_flops=0.25, kv_memory=0.5))
+    assert cost.weights_s == pytest.approx(1e10 / 1e12)
+    assert cost.context_s == pytest.approx(1e5 / 1e12)
+    assert cost.request_s == pytest.approx(1e10 / 2.5e14)
+    assert cost.kv_tokens == pytest.approx((40e9 - 10e9) / 1e5)
+
+
+def test_an_update_is_shared_by_what_members_compute() -> None:
+    description = Description(
+        devices={"a": DEVICE, "b": Device(flops=3e15, bandwidth=2e12, memory_gb=80)},
+        members=(MemberGroup(kind="a", count=1), MemberGroup(kind="b", count=1)),
+        model=Model(params=1e9),
+        costs=Costs(train_flops=0.5, update_overhead_s=1.0),
+    )
+    assert update_s(description, ["a", "b"], 1e6) == pytest.approx(1e6 * 6e9 / (0.5 * 4e15) + 1.0)
+
+
+def test_compute_strong_members_train_first() -> None:
+    assert train_priority(DEVICE) > train_priority(Device(flops=1e15, bandwidth=4e12, memory_gb=80))
+
+
+def test_calls_beside_each_other_are_counted_by_their_time() -> None:
+    start, end = np.array([0.0, 2.0]), np.array([4.0, 4.0])
+    batch, tokens = beside(start, end, np.array([10.0, 30.0]))
+    assert batch.tolist() == [1.5, 2.0]
+    assert tokens.tolist() == [25.0, 40.0]
+
+
+def test_a_fit_finds_the_costs_that_made_the_durations() -> None:
+    random = np.random.default_rng(0)
+    start = np.sort(random.uniform(0, 100, 400))
+    output, prompt = random.integers(10, 400, 400).astype(float), random.integers(10, 4000, 400).astype(float)
+    end = start + output * 0.05
+    for _ in range(200):  # durations depend on what runs beside, which depends on durations
+        batch, context = beside(start, end, prompt + output / 2)
+        end = start + 0.5 * (end - start) + 0.5 * (output * (0.01 + 0.0005 * batch + 1e-7 * context) + 2e-4 * prompt)
+    found = fit(np.stack([start, end, prompt, prompt, output], axis=1))
+    assert found.step_weights_s == pytest.approx(0.01, rel=0.05)
+    assert found.step_request_s == pytest.approx(0.0005, rel=0.05)
+    assert found.step_context_s == pytest.approx(1e-7, rel=0.3)
+    assert found.prefill_token_s == pytest.approx(2e-4, rel=0.05)
+    assert found.explained > 0.99
+
+
+def test_a_store_gives_costs_that_a_description_takes(config: StoreConfig, record: Any, make_call: Any) -> None:
+    calls = []
+    for number in range(30):
+        length, start = 5 + number % 7, 10_000_000 * number
+        calls.append(
+            make_call(
+                f"c-{number}",
+                list(range(8)),
+                list(range(length)),
+                started_us=start,
+                finished_us=start + 20_000 * length,
+            )
+        )
+    record(calls)
+    found = calibrate(config.root)
+    assert found.calls == 30
+    assert found.step_weights_s + found.step_request_s + 12 * found.step_context_s == pytest.approx(0.02, rel=0.1)
+    assert "step_weights_s" in found.as_toml()
+
+
+def test_a_store_without_calls_is_refused(config: StoreConfig, record: Any, make_call: Any) -> None:
+    record([make_call("c-1", [1, 2], [3])])
+    with pytest.raises(ClusterInvalid, match="has 1 calls with tokens; a fit needs 20"):
+        calibrate(config.root)

@@ -1,0 +1,123 @@
+"""Whole runs: nothing is lost, figures are those that can be computed by hand, and every policy keeps its promise."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from collections.abc import Sequence
+
+import pytest
+
+from weir.cluster.description import Costs, Description, Device, MemberGroup, Rules, WorkloadSection
+from weir.cluster.errors import ClusterInvalid
+from weir.cluster.policies.by_name import POLICIES
+from weir.cluster.simulator.gantt import gantt
+from weir.cluster.simulator.result import Result
+from weir.cluster.simulator.simulation import Simulation
+from weir.cluster.state import BOTH, Action, Event, State, Tag
+from weir.cluster.suite.closed_forms import balanced_pipeline, equal_episodes, makespans, queue_wait, servers
+from weir.cluster.suite.sweep import scaled
+from weir.cluster.workloads.episode import Episode
+
+DEVICE = Device(flops=989e12, bandwidth=3.35e12, memory_gb=80)
+COLOCATED = (8, tuple(BOTH))
+
+
+def described(**costs: float) -> Description:
+    return Description(
+        devices={"gpu": DEVICE},
+        members=(MemberGroup(kind="gpu", count=4),),
+        costs=Costs.model_validate(costs),
+        rules=Rules(batch=16, train_members=2, updates_per_version=2),
+        workload=WorkloadSection(median=200, limit=2000),
+    )
+
+
+@pytest.mark.parametrize(("num_servers", "utilisation"), [(1, 0.5), (4, 0.7)])
+def test_waits_are_erlangs(num_servers: int, utilisation: float) -> None:
+    check = queue_wait(num_servers, utilisation, 200_000)
+    assert check.met, check
+
+
+def test_pipelines_and_makespans_are_those_of_the_formulas() -> None:
+    for check in [*balanced_pipeline(), *makespans()]:
+        assert check.met, check
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_a_run_accounts_for_all_time_and_all_samples(name: str) -> None:
+    simulation = Simulation(described(judge_s=0.5), POLICIES[name], keep_segments=True)
+    result = simulation.run(updates=8, warmup=2)
+    assert result.updates == 6
+    assert sum(result.shares.values()) == pytest.approx(1.0)
+    assert sum(result.staleness.values()) == 8 * 16
+    assert max(result.staleness) <= 1
+    for shares in result.member_shares.values():
+        assert sum(shares.values()) == pytest.approx(1.0)
+    ended = {segment.member: 0.0 for segment in result.segments}
+    for segment in sorted(result.segments, key=lambda one: one.start_s):
+        assert segment.start_s == pytest.approx(ended[segment.member])
+        ended[segment.member] = segment.end_s
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    first, second = (Simulation(described(), POLICIES["tags"]).run(updates=6) for _ in range(2))
+    of_machine = {"events_per_s", "wall_s"}
+    assert {k: v for k, v in first.figures().items() if k not in of_machine} == {
+        k: v for k, v in second.figures().items() if k not in of_machine
+    }
+
+
+def colocated_step(**costs: float) -> Result:
+    """Eight members, 16 samples of 10 s each, an update of 7 s."""
+    description = servers([COLOCATED], Rules(batch=16, train_members=8), update_s=7.0, **costs)
+    return Simulation(description, POLICIES["sync_colocated"], episodes=equal_episodes(10.0)).run(updates=5)
+
+
+def test_a_colocated_step_is_generation_update_and_two_switches() -> None:
+    result = colocated_step(to_train_s=2.0, to_rollout_s=3.0)
+    assert result.update_period_s == pytest.approx(20 + 7 + 5)
+    assert result.shares["switch"] == pytest.approx(5 / 32)
+
+
+def test_judging_before_the_update_is_idle_time_and_judging_meanwhile_is_not() -> None:
+    meanwhile = colocated_step(judge_s=4.0)
+    assert meanwhile.update_period_s == pytest.approx(20 + 4 + 7)
+    before = colocated_step(judge_s=4.0, judges=8, judge_overlaps=False)
+    assert before.update_period_s == pytest.approx(20 + 2 * 4 + 7)
+    assert before.shares["awaits_judge"] == pytest.approx(8 / 35)
+
+
+def test_turns_wait_for_the_agent_and_keep_their_cache() -> None:
+    description = servers([(1, tuple(BOTH))], Rules(batch=1, train_members=1), update_s=1.0, prefill_token_s=0.1)
+    episode = Episode((10.0, 5.0), (3.0, 4.0), (0.0, 6.0))
+    result = Simulation(description, POLICIES["sync_colocated"], episodes=iter([episode] * 9)).run(updates=4)
+    assert result.update_period_s == pytest.approx((1.0 + 3.0) + 6.0 + (0.5 + 4.0) + 1.0)
+    assert result.shares["agents_think"] == pytest.approx(6.0 / 15.5)
+
+
+def test_moved_requests_keep_their_output_and_are_prefilled_again() -> None:
+    roles = [(1, (Tag.ROLLOUT,)), (1, tuple(BOTH))]
+    description = servers(roles, Rules(batch=2, train_members=1), update_s=30.0, max_running=8)
+    lengths = iter([Episode((0.0,), (length,), (0.0,)) for length in (5.0, 5.0, 50.0, 50.0, *[5.0] * 99)])
+    result = Simulation(description, POLICIES["tags"], episodes=lengths).run(updates=2, warmup=1)
+    assert result.staleness == {0: 2, 1: 2}
+
+
+def test_a_policy_that_stops_is_reported() -> None:
+    def nothing(_: State, __: Event) -> Sequence[Action]:
+        return ()
+
+    with pytest.raises(ClusterInvalid, match="after 0 updates nothing is left to happen"):
+        Simulation(described(), nothing).run(updates=2)
+
+
+def test_a_scaled_cluster_keeps_its_proportions() -> None:
+    larger = scaled(described(), 40)
+    assert (larger.members[0].count, larger.rules.batch, larger.rules.train_members) == (40, 160, 20)
+
+
+def test_the_picture_holds_a_row_for_each_member_and_a_colour_for_each_activity() -> None:
+    simulation = Simulation(described(), POLICIES["tags"], keep_segments=True)
+    picture = ET.fromstring(gantt(simulation.run(updates=4).segments, "tags"))
+    texts = [text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"gpu-0-0", "gpu-0-3", "generate", "train"} <= set(texts)
