@@ -39,7 +39,7 @@ def simulate(
     calibrate: Annotated[Path | None, typer.Option(help="Instead: [costs] that fit the calls of this store.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="All figures as JSON on the last line.")] = False,
 ) -> None:
-    """Simulate who rolls out and who trains on a cluster.
+    """Simulate rollouts and training on a cluster.
 
     Prints throughput, idle share by cause, staleness and hold times of each policy.
     """
