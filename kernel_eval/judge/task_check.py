@@ -19,7 +19,8 @@ from weir.kernel_eval.judge.checks.expected_answers import told_by
 from weir.kernel_eval.judge.checks.tolerance import compare
 from weir.kernel_eval.protocol import Fault, Problem
 from weir.kernel_eval.reward import Stage
-from weir.kernel_eval.tasks.reference import InvalidReference, Reference, UnsupportedReference
+from weir.kernel_eval.tasks.errors import InvalidReference, UnsupportedReference
+from weir.kernel_eval.tasks.reference import Reference
 from weir.kernel_eval.tasks.seeds import derive_seed
 
 TINY = 1e-4  # KernelBench's absolute tolerance: its own checker accepts zeros for smaller answers

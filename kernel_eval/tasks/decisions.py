@@ -12,6 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 _COMPARISONS = frozenset({"lt", "le", "gt", "ge"})
+_EQUALITIES = frozenset({"eq", "ne"})
 _BOUNDS = frozenset({"clamp", "clamp_min", "clamp_max", "hardtanh", "threshold", "minimum", "maximum"})
 _LOSSES = {"smooth_l1_loss": "beta", "huber_loss": "delta"}  # between two formulas, at a distance of the inputs
 _SHRINKS = frozenset({"softshrink", "hardshrink"})
@@ -30,6 +31,8 @@ class Decisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.outcomes: set[Outcome] = set()
+        self.values: set[float] = set()  # which the task asks its inputs themselves for, not what it computed
+        self._computed: set[int] = set()  # addresses of storages
         self._num_decisions = 0
 
     def __torch_dispatch__(
@@ -51,6 +54,11 @@ class Decisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
             elif name in _LOSSES:
                 distance = args[_AT] if len(args) > _AT else kwargs.get(_LOSSES[name], 1.0)
                 self._note((args[0] - args[1]).abs() < distance)
+            elif name in _EQUALITIES and type(args[1]) in (int, float) and _address(args[0]) not in self._computed:
+                self.values.add(float(args[1]))
+        if isinstance(result, torch.Tensor):
+            shared = {_address(value) for value in args if isinstance(value, torch.Tensor)}
+            self._computed |= {_address(result)} - (shared - self._computed)
         return result
 
     def _note(self, decided: torch.Tensor) -> None:
@@ -59,6 +67,10 @@ class Decisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.outcomes.add((number, True))
         if not bool(decided.all()):
             self.outcomes.add((number, False))
+
+
+def _address(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
 
 
 def _is_float(value: Any) -> bool:

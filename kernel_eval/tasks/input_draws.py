@@ -64,14 +64,14 @@ def _drawn(declared: torch.Tensor, draw: Draw, numbers: tuple[float, ...]) -> to
     values = declared.to(wide)
     if draw is Draw.NEGATED:
         return -values
-    if _has_few_values(values):
+    if has_few_values(values):
         return values
-    if _sums_to_one(values):
+    if sums_to_one(values):
         return torch.softmax(torch.randn_like(values) * 3, dim=-1)
     if draw is Draw.SCALED:
-        slices = _slices(values)
-        factors = torch.exp2(torch.rand(len(slices), 1, dtype=wide, device=values.device) * 4 - 2)
-        return _unsliced(slices * factors, values)
+        parts = slices(values)
+        factors = torch.exp2(torch.rand(len(parts), 1, dtype=wide, device=values.device) * 4 - 2)
+        return unsliced(parts * factors, values)
     of = _Of(_unit(declared), declared.dtype, numbers)
     if draw in _SPECIALS:
         return _with_specials(_keeping_structure(values, _by_draw(values, Draw.HARD, of)), _SPECIALS[draw])
@@ -104,17 +104,17 @@ def _by_draw(values: torch.Tensor, draw: Draw, of: _Of) -> torch.Tensor:
     if draw not in _SLICED:
         return _KINDS[draw](values).mul_(1.0 if draw in _OF_ONE_SCALE else of.unit)
     kinds = [Draw.DECLARED, *_SLICED[draw]]
-    slices = _slices(values, max(_MIN_SLICES, len(kinds)))
+    parts = slices(values, max(_MIN_SLICES, len(kinds)))
     # In no order that repeats: a part of the slices has other shares of the kinds than the whole.
-    of_slice = (torch.randperm(len(slices)) % len(kinds)).to(values.device)
+    of_slice = (torch.randperm(len(parts)) % len(kinds)).to(values.device)
     for number, kind in enumerate(kinds):
         chosen = of_slice == number
         if kind is not Draw.DECLARED and bool(chosen.any()):
-            slices[chosen] = _by_draw(slices[chosen], kind, of)
-    return _unsliced(slices, values)
+            parts[chosen] = _by_draw(parts[chosen], kind, of)
+    return unsliced(parts, values)
 
 
-def _slices(values: torch.Tensor, least: int = _MIN_SLICES) -> torch.Tensor:
+def slices(values: torch.Tensor, least: int = _MIN_SLICES) -> torch.Tensor:
     """A copy, shape (slices, their elements): one a leading index, or segments if these are few; padded with zeros."""
     count = 1
     for size in values.shape:
@@ -130,8 +130,9 @@ def _slices(values: torch.Tensor, least: int = _MIN_SLICES) -> torch.Tensor:
     return padded.view(count, length)
 
 
-def _unsliced(slices: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    return slices.reshape(-1)[: like.numel()].view(like.shape)
+def unsliced(parts: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """A tensor of the shape of `like`, from its slices."""
+    return parts.reshape(-1)[: like.numel()].view(like.shape)
 
 
 def _wide(like: torch.Tensor) -> torch.Tensor:
@@ -215,7 +216,7 @@ def _with_specials(values: torch.Tensor, specials: Sequence[float]) -> torch.Ten
     return values
 
 
-def _has_few_values(values: torch.Tensor) -> bool:
+def has_few_values(values: torch.Tensor) -> bool:
     """Whether the values come from a small set, as labels of -1 and 1 do, or masks of zeros and infinities."""
     if values.numel() <= _FEW_VALUES:
         return False
@@ -223,7 +224,8 @@ def _has_few_values(values: torch.Tensor) -> bool:
     return len(set(sample.tolist())) <= _FEW_VALUES and len(torch.unique(values)) <= _FEW_VALUES
 
 
-def _sums_to_one(values: torch.Tensor) -> bool:
+def sums_to_one(values: torch.Tensor) -> bool:
+    """Whether rows are probabilities."""
     if values.dim() == 0 or values.shape[-1] < 2 or bool((values < 0).any()):
         return False
     return bool(((values.sum(-1) - 1).abs() < _ONES_TOLERANCE).all())

@@ -8,14 +8,73 @@ set of values. Draws use torch's generator.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 NUM_DRAWS = 4
 _FEW_VALUES = 16
 _MAX_RANGE = 2**62
+_MOST = 2**30  # beyond a range: kernels may count and sum in 32 bits
 _MAX_GAP = 0.25  # of the range; beyond it the values are not of one range (labels, and a number for "none")
+
+
+_VALUES = frozenset(
+    {
+        *(
+            "sum",
+            "amax",
+            "amin",
+            "aminmax",
+            "max",
+            "min",
+            "prod",
+            "cumsum",
+            "cumprod",
+            "cummax",
+            "cummin",
+            "any",
+            "all",
+        ),
+        *("mean", "mm", "bmm", "matmul", "dot", "mv", "cat", "stack", "flip", "roll"),
+    }
+)  # besides operators that work value by value: they take integers as values
+_COPIES = frozenset(
+    {
+        *("where", "clone", "copy_", "_to_copy", "detach", "lift_fresh", "fill_", "zero_", "zeros_like", "ones_like"),
+        *("full_like", "equal", "set_", "new_empty", "split"),
+    }
+)  # which work value by value, too, or do what inputs are copied and compared with
+
+
+class IntegerUse(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """While the mode is active: whether integers are only computed with, none of them a position or a size."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else the first operator imports torch._dynamo, which takes seconds
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.only_computes = True
+        self.is_pointwise = True
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        is_view = any(made.alias_info is not None and not made.alias_info.is_write for made in func._schema.returns)
+        given = [item for value in args for item in (value if isinstance(value, list | tuple) else [value])]
+        name = func.__name__.partition(".")[0]
+        by_value = is_view or torch.Tag.pointwise in func.tags or name in _COPIES
+        if not by_value and any(map(_is_integral, given)):
+            self.is_pointwise = False
+            self.only_computes &= name in _VALUES
+        return func(*args, **(kwargs or {}))
+
+
+def _is_integral(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and not value.is_floating_point() and not value.is_complex()
 
 
 class Integers(NamedTuple):
@@ -67,6 +126,31 @@ def redrawn_integers(declared: torch.Tensor, seen: Integers) -> torch.Tensor:
         drawn = torch.where(seen.fixed, wide, drawn)
     made = torch.empty_strided(declared.shape, declared.stride(), dtype=declared.dtype, device=declared.device)
     return made.copy_(drawn)
+
+
+def widened(declared: torch.Tensor, seen: Integers, pointwise: bool) -> torch.Tensor:
+    """Integers beyond the range of the task's own, of either sign, among those of `declared`; its shape and dtype.
+
+    For tasks that compute with integers, and use none as a position or a size. Some rows have no positive value. What
+    32 bits hold is not left, nor by sums, unless the task is `pointwise`. Labels of two values stay.
+    """
+    keeps = seen.sums_are_fixed or seen.distinct or seen.sorted or seen.symmetric
+    other_size = declared.shape != seen.fixed.shape
+    if declared.dtype is torch.bool or other_size or len(seen.values) <= 2 or keeps or bool(seen.fixed.all()):
+        return declared
+    info = torch.iinfo(declared.dtype)
+    own = max(1, int(seen.values.abs().max()))
+    room = min(info.max, _MOST if pointwise else _MOST // max(1, declared.numel()))
+    bits = min(room.bit_length(), own.bit_length() + 1 + int(torch.randint(_MOST.bit_length(), ())))
+    far = max(own, min(room, 2**bits))
+    least = -1 if info.min < 0 else 0
+    rows = declared.cpu().to(torch.int64).reshape(-1, declared.shape[-1] if declared.dim() else 1)
+    kinds = [rows, torch.randint(least * far, far + 1, rows.shape), least * torch.randint(0, own + 1, rows.shape)]
+    if least == 0:
+        kinds[2] = torch.randint(0, far + 1, rows.shape)
+    drawn = torch.stack(kinds).gather(0, torch.randint(len(kinds), (1, len(rows), 1)).expand(1, *rows.shape))[0]
+    drawn = torch.where(seen.fixed, declared.cpu().to(torch.int64), drawn.view(declared.shape))
+    return drawn.to(declared.dtype).to(declared.device)
 
 
 def _from_slices(declared: torch.Tensor, values: torch.Tensor) -> torch.Tensor:

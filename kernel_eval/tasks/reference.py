@@ -14,10 +14,23 @@ from typing import Any, NamedTuple
 
 import torch
 
+from weir.kernel_eval.tasks.answers import (
+    integers_among,
+    is_finite,
+    is_integer,
+    is_near,
+    num_floating,
+    part_of,
+    replaced,
+    same,
+    specials,
+)
 from weir.kernel_eval.tasks.decisions import Decisions, Outcome
 from weir.kernel_eval.tasks.device_mapping import CpuForCuda
 from weir.kernel_eval.tasks.edge_points import PointwiseWatch
-from weir.kernel_eval.tasks.input_draws import is_drawn_as_integers, redrawn
+from weir.kernel_eval.tasks.errors import InvalidReference, OutOfMemory, UnsupportedReference, described
+from weir.kernel_eval.tasks.hardening import Found, Step, find, steps
+from weir.kernel_eval.tasks.input_draws import redrawn
 from weir.kernel_eval.tasks.input_variants import MILDER, PLAIN, SPECIAL, Draw, Variant, other_sizes
 from weir.kernel_eval.tasks.integer_draws import NUM_DRAWS, Integers, observed
 from weir.kernel_eval.tasks.rounding import in_float64, nudged
@@ -28,24 +41,12 @@ from weir.kernel_eval.tasks.task_source import SET_BOUNDS, free_size, harder_tha
 
 _UNJUDGEABLE = (torch.float8_e4m3fn, torch.float8_e5m2)
 _NUM_LOOKED_AT = 3  # draws of a kind, whose decisions are looked at
-_MESSAGE_CHARS = 4000
+_OTHER_SEED = 20_261  # of weights, which no evaluation has but by chance
 _ROUNDINGS = 32.0  # halves; an answer that so few change is not one that kernels can be held to
 _NO_MEMORY = "can't allocate memory"  # in the text of torch's error
 _TOO_MUCH = "needs more memory than kernel_eval.task_memory_bytes allows; make its sizes smaller"
 _PIECE = 1 << 20  # elements that are looked at together
 _MAX_TENSOR_BYTES = 4 << 30  # as compared: an expanded tensor takes no memory before
-
-
-class InvalidReference(Exception):
-    """The task's code fails, takes too long, or lacks a required part."""
-
-
-class OutOfMemory(InvalidReference):
-    """The task's sizes need more memory than its judge may use."""
-
-
-class UnsupportedReference(Exception):
-    """The task's code works, but candidates for it cannot be judged."""
 
 
 class Expected(NamedTuple):
@@ -60,6 +61,7 @@ class Reference:
     """The module of one task. Keeps nothing of an evaluation. All methods raise its two errors."""
 
     def __init__(self, source: str, timeout_s: float, *, on_gpu: bool = False) -> None:
+        self._source = source
         self._timeout_s = timeout_s
         self._on_gpu = on_gpu
         module = types.ModuleType("reference")
@@ -75,6 +77,9 @@ class Reference:
         self._gives_specials: bool | None = None
         self._pointwise: PointwiseWatch | None = None
         self._known_integers: dict[int | None, list[Integers]] = {}
+        self._found: Found | None = None
+        self._fixed: frozenset[str] | None = None
+        self._refused: set[tuple[str, int]] = set()  # steps of hardening, by name and tensor
 
     def init_arguments(self, seed: int) -> list[Any]:
         """The constructor arguments of both Model and ModelNew."""
@@ -94,6 +99,14 @@ class Reference:
         if isinstance(model, torch.nn.Module):
             _check_supported([*model.parameters(), *model.buffers()])
         return model
+
+    def fixed_parameters(self, model: Any, arguments: list[Any]) -> frozenset[str]:
+        """The parameters of Model, by name, that are the same for every seed; found out once."""
+        if self._fixed is None:
+            own = dict(model.named_parameters()) if isinstance(model, torch.nn.Module) else {}
+            other = dict(self.build(arguments, _OTHER_SEED).named_parameters()) if own else {}
+            self._fixed = frozenset(name for name in own if name in other and torch.equal(own[name], other[name]))
+        return self._fixed
 
     def inputs(self, seed: int) -> list[Any]:
         """The arguments of one call, from the seed."""
@@ -118,24 +131,75 @@ class Reference:
                 if attempt.draw is Draw.EDGES:
                     inputs, expected = self._within_borders(model, inputs, expected, seed, attempt.size)
                 if self.is_comparable(model, inputs, expected) and not _picks(attempt, expected):
+                    if variant.draw is Draw.MIXED:
+                        inputs, expected = self._hardened(model, inputs, expected, attempt.draw, seed)
                     return inputs, expected, attempt
             except (InvalidReference, UnsupportedReference):
                 pass
         inputs = self.inputs(seed)
         return inputs, self.expected(model, inputs), PLAIN
 
+    def _hardened(
+        self, model: Any, inputs: list[Any], expected: Expected, draw: Draw, seed: int
+    ) -> tuple[list[Any], Expected]:
+        """Inputs with what else the task accepts (`hardening.py`), and the answer."""
+        if self._found is None:
+            self._found = find(
+                self._source, lambda given: self.expected(model, given), self.inputs, self._integers(None)
+            )
+        takes_any = any(is_integer(output) for output in expected.outputs) and num_floating(inputs) > 0
+        for number, choices in enumerate(
+            steps(inputs, draw, self._found._replace(ties=True) if takes_any else self._found)
+        ):
+            for step in choices:
+                if step.name in self._refused:
+                    continue
+                torch.manual_seed((seed + number) % (1 << 63))
+                changed = step.apply(inputs)
+                answer = self._answer_to(model, changed, expected, step)
+                if answer is not None:
+                    inputs, expected = changed, answer
+                    break
+                self._refused.add(step.name)
+        return inputs, expected
+
+    @property
+    def _exact(self) -> tuple[float, ...]:
+        return () if self._found is None else self._found.values
+
+    def _answer_to(self, model: Any, inputs: list[Any], before: Expected, step: Step) -> Expected | None:
+        """The answer to changed inputs, in the form of the answer before; None if it cannot be compared."""
+        try:
+            answer = self.expected(model, inputs)
+            if [(o.shape, o.dtype) for o in answer.outputs] != [(o.shape, o.dtype) for o in before.outputs]:
+                return None
+            comparable = self.is_comparable(model, inputs, answer)
+            return answer if comparable and not (step.sensitive and self._wavers(model, inputs, answer)) else None
+        except (InvalidReference, UnsupportedReference):
+            return None
+
+    def _wavers(self, model: Any, inputs: list[Any], answer: Expected) -> bool:
+        """Whether a rounding of the inputs, or of what is computed from them, changes an answer by a hundredth."""
+        exact = self.expected_float64(model, inputs, answer.outputs)
+        near = self.expected_float64(model, inputs, answer.outputs, roundings=_ROUNDINGS)
+        if exact is None or near is None:
+            return False
+        return any(
+            not is_near(one, two) for other in (exact, near) for one, two in zip(answer.outputs, other, strict=True)
+        )
+
     def is_comparable(self, model: Any, inputs: list[Any], expected: Expected) -> bool:
         """Whether an answer is finite, or has NaN and infinities that another way to compute it would have, too.
 
         That is so if the task's own draw gives some, and float64 gives the same: they do not come from an overflow.
         """
-        if _is_finite(expected.outputs):
+        if is_finite(expected.outputs):
             return True
         if self._gives_specials is None:
-            self._gives_specials = not _is_finite(self.expected(model, self.inputs(0)).outputs)
+            self._gives_specials = not is_finite(self.expected(model, self.inputs(0)).outputs)
         precise = self.expected_float64(model, inputs, expected.outputs) if self._gives_specials else None
         return precise is not None and all(
-            torch.equal(_specials(one), _specials(two)) for one, two in zip(expected.outputs, precise, strict=True)
+            torch.equal(specials(one), specials(two)) for one, two in zip(expected.outputs, precise, strict=True)
         )
 
     def _watched(self, model: Any) -> PointwiseWatch:
@@ -163,12 +227,12 @@ class Reference:
         num_rows = max(1, _PIECE * shape[0] // max(1, shape.numel())) if shape else 1
         for start in range(0, shape[0], num_rows) if shape else (0,):
             at = slice(start, start + num_rows) if shape else ...
-            part = [_part(value, shape, at) for value in inputs]
+            part = [part_of(value, shape, at) for value in inputs]
             beyond[at] = self._beyond(model, part, [output[at] for output in expected.outputs])
         if not bool(beyond.any()):
             return inputs, expected
         own = self._sized_inputs(seed, size)
-        inputs = [_replaced(value, by, beyond) for value, by in zip(inputs, own, strict=True)]
+        inputs = [replaced(value, by, beyond) for value, by in zip(inputs, own, strict=True)]
         return inputs, self.expected(model, inputs)
 
     def _beyond(self, model: Any, inputs: list[Any], rounded: list[torch.Tensor]) -> torch.Tensor:
@@ -207,7 +271,7 @@ class Reference:
         if size not in self._known_integers:
             draws: list[list[torch.Tensor]] = []
             with contextlib.suppress(InvalidReference, UnsupportedReference):
-                draws += [_integers_among(self._sized_inputs(number, size)) for number in range(NUM_DRAWS)]
+                draws += [integers_among(self._sized_inputs(number, size)) for number in range(NUM_DRAWS)]
             forms = {tuple((t.shape, t.dtype) for t in tensors) for tensors in draws}
             of_one_form = len(forms) == 1
             self._known_integers[size] = (
@@ -229,7 +293,7 @@ class Reference:
         inputs = self._sized_inputs(seed, variant.size)
         numbers: tuple[float, ...] = ()
         if variant.draw is Draw.EDGES and self._pointwise is not None:
-            zeros = (-0.0,) if _num_floating(inputs) == 1 else ()  # of two inputs, some functions ask for its sign
+            zeros = (-0.0,) if num_floating(inputs) == 1 else ()  # of two inputs, some functions ask for its sign
             numbers = (*sorted(self._pointwise.numbers), *zeros)
         return redrawn(inputs, variant.draw, integers, numbers)
 
@@ -239,7 +303,7 @@ class Reference:
         They do if it sets bounds for one input, or if it decides something otherwise than for other values. Products of
         several huge inputs are beyond what kernels are made for.
         """
-        if self._sets_bounds and _num_floating(inputs) == 1:
+        if self._sets_bounds and num_floating(inputs) == 1:
             return True
         if self._decides_beyond is None:
             usual, beyond = (self._outcomes(model, draw) for draw in (Draw.HARD, Draw.BEYOND))
@@ -274,7 +338,7 @@ class Reference:
         storages = {a.untyped_storage().data_ptr() for a, _ in tensors if a.numel()}
         return Expected(
             outputs,
-            any(not _same(a, b) for a, b in tensors),
+            any(not same(a, b) for a, b in tensors),
             any(output.numel() > 0 and output.untyped_storage().data_ptr() in storages for output in outputs),
         )
 
@@ -322,7 +386,7 @@ class Reference:
         try:
             with self._step("a copy in float64"):
                 precise = copy.deepcopy(model).double() if isinstance(model, torch.nn.Module) else model
-                copied = nudged(inputs, roundings) if roundings else in_float64(inputs)
+                copied = nudged(inputs, roundings, self._exact) if roundings else in_float64(inputs)
             outputs = self._outputs(precise, copied)
             return outputs if [output.shape for output in outputs] == [output.shape for output in like] else None
         except OutOfMemory:
@@ -342,7 +406,7 @@ class Reference:
         except torch.AcceleratorError:
             raise  # a fault of the device, not of the task
         except BaseException as error:  # SystemExit too
-            text = _described(error)
+            text = described(error)
             if isinstance(error, MemoryError) or _NO_MEMORY in text:
                 raise OutOfMemory(f"{name} of the task {_TOO_MUCH}: {text}") from error
             raise InvalidReference(f"{name} of the task raised {text}") from error
@@ -353,15 +417,6 @@ def _callable(module: types.ModuleType, name: str) -> Callable[..., Any]:
     if not callable(function):
         raise InvalidReference(f"the task defines no {name}")
     return function  # type: ignore[no-any-return]
-
-
-def _described(error: BaseException) -> str:
-    """An error as text that can be encoded."""
-    try:
-        text = f"{type(error).__name__}: {error}"
-    except Exception:  # the task's own error class may raise in __str__
-        text = type(error).__name__
-    return text[:_MESSAGE_CHARS].encode(errors="replace").decode()
 
 
 def _check_supported(values: list[Any]) -> None:
@@ -385,52 +440,4 @@ def _check_tensor(tensor: torch.Tensor) -> None:
 
 def _picks(variant: Variant, expected: Expected) -> bool:
     """Whether a hard draw may have several right answers: positions of one of equal values, integers of huge ones."""
-    return variant.draw in (Draw.HARD, Draw.BEYOND, Draw.EDGES) and any(map(_is_integer, expected.outputs))
-
-
-def _is_integer(output: torch.Tensor) -> bool:
-    return is_drawn_as_integers(output) and output.dtype is not torch.bool
-
-
-def _is_finite(outputs: list[torch.Tensor]) -> bool:
-    return all(bool(torch.isfinite(output).all()) for output in outputs)
-
-
-def _part(value: Any, shape: torch.Size, at: Any) -> Any:
-    """The rows of an argument that belong to rows of an answer of this shape; one of another shape stays."""
-    return value[at] if isinstance(value, torch.Tensor) and value.shape == shape else value
-
-
-def _same(one: torch.Tensor, two: torch.Tensor) -> bool:
-    """Whether two tensors hold the same values; NaN is the same as NaN, and as zero."""
-    if one.shape != two.shape:
-        return False
-    num_rows = max(1, _PIECE * one.shape[0] // max(1, one.numel())) if one.dim() else 1
-    pieces = zip(torch.split(one, num_rows), torch.split(two, num_rows), strict=True) if one.dim() else [(one, two)]
-    return all(torch.equal(a, b) or torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pieces)
-
-
-def _replaced(value: Any, by: Any, where: torch.Tensor) -> Any:
-    """An argument with the elements of another at some places; one of another shape stays."""
-    if not isinstance(value, torch.Tensor) or value.shape != where.shape or not value.is_floating_point():
-        return value
-    made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
-    return made.copy_(torch.where(where, by, value))
-
-
-def _specials(output: torch.Tensor) -> torch.Tensor:
-    """Its NaN and infinities; numbers are zeros. A NaN is a 2."""
-    parts = torch.view_as_real(output) if output.is_complex() else output
-    return torch.where(parts.isnan(), 2, torch.where(parts.isinf(), parts.sign(), 0)).to(torch.int8)
-
-
-def _integers_among(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, list | tuple):
-        return [tensor for item in value for tensor in _integers_among(item)]
-    return [value] if is_drawn_as_integers(value) else []
-
-
-def _num_floating(value: Any) -> int:
-    if isinstance(value, list | tuple):
-        return sum(map(_num_floating, value))
-    return int(isinstance(value, torch.Tensor) and value.is_floating_point())
+    return variant.draw in (Draw.HARD, Draw.BEYOND, Draw.EDGES) and any(map(is_integer, expected.outputs))

@@ -25,6 +25,14 @@ _DECIDE = frozenset(
         *("softshrink", "Softshrink", "hardshrink", "Hardshrink"),
     }
 )  # as comparisons do
+_COMPARES = frozenset(
+    {
+        *("lt", "le", "gt", "ge", "eq", "ne", "less", "less_equal", "greater", "greater_equal", "equal", "not_equal"),
+        "isclose",
+    }
+)
+_ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+_EQUALITIES = (ast.Eq, ast.NotEq)
 _PICK_ONE_OF_EQUALS = frozenset(
     {
         *("argmax", "argmin", "argsort", "sort", "msort", "topk", "kthvalue", "median", "nanmedian", "mode", "unique"),
@@ -50,13 +58,18 @@ def harder_than_mixed(source: str) -> tuple[Draw, ...]:
     )
 
 
+def decides(source: str) -> bool:
+    """Whether a source compares values, or sets bounds for them."""
+    names = names_in(source)
+    return bool(names & (SET_BOUNDS | _DECIDE | _COMPARES)) or _compares(source, _ORDERS + _EQUALITIES)
+
+
 def names_in(source: str) -> set[str | None]:
     return {getattr(node, "attr", None) or getattr(node, "id", None) for node in ast.walk(ast.parse(source))}
 
 
-def _compares(source: str) -> bool:
-    """Whether a source compares sizes of values, of tensors perhaps."""
-    orders = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+def _compares(source: str, orders: tuple[type[ast.cmpop], ...] = _ORDERS) -> bool:
+    """Whether a source compares values, of tensors perhaps."""
     found = (node.ops for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Compare))
     return any(isinstance(operator, orders) for operators in found for operator in operators)
 

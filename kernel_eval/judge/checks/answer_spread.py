@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from weir.kernel_eval.tasks.reference import InvalidReference
+from weir.kernel_eval.tasks.errors import InvalidReference
 
 MIN_DRAWS = 3
 _PIECE = 1 << 20  # elements

@@ -14,7 +14,8 @@ from weir.kernel_eval.judge.checks.slices import pieces_of
 from weir.kernel_eval.judge.checks.tolerance import Difference, can_tell, compare
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
-from weir.kernel_eval.tasks.reference import Expected, InvalidReference, Reference, UnsupportedReference
+from weir.kernel_eval.tasks.errors import InvalidReference, UnsupportedReference
+from weir.kernel_eval.tasks.reference import Expected, Reference
 from weir.kernel_eval.tasks.rows import every_nth, thinned
 
 

@@ -11,7 +11,8 @@ from weir.kernel_eval.judge.channel.faults import FaultDetected
 from weir.kernel_eval.judge.channel.worker_channel import ZygoteLost
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
-from weir.kernel_eval.tasks.reference import InvalidReference, Reference, UnsupportedReference
+from weir.kernel_eval.tasks.errors import InvalidReference, UnsupportedReference
+from weir.kernel_eval.tasks.reference import Reference
 from weir.kernel_eval.timing.roofline import Speed
 
 # Errors that end an evaluation with a fault. Any other error is a bug, and is reported by the process of the judge.

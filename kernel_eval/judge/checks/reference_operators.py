@@ -18,9 +18,10 @@ from weir.kernel_eval.ipc.trace import Operator
 from weir.kernel_eval.judge.source.operator_cost import Cost, Size, cost_of, cost_of_steps, kernel_share
 from weir.kernel_eval.judge.source.provenance import HELPERS, drops
 from weir.kernel_eval.tasks.device_mapping import CpuForCuda
+from weir.kernel_eval.tasks.errors import InvalidReference, UnsupportedReference
 from weir.kernel_eval.tasks.input_draws import redrawn
 from weir.kernel_eval.tasks.input_variants import Draw
-from weir.kernel_eval.tasks.reference import InvalidReference, Reference, UnsupportedReference
+from weir.kernel_eval.tasks.reference import Reference
 
 _UPSAMPLED = {f"{kind}{n}d" for kind in ("upsample_nearest", "_upsample_nearest_exact") for n in (1, 2, 3)}
 _MOVE_TOO = _UPSAMPLED | {"embedding", "one_hot", "scatter", "scatter_", "repeat_interleave", "take", "masked_select"}

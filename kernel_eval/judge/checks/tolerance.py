@@ -50,6 +50,7 @@ _SINGLE_ADVICE = (
     "those that are tl.constexpr are not"
 )
 _MOST = 0.9  # of a slice; a value that rounding moves to another step does not count for the others
+_OF_ZEROS = 1e-3  # the scale of a slice of zeros, of that of the whole answer: it has none of its own
 _USUAL_ERRORS = 16.0  # how many times the error that is usual around it: among thousands of roundings some are as large
 
 
@@ -141,7 +142,8 @@ class _Scales:
                 square[at[one.dimension]] += magnitude.sum(others) if others else magnitude
                 number[at[one.dimension]] += finite.sum(others) if others else finite
         self._whole = torch.tensor(math.sqrt(squares / max(1, count)), dtype=torch.float64, device=expected.device)
-        self._slices = [one.root_mean_square(*both) for one, both in zip(slices, sums, strict=True)]
+        measured = [one.root_mean_square(*both) for one, both in zip(slices, sums, strict=True)]
+        self._slices = [torch.where(scale > 0, scale, self._whole * _OF_ZEROS) for scale in measured]
 
     def of(self, at: tuple[slice, ...]) -> torch.Tensor:
         """Those of a piece; broadcasts to its shape."""

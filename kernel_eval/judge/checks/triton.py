@@ -27,8 +27,9 @@ from weir.kernel_eval.judge.checks.varied_parameters import VariedParameters
 from weir.kernel_eval.judge.source import source_policy
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
+from weir.kernel_eval.tasks.errors import InvalidReference
 from weir.kernel_eval.tasks.input_variants import Draw, Variant, plan
-from weir.kernel_eval.tasks.reference import InvalidReference, Reference
+from weir.kernel_eval.tasks.reference import Reference
 from weir.kernel_eval.tasks.seeds import derive_seed
 from weir.kernel_eval.timing import sampling
 
@@ -124,7 +125,7 @@ class _Attempt:
             init_arguments = reference.init_arguments(derive_seed(job.secret, "init"))
             model = reference.build(init_arguments, derive_seed(job.secret, "weights"))
             recording.construct(init_arguments)
-            subjects = self._subjects(model, recording)
+            subjects = self._subjects(model, recording, reference.fixed_parameters(model, init_arguments))
             self._try_all(recording, trials, subjects, init_arguments)
             return subjects
         except FaultDetected as error:
@@ -137,12 +138,12 @@ class _Attempt:
             finally:
                 self.details |= recording.details
 
-    def _subjects(self, model: Any, recording: Recording) -> list[Subject]:
+    def _subjects(self, model: Any, recording: Recording, fixed: frozenset[str]) -> list[Subject]:
         """The model and the candidate's state, with the parameters of trials first, then as they were constructed."""
         own = Subject(model, recording.state)
         if "varied_parameters" in self._relaxed:
             return [own]
-        varied = VariedParameters(model, derive_seed(self._job.secret, "parameters"))
+        varied = VariedParameters(model, derive_seed(self._job.secret, "parameters"), fixed)
         if not varied.names:
             return [own]
         state, lacking = varied.in_state(recording.state, recording.named)

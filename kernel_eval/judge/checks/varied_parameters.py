@@ -3,15 +3,17 @@
 A layer's scale starts as ones and its shift as zeros, the running mean of a batch norm as zeros and its variance as
 ones: with these, a kernel that ignores all four is right, and one that ignores a scale of 1e-6 is nearly right, with
 the whole branch that it scales. Therefore all trials give what a checkpoint would load random values, the same in the
-reference and in the candidate's state; constants above zero stay above zero, as a variance must. A candidate's tensor
-is matched by its name, then by the last part of its name; those that are left by what they start as, their number of
-elements, and their order. Pure: states are bytes, places are claims that are checked.
+reference and in the candidate's state; constants above zero stay above zero, as a variance must. So do parameters that
+start as the same values for every seed (the slope of a PReLU, a temperature, a ramp): each is scaled. A candidate's
+tensor is matched by its name, then by the last part of its name; those that are left by what they start as, their
+number of elements, and their order. Pure: states are bytes, places are claims that are checked.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Sequence
+import hashlib
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -22,22 +24,32 @@ from weir.kernel_eval.ipc.trace import Place
 _SHIFT_SCALE = 0.5  # of what replaces zeros; other constants are replaced by values from 0.5 to 1.5
 
 
+_Kind = tuple[float | bytes, int]  # the value that a tensor has everywhere, or a digest; and its number of elements
+
+
 class _Constant(NamedTuple):
-    """A parameter or buffer of the reference that is the same everywhere, and the values that replace it."""
+    """A parameter or buffer of the reference that starts the same each time, and the values that replace it."""
 
     name: str
-    kind: tuple[float, int]  # its value, and its number of elements
+    kind: _Kind
     values: torch.Tensor
 
 
 class VariedParameters:
     """The parameters and buffers of one task's model that get other values, and the model with those values."""
 
-    def __init__(self, model: Any, seed: int) -> None:
+    def __init__(self, model: Any, seed: int, fixed: Collection[str] = ()) -> None:
+        """`fixed`: the parameters that are the same for every seed of the weights."""
         named = dict(_loadable(model)) if isinstance(model, torch.nn.Module) else {}
-        kinds = {name: kind for name, tensor in named.items() if (kind := _kind(tensor.detach())) is not None}
+        kinds: dict[str, _Kind] = {}
+        for name, tensor in named.items():
+            kind = _kind(tensor.detach()) or (_digest(tensor.detach()) if name in fixed else None)
+            if kind is not None:
+                kinds[name] = kind
         generator = torch.Generator().manual_seed(seed)
-        self._constants = [_Constant(name, kind, _draw(kind, generator)) for name, kind in kinds.items()]
+        self._constants = [
+            _Constant(name, kind, _draw(kind, named[name].detach(), generator)) for name, kind in kinds.items()
+        ]
         self.model = model
         if kinds:
             kept = {id(p): p for name, p in model.named_parameters() if name not in kinds}
@@ -61,7 +73,13 @@ class VariedParameters:
         found: dict[Place, NamedPlace] = {}
         for named in places[:MAX_NAMED]:
             found.setdefault(named.place, named)
-        kinds = {place: kind for place in found if (view := _view(state, place)) is not None and (kind := _kind(view))}
+        sizes = {kind[1] for _, kind, _ in self._constants if isinstance(kind[0], bytes)}
+        kinds: dict[Place, _Kind] = {}
+        for place in found:
+            view = _view(state, place)
+            kind = None if view is None else _kind(view) or (_digest(view) if view.numel() in sizes else None)
+            if kind is not None:
+                kinds[place] = kind
         matches = dict(_matches(self._constants, found, kinds))
         touched = {place.storage for place in matches.values()}
         varied = [piece.clone() if number in touched else piece for number, piece in enumerate(state)]
@@ -83,7 +101,7 @@ def _loadable(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _matches(
-    constants: Iterable[_Constant], found: dict[Place, NamedPlace], kinds: dict[Place, tuple[float, int]]
+    constants: Iterable[_Constant], found: dict[Place, NamedPlace], kinds: dict[Place, _Kind]
 ) -> Iterator[tuple[str, Place]]:
     """For each name of the reference's, the place in the candidate's state that stands for it."""
     free = dict(kinds)
@@ -113,7 +131,7 @@ def _nothing(name: str) -> str:
     return ""
 
 
-def _kind(tensor: torch.Tensor) -> tuple[float, int] | None:
+def _kind(tensor: torch.Tensor) -> _Kind | None:
     """The value of a tensor that holds one value everywhere, and its number of elements; None for others.
 
     A single element counts only if it is one or zero: any single value is the same everywhere.
@@ -125,8 +143,15 @@ def _kind(tensor: torch.Tensor) -> tuple[float, int] | None:
     return (first, tensor.numel()) if is_constant else None
 
 
-def _draw(kind: tuple[float, int], generator: torch.Generator) -> torch.Tensor:
+def _digest(tensor: torch.Tensor) -> _Kind:
+    values = tensor.float().contiguous().view(-1).view(torch.uint8)
+    return hashlib.blake2b(values.cpu().numpy().data, digest_size=16).digest(), tensor.numel()
+
+
+def _draw(kind: _Kind, own: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     value, num_elements = kind
+    if isinstance(value, bytes):
+        return own.float().reshape(-1).cpu() * (torch.rand(num_elements, generator=generator) + 0.5)
     if value:
         return torch.rand(num_elements, generator=generator) + 0.5
     return torch.randn(num_elements, generator=generator) * _SHIFT_SCALE

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from weir.kernel_eval.judge.checks.expected_answers import told_by
-from weir.kernel_eval.judge.checks.tolerance import can_tell
+from weir.kernel_eval.judge.checks.tolerance import can_tell, compare
 from weir.kernel_eval.tasks import rows
 from weir.kernel_eval.tasks.reference import Reference
 
@@ -52,3 +52,12 @@ def test_half_of_the_values_must_be_told_from_zeros() -> None:
     assert can_tell(expected, own * 0.1)
     assert can_tell(torch.ones(3, dtype=torch.int64), torch.zeros(3))
     assert can_tell(torch.ones(0), torch.zeros(0))
+
+
+def test_a_slice_of_zeros_has_the_scale_of_the_whole_and_other_slices_their_own() -> None:
+    expected = torch.ones(64, 128)
+    expected[3] = 0.0
+    near, far = expected.clone(), expected.clone()
+    near[3], far[3] = 5e-8, 5e-6
+    assert compare(near, expected) is None
+    assert compare(far, expected) is not None

@@ -77,6 +77,19 @@ def test_names_that_end_alike_go_before_the_order() -> None:
     assert torch.equal(changed[1].view(torch.float32), varied.model[0].bias)
 
 
+def test_parameters_that_start_the_same_each_time_are_scaled_and_found_by_what_they_hold() -> None:
+    model = torch.nn.Sequential(torch.nn.PReLU(), torch.nn.Linear(4, 4))
+    varied = VariedParameters(model, 1, {"0.weight"})
+    assert varied.names == ["0.weight"]
+    scaled = float(varied.model[0].weight.detach())
+    assert 0.125 <= scaled < 0.375
+    assert scaled != 0.25
+    slope = torch.full((1,), 0.25)
+    changed, lacking = varied.in_state(*held(other=torch.rand(1), slope=slope))
+    assert lacking == []
+    assert torch.equal(changed[1].view(torch.float32), varied.model[0].weight)
+
+
 def test_a_candidate_without_such_parameters_lacks_them() -> None:
     assert VariedParameters(Model(), 1).in_state([], []) == ([], ["shift", "norm.weight", "norm.bias"])
 

@@ -1,0 +1,72 @@
+"""What answers and inputs of a task hold: rows, special values, integers. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from weir.kernel_eval.tasks.input_draws import is_drawn_as_integers
+
+_PIECE = 1 << 20  # elements that are looked at together
+
+
+def is_integer(output: torch.Tensor) -> bool:
+    """Whether it holds integers; booleans are none."""
+    return is_drawn_as_integers(output) and output.dtype is not torch.bool
+
+
+def is_finite(outputs: list[torch.Tensor]) -> bool:
+    """Whether no value of them is NaN or infinite."""
+    return all(bool(torch.isfinite(output).all()) for output in outputs)
+
+
+def part_of(value: Any, shape: torch.Size, at: Any) -> Any:
+    """The rows of an argument that belong to rows of an answer of this shape; one of another shape stays."""
+    return value[at] if isinstance(value, torch.Tensor) and value.shape == shape else value
+
+
+def same(one: torch.Tensor, two: torch.Tensor) -> bool:
+    """Whether two tensors hold the same values; NaN is the same as NaN, and as zero."""
+    if one.shape != two.shape:
+        return False
+    rows = max(1, _PIECE * one.shape[0] // max(1, one.numel())) if one.dim() else 1
+    pieces = zip(torch.split(one, rows), torch.split(two, rows), strict=True) if one.dim() else [(one, two)]
+    return all(torch.equal(a, b) or torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pieces)
+
+
+def replaced(value: Any, by: Any, where: torch.Tensor) -> Any:
+    """An argument with the elements of another at some places; one of another shape stays."""
+    if not isinstance(value, torch.Tensor) or value.shape != where.shape or not value.is_floating_point():
+        return value
+    made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+    return made.copy_(torch.where(where, by, value))
+
+
+def specials(output: torch.Tensor) -> torch.Tensor:
+    """Its NaN and infinities; numbers are zeros. A NaN is a 2."""
+    parts = torch.view_as_real(output) if output.is_complex() else output
+    return torch.where(parts.isnan(), 2, torch.where(parts.isinf(), parts.sign(), 0)).to(torch.int8)
+
+
+def integers_among(value: Any) -> list[torch.Tensor]:
+    """The tensors of integers and booleans among inputs, in order."""
+    if isinstance(value, list | tuple):
+        return [tensor for item in value for tensor in integers_among(item)]
+    return [value] if is_drawn_as_integers(value) else []
+
+
+def num_floating(value: Any) -> int:
+    """How many tensors of floats there are among inputs."""
+    if isinstance(value, list | tuple):
+        return sum(map(num_floating, value))
+    return int(isinstance(value, torch.Tensor) and value.is_floating_point())
+
+
+def is_near(one: torch.Tensor, two: torch.Tensor) -> bool:
+    """Whether two answers are the same but for a hundredth of what is usual in them; NaN and infinities are zeros."""
+    if not one.is_floating_point():
+        return torch.equal(one, two.to(one.dtype))
+    one, two = one.double().nan_to_num(0.0, 0.0, 0.0), two.double().nan_to_num(0.0, 0.0, 0.0)
+    usual = one.square().mean().sqrt() if one.numel() else 0.0
+    return bool(((one - two).abs() <= (one.abs() + usual) / 100).all())

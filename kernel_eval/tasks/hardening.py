@@ -1,0 +1,230 @@
+"""Adds to inputs that a task has accepted what it accepts besides: whatever else its function is defined for.
+
+A draw is for all inputs at once, so that one input that must be positive would make all others positive too; draws are
+of usual scales, and hold no row of zeros. Each step here changes one thing. A step that the task refuses (an error, an
+answer that cannot be compared) is not tried again. Which steps there are follows from the inputs, and from what the
+task's operators do with them (`decisions.py`, `integer_draws.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from weir.kernel_eval.tasks.decisions import Decisions, Outcome
+from weir.kernel_eval.tasks.errors import InvalidReference, UnsupportedReference
+from weir.kernel_eval.tasks.input_draws import (
+    has_few_values,
+    is_drawn_as_integers,
+    redrawn,
+    slices,
+    sums_to_one,
+    unsliced,
+)
+from weir.kernel_eval.tasks.input_variants import Draw
+from weir.kernel_eval.tasks.integer_draws import Integers, IntegerUse, widened
+from weir.kernel_eval.tasks.task_source import decides, harder_than_mixed
+
+_SHARE = 16  # one of so many rows or elements is replaced
+_LEAST_ROWS = 4  # of a tensor whose rows are replaced
+_BY_INPUT = (Draw.HARD, Draw.MIXED, Draw.MILD, Draw.NORMAL)  # the hardest first
+_OF_ALL = frozenset({Draw.EDGES, Draw.BEYOND, Draw.SPECIAL, Draw.NANS, Draw.INFINITE, Draw.HARD})
+_HALF_RANGE = 1e3  # of what half precision holds, in the scales of values
+
+
+class Found(NamedTuple):
+    """What is known of a task: where it decides otherwise, and how it uses integers.
+
+    scales: at which it decides otherwise than at usual ones · values: which it asks inputs for (`x == 7`) · integers:
+    what its draws show, by tensor; empty if they say where something lies or how much of it there is · pointwise: it
+    works value by value · ties: it may take any of equal values.
+    """
+
+    scales: tuple[float, ...] = ()
+    values: tuple[float, ...] = ()
+    integers: tuple[Integers, ...] = ()
+    pointwise: bool = False
+    ties: bool = False
+
+
+_SCALES = (1e5, 1e7, 1e9, 1e12, 1e18)
+
+
+def find(
+    source: str, run: Callable[[list[Any]], Any], draw: Callable[[int], list[Any]], seen: Sequence[Integers]
+) -> Found:
+    """What is known of a task. `run` calls its model, `draw` gives inputs of its own, `seen` their integers."""
+    ties = not harder_than_mixed(source)
+    scales, values = _decisions(run, draw) if decides(source) and not ties else ((), ())
+    use = IntegerUse()
+    if seen:
+        with contextlib.suppress(InvalidReference, UnsupportedReference), use:
+            run(draw(0))
+    integers = tuple(seen) if use.only_computes else ()
+    return Found(scales, values, integers, use.is_pointwise, ties)
+
+
+def _decisions(
+    run: Callable[[list[Any]], Any], draw: Callable[[int], list[Any]]
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    known: set[Outcome] = set()
+    values: set[float] = set()
+
+    def outcomes(inputs: list[Any]) -> set[Outcome]:
+        decisions = Decisions()
+        with contextlib.suppress(InvalidReference, UnsupportedReference), decisions:
+            run(inputs)
+        values.update(decisions.values)
+        return decisions.outcomes
+
+    for number, usual in enumerate((Draw.HARD, Draw.BEYOND, Draw.HARD, Draw.DECLARED)):
+        known |= outcomes(redrawn(draw(number), usual))
+    scales = []
+    for number, scale in enumerate(_SCALES):
+        if all((at, not way) in known for at, way in known):
+            break
+        inputs = draw(number)
+        for at, tensor in enumerate(_tensors(inputs)):
+            if _is_drawn(tensor):
+                inputs = _changing(at, _of_scale(scale))(inputs)
+        new = outcomes(inputs) - known
+        if new:
+            scales.append(scale)
+        known |= new
+    return tuple(scales), tuple(sorted(values))
+
+
+class Step(NamedTuple):
+    """One change of inputs. `sensitive`: whether a rounding may decide what the task answers to it."""
+
+    name: tuple[str, int]
+    apply: Callable[[list[Any]], list[Any]]
+    sensitive: bool = False
+
+
+def steps(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[Step]]:
+    """The steps for inputs of a draw; of each list, the first that the task accepts is enough."""
+    tensors = list(_tensors(inputs))
+    floating = [at for at, tensor in enumerate(tensors) if _is_drawn(tensor)]
+    if drawn not in _OF_ALL and len(floating) > 1:
+        for at in floating:
+            draws = [draw for draw in _BY_INPUT[found.ties :] if draw is not drawn]
+            yield [Step((draw.value, at), _changing(at, _redrawn(draw))) for draw in draws]
+    if not found.ties:
+        for at in floating:
+            if drawn is not Draw.EDGES:  # which has zeros and ones
+                yield [Step(("zeros", at), _changing(at, _with_zero_rows))]
+            if drawn is not Draw.EDGES or sums_to_one(tensors[at]):
+                yield [Step(("ends", at), _changing(at, _with_ends))]
+            for scale in found.scales:
+                yield [Step((f"scale {scale:g}", at), _changing(at, _of_scale(scale)), sensitive=True)]
+            if found.values:
+                yield [Step(("values", at), _changing(at, _with_values(found.values)))]
+    integers = [at for at, tensor in enumerate(tensors) if is_drawn_as_integers(tensor)]
+    for at, seen in zip(integers, found.integers, strict=False):
+        yield [Step(("integers", at), _changing(at, functools.partial(widened, seen=seen, pointwise=found.pointwise)))]
+    if any(isinstance(value, float) for value in inputs):
+        yield [Step(("numbers", 0), _other_numbers)]
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, list | tuple):
+        for item in value:
+            yield from _tensors(item)
+    elif isinstance(value, torch.Tensor):
+        yield value
+
+
+def _is_drawn(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() and tensor.numel() > 1 and not has_few_values(tensor)
+
+
+def _changing(at: int, change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[list[Any]], list[Any]]:
+    """The change of one tensor, by its number among the inputs' tensors."""
+
+    def apply(inputs: list[Any]) -> list[Any]:
+        numbers = iter(range(1 << 30))
+        return [_with_change(value, numbers, at, change) for value in inputs]
+
+    return apply
+
+
+def _with_change(value: Any, numbers: Iterator[int], at: int, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    if isinstance(value, list | tuple):
+        return type(value)(_with_change(item, numbers, at, change) for item in value)
+    if not isinstance(value, torch.Tensor) or next(numbers) != at:
+        return value
+    changed = change(value)
+    if changed is value:
+        return value
+    made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+    return made.copy_(changed)
+
+
+def _redrawn(draw: Draw) -> Callable[[torch.Tensor], torch.Tensor]:
+    def change(value: torch.Tensor) -> torch.Tensor:
+        (drawn,) = redrawn([value], draw)
+        return drawn  # type: ignore[no-any-return]
+
+    return change
+
+
+def _with_zero_rows(value: torch.Tensor) -> torch.Tensor:
+    """Some rows along the last dimension, and one piece along the first, are zeros: what is divided by their size?"""
+    if value.dim() < 2 or sums_to_one(value):
+        return value
+    changed = value.clone(memory_format=torch.contiguous_format)
+    rows = changed.view(-1, value.shape[-1])
+    if len(rows) >= _LEAST_ROWS and value.shape[-1] > 1:
+        rows[torch.randperm(len(rows))[: max(1, len(rows) // _SHARE)]] = 0.0
+    if value.dim() > 2 and value.shape[0] >= _LEAST_ROWS:
+        changed[int(torch.randint(len(changed), ()))] = 0.0
+    return changed
+
+
+def _with_ends(value: torch.Tensor) -> torch.Tensor:
+    """The ends of a closed range, 0 to 1 or -1 to 1, and probabilities of zero."""
+    if sums_to_one(value):
+        kept = value.masked_fill(torch.rand(value.shape, device=value.device) < 1 / 8, 0.0)
+        kept = torch.where(kept.sum(-1, keepdim=True) > 0, kept, value)
+        return kept / kept.sum(-1, keepdim=True)
+    least, most = (float(end) for end in torch.aminmax(value))
+    if not -1 <= least <= most <= 1:
+        return value
+    changed = value.masked_fill(torch.rand(value.shape, device=value.device) < 1 / _SHARE, 0.0 if least >= 0 else -1.0)
+    return changed.masked_fill_(torch.rand(value.shape, device=value.device) < 1 / _SHARE, 1.0)
+
+
+def _of_scale(scale: float) -> Callable[[torch.Tensor], torch.Tensor]:
+    def change(value: torch.Tensor) -> torch.Tensor:
+        if scale * _HALF_RANGE > torch.finfo(value.dtype).max or sums_to_one(value):
+            return value
+        changed = slices(value)
+        chosen = torch.randperm(len(changed))[: max(1, len(changed) // _SHARE)]
+        changed[chosen] = torch.randn_like(changed[chosen]) * scale
+        return unsliced(changed, value)
+
+    return change
+
+
+def _with_values(values: tuple[float, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
+    def change(value: torch.Tensor) -> torch.Tensor:
+        points = torch.tensor(values, dtype=value.dtype, device=value.device)
+        drawn = points[torch.randint(len(points), value.shape, device=value.device)]
+        return torch.where(torch.rand(value.shape, device=value.device) < 1 / _SHARE, drawn, value)
+
+    return change
+
+
+def _other_numbers(inputs: list[Any]) -> list[Any]:
+    """Other floats in place of Python's; what is between 0 and 1 stays there."""
+    return [_other_number(value) if isinstance(value, float) else value for value in inputs]
+
+
+def _other_number(value: float) -> float:
+    factor = 0.5 + float(torch.rand(()))
+    return value**factor if 0 < value < 1 else value * factor

@@ -1,0 +1,12 @@
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+class Model(nn.Module):
+
+    def forward(self, x, y):
+        return F.cosine_similarity(x, y, dim=-1)
+def get_inputs():
+    return [torch.randn(64,256), torch.randn(64,256)]
+def get_init_inputs():
+    return []

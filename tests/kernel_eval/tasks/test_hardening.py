@@ -1,0 +1,111 @@
+"""What inputs get beyond their draw: each input its own hardest draw, ends of ranges, thresholds, other integers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from weir.kernel_eval.tasks.input_variants import HARDEST
+from weir.kernel_eval.tasks.reference import Reference
+
+TASK = """
+import torch
+import torch.nn.functional as F
+
+class Model(torch.nn.Module):
+    def forward(self, x, y):
+        return FUNCTION
+
+def get_inputs():
+    return [INPUTS]
+"""
+FLOATS = "torch.rand(64, 128), torch.rand(64, 128)"
+ROWS = "torch.rand(64, 128).softmax(-1), torch.randn(64, 128)"
+INTEGERS = "torch.randint(0, 50, (64, 128)), torch.randint(0, 50, (64, 128))"
+Holds = Callable[[Any, Any], bool]
+
+
+def has_zero_row(x: torch.Tensor) -> bool:
+    return bool((x == 0).all(-1).any())
+
+
+ADDED: dict[str, tuple[str, str, Holds]] = {
+    "only one input must be positive": (
+        "x.log() + y.cumsum(-1)",
+        FLOATS,
+        lambda x, y: bool((x > 0).all()) and float(y.min()) < -6,
+    ),
+    "rows of zeros": ("F.normalize(x) + y.cumsum(-1)", FLOATS, lambda x, y: has_zero_row(x) and has_zero_row(y)),
+    "no rows of zeros": ("x / x.norm(dim=-1, keepdim=True) + y", FLOATS, lambda x, y: not has_zero_row(x)),
+    "no zeros where any of equal values is right": (
+        "x.sort(-1).values + y",
+        FLOATS,
+        lambda x, y: not bool((x == 0).any()),
+    ),
+    "ends of probabilities": (
+        "F.binary_cross_entropy(x, y, reduction='none')",
+        FLOATS,
+        lambda x, y: {0.0, 1.0} <= set(x.flatten().tolist()) & set(y.flatten().tolist()),
+    ),
+    "zeros among probabilities": (
+        "F.kl_div(y, x, reduction='none').cumsum(-1)",
+        ROWS,
+        lambda x, y: bool((x == 0).any()) and bool(((x.sum(-1) - 1).abs() < 1e-5).all()),
+    ),
+    "far thresholds": (
+        "torch.where(x > 1e6, 0.0, x).cumsum(-1) + y",
+        FLOATS,
+        lambda x, y: float(x.max()) > 1e6,
+    ),
+    "values that are asked for": (
+        "x.masked_fill(x == 7.5, -1e4).softmax(-1) + y",
+        FLOATS,
+        lambda x, y: bool((x == 7.5).any()),
+    ),
+    "integers that are computed with": (
+        "x * 3 + y.abs()",
+        INTEGERS,
+        lambda x, y: int(x.min()) < 0 and int(x.max()) > 50 and int(y.min()) < 0,
+    ),
+    "sums of integers": (
+        "x.sum(-1) + y.amax(-1)",
+        INTEGERS,
+        lambda x, y: int(x.min()) < 0 and int(x.abs().sum()) < 2**31 and bool((y <= 0).all(-1).any()),
+    ),
+    "integers that say where": (
+        "x.gather(1, y)",
+        INTEGERS,
+        lambda x, y: int(y.min()) >= 0 and int(y.max()) < 50,
+    ),
+    "numbers": ("x.cumsum(-1) * y", "torch.rand(64, 128), 0.75", lambda x, y: 0 < y < 1 and y != 0.75),
+}
+
+
+@pytest.mark.parametrize("what", ADDED)
+def test_inputs_get_what_a_task_accepts_besides(what: str) -> None:
+    function, inputs, holds = ADDED[what]
+    reference = Reference(TASK.replace("FUNCTION", function).replace("INPUTS", inputs), 30.0)
+    for seed in range(3):
+        drawn, expected, _ = reference.question(reference.build([], 1), seed, HARDEST)
+        assert holds(*drawn), drawn
+        assert bool(torch.isfinite(expected.outputs[0]).all())
+        again, _, _ = reference.question(reference.build([], 1), seed, HARDEST)
+        assert all(
+            torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b for a, b in zip(drawn, again, strict=True)
+        )
+
+
+def test_parameters_that_are_the_same_for_every_seed_are_found() -> None:
+    task = TASK.replace("FUNCTION", "self.slope(x) * self.ramp + self.drawn + y").replace("INPUTS", FLOATS)
+    held = """
+    def __init__(self):
+        super().__init__()
+        self.slope = torch.nn.PReLU()
+        self.ramp = torch.nn.Parameter(torch.linspace(0, 1, 128))
+        self.drawn = torch.nn.Parameter(torch.randn(128))
+    def forward"""
+    reference = Reference(task.replace("\n    def forward", held), 30.0)
+    assert reference.fixed_parameters(reference.build([], 1), []) == {"slope.weight", "ramp"}
