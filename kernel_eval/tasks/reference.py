@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from weir.kernel_eval.ipc.tensor_arena import tensors_among
 from weir.kernel_eval.tasks.answers import (
     integers_among,
     is_finite,
@@ -33,7 +34,7 @@ from weir.kernel_eval.tasks.hardening import Found, Step, find, steps
 from weir.kernel_eval.tasks.input_draws import redrawn
 from weir.kernel_eval.tasks.input_variants import MILDER, PLAIN, SPECIAL, Draw, Variant, other_sizes
 from weir.kernel_eval.tasks.integer_draws import NUM_DRAWS, Integers, observed
-from weir.kernel_eval.tasks.rounding import in_float64, nudged
+from weir.kernel_eval.tasks.rounding import RoundedOperators, in_float64, nudged
 from weir.kernel_eval.tasks.rows import MANY, rows
 from weir.kernel_eval.tasks.seeds import seed_everything
 from weir.kernel_eval.tasks.step_limit import time_limit
@@ -381,13 +382,17 @@ class Reference:
     ) -> list[torch.Tensor] | None:
         """The outputs in float64; None if the model cannot run in float64, or gives others than `like` in form.
 
-        `roundings`: how many times half a rounding the inputs are off. Raises `OutOfMemory`.
+        `roundings`: how many times half a rounding the inputs are off; then what operators compute is rounded, too,
+        where the task has nothing in float64. Raises `OutOfMemory`.
         """
         try:
             with self._step("a copy in float64"):
                 precise = copy.deepcopy(model).double() if isinstance(model, torch.nn.Module) else model
                 copied = nudged(inputs, roundings, self._exact) if roundings else in_float64(inputs)
-            outputs = self._outputs(precise, copied)
+            doubles = any(value.dtype is torch.float64 for value in [*tensors_among(inputs), *like])
+            rounded = RoundedOperators() if roundings and not doubles else None  # type: ignore[no-untyped-call]
+            with rounded or contextlib.nullcontext():
+                outputs = self._outputs(precise, copied)
             return outputs if [output.shape for output in outputs] == [output.shape for output in like] else None
         except OutOfMemory:
             raise

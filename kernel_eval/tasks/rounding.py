@@ -1,4 +1,8 @@
-"""Copies of arguments in float64, as they are or off by one rounding: no kernel avoids what that changes."""
+"""Float64 as it is, or off by the roundings of float32: no kernel avoids what those change.
+
+Arguments are moved by at most half a rounding, and so are the results of the operators that compute with them
+(`RoundedOperators`), since a kernel rounds elsewhere than the reference does.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 _GOLDEN = 0.6180339887498949  # its multiples are spread evenly between whole numbers
+# Operators whose results are rounded; others move values, choose among them, or give a few of them.
+_ROUND = frozenset(
+    """add sub rsub mul div reciprocal addcmul addcdiv lerp pow square sqrt rsqrt exp exp2 expm1 log log2 log10 log1p
+    sin cos tan tanh sinh cosh asin acos atan atan2 erf erfc sigmoid silu gelu mish elu softplus hardswish hardsigmoid
+    _softmax _log_softmax logsumexp native_layer_norm native_group_norm native_batch_norm sum mean var std prod cumsum
+    cumprod linalg_vector_norm mm bmm addmm baddbmm mv dot addmv convolution avg_pool2d mse_loss smooth_l1_loss
+    """.split()  # noqa: SIM905  # read as a text
+)
 
 
 def in_float64(value: Any) -> Any:
@@ -30,8 +43,40 @@ def nudged(value: Any, times: float = 1.0, exact: Sequence[float] = ()) -> Any:
     if not isinstance(value, torch.Tensor) or not value.is_floating_point():
         return in_float64(value)
     own = torch.float64 if value.dtype is torch.float64 else torch.float32
-    made = torch.arange(value.numel(), dtype=torch.float64, device=value.device).view(value.shape)
-    made.mul_(_GOLDEN).remainder_(1).sub_(0.5).mul_(times * torch.finfo(own).eps).add_(1)
-    made.mul_(value)
+    made = _moves(value, 1).mul_(times * torch.finfo(own).eps).add_(1).mul_(value)
     kept = (value == number for number in exact)
     return functools.reduce(lambda changed, stays: torch.where(stays, value.double(), changed), kept, made)
+
+
+class RoundedOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Within it, each result in float64 is off by a part of a rounding of float32, unless float32 holds it exactly.
+
+    What float32 holds exactly (sums of small whole numbers, say) is not moved, so that equalities of such numbers stay.
+    """
+
+    _num_rounded = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run an operator, and move what it computed."""
+        result = func(*args, **(kwargs or {}))
+        if func.overloadpacket.__name__.removesuffix("_") in _ROUND:
+            first = result[0] if isinstance(result, tuple) else result
+            if isinstance(first, torch.Tensor) and first.dtype is torch.float64:
+                self._num_rounded += 1
+                _round(first, self._num_rounded)
+        return result
+
+
+def _round(values: torch.Tensor, phase: int) -> None:
+    """Move values in place, otherwise for each phase."""
+    moves = _moves(values, phase).mul_(torch.finfo(torch.float32).eps)
+    values.mul_(moves.masked_fill_(values.float() == values, 0.0).add_(1))
+
+
+def _moves(like: torch.Tensor, phase: int) -> torch.Tensor:
+    """For each element a quarter to a half, up or down: none is so small that it would show nothing."""
+    moves = torch.arange(1, like.numel() + 1, dtype=torch.float64, device=like.device).view(like.shape)
+    moves.mul_(_GOLDEN * phase).remainder_(1).sub_(0.5)
+    return moves.div_(2).add_(moves.sign(), alpha=0.25)

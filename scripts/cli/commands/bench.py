@@ -60,7 +60,7 @@ def publish(
     layers: Annotated[int, typer.Option(min=1, help="With --ways: layers of the model, about 23 MB each.")] = 12,
     engines: Annotated[int, typer.Option(min=1, help="With --ways: tiny engines that one trainer sends to.")] = 20,
 ) -> None:
-    """Weights as differences: their size, and the rates at which they are made and applied.
+    """Sizes and rates of weight differences, and of ways to publish.
 
     Copying the same file is measured in the same run.
     """

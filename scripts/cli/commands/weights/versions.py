@@ -21,7 +21,7 @@ PLAIN_WIDTH = 240  # of a table that goes into a file or a pipe
 
 
 def versions(context: typer.Context, root: RootOption = None, config: ConfigOption = None) -> None:
-    """List the weight versions of the store, verify them, or export one.
+    """List weight versions, verify them, or export one.
 
     The list has the newest last, with its size on disk, whether it is stored whole or as the difference
     to another version, and the engines that confirmed it.

@@ -1,0 +1,50 @@
+"""What roundings change: arguments and results of operators are moved, unless float32 holds them exactly."""
+
+from __future__ import annotations
+
+import torch
+
+from weir.kernel_eval.tasks.rounding import RoundedOperators, nudged
+
+HALF = torch.finfo(torch.float32).eps / 2
+
+
+def moves(got: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
+    """How far each element is off, as a part of half a rounding of float32."""
+    return ((got - exact) / exact).abs() / HALF
+
+
+def test_arguments_are_moved_by_a_quarter_to_a_half_of_a_rounding() -> None:
+    values = torch.rand(1000) + 1
+    assert bool(((found := moves(nudged(values), values.double())) >= 0.499).all()) and float(found.max()) <= 1.001
+    assert {"up", "down"} == {
+        "up" if one > other else "down" for one, other in zip(nudged(values), values, strict=True)
+    }
+
+
+def test_results_that_float32_cannot_hold_are_moved_and_each_operator_moves_others_way() -> None:
+    x = torch.rand(1000, dtype=torch.float64) + 1
+    with RoundedOperators():
+        first, second = x * x, x * x
+    for got in (first, second):
+        assert bool((moves(got, x * x) >= 0.499).all()) and float(moves(got, x * x).max()) <= 1.001
+    assert not torch.equal(first, second)
+
+
+def test_whole_numbers_copies_views_and_choices_stay_as_they_are() -> None:
+    whole, x = torch.arange(1000.0, dtype=torch.float64), torch.rand(10, 100, dtype=torch.float64)
+    with RoundedOperators():
+        assert torch.equal(whole + 2 * whole, 3 * whole) and whole.sum() == 499_500
+        for one in (x.clone(), x.t().contiguous().t(), x.relu(), torch.where(x > 0.5, x, x), x.view(-1).view(10, 100)):
+            assert torch.equal(one, x)
+        assert torch.equal(x.max(1).values, x.amax(1))
+
+
+def test_an_operator_in_place_and_the_first_of_several_results_are_moved() -> None:
+    x, weight = torch.rand(4, 64, dtype=torch.float64) + 1, torch.rand(64, dtype=torch.float64)
+    exact = torch.nn.functional.layer_norm(x, [64], weight)
+    with RoundedOperators():
+        changed = x.clone().mul_(weight)
+        normed = torch.nn.functional.layer_norm(x, [64], weight)
+    assert bool((moves(changed, x * weight) >= 0.499).all())
+    assert bool((moves(normed, exact) >= 0.499).all()) and float(moves(normed, exact).max()) <= 1.001
