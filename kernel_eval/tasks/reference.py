@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
+from torch.utils._pytree import tree_leaves
 
-from weir.kernel_eval.ipc.tensor_arena import tensors_among
 from weir.kernel_eval.tasks.answers import (
     integers_among,
     is_finite,
@@ -389,7 +389,7 @@ class Reference:
             with self._step("a copy in float64"):
                 precise = copy.deepcopy(model).double() if isinstance(model, torch.nn.Module) else model
                 copied = nudged(inputs, roundings, self._exact) if roundings else in_float64(inputs)
-            doubles = any(value.dtype is torch.float64 for value in [*tensors_among(inputs), *like])
+            doubles = any(getattr(value, "dtype", None) is torch.float64 for value in [*tree_leaves(inputs), *like])
             rounded = RoundedOperators() if roundings and not doubles else None  # type: ignore[no-untyped-call]
             with rounded or contextlib.nullcontext():
                 outputs = self._outputs(precise, copied)
