@@ -390,7 +390,7 @@ class Reference:
                 precise = copy.deepcopy(model).double() if isinstance(model, torch.nn.Module) else model
                 copied = nudged(inputs, roundings, self._exact) if roundings else in_float64(inputs)
             doubles = any(getattr(value, "dtype", None) is torch.float64 for value in [*tree_leaves(inputs), *like])
-            rounded = RoundedOperators() if roundings and not doubles else None  # type: ignore[no-untyped-call]
+            rounded = RoundedOperators() if roundings and not doubles else None
             with rounded or contextlib.nullcontext():
                 outputs = self._outputs(precise, copied)
             return outputs if [output.shape for output in outputs] == [output.shape for output in like] else None

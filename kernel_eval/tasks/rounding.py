@@ -54,7 +54,13 @@ class RoundedOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
     What float32 holds exactly (sums of small whole numbers, say) is not moved, so that equalities of such numbers stay.
     """
 
-    _num_rounded = 0
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else the first operator imports torch._dynamo, which takes seconds
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._num_rounded = 0
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
