@@ -1,7 +1,8 @@
 """`weir bench ui`: how fast the page answers over a large store, and what it holds in memory.
 
 The store has conversations of ten short turns, one session of 200 calls, and one call of 32,768 tokens. The page runs
-as `weir ui` does, in a process of its own; times are of whole answers over HTTP, from one client.
+as `weir ui` does, in a process of its own; times are of whole answers over HTTP, from one client. The call of 32,768
+tokens is also drawn and scrolled in Chromium (`browser.py`), and viewers are measured beside a proxy (`viewers.py`).
 """
 
 from __future__ import annotations
@@ -28,13 +29,17 @@ import typer
 from weir.scripts.bench.figures import percentile, print_figures
 from weir.scripts.bench.store.calls import short_calls
 from weir.scripts.bench.store.queries import build
+from weir.scripts.bench.ui.browser import measure_browser
+from weir.scripts.bench.ui.viewers import measure_viewers
 from weir.store.config import StoreConfig
 from weir.store.records.call_record import CallRecord, VersionSpan, pack_ids, pack_logprobs
 
 TIMES = 20  # requests of each figure
 LONG_SESSION, LONG_CALL = "session_long", "call_long"
 LONG_TURNS, LONG_TOKENS = 200, 32_768
+VIEWED_CALLS = 20_000  # through the proxy with viewers, and as many without
 SLOW_S = 0.002  # a pause of the slow reader after each piece
+Figures = dict[str, float | None]
 FILTERS = (
     "reward > 0.5",
     "reward IS NULL",
@@ -45,24 +50,33 @@ FILTERS = (
 SORTS = ("reward", "num_calls", "num_new_tokens", "session_id", "last_call_at")
 
 
-def main(num_calls: int = 1_000_000, store: Path | None = None, downloaded_mb: int = 1024) -> None:
-    """Run the benchmark; prints lines for people, then one JSON object. A given store is made once and kept."""
+def main(
+    num_calls: int = 1_000_000, store: Path | None = None, downloaded_mb: int = 1024, viewed_calls: int = VIEWED_CALLS
+) -> None:
+    """Run the benchmark; prints lines for people, then one JSON object.
+
+    A given store is made once and kept. Without `viewed_calls` no viewers are measured.
+    """
+    load = os.getloadavg()[0]  # of the last minute, of all work on this machine
     with contextlib.ExitStack() as held:
         root = store or Path(held.enter_context(tempfile.TemporaryDirectory(prefix="weir-bench-")))
         config = StoreConfig(root=root)
         if not config.data_dir.exists():
             build(config, itertools.chain(short_calls(num_calls - LONG_TURNS - 1), _long_session(), _long_call()))
         figures = _measure(config, downloaded_mb)
+    figures |= measure_viewers(viewed_calls) if viewed_calls else {}
+    figures["load_before"] = load
     for name, value in figures.items():
-        typer.echo(f"{name:28} {value:,.4g}")
+        typer.echo(f"{name:28} {'not measured' if value is None else format(value, ',.4g')}")
     print_figures(figures)
 
 
-def _measure(config: StoreConfig, downloaded_mb: int) -> dict[str, float]:
+def _measure(config: StoreConfig, downloaded_mb: int) -> Figures:
     started = time.perf_counter()
     with _page(config) as (process, client):
         client.get("/health")
-        figures = {"open_s": time.perf_counter() - started, "renewal_s": client.get("/health").json()["renewal_s"]}
+        opened_s = time.perf_counter() - started
+        figures: Figures = {"open_s": opened_s, "renewal_s": client.get("/health").json()["renewal_s"]}
         figures["rss_mb"] = _rss_mb(process)
         figures["first_page_p95_ms"] = _p95_ms(client, itertools.repeat("/"))
         figures["sessions_p95_ms"] = _p95_ms(client, itertools.repeat("/sessions"))
@@ -72,6 +86,7 @@ def _measure(config: StoreConfig, downloaded_mb: int) -> dict[str, float]:
         figures["sort_p95_ms"] = _p95_ms(client, (f"/sessions?sort={sort}&order={order}" for sort, order in sorts))
         figures["session_200_p95_ms"] = _p95_ms(client, itertools.repeat(f"/sessions/{LONG_SESSION}"))
         figures["tokens_32k_p95_ms"] = _p95_ms(client, itertools.repeat(f"/calls/{LONG_CALL}/tokens.json"))
+        figures |= measure_browser(str(client.base_url), LONG_CALL)
         figures |= _slow_download(process, client, downloaded_mb)
     return figures
 
