@@ -30,7 +30,7 @@ def settings_of(tmp_path: Path, placement: str) -> Settings:
         ("serve = [0, 1]\ntrain = [1, 2]", r"serve and train share GPU 1: give each GPU .* colocated = true"),
         ("train = [3]\njudge = [3]", r"train and judge share GPU 3"),
         ("serve = [0, 0]", r"serve names a GPU twice: \[0, 0\]"),
-        ("serves = [0]", r"unknown key placement\.serves; valid here: colocated, judge, serve, train"),
+        ("serves = [0]", r"unknown key placement\.serves; valid here: colocated, first_port, judge, serve, train"),
     ],
 )
 def test_what_contradicts_itself_is_refused(tmp_path: Path, placement: str, words: str) -> None:
