@@ -77,7 +77,7 @@ def test_what_is_judged_ahead_is_bounded_asked_about_once_and_changes_no_weight(
     trainer.close()
     assert contents(plain) == contents(store)
     assert reports[1] is not None
-    timed = {"seconds", "tokens_per_s", "groups_waiting"}
+    timed = {"seconds", "timeline", "tokens_per_s", "groups_waiting"}
     same = [{k: v for k, v in r.metrics.items() if k not in timed} for r in (reports[1], second)]
     assert same[0] == same[1]
 
