@@ -63,7 +63,7 @@ def opened(kind: str, folder: Path, model: Path) -> Iterator[tuple[Stack, Callab
                 lambda: read_ledgers([path]),
             )
             return
-        flags = ("--weight-version", "0", "--grammar-backend", kind)
+        flags = ("--weight-version", "0", "--grammar-backend", kind, "--constrained-json-disable-any-whitespace")
         engine = start_sglang(model, folder=folder, arguments=flags)
         stack.callback(engine.stop)
         tap = Tap(engine.url)
