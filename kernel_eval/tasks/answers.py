@@ -63,10 +63,10 @@ def num_floating(value: Any) -> int:
     return int(isinstance(value, torch.Tensor) and value.is_floating_point())
 
 
-def is_near(one: torch.Tensor, two: torch.Tensor) -> bool:
-    """Whether two answers are the same but for a hundredth of what is usual in them; NaN and infinities are zeros."""
+def far_apart(one: torch.Tensor, two: torch.Tensor) -> torch.Tensor:
+    """Where two answers differ by a hundredth of what is usual in the first, or more; NaN and infinities are zeros."""
     if not one.is_floating_point():
-        return torch.equal(one, two.to(one.dtype))
+        return one != two.to(one.dtype)
     one, two = one.double().nan_to_num(0.0, 0.0, 0.0), two.double().nan_to_num(0.0, 0.0, 0.0)
     usual = one.square().mean().sqrt() if one.numel() else 0.0
-    return bool(((one - two).abs() <= (one.abs() + usual) / 100).all())
+    return (one - two).abs() > (one.abs() + usual) / 100

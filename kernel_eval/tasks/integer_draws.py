@@ -17,6 +17,7 @@ NUM_DRAWS = 4
 _FEW_VALUES = 16
 _MAX_RANGE = 2**62
 _MOST = 2**30  # beyond a range: kernels may count and sum in 32 bits
+_FEW_ROWS = 4
 _MAX_GAP = 0.25  # of the range; beyond it the values are not of one range (labels, and a number for "none")
 
 
@@ -131,6 +132,7 @@ def redrawn_integers(declared: torch.Tensor, seen: Integers) -> torch.Tensor:
 def widened(declared: torch.Tensor, seen: Integers, pointwise: bool) -> torch.Tensor:
     """Integers beyond the range of the task's own, of either sign, among those of `declared`; its shape and dtype.
 
+    Each row has its own range, so that a draw of several rows holds small numbers and as large ones as there may be.
     For tasks that compute with integers, and use none as a position or a size. Some rows have no positive value. What
     32 bits hold is not left, nor by sums, unless the task is `pointwise`. Labels of two values stay.
     """
@@ -140,17 +142,27 @@ def widened(declared: torch.Tensor, seen: Integers, pointwise: bool) -> torch.Te
         return declared
     info = torch.iinfo(declared.dtype)
     own = max(1, int(seen.values.abs().max()))
-    room = min(info.max, _MOST if pointwise else _MOST // max(1, declared.numel()))
-    bits = min(room.bit_length(), own.bit_length() + 1 + int(torch.randint(_MOST.bit_length(), ())))
-    far = max(own, min(room, 2**bits))
+    room = max(own, min(info.max, _MOST if pointwise else _MOST // max(1, declared.numel())))
     least = -1 if info.min < 0 else 0
     rows = declared.cpu().to(torch.int64).reshape(-1, declared.shape[-1] if declared.dim() else 1)
-    kinds = [rows, torch.randint(least * far, far + 1, rows.shape), least * torch.randint(0, own + 1, rows.shape)]
-    if least == 0:
-        kinds[2] = torch.randint(0, far + 1, rows.shape)
+    if len(rows) < _FEW_ROWS and bool(torch.randint(2, ())):
+        rows = rows.reshape(-1, 1)  # each element its own range: some are as large as there may be, too
+    bits = own.bit_length() + 1 + torch.randint(_MOST.bit_length(), (len(rows), 1))
+    far = (1 << bits.clamp(max=room.bit_length())).clamp(max=room)  # for each row its own
+    kinds = [rows, _below(far, rows.shape) * _signs(least, rows.shape)]
+    kinds.append(-torch.randint(0, own + 1, rows.shape) if least else _below(far, rows.shape))
     drawn = torch.stack(kinds).gather(0, torch.randint(len(kinds), (1, len(rows), 1)).expand(1, *rows.shape))[0]
     drawn = torch.where(seen.fixed, declared.cpu().to(torch.int64), drawn.view(declared.shape))
     return drawn.to(declared.dtype).to(declared.device)
+
+
+def _below(far: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+    """Integers from 0 to what `far` holds for each row."""
+    return torch.randint(_MAX_RANGE, shape) % (far + 1)
+
+
+def _signs(least: int, shape: torch.Size) -> torch.Tensor:
+    return torch.randint(2, shape) * 2 - 1 if least else torch.ones(shape, dtype=torch.int64)
 
 
 def _from_slices(declared: torch.Tensor, values: torch.Tensor) -> torch.Tensor:

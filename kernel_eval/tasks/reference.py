@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import types
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -16,10 +17,10 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from weir.kernel_eval.tasks.answers import (
+    far_apart,
     integers_among,
     is_finite,
     is_integer,
-    is_near,
     num_floating,
     part_of,
     replaced,
@@ -43,6 +44,7 @@ from weir.kernel_eval.tasks.task_source import SET_BOUNDS, free_size, harder_tha
 _UNJUDGEABLE = (torch.float8_e4m3fn, torch.float8_e5m2)
 _NUM_LOOKED_AT = 3  # draws of a kind, whose decisions are looked at
 _OTHER_SEED = 20_261  # of weights, which no evaluation has but by chance
+_ATTEMPTS = 3  # at a step of hardening, before it counts as one that the task refuses
 _ROUNDINGS = 32.0  # halves; an answer that so few change is not one that kernels can be held to
 _NO_MEMORY = "can't allocate memory"  # in the text of torch's error
 _TOO_MUCH = "needs more memory than kernel_eval.task_memory_bytes allows; make its sizes smaller"
@@ -80,7 +82,7 @@ class Reference:
         self._known_integers: dict[int | None, list[Integers]] = {}
         self._found: Found | None = None
         self._fixed: frozenset[str] | None = None
-        self._refused: set[tuple[str, int]] = set()  # steps of hardening, by name and tensor
+        self._refused = Counter[tuple[str, int]]()  # steps of hardening: how often in a row
 
     def init_arguments(self, seed: int) -> list[Any]:
         """The constructor arguments of both Model and ModelNew."""
@@ -149,45 +151,45 @@ class Reference:
                 self._source, lambda given: self.expected(model, given), self.inputs, self._integers(None)
             )
         takes_any = any(is_integer(output) for output in expected.outputs) and num_floating(inputs) > 0
-        for number, choices in enumerate(
-            steps(inputs, draw, self._found._replace(ties=True) if takes_any else self._found)
-        ):
+        found = self._found._replace(ties=True) if takes_any else self._found
+        for number, choices in enumerate(steps(inputs, draw, found)):
             for step in choices:
-                if step.name in self._refused:
+                if self._refused[step.name] >= _ATTEMPTS:
                     continue
                 torch.manual_seed((seed + number) % (1 << 63))
                 changed = step.apply(inputs)
-                answer = self._answer_to(model, changed, expected, step)
+                answer = self._answer_to(model, changed, inputs, expected, step)
                 if answer is not None:
                     inputs, expected = changed, answer
+                    self._refused[step.name] = 0
                     break
-                self._refused.add(step.name)
+                self._refused[step.name] += 1
         return inputs, expected
 
     @property
     def _exact(self) -> tuple[float, ...]:
         return () if self._found is None else self._found.values
 
-    def _answer_to(self, model: Any, inputs: list[Any], before: Expected, step: Step) -> Expected | None:
-        """The answer to changed inputs, in the form of the answer before; None if it cannot be compared."""
+    def _answer_to(
+        self, model: Any, inputs: list[Any], before: list[Any], expected: Expected, step: Step
+    ) -> Expected | None:
+        """The answer to changed inputs, in the form of the one before; None if it cannot be compared or wavers more."""
         try:
             answer = self.expected(model, inputs)
-            if [(o.shape, o.dtype) for o in answer.outputs] != [(o.shape, o.dtype) for o in before.outputs]:
+            same_form = [(o.shape, o.dtype) for o in answer.outputs] == [(o.shape, o.dtype) for o in expected.outputs]
+            if not same_form or not self.is_comparable(model, inputs, answer):
                 return None
-            comparable = self.is_comparable(model, inputs, answer)
-            return answer if comparable and not (step.sensitive and self._wavers(model, inputs, answer)) else None
+            asked = ((inputs, answer), (before, expected)) if step.sensitive else ()
+            wavering = [self._wavering(model, *question) for question in asked]
+            return None if any(bool((now & ~then).any()) for now, then in zip(*wavering, strict=True)) else answer
         except (InvalidReference, UnsupportedReference):
             return None
 
-    def _wavers(self, model: Any, inputs: list[Any], answer: Expected) -> bool:
-        """Whether a rounding of the inputs, or of what is computed from them, changes an answer by a hundredth."""
-        exact = self.expected_float64(model, inputs, answer.outputs)
-        near = self.expected_float64(model, inputs, answer.outputs, roundings=_ROUNDINGS)
-        if exact is None or near is None:
-            return False
-        return any(
-            not is_near(one, two) for other in (exact, near) for one, two in zip(answer.outputs, other, strict=True)
-        )
+    def _wavering(self, model: Any, inputs: list[Any], answer: Expected) -> list[torch.Tensor]:
+        """Where a rounding of the inputs, or of what is computed from them, changes an answer by a hundredth."""
+        exact = self.expected_float64(model, inputs, answer.outputs) or answer.outputs
+        near = self.expected_float64(model, inputs, answer.outputs, roundings=_ROUNDINGS) or answer.outputs
+        return [far_apart(a, b) | far_apart(a, c) for a, b, c in zip(answer.outputs, exact, near, strict=True)]
 
     def is_comparable(self, model: Any, inputs: list[Any], expected: Expected) -> bool:
         """Whether an answer is finite, or has NaN and infinities that another way to compute it would have, too.

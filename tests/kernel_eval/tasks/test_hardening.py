@@ -73,7 +73,7 @@ ADDED: dict[str, tuple[str, str, Holds]] = {
     "sums of integers": (
         "x.sum(-1) + y.amax(-1)",
         INTEGERS,
-        lambda x, y: int(x.min()) < 0 and int(x.abs().sum()) < 2**31 and bool((y <= 0).all(-1).any()),
+        lambda x, y: int(x.sum(-1).max()) > 2**16 and int(x.abs().sum()) < 2**31 and bool((y <= 0).all(-1).any()),
     ),
     "integers that say where": (
         "x.gather(1, y)",
@@ -96,6 +96,14 @@ def test_inputs_get_what_a_task_accepts_besides(what: str) -> None:
         assert all(
             torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b for a, b in zip(drawn, again, strict=True)
         )
+
+
+@pytest.mark.parametrize("seed", [4994189076330584, 3344805581983947])
+def test_large_inputs_that_waver_by_themselves_do_not_keep_a_threshold_out(seed: int) -> None:
+    task = TASK.replace("self, x, y", "self, x").replace("FUNCTION", "torch.softmax(torch.where(x > 1e6, 0.0, x), -1)")
+    reference = Reference(task.replace("INPUTS", "torch.randn(64, 256)"), 30.0)
+    drawn, _, _ = reference.question(reference.build([], 1), seed, HARDEST)
+    assert float(drawn[0].max()) > 1e6
 
 
 def test_parameters_that_are_the_same_for_every_seed_are_found() -> None:
