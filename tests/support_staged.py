@@ -21,6 +21,21 @@ from weir.trainer.versions.version_folder import Version, version_path, write_ve
 LIMIT_S = 240.0
 
 
+def write_stored(root: Path, number: int, write_files: Callable[[Path], None], *, full_every: int) -> Version:
+    """Version `number` as a round writes it, with its difference to the one before where there is to be one."""
+    return write_version(
+        version_path(root, number),
+        write_files,
+        version=number,
+        parent=number - 1,
+        round_id=number,
+        config_hash="",
+        seed=0,
+        groups=[],
+        base=base_of_next(root, number - 1, full_every),
+    )
+
+
 def write_next(store: StoreConfig, model: Path, number: int) -> Version:
     """Version `number`: the weights of `model`, of which a few more are changed with each number; shared."""
 
@@ -34,18 +49,7 @@ def write_next(store: StoreConfig, model: Path, number: int) -> Version:
         for name in ("trainer_state.pt", "critic.pt", "metrics.json"):
             (folder / name).write_bytes(bytes(1000))
 
-    folder = version_path(store.folder, number)
-    version = write_version(
-        folder,
-        write_files,
-        version=number,
-        parent=number - 1,
-        round_id=number,
-        config_hash="",
-        seed=0,
-        groups=[],
-        base=base_of_next(store.folder, number - 1, 100),
-    )
+    version = write_stored(store.folder, number, write_files, full_every=100)
     share_version(store, version)
     thin(store.folder)
     return version

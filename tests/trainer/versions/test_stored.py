@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from support_s3 import S3Server
+from support_staged import write_stored
 
 from weir.store.config import StoreConfig
 from weir.trainer.errors import VersionError
@@ -19,8 +20,8 @@ from weir.trainer.versions.object_store import (
     fetch_version,
     share_version,
 )
-from weir.trainer.versions.stored import base_of_next, make_whole, prune, thin, verify_stored
-from weir.trainer.versions.version_folder import Version, list_versions, verify, version_path, write_version
+from weir.trainer.versions.stored import make_whole, prune, thin, verify_stored
+from weir.trainer.versions.version_folder import Version, list_versions, verify, version_path
 
 WEIGHTS = "model.safetensors"
 
@@ -40,17 +41,7 @@ def write(root: Path, number: int, full_every: int) -> Version:
         save_file(weights(number), folder / WEIGHTS)
         (folder / "config.json").write_text("{}")
 
-    return write_version(
-        version_path(root, number),
-        write_files,
-        version=number,
-        parent=number - 1,
-        round_id=number,
-        config_hash="c",
-        seed=7,
-        groups=[],
-        base=base_of_next(root, number - 1, full_every),
-    )
+    return write_stored(root, number, write_files, full_every=full_every)
 
 
 def write_many(root: Path, count: int, full_every: int) -> dict[int, bytes]:

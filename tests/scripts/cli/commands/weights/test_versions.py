@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
+from support_staged import write_stored
 
 from weir.store.catalog.catalog import Catalog
 from weir.store.config import StoreConfig
-from weir.trainer.versions.stored import base_of_next, thin
-from weir.trainer.versions.version_folder import version_path, write_version
+from weir.trainer.versions.stored import thin
+from weir.trainer.versions.version_folder import version_path
 
 
 def versions(store: StoreConfig, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -35,19 +36,8 @@ def contents(store: StoreConfig) -> dict[int, bytes]:
             for name in ("config.json", "metrics.json", "trainer_state.pt", "critic.pt"):
                 (folder / name).write_text("{}")
 
-        folder = version_path(store.folder, number)
-        write_version(
-            folder,
-            write_files,
-            version=number,
-            parent=number - 1,
-            round_id=number,
-            config_hash="",
-            seed=0,
-            groups=[],
-            base=base_of_next(store.folder, number - 1, 3),
-        )
-        found[number] = (folder / "model.safetensors").read_bytes()
+        version = write_stored(store.folder, number, write_files, full_every=3)
+        found[number] = (version.path / "model.safetensors").read_bytes()
     assert thin(store.folder) == [2]
     return found
 
