@@ -2,11 +2,15 @@
 
 Each method that a host calls corresponds to something that happened. A sample's number is given out once; an update
 takes a sample out of `ready` and either ends (`trained`) or fails and puts it back. So no sample is trained twice.
+
+Of real processes a host learns late: a sample may be abandoned, one that nobody started here adopted, and an update may
+have taken others than it was told (`took`).
 """
 
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterable, Sequence
 
 from weir.cluster.errors import PolicyFault
@@ -25,6 +29,8 @@ class Book:
         self.staleness: dict[int, int] = {}  # how many samples were trained at each staleness
         self._ready: list[tuple[int, int]] = []  # heap of (version, sample)
         self._taken: list[int] = []
+        self._judging: set[int] = set()
+        self._next = 0  # number of the next sample
         self._move_version: dict[str, int] = {}
         self._last_ready_s: float | None = None
         self._gap_s = 0.0
@@ -59,7 +65,8 @@ class Book:
         state = self.state
         if count < 1 or not state.rotation or state.behind:
             raise PolicyFault(f"{count} samples started with {len(state.rotation)} members, {len(state.behind)} behind")
-        numbers = range(state.started, state.started + count)
+        numbers = range(self._next, self._next + count)
+        self._next += count
         self.sample_version.update(dict.fromkeys(numbers, state.version))
         state.started += count
         state.num_running += count
@@ -72,6 +79,7 @@ class Book:
         _take(state.running, version, 1)
         state.num_running -= 1
         state.judging[version] = state.judging.get(version, 0) + 1
+        self._judging.add(sample)
         state.episode_s = _learned(state.episode_s, seconds)
         state.episode_tokens = _learned(state.episode_tokens, kv_tokens)
 
@@ -79,6 +87,7 @@ class Book:
         """A sample has its reward and can be trained on."""
         state, version = self.state, self.sample_version[sample]
         _take(state.judging, version, 1)
+        self._judging.discard(sample)
         state.ready[version] = state.ready.get(version, 0) + 1
         state.num_ready += 1
         heapq.heappush(self._ready, (version, sample))
@@ -86,6 +95,61 @@ class Book:
             self._gap_s = _learned(self._gap_s, now_s - self._last_ready_s)
             state.finish_rate = 1.0 / self._gap_s if self._gap_s else 0.0
         self._last_ready_s = now_s
+
+    def resume(self, version: int) -> None:
+        """Begin at a version that an earlier host reached: every version before it took its samples."""
+        assert not self._next and not self.state.updates, "a book is resumed before anything happens"
+        rules = self.state.settings
+        self.state.version, self.state.updates = version, version * rules.updates_per_version
+        self.state.started = self.state.updates * rules.batch
+
+    def adopt(self, version: int, now_s: float) -> int | None:
+        """A sample that was started elsewhere is ready; returns its number, or None where one would become too old."""
+        state = self.state
+        version = min(version, state.version)
+        if version < state.oldest_allowed or any(self._is_full(of) for of in range(version, state.version + 1)):
+            return None
+        sample, self._next = self._next, self._next + 1
+        self.sample_version[sample] = version
+        state.started += 1
+        state.judging[version] = state.judging.get(version, 0) + 1
+        self._judging.add(sample)
+        self.judged(sample, now_s)
+        return sample
+
+    def abandon(self, sample: int) -> None:
+        """A sample will never be trained on: another one may be started for it. One that an update has stays."""
+        if sample in self._taken:
+            return
+        state, version = self.state, self.sample_version.pop(sample)
+        if (version, sample) in self._ready:
+            self._ready.remove((version, sample))
+            heapq.heapify(self._ready)
+            _take(state.ready, version, 1)
+            state.num_ready -= 1
+        elif sample in self._judging:
+            self._judging.discard(sample)
+            _take(state.judging, version, 1)
+        else:
+            _take(state.running, version, 1)
+            state.num_running -= 1
+        state.started -= 1
+
+    def took(self, samples: Sequence[int]) -> None:
+        """The running update has these samples, which are ready or which it was told, and no others.
+
+        It counts as a batch, however many they are.
+        """
+        for sample in self._taken:
+            self._put_back(sample)
+        self._taken = list(samples)
+        for sample in samples:
+            version = self.sample_version[sample]
+            self._ready.remove((version, sample))
+            _take(self.state.ready, version, 1)
+        heapq.heapify(self._ready)
+        self.state.num_ready -= len(samples)
+        self.state.started += self.state.settings.batch - len(samples)
 
     def assign(self, names: Sequence[str], role: Role) -> None:
         """Members are on the way to a role; they leave the rotation at once.
@@ -139,6 +203,11 @@ class Book:
         if member.version == self.state.version:
             self.state.behind.discard(name)
 
+    def load_failed(self, name: str) -> None:
+        """A member continues to generate with the weights that it had."""
+        self.state.members[name].loading = False
+        self.state.num_loading -= 1
+
     def train(self, names: Sequence[str]) -> list[int]:
         """Take the oldest batch of ready samples for an update on these members; returns their numbers.
 
@@ -176,12 +245,22 @@ class Book:
     def training_failed(self) -> None:
         """The update is lost with a member: its samples are ready again."""
         for sample in self._taken:
-            version = self.sample_version[sample]
-            heapq.heappush(self._ready, (version, sample))
-            self.state.ready[version] = self.state.ready.get(version, 0) + 1
-        self.state.num_ready += len(self._taken)
+            self._put_back(sample)
         self.state.training = frozenset()
         self._taken = []
+
+    def _is_full(self, version: int) -> bool:
+        """Whether the updates that may take samples of that version and older ones take those that there are."""
+        rules = self.state.settings
+        known = sum(1 for sample, of in self.sample_version.items() if of <= version and sample not in self._taken)
+        versions_left = version + math.ceil(rules.max_staleness) - self.state.version + 1
+        return known >= (versions_left * rules.updates_per_version - bool(self.state.training)) * rules.batch
+
+    def _put_back(self, sample: int) -> None:
+        version = self.sample_version[sample]
+        heapq.heappush(self._ready, (version, sample))
+        self.state.ready[version] = self.state.ready.get(version, 0) + 1
+        self.state.num_ready += 1
 
     def _leave_rotation(self, member: Member) -> None:
         if member.name in self.state.rotation:

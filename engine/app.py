@@ -15,10 +15,13 @@ from weir.engine.control import Control
 from weir.engine.errors import BadRequest
 from weir.engine.generate import Generate
 from weir.engine.responses import error_response
+from weir.engine.transfer.memory import Memory
 from weir.engine.transfer.updates import Updates
 
 
-def make_app(generate: Generate, control: Control, updates: Updates, shutdown: Callable[[], None]) -> Starlette:
+def make_app(
+    generate: Generate, control: Control, updates: Updates, memory: Memory, shutdown: Callable[[], None]
+) -> Starlette:
     """The application; `shutdown` runs when the server ends."""
 
     @contextlib.asynccontextmanager
@@ -27,7 +30,7 @@ def make_app(generate: Generate, control: Control, updates: Updates, shutdown: C
         shutdown()
 
     app = Starlette(
-        routes=_routes(generate, control, updates),
+        routes=_routes(generate, control, updates, memory),
         exception_handlers={
             HTTPException: _no_route,
             BadRequest: _bad_request,
@@ -40,7 +43,7 @@ def make_app(generate: Generate, control: Control, updates: Updates, shutdown: C
     return app
 
 
-def _routes(generate: Generate, control: Control, updates: Updates) -> list[Route]:
+def _routes(generate: Generate, control: Control, updates: Updates, memory: Memory) -> list[Route]:
     return [
         Route("/generate", generate, methods=["POST", "PUT"]),
         Route("/health", control.health),
@@ -49,6 +52,7 @@ def _routes(generate: Generate, control: Control, updates: Updates) -> list[Rout
         Route("/get_model_info", control.model_info),
         Route("/server_info", control.server_info),
         Route("/get_server_info", control.server_info),
+        Route("/v1/loads", control.loads),
         Route("/v1/models", control.models),
         Route("/pause_generation", control.pause, methods=["POST"]),
         Route("/continue_generation", control.resume, methods=["POST"]),
@@ -56,6 +60,8 @@ def _routes(generate: Generate, control: Control, updates: Updates) -> list[Rout
         Route("/flush_cache", control.flush, methods=["GET", "POST"]),
         Route("/update_weight_version", control.update_version, methods=["POST"]),
         Route("/update_weights_from_disk", updates.from_disk, methods=["POST"]),
+        Route("/release_memory_occupation", memory.release, methods=["GET", "POST"]),
+        Route("/resume_memory_occupation", memory.resume, methods=["GET", "POST"]),
         Route("/begin_weight_update", updates.begin, methods=["POST"]),
         Route("/update_weights_from_tensor", updates.from_tensor, methods=["POST"]),
         Route("/init_weights_update_group", updates.join, methods=["POST"]),

@@ -102,6 +102,7 @@ class Control:
                     {
                         **load,
                         "paused": self._engine.paused,
+                        "released_memory": sorted(self._engine.released),
                         "num_steps": self._engine.num_steps,
                         "num_tokens": self._engine.num_tokens,
                     }
@@ -109,6 +110,17 @@ class Control:
                 "version": "weir",
             },
         )
+
+    async def loads(self, _: Request) -> Response:
+        """The load now, in the form of SGLang's list of ranks; the embedded engine is one rank."""
+        load = await asyncio.wrap_future(self._engine.ask(self._engine.load))
+        rank = {
+            "dp_rank": 0,
+            "num_running_reqs": load["num_running"],
+            "num_waiting_reqs": load["num_waiting"],
+            "max_running_requests": self._max_running,
+        }
+        return JsonResponse({"version": "weir", "loads": [rank]})
 
     async def models(self, _: Request) -> Response:
         """OpenAI's list of models, with the served one."""

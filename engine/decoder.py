@@ -115,6 +115,19 @@ class Projection:
                 self._bias.copy_(packing.bias)
         self._packed, self._halved = packing.packed, packing.halved
 
+    def release(self) -> None:
+        """Give the weights' memory back; `adopt` brings others."""
+        hollow_out(self._weight)
+        if self._bias is not None:
+            hollow_out(self._bias)
+        self._packed = self._halved = None
+
+    def take_again(self) -> None:
+        """Have memory for weights again, where `adopt` copies into it."""
+        for tensor in (self._weight, self._bias):
+            if tensor is not None and tensor.device.type != "cpu":
+                fill_out(tensor)
+
     def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
         """(…, width) → (…, outputs)."""
         num_rows = inputs.numel() // inputs.shape[-1]
@@ -197,6 +210,23 @@ class Decoder:
                     parameter.data = tensor
                 else:
                     parameter.copy_(tensor)
+
+    def release(self) -> None:
+        """Give the memory of all weights back. Nothing can be computed until `adopt` has brought others."""
+        with torch.inference_mode(False), torch.no_grad():
+            for projection in self._projections():
+                projection.release()
+            for parameter in self.model.parameters():
+                hollow_out(parameter)
+
+    def take_again(self) -> None:
+        """Have memory for weights again, where `adopt` copies into it."""
+        with torch.inference_mode(False), torch.no_grad():
+            for projection in self._projections():
+                projection.take_again()
+            for parameter in self.model.parameters():
+                if parameter.device.type != "cpu":
+                    fill_out(parameter)
 
     def _projections(self) -> Iterator[Projection]:
         for layer in self._layers:
@@ -295,6 +325,21 @@ class Decoder:
             queries, keys, values, mask, is_causal=mask is None, enable_gqa=share > 1 and shares_by_itself
         )
         return attended.transpose(1, 2).reshape(n, t, -1)
+
+
+def hollow_out(tensor: torch.Tensor) -> None:
+    """Free a tensor's memory, for all views of it; shape, type and device stay."""
+    if not tensor.untyped_storage().resizable():  # a file's memory, as models are loaded
+        tensor.data = torch.empty_like(tensor)
+    tensor.untyped_storage().resize_(0)
+
+
+def fill_out(tensor: torch.Tensor) -> None:
+    """Give a tensor, and all views of it, memory again; its values are undefined."""
+    storage = tensor.untyped_storage()
+    if not storage.size():
+        last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+        storage.resize_(int(tensor.storage_offset() + last + 1) * tensor.itemsize)
 
 
 def _layer_of(layer: Any) -> _Layer:

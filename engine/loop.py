@@ -21,6 +21,7 @@ import torch
 
 from weir.engine.batch import Batch, Drawn
 from weir.engine.decoder import Decoder, Prepared
+from weir.engine.errors import BadRequest
 from weir.engine.ledger import Ledger
 from weir.engine.request import Finish, Request, finish_abort, finish_length, finish_stop
 from weir.engine.texts import Texts
@@ -80,6 +81,8 @@ class EngineLoop:
         self.decoder = decoder
         self.version = version
         self.paused: PauseMode | None = None
+        self.released: set[str] = set()  # what of "weights" and "kv_cache" holds no memory
+        self.has_weights = True  # since they were given back last
         self.num_steps = 0
         self.num_tokens = 0
         self._texts = texts
@@ -140,12 +143,33 @@ class EngineLoop:
         self.paused = mode
 
     def resume(self) -> None:
-        """Resume stepping."""
+        """Resume stepping. Raises BadRequest without weights."""
+        if not self.has_weights:
+            raise BadRequest("the weights were given back, and none have come since: update them, then continue")
+        self.take_again({"kv_cache"})
         self.paused = None
+
+    def release(self, tags: set[str]) -> None:
+        """Give back the memory of the weights, of the cache, or of both; only in a pause in which nothing runs."""
+        if "kv_cache" in tags:
+            self.flush()
+        if "weights" in tags - self.released:
+            self._batch.forget_prefixes()
+            self.decoder.release()
+            self.has_weights = False
+        self.released |= tags
+
+    def take_again(self, tags: set[str]) -> None:
+        """Have memory again; weights stay undefined until `swap`. The cache takes memory as it is written."""
+        if "weights" in tags & self.released:
+            self.decoder.take_again()
+        self.released -= tags
 
     def swap(self, prepared: Prepared, version: str | None, *, flush: bool) -> None:
         """Serve prepared weights from the next step on; running requests continue with them and their old cache."""
+        self.take_again({"weights"})
         self.decoder.adopt(prepared)
+        self.has_weights = True
         self._batch.forget_prefixes()
         if version is not None:
             self.version = version

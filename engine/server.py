@@ -25,6 +25,7 @@ from weir.engine.grammars import Grammars
 from weir.engine.ledger import Ledger
 from weir.engine.loop import EngineLoop
 from weir.engine.texts import Texts
+from weir.engine.transfer.memory import Memory
 from weir.engine.transfer.updates import Updates
 from weir.engine.weights import load_model, model_version
 
@@ -98,7 +99,7 @@ def build_app(model: Any, model_path: Path, config: EngineConfig) -> tuple[Engin
         grammar_backend="llguidance" if grammars.available else "none",
     )
     engine.start()
-    return engine, make_app(Generate(engine, texts, grammars, limits), control, updates, engine.close)
+    return engine, make_app(Generate(engine, texts, grammars, limits), control, updates, Memory(engine), engine.close)
 
 
 def first_version(model_path: Path, config: EngineConfig) -> str:

@@ -98,7 +98,9 @@ def _tied_names(state: dict[str, torch.Tensor]) -> dict[str, str]:
     first: dict[int, str] = {}
     tied: dict[str, str] = {}
     for name, tensor in state.items():
-        owner = first.setdefault(tensor.data_ptr(), name)
+        # Tied names have one parameter, whose memory may have been given back; then it has no address.
+        has_memory = tensor.untyped_storage().size() > 0
+        owner = first.setdefault(tensor.data_ptr() if has_memory else id(tensor), name)
         if owner != name:
             tied[name] = owner
     return tied

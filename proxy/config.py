@@ -141,7 +141,9 @@ class ProxyConfig(BaseModel):
         default=60.0, gt=0, description="How long a draining gate waits for calls in flight, in seconds."
     )
     abort_retries: int = Field(
-        default=5, ge=0, description="How often a call that was aborted while the gate was open is resumed."
+        default=5,
+        ge=0,
+        description="How often a call that was aborted while the gate was open, without a new token, is resumed.",
     )
     refused_limit_s: float = Field(
         default=30.0,

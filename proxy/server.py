@@ -44,6 +44,7 @@ from weir.proxy.sessions.session_book import SessionBook
 from weir.proxy.stitching.call_cache import CallCache
 from weir.proxy.stitching.store_lookup import StoreLookup
 from weir.store.catalog.catalog import Catalog
+from weir.store.catalog.devices.switches import asleep_engines
 from weir.store.catalog.rows import Recording
 from weir.store.config import StoreConfig
 from weir.store.log.writer import LogWriter
@@ -231,7 +232,11 @@ class Proxy:
     def _wake_engines(self) -> None:
         """Let paused engines continue: whoever closed the gate is gone."""
         if self._has_engines:
-            self._run_aside(self.upstream.continue_engines())
+            self._run_aside(self._continue_engines())
+
+    async def _continue_engines(self) -> None:
+        asleep = await asyncio.to_thread(asleep_engines, self.catalog)
+        await self.upstream.continue_engines(asleep=asleep)
 
     def _on_trouble(self) -> None:
         """An engine failed a call: the worker that watches the engines checks them now."""

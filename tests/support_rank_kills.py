@@ -13,11 +13,15 @@ from weir.trainer.credit.samples import Sample
 
 @dataclass(frozen=True, kw_only=True)
 class Kill:
-    """Rank `rank` dies when it calls `path` for the `call`th time: `module:name` or `module:class.name`."""
+    """Rank `rank` dies when it calls `path` for the `call`th time: `module:name` or `module:class.name`.
+
+    With `node` its machine dies: the agent that started it, with which its ranks end.
+    """
 
     rank: int
     path: str
     call: int = 1
+    node: bool = False
 
 
 class Armed:
@@ -42,7 +46,8 @@ def _armed(sample: Sample, kill: Kill) -> Sample:
         def dies(*args: Any, **kwargs: Any) -> Any:
             calls[0] += 1
             if calls[0] == kill.call:
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getppid() if kill.node else os.getpid(), signal.SIGKILL)
+                signal.pause()
             return original(*args, **kwargs)
 
         setattr(place, name, dies)

@@ -7,7 +7,8 @@ TrainerError             base; exit status 1
 ├── RoundBusy            another process holds the rounds' lock
 ├── JudgeUnavailable     a source of rewards did not answer; the round stays open and the next start resumes it
 ├── NotFinite            a loss, gradient or weight is not a finite number; no weights were written
-└── PublishFailed        no proxy or no engine took the version; the round is committed, publishing can be repeated
+├── PublishFailed        no proxy or no engine took the version; the round is committed, publishing can be repeated
+└── SwitchFailed         engines kept the devices that training was to have; the round stays open
 """
 
 from __future__ import annotations
@@ -47,3 +48,7 @@ class NotFinite(TrainerError):
 
 class PublishFailed(TrainerError):
     """No engine serves the version; engines keep serving the one they have."""
+
+
+class SwitchFailed(TrainerError):
+    """Devices that engines and training take in turns did not change hands; the engines serve."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +19,15 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from weir.store.catalog.catalog import Catalog
+from weir.store.catalog.devices.switches import let_go
 from weir.store.catalog.leases import Lease, renew_lease
 from weir.store.catalog.ready_groups import count_ready
 from weir.store.config import StoreConfig
+from weir.trainer.errors import PublishFailed
 from weir.trainer.lease import round_turn
-from weir.trainer.publishing.catalog_entries import enter_version
+from weir.trainer.publishing.catalog_entries import enter_version, serve
 from weir.trainer.publishing.publish import PublishReport
+from weir.trainer.publishing.switch import Member, switch
 from weir.trainer.rounds.adopt import adopt
 from weir.trainer.rounds.claims import (
     ClaimedRound,
@@ -36,7 +39,7 @@ from weir.trainer.rounds.claims import (
     pinned_calls,
     plan_round,
 )
-from weir.trainer.rounds.finish import RoundFinisher
+from weir.trainer.rounds.finish import RoundFinisher, Serve
 from weir.trainer.rounds.fit import require_room
 from weir.trainer.rounds.group_selection import Choice, choose_groups
 from weir.trainer.rounds.kept_tokens import keep_tokens
@@ -70,6 +73,9 @@ if TYPE_CHECKING:
     from weir.trainer.data.chat_rows import ChatRenderer
 
 
+DEVICES = "round"  # the name of a round's devices in the catalog
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundReport:
     """The outcome of one round."""
@@ -85,7 +91,8 @@ class RoundReport:
 class Trainer:
     """Rounds over one store.
 
-    `renderer` opens the renderer for supervised conversations; `on_step` gets the name of each step once it is done.
+    `renderer` opens the renderer for supervised conversations; `on_step` gets the name of each step once it is done;
+    `serve` brings versions to engines, unless another process does.
     """
 
     def __init__(
@@ -97,27 +104,49 @@ class Trainer:
         renderer: Callable[[], ChatRenderer] | None = None,
         console: Console | None = None,
         on_step: Callable[[str], None] = lambda _: None,
+        serve: Serve = serve,
     ) -> None:
         self.config = config
         self.store = store
         self.model_path = model_path
         self.console = console or Console(quiet=True)
         self.on_step = on_step
+        self._serve = serve
         self.mixed = MixedData(model_path, renderer)
         self.catalog = Catalog.open(store)
-        self._backend = LoadedBackend(model_path)
+        self._backend = LoadedBackend(model_path, store.folder)
+        self._devices: Member | None = None
+        if config.takes_turns:
+            self._devices = Member(
+                name=DEVICES,
+                config=config,
+                store=store,
+                catalog=self.catalog,
+                state=self._backend,
+                console=self.console,
+            )
         self._ahead: JudgingAhead | None = None
         self._said_defaults = False
         self._reported: set[str] = set()  # groups that were printed as left out
 
+    @property
+    def comes_back(self) -> bool:
+        """Whether a further round may follow: then training state is kept while engines have its place."""
+        return self._backend.stays
+
+    @comes_back.setter
+    def comes_back(self, value: bool) -> None:
+        self._backend.stays = value
+
     def close(self) -> None:
-        """Stop judging ahead and close the catalog. May be called twice."""
+        """Stop judging ahead, end the backend's processes and close the catalog. May be called twice."""
         if self._ahead is not None:
             self._ahead.close()
+        self._backend.forget()
         self.catalog.close()
 
-    def run_round(self, *, wait: bool = False) -> RoundReport | None:
-        """Finish what an earlier process left, then train one round; None when no group is ready.
+    def run_round(self, *, wait: bool = False, among: Container[str] | None = None) -> RoundReport | None:
+        """Finish what an earlier process left, then train one round; None when no group, `among` these, is ready.
 
         Raises `RoundBusy` when another process trains over this store and `wait` is false, `LeaseLost` when another one
         took over the round because this one stalled, `JudgeUnavailable` when kernel evaluation is unavailable,
@@ -126,9 +155,11 @@ class Trainer:
         times = RoundTimes()
         with round_turn(self.catalog, self.store, wait=wait, lease_s=self.config.lease_s) as lease:
             with times.step("look_back"):
+                if self._devices is not None and self._devices.side == "rollout":
+                    let_go(self.catalog, DEVICES)  # of a process that was killed: the lease for rounds is ours
                 fetch_newest(self.store)
                 self._finisher.finish_interrupted(lease)
-            planned = self._resumed(times) or self._claimed(lease, times)
+            planned = self._resumed(times) or self._claimed(lease, times, among)
             return None if planned is None else self._run(planned.claimed, planned.calls, lease, times)
 
     def plan(self) -> ClaimedRound | None:
@@ -190,12 +221,20 @@ class Trainer:
 
     @property
     def _finisher(self) -> RoundFinisher:
-        return RoundFinisher(self.catalog, self.store, self.config, self._backend, self.console, self.on_step)
+        return RoundFinisher(
+            self.catalog, self.store, self.config, self._backend, self.console, self.on_step, self._serve_version
+        )
 
-    def _planned(self, parent: int, path: Path) -> PlannedRound | None:
+    def _planned(self, parent: int, path: Path, among: Container[str] | None = None) -> PlannedRound | None:
         config = self.config.with_defaults(lambda: num_parameters(path))
         return plan_round(
-            self.catalog, self.store, config, parent=parent, parent_path=path, on_left_out=self._report_left_out
+            self.catalog,
+            self.store,
+            config,
+            parent=parent,
+            parent_path=path,
+            on_left_out=self._report_left_out,
+            among=among,
         )
 
     def _say_defaults(self, claimed: ClaimedRound) -> None:
@@ -225,11 +264,11 @@ class Trainer:
         with times.step("read"):
             return PlannedRound(claimed=claimed, calls=pinned_calls(self.store, claimed))
 
-    def _claimed(self, lease: Lease, times: RoundTimes) -> PlannedRound | None:
+    def _claimed(self, lease: Lease, times: RoundTimes, among: Container[str] | None) -> PlannedRound | None:
         """A new round, with the calls that were read to choose its groups."""
         parent, path = newest_parent(self.catalog, self.store.folder, self.model_path)
         with times.step("read"):
-            planned = self._planned(parent, path)
+            planned = self._planned(parent, path, among)
         if planned is None:
             return None
         self._check_content(path, planned.claimed, times)
@@ -249,24 +288,27 @@ class Trainer:
         config = self.config.continuing(claimed.config)
         self.on_step("claimed")
         with ThreadPoolExecutor(max_workers=1) as loader:  # weights load while the judge works
-            loading = loader.submit(self._backend_of, claimed, config)
+            loading = None if self._devices is not None else loader.submit(self._backend_of, claimed, config)
             if self._ahead is not None:
                 with times.step("judge"):
                     self._ahead.finish()
             data = prepare(claimed, calls, self.catalog, config, self.console, times, self.on_step)
-            with times.step("load"):
-                loading.result()
+            if loading is not None:
+                with times.step("load"):
+                    loading.result()
         if self.config.judge_ahead_groups:
             self._ahead = JudgingAhead(
                 self.catalog, self.store, self.config, parent=claimed.version, on_step=self.on_step
             )
         try:
+            self._take_devices(claimed, config, times)
             with times.step("train"):
                 metrics = self._train(claimed, data, config)
             with times.step("checkpoint"):
                 version = self._checkpoint(claimed, config, metrics | times_so_far(times), lease)
         except BaseException:
             self._backend.forget()  # its weights were stepped and belong to no version
+            self._return_devices()
             raise
         with times.step("share"):
             version = self._finisher.share(version)
@@ -279,6 +321,35 @@ class Trainer:
             published=finished.published,
             seconds=times.seconds,
         )
+
+    def _take_devices(self, claimed: ClaimedRound, config: TrainerConfig, times: RoundTimes) -> None:
+        """Where engines have the devices, training gets them. Raises `SwitchFailed`."""
+        if self._devices is None:
+            return
+        with times.step("switch"):
+            switch(self._devices, to="train")
+        self.on_step("switched")
+        with times.step("load"):
+            self._backend_of(claimed, config)
+
+    def _serve_version(
+        self, folder: Path, catalog: Catalog, store: StoreConfig, config: TrainerConfig, console: Console
+    ) -> PublishReport:
+        """A version to the engines, which get their devices back with it where training has them."""
+        if self._devices is not None and self._devices.side == "train":
+            report = switch(self._devices, to="rollout", folder=folder).published
+            assert report is not None
+            return report
+        return self._serve(folder, catalog, store, config, console)
+
+    def _return_devices(self) -> None:
+        """After a failure: the engines serve what they had; the error that led here is the one to raise."""
+        if self._devices is None or self._devices.side != "train":
+            return
+        try:
+            switch(self._devices, to="rollout")
+        except PublishFailed as error:
+            self.console.print(f"[red]the engines did not come back[/red]: {error}", soft_wrap=True)
 
     def _train(self, claimed: ClaimedRound, data: RoundData, config: TrainerConfig) -> Metrics:
         backend = self._backend_of(claimed, config)
@@ -328,7 +399,7 @@ class Trainer:
 
     def _check_content(self, folder: Path, claimed: ClaimedRound, times: RoundTimes) -> None:
         """Verify the weights where they will be loaded; those in memory were verified, or became the folder."""
-        if self._backend.will_load(folder, self.config.continuing(claimed.config)):
+        if not self._backend.is_at(folder, self.config.continuing(claimed.config)):
             with times.step("verify"):
                 check_content(folder)
 

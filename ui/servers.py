@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -55,6 +56,13 @@ class Server:
     facts: Facts = field(default_factory=dict)
 
 
+class _RankLoad(msgspec.Struct):
+    """What SGLang's /v1/loads says of one rank; it says more."""
+
+    num_running_reqs: int
+    num_waiting_reqs: int
+
+
 class Servers:
     """Asks the servers, and remembers what they said."""
 
@@ -94,7 +102,7 @@ class Servers:
         store, urls = await asyncio.to_thread(_of_catalog, self._catalog)
         async with httpx.AsyncClient(trust_env=False, timeout=ASK_S) as http:
             found = await asyncio.gather(
-                *(self._ask(http, "engine", url, "/model_info", OF_ENGINE) for url in self._addresses.engines),
+                *(self._ask_engine(http, url) for url in self._addresses.engines),
                 *(self._ask(http, "proxy", url, "/weir/state", OF_PROXY, key=True) for url in urls),
                 *(self._ask(http, "judge", url, "/health", OF_JUDGE) for url in filter(None, [self._addresses.judge])),
             )
@@ -102,6 +110,24 @@ class Servers:
         if _lasting(known) != _lasting(self._known):
             self.revision += 1
         self._known, self._asked_at = known, time.time()
+
+    async def _ask_engine(self, http: httpx.AsyncClient, url: str) -> Server:
+        """What an engine serves, and how much it has to do, summed over its ranks, where it says that."""
+        served, loaded = await asyncio.gather(
+            self._ask(http, "engine", url, "/model_info", OF_ENGINE),
+            self._ask(http, "engine", url, "/v1/loads?include=core", ("loads",)),
+        )
+        try:
+            ranks = msgspec.convert(loaded.facts["loads"] if loaded.state == "up" else [], list[_RankLoad])
+        except (KeyError, msgspec.ValidationError):
+            ranks = []
+        if not ranks:
+            return served
+        load = {
+            "running": sum(rank.num_running_reqs for rank in ranks),
+            "waiting": sum(rank.num_waiting_reqs for rank in ranks),
+        }
+        return dataclasses.replace(served, facts=served.facts | load)
 
     async def _ask(
         self, http: httpx.AsyncClient, kind: str, url: str, path: str, names: Iterable[str], *, key: bool = False

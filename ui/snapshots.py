@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import duckdb
 
@@ -64,6 +65,7 @@ class Snapshots:
     _readers: ThreadPoolExecutor = field(init=False)
     _askers: ThreadPoolExecutor = field(init=False)
     _running: set[duckdb.DuckDBPyConnection] = field(default_factory=set)
+    _under_way: dict[tuple[Snapshot, Hashable], asyncio.Future[Any]] = field(default_factory=dict)
     _renewer: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "weir-ui-renew"))
     last_error: str | None = None
 
@@ -103,8 +105,13 @@ class Snapshots:
         *args: Given.args,
         **kwargs: Given.kwargs,
     ) -> Answer:
-        """Run a question on the newest snapshot, in a thread; raises QueryRefused and QueryStopped as `asking` does."""
-        return await self._ask(self._readers, lambda cursor: question(cursor, *args, **kwargs))
+        """Run a question on the newest snapshot, in a thread; raises QueryRefused and QueryStopped as `asking` does.
+
+        Who asks the same while it runs gets the same answer, so what is given must be hashable, and nobody may change
+        an answer: viewers of one page all renew it in the same moment.
+        """
+        asked = (question, args, tuple(sorted(kwargs.items())))
+        return await self._ask(self._readers, asked, lambda cursor: question(cursor, *args, **kwargs))
 
     async def read_as_written(
         self,
@@ -113,9 +120,12 @@ class Snapshots:
         **kwargs: Given.kwargs,
     ) -> Answer:
         """As `read`, for SQL that a person wrote: in threads of its own, so that no page waits for a slow question."""
-        return await self._ask(self._askers, lambda cursor: question(cursor, *args, **kwargs))
+        asked = (question, args, tuple(sorted(kwargs.items())))
+        return await self._ask(self._askers, asked, lambda cursor: question(cursor, *args, **kwargs))
 
-    async def _ask(self, pool: ThreadPoolExecutor, question: Callable[[duckdb.DuckDBPyConnection], Answer]) -> Answer:
+    async def _ask(
+        self, pool: ThreadPoolExecutor, asked: Hashable, question: Callable[[duckdb.DuckDBPyConnection], Answer]
+    ) -> Answer:
         self._renew_if_old()
         snapshot = self.newest
 
@@ -127,7 +137,17 @@ class Snapshots:
             ):
                 return question(cursor)
 
-        return await self._in_thread(pool, ask)
+        under_way: asyncio.Future[Answer] | None = self._under_way.get((snapshot, asked))
+        if under_way is None:
+            under_way = asyncio.get_running_loop().run_in_executor(pool, ask)
+            self._under_way[snapshot, asked] = under_way
+            under_way.add_done_callback(functools.partial(self._ended, (snapshot, asked)))
+        return await asyncio.shield(under_way)  # one who leaves does not end it for the others
+
+    def _ended(self, asked: tuple[Snapshot, Hashable], answer: asyncio.Future[Any]) -> None:
+        del self._under_way[asked]
+        if not answer.cancelled():
+            answer.exception()  # heard, also where all who asked have left
 
     @contextlib.contextmanager
     def _interruptible(self, cursor: duckdb.DuckDBPyConnection) -> Iterator[None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from weir.cluster.simulator.timeline import Activity, Segment
+from weir.cluster.timeline import Activity, Segment
 
 COLOURS = {
     Activity.GENERATE: "#4c78a8",

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from weir.cluster.simulator.engine import Engine, Request
-from weir.cluster.simulator.timeline import Activity, Timeline
+from weir.cluster.timeline import Activity, Timeline
 
 
 class Generation:

@@ -10,7 +10,7 @@ import numpy as np
 
 from weir.cluster.book import Book
 from weir.cluster.simulator.generation import Generation
-from weir.cluster.simulator.timeline import Segment, Timeline
+from weir.cluster.timeline import Segment, Timeline
 
 MEMBERS_LISTED = 64
 

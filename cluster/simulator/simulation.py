@@ -22,8 +22,8 @@ from weir.cluster.errors import ClusterInvalid
 from weir.cluster.simulator.engine import Engine, Request
 from weir.cluster.simulator.generation import Generation
 from weir.cluster.simulator.result import Result, Totals
-from weir.cluster.simulator.timeline import Activity, Timeline
 from weir.cluster.state import Action, Assign, Event, Load, Member, Policy, Role, Settings, Start, Tag, Train
+from weir.cluster.timeline import Activity, Timeline
 from weir.cluster.workloads.by_kind import arrivals, samples
 from weir.cluster.workloads.episode import Episode, Episodes
 

@@ -215,12 +215,11 @@ class Updates:
     async def check(self, request: Request) -> Response:
         """Checksums of the served tensors, or of those of the open update."""
         asked = await read_body(request, CheckBody)
-        model = self._engine.decoder.model
         try:
             if asked.staged:
                 sums = await asyncio.to_thread(self._open().checksums)
             else:
-                sums = await self._ask(lambda: checksums(dict(model.state_dict(keep_vars=True))))
+                sums = await self._ask(self._served_checksums)
         except WeightsRefused as error:
             return _answer(False, str(error))
         return JsonResponse({"success": True, "message": "Success.", "ranks": [{"checksums": sums}]})
@@ -239,6 +238,11 @@ class Updates:
             return "Success"
 
         return await self._answered(act)
+
+    def _served_checksums(self) -> dict[str, str]:
+        if not self._engine.has_weights:
+            raise WeightsRefused("the weights' memory was given back, and none have come since")
+        return checksums(dict(self._engine.decoder.model.state_dict(keep_vars=True)))
 
     def _open(self) -> Staging:
         if self._staging is None:

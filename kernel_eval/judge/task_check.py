@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from weir.kernel_eval.ipc.job import Job, Judgement
+from weir.kernel_eval.judge.checks.answer_spread import is_another
 from weir.kernel_eval.judge.checks.expected_answers import told_by
 from weir.kernel_eval.judge.checks.tolerance import compare
 from weir.kernel_eval.protocol import Fault, Problem
@@ -141,7 +142,7 @@ class _Answers:
         if not self._seen:
             self.first, self._seen = outputs, [_Seen() for _ in outputs]
         for first, seen, output in zip(self.first, self._seen, outputs, strict=False):
-            seen.differs = seen.differs or (output is not first and not torch.equal(output, first))
+            seen.differs = seen.differs or (output is not first and is_another(output, first))
             for piece in torch.split(output.reshape(-1), _PIECE):
                 num_finite, largest = _finite(piece)
                 seen.num_elements += piece.numel()

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import BinaryIO
 
 from weir.kernel_eval.sandbox import syscalls
@@ -23,12 +22,12 @@ _PRESENT = 1 << 63
 _MIN_PRESENT = 256  # small pages of a huge one that are mapped; code that was hardly used is not worth the memory
 
 
-def gather() -> int:
+def gather(maps: list[str]) -> int:
     """Move this process's private memory and the code that it uses into huge pages, once, before the first fork.
 
-    The process must have one thread. Returns the number of huge pages.
+    `maps`: the lines of /proc/self/maps to which this is limited. The process must have one thread. Returns the number
+    of huge pages.
     """
-    maps = Path("/proc/self/maps").read_text().splitlines()
     num_huge = sum(_moved(syscalls.collapse, start) for start in whole_pages(maps))
     return num_huge + sum(_moved(syscalls.copy_code, start) for start in _used_code(maps))
 

@@ -1,7 +1,8 @@
 """Which ways a task's own code decides for some inputs: each comparison of floats, each bound, either way.
 
 A task whose comparison goes one way for all draws does not need the other way's code. Decisions are numbered in the
-order in which torch is asked for them, which is the same for inputs of one shape.
+order in which torch is asked for them, which is the same for inputs of one shape. Noted besides: numbers that inputs
+are asked for, and whether an operator chooses among values (`argmax`), so that any of equal ones may be right.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ _BOUNDS = frozenset({"clamp", "clamp_min", "clamp_max", "hardtanh", "threshold",
 _LOSSES = {"smooth_l1_loss": "beta", "huber_loss": "delta"}  # between two formulas, at a distance of the inputs
 _SHRINKS = frozenset({"softshrink", "hardshrink"})
 _AT = 3  # of that distance among the arguments
+_IGNORING = frozenset({"nll_loss_forward", "nll_loss2d_forward"})
+_IGNORED_AT = 4  # of the label that is ignored among the arguments
+_CASTS = frozenset({"_to_copy", "copy_"})
 
 Outcome = tuple[int, bool]
 
@@ -32,6 +36,9 @@ class Decisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.outcomes: set[Outcome] = set()
         self.values: set[float] = set()  # which the task asks its inputs themselves for, not what it computed
+        self.integers: set[int] = set()  # which the task asks its integers for
+        self.ignored: set[int] = set()  # labels that it leaves out, or torch does by default
+        self.chooses = False
         self._computed: set[int] = set()  # addresses of storages
         self._num_decisions = 0
 
@@ -56,6 +63,13 @@ class Decisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._note((args[0] - args[1]).abs() < distance)
             elif name in _EQUALITIES and type(args[1]) in (int, float) and _address(args[0]) not in self._computed:
                 self.values.add(float(args[1]))
+        elif name in _EQUALITIES and type(args[1]) is int and _address(args[0]) not in self._computed:
+            self.integers.add(args[1])
+        if name in _IGNORING and len(args) > _IGNORED_AT:
+            self.ignored.add(args[_IGNORED_AT])
+        if any(map(_is_float, args)) and name + "_" * in_place not in _CASTS:
+            made = result if isinstance(result, tuple | list) else (result,)
+            self.chooses = self.chooses or any(map(_is_position, made))
         if isinstance(result, torch.Tensor):
             shared = {_address(value) for value in args if isinstance(value, torch.Tensor)}
             self._computed |= {_address(result)} - (shared - self._computed)
@@ -75,3 +89,9 @@ def _address(tensor: torch.Tensor) -> int:
 
 def _is_float(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
+def _is_position(value: Any) -> bool:
+    """Whether a value may be one: a tensor of integers."""
+    whole = isinstance(value, torch.Tensor) and not value.is_floating_point() and not value.is_complex()
+    return whole and value.dtype is not torch.bool

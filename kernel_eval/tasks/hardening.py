@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
+from weir.kernel_eval.tasks.constant_inputs import is_constant, replacements
 from weir.kernel_eval.tasks.decisions import Decisions, Outcome
+from weir.kernel_eval.tasks.equal_values import in_order_of, with_repeats, with_values_of
 from weir.kernel_eval.tasks.errors import InvalidReference, UnsupportedReference
 from weir.kernel_eval.tasks.input_draws import (
     has_few_values,
@@ -26,14 +29,17 @@ from weir.kernel_eval.tasks.input_draws import (
     unsliced,
 )
 from weir.kernel_eval.tasks.input_variants import Draw
-from weir.kernel_eval.tasks.integer_draws import Integers, IntegerUse, widened
+from weir.kernel_eval.tasks.integer_draws import Integers, IntegerUse, above_zero, asked_for, widened, without_zeros
 from weir.kernel_eval.tasks.task_source import decides, harder_than_mixed
 
 _SHARE = 16  # one of so many rows or elements is replaced
 _LEAST_ROWS = 4  # of a tensor whose rows are replaced
 _BY_INPUT = (Draw.HARD, Draw.MIXED, Draw.MILD, Draw.NORMAL)  # the hardest first
 _OF_ALL = frozenset({Draw.EDGES, Draw.BEYOND, Draw.SPECIAL, Draw.NANS, Draw.INFINITE, Draw.HARD})
+_MOST_COMPARED = 4  # inputs, each with each other
 _HALF_RANGE = 1e3  # of what half precision holds, in the scales of values
+
+_Change = Callable[[torch.Tensor], torch.Tensor]
 
 
 class Found(NamedTuple):
@@ -41,7 +47,9 @@ class Found(NamedTuple):
 
     scales: at which it decides otherwise than at usual ones · values: which it asks inputs for (`x == 7`) · integers:
     what its draws show, by tensor; empty if they say where something lies or how much of it there is · pointwise: it
-    works value by value · ties: it may take any of equal values.
+    works value by value · ties: it may take any of equal values · asked: integers that it compares its own with, or
+    leaves out · decides: it compares values · chooses: an operator gives positions · whole: its answer has integers,
+    which a rounding may change.
     """
 
     scales: tuple[float, ...] = ()
@@ -49,6 +57,10 @@ class Found(NamedTuple):
     integers: tuple[Integers, ...] = ()
     pointwise: bool = False
     ties: bool = False
+    asked: tuple[int, ...] = ()
+    decides: bool = False
+    chooses: bool = False
+    whole: bool = False
 
 
 _SCALES = (1e5, 1e7, 1e9, 1e12, 1e18)
@@ -65,7 +77,13 @@ def find(
         with contextlib.suppress(InvalidReference, UnsupportedReference), use:
             run(draw(0))
     integers = tuple(seen) if use.only_computes else ()
-    return Found(scales, values, integers, use.is_pointwise, ties)
+    watched = Decisions()
+    with contextlib.suppress(InvalidReference, UnsupportedReference), watched:
+        run(draw(0))
+    asked = watched.integers | (watched.ignored if "ignore_index" in source else set())
+    return Found(
+        scales, values, integers, use.is_pointwise, ties, tuple(sorted(asked)), decides(source), watched.chooses
+    )
 
 
 def _decisions(
@@ -108,27 +126,71 @@ class Step(NamedTuple):
 
 def steps(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[Step]]:
     """The steps for inputs of a draw; of each list, the first that the task accepts is enough."""
+    for choices in itertools.chain(
+        _of_constants(inputs), _of_floats(inputs, drawn, found), _of_integers(inputs, found), _of_pairs(inputs, found)
+    ):
+        yield [step._replace(sensitive=step.sensitive or found.whole) for step in choices]
+
+
+def _of_constants(inputs: list[Any]) -> Iterator[list[Step]]:
+    for at, tensor in enumerate(_tensors(inputs)):
+        if is_constant(tensor):
+            yield [Step((f"constant {name}", at), _changing(at, change)) for name, change in replacements(tensor)]
+    if any(isinstance(value, float) for value in inputs):
+        yield [Step(("numbers", 0), _other_numbers)]
+
+
+def _of_floats(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[Step]]:
     tensors = list(_tensors(inputs))
     floating = [at for at, tensor in enumerate(tensors) if _is_drawn(tensor)]
     if drawn not in _OF_ALL and len(floating) > 1:
         for at in floating:
-            draws = [draw for draw in _BY_INPUT[found.ties :] if draw is not drawn]
+            draws = [draw for draw in _BY_INPUT[found.ties or found.whole :] if draw is not drawn]
             yield [Step((draw.value, at), _changing(at, _redrawn(draw))) for draw in draws]
-    if not found.ties:
-        for at in floating:
-            if drawn is not Draw.EDGES:  # which has zeros and ones
-                yield [Step(("zeros", at), _changing(at, _with_zero_rows))]
-            if drawn is not Draw.EDGES or sums_to_one(tensors[at]):
-                yield [Step(("ends", at), _changing(at, _with_ends))]
-            for scale in found.scales:
-                yield [Step((f"scale {scale:g}", at), _changing(at, _of_scale(scale)), sensitive=True)]
-            if found.values:
-                yield [Step(("values", at), _changing(at, _with_values(found.values)))]
+    for at in floating:
+        if found.ties:  # which may be of no account, if values are chosen and not positions
+            yield [Step(("repeats", at), _changing(at, with_repeats), sensitive=True)]
+            continue
+        if drawn is not Draw.EDGES:  # which has zeros and ones
+            yield [Step(("zeros", at), _changing(at, _with_zero_rows))]
+        if drawn is not Draw.EDGES or sums_to_one(tensors[at]):
+            yield [Step(("ends", at), _changing(at, _with_ends))]
+        for scale in found.scales:
+            yield [Step((f"scale {scale:g}", at), _changing(at, _of_scale(scale)), sensitive=True)]
+        if found.values:
+            yield [Step(("values", at), _changing(at, _with_values(found.values)))]
+
+
+def _of_integers(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
+    tensors = list(_tensors(inputs))
     integers = [at for at, tensor in enumerate(tensors) if is_drawn_as_integers(tensor)]
     for at, seen in zip(integers, found.integers, strict=False):
-        yield [Step(("integers", at), _changing(at, functools.partial(widened, seen=seen, pointwise=found.pointwise)))]
-    if any(isinstance(value, float) for value in inputs):
-        yield [Step(("numbers", 0), _other_numbers)]
+        change = functools.partial(widened, seen=seen, pointwise=found.pointwise)
+        kinds: list[tuple[str, _Change]] = [
+            ("integers", change),
+            ("no zeros", lambda value, change=change: without_zeros(change(value))),  # type: ignore[misc]
+            ("above zero", lambda value, change=change: above_zero(change(value))),  # type: ignore[misc]
+        ]
+        yield [Step((name, at), _changing(at, change)) for name, change in kinds]
+    for at in integers if found.asked else ():
+        if tensors[at].dtype is not torch.bool:
+            yield [Step(("asked", at), _changing(at, functools.partial(asked_for, numbers=found.asked)))]
+
+
+def _of_pairs(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
+    """Values that two inputs share, where a task compares some."""
+    if not found.decides or found.ties:
+        return
+    tensors = list(_tensors(inputs))
+    floating = [at for at, tensor in enumerate(tensors) if _is_drawn(tensor) and not sums_to_one(tensor)]
+    for one, two in itertools.combinations(floating[:_MOST_COMPARED], 2):
+        if tensors[one].shape == tensors[two].shape:
+            yield [Step((f"shared {a}", b), functools.partial(_shared, a, b)) for a, b in ((one, two), (two, one))]
+
+
+def _shared(source: int, at: int, inputs: list[Any]) -> list[Any]:
+    other = list(_tensors(inputs))[source]
+    return _changing(at, functools.partial(with_values_of, other=other))(inputs)
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
@@ -162,7 +224,7 @@ def _with_change(value: Any, numbers: Iterator[int], at: int, change: Callable[[
     if changed is value:
         return value
     made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
-    return made.copy_(changed)
+    return made.copy_(in_order_of(changed, value))
 
 
 def _redrawn(draw: Draw) -> Callable[[torch.Tensor], torch.Tensor]:

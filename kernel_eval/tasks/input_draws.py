@@ -1,8 +1,8 @@
 """Draws the values of a task's inputs anew, from distributions that need all of the function; see `input_variants.py`.
 
 A drawn tensor keeps the shape, strides and dtype of the declared one, and what the task may rely on: exact zeros, rows
-that sum to one, symmetry, and values from a small set. Integers and booleans are drawn anew only where it is known what
-the task's own draws of them have in common (`integer_draws.py`). Draws use torch's generator.
+that sum to one or are in order, symmetry, and values from a small set. Integers and booleans are drawn anew only where
+it is known what the task's own draws of them have in common (`integer_draws.py`). Draws use torch's generator.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from weir.kernel_eval.tasks.edge_points import at_edges, large
+from weir.kernel_eval.tasks.equal_values import in_order_of
 from weir.kernel_eval.tasks.input_variants import Draw
 from weir.kernel_eval.tasks.integer_draws import Integers, redrawn_integers
 
@@ -48,14 +49,24 @@ def _value(value: Any, draw: Draw, known: Iterator[Integers], numbers: tuple[flo
     if is_drawn_as_integers(value):
         seen = next(known, None)
         return value if seen is None else redrawn_integers(value, seen)
-    if not isinstance(value, torch.Tensor) or not value.is_floating_point() or value.numel() == 0:
+    if not isinstance(value, torch.Tensor) or value.numel() == 0 or draw is Draw.DECLARED:
         return value
-    if draw is Draw.DECLARED:
-        return value
-    drawn = _drawn(value, draw, numbers)
+    if value.is_complex():
+        return _complex(value, draw, numbers)
+    drawn = in_order_of(_drawn(value, draw, numbers), value)
     if drawn.dtype is value.dtype and drawn.stride() == value.stride() and drawn.data_ptr() != value.data_ptr():
         return drawn
     return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device).copy_(drawn)
+
+
+def _complex(declared: torch.Tensor, draw: Draw, numbers: tuple[float, ...]) -> torch.Tensor:
+    """New real and imaginary parts; what is its own adjoint stays."""
+    plain = declared.resolve_conj()
+    if plain.dim() >= 2 and plain.shape[-1] == plain.shape[-2] > 1 and torch.equal(plain, plain.mH):
+        return declared
+    parts = [_drawn(part.contiguous(), draw, numbers).to(part.dtype) for part in (plain.real, plain.imag)]
+    made = torch.empty_strided(declared.shape, declared.stride(), dtype=declared.dtype, device=declared.device)
+    return made.copy_(torch.complex(*parts))
 
 
 def _drawn(declared: torch.Tensor, draw: Draw, numbers: tuple[float, ...]) -> torch.Tensor:

@@ -8,6 +8,7 @@ set of values. Draws use torch's generator.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -44,7 +45,8 @@ _VALUES = frozenset(
 _COPIES = frozenset(
     {
         *("where", "clone", "copy_", "_to_copy", "detach", "lift_fresh", "fill_", "zero_", "zeros_like", "ones_like"),
-        *("full_like", "equal", "set_", "new_empty", "split"),
+        *("full_like", "equal", "set_", "new_empty", "split", "floor_divide", "floor_divide_", "rsub", "masked_fill"),
+        *("masked_fill_", "__and__", "__or__", "__xor__", "tril", "triu"),
     }
 )  # which work value by value, too, or do what inputs are copied and compared with
 
@@ -151,9 +153,31 @@ def widened(declared: torch.Tensor, seen: Integers, pointwise: bool) -> torch.Te
     far = (1 << bits.clamp(max=room.bit_length())).clamp(max=room)  # for each row its own
     kinds = [rows, _below(far, rows.shape) * _signs(least, rows.shape)]
     kinds.append(-torch.randint(0, own + 1, rows.shape) if least else _below(far, rows.shape))
-    drawn = torch.stack(kinds).gather(0, torch.randint(len(kinds), (1, len(rows), 1)).expand(1, *rows.shape))[0]
+    least_kind = 1 if len(rows) < _FEW_ROWS else 0  # else all rows may keep their own values
+    kind = torch.randint(least_kind, len(kinds), (1, len(rows), 1)).expand(1, *rows.shape)
+    drawn = torch.stack(kinds).gather(0, kind)[0]
     drawn = torch.where(seen.fixed, declared.cpu().to(torch.int64), drawn.view(declared.shape))
     return drawn.to(declared.dtype).to(declared.device)
+
+
+def without_zeros(value: torch.Tensor) -> torch.Tensor:
+    """Integers with ones in place of zeros, by which nothing can be divided."""
+    return value.masked_fill(value == 0, 1)
+
+
+def above_zero(value: torch.Tensor) -> torch.Tensor:
+    """The magnitudes of integers, and ones in place of zeros."""
+    return without_zeros(value.abs())
+
+
+def asked_for(value: torch.Tensor, numbers: Sequence[int]) -> torch.Tensor:
+    """Integers with some of those that a task asks for, as far as the dtype holds them."""
+    info = torch.iinfo(value.dtype)
+    held = torch.tensor([number for number in numbers if info.min <= number <= info.max], dtype=value.dtype)
+    if not len(held) or value.numel() < 2:
+        return value
+    drawn = held[torch.randint(len(held), value.shape)].to(value.device)
+    return torch.where(torch.rand(value.shape, device=value.device) < 1 / _FEW_VALUES, drawn, value)
 
 
 def _below(far: torch.Tensor, shape: torch.Size) -> torch.Tensor:

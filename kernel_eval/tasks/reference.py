@@ -39,9 +39,10 @@ from weir.kernel_eval.tasks.rounding import RoundedOperators, in_float64, nudged
 from weir.kernel_eval.tasks.rows import MANY, rows
 from weir.kernel_eval.tasks.seeds import seed_everything
 from weir.kernel_eval.tasks.step_limit import time_limit
-from weir.kernel_eval.tasks.task_source import SET_BOUNDS, free_size, harder_than_mixed, names_in
+from weir.kernel_eval.tasks.supported import check_supported
+from weir.kernel_eval.tasks.task_source import SET_BOUNDS, decides, free_size, harder_than_mixed, names_in
 
-_UNJUDGEABLE = (torch.float8_e4m3fn, torch.float8_e5m2)
+_LOOKED_AT = (Draw.DECLARED, Draw.HARD)
 _NUM_LOOKED_AT = 3  # draws of a kind, whose decisions are looked at
 _OTHER_SEED = 20_261  # of weights, which no evaluation has but by chance
 _ATTEMPTS = 3  # at a step of hardening, before it counts as one that the task refuses
@@ -49,7 +50,6 @@ _ROUNDINGS = 32.0  # halves; an answer that so few change is not one that kernel
 _NO_MEMORY = "can't allocate memory"  # in the text of torch's error
 _TOO_MUCH = "needs more memory than kernel_eval.task_memory_bytes allows; make its sizes smaller"
 _PIECE = 1 << 20  # elements that are looked at together
-_MAX_TENSOR_BYTES = 4 << 30  # as compared: an expanded tensor takes no memory before
 
 
 class Expected(NamedTuple):
@@ -89,7 +89,7 @@ class Reference:
         with self._step("get_init_inputs"):
             seed_everything(seed, on_gpu=self._on_gpu)
             arguments = list(self._get_init_inputs())
-        _check_supported(arguments)
+        check_supported(arguments)
         return arguments
 
     def build(self, arguments: list[Any], weight_seed: int) -> Any:
@@ -100,7 +100,7 @@ class Reference:
             if self._on_gpu and isinstance(model, torch.nn.Module):
                 model = model.cuda()
         if isinstance(model, torch.nn.Module):
-            _check_supported([*model.parameters(), *model.buffers()])
+            check_supported([*model.parameters(), *model.buffers()])
         return model
 
     def fixed_parameters(self, model: Any, arguments: list[Any]) -> frozenset[str]:
@@ -116,7 +116,7 @@ class Reference:
         with self._step("get_inputs"):
             seed_everything(seed, on_gpu=self._on_gpu)
             inputs = [self._placed(value) for value in self._get_inputs()]
-        _check_supported(inputs)
+        check_supported(inputs)
         return inputs
 
     def question(self, model: Any, seed: int, variant: Variant) -> tuple[list[Any], Expected, Variant]:
@@ -140,7 +140,10 @@ class Reference:
             except (InvalidReference, UnsupportedReference):
                 pass
         inputs = self.inputs(seed)
-        return inputs, self.expected(model, inputs), PLAIN
+        expected = self.expected(model, inputs)
+        if variant.draw is Draw.MIXED:
+            inputs, expected = self._hardened(model, inputs, expected, Draw.DECLARED, seed)
+        return inputs, expected, PLAIN
 
     def _hardened(
         self, model: Any, inputs: list[Any], expected: Expected, draw: Draw, seed: int
@@ -151,7 +154,8 @@ class Reference:
                 self._source, lambda given: self.expected(model, given), self.inputs, self._integers(None)
             )
         takes_any = any(is_integer(output) for output in expected.outputs) and num_floating(inputs) > 0
-        found = self._found._replace(ties=True) if takes_any else self._found
+        ties = self._found.ties or (takes_any and self._found.chooses)
+        found = self._found._replace(ties=ties, whole=takes_any)
         for number, choices in enumerate(steps(inputs, draw, found)):
             for step in choices:
                 if self._refused[step.name] >= _ATTEMPTS:
@@ -313,6 +317,13 @@ class Reference:
             self._decides_beyond = not beyond <= usual
         return self._decides_beyond
 
+    def decides_otherwise(self, model: Any, than: Any) -> bool:
+        """Whether a task that compares values decides for one model what it does not for another."""
+        if not decides(self._source):
+            return False
+        one, two = (set.union(*(self._outcomes(m, draw) for draw in _LOOKED_AT)) for m in (model, than))
+        return not one <= two
+
     def _outcomes(self, model: Any, draw: Draw) -> set[Outcome]:
         """How the task decides for some draws of a kind; empty if they are not accepted."""
         outcomes: set[Outcome] = set()
@@ -376,7 +387,7 @@ class Reference:
         outputs = list(answer) if isinstance(answer, list | tuple) else [answer]
         if not outputs or not all(isinstance(output, torch.Tensor) for output in outputs):
             raise InvalidReference("Model.forward() returns something other than a tensor or several")
-        _check_supported(outputs)
+        check_supported(outputs)
         return [output.detach().resolve_conj().resolve_neg() for output in outputs]
 
     def expected_float64(
@@ -424,25 +435,6 @@ def _callable(module: types.ModuleType, name: str) -> Callable[..., Any]:
     if not callable(function):
         raise InvalidReference(f"the task defines no {name}")
     return function  # type: ignore[no-any-return]
-
-
-def _check_supported(values: list[Any]) -> None:
-    for value in values:
-        if isinstance(value, list | tuple):
-            _check_supported(list(value))
-        elif isinstance(value, torch.Tensor):
-            _check_tensor(value)
-
-
-def _check_tensor(tensor: torch.Tensor) -> None:
-    if tensor.dtype in _UNJUDGEABLE:
-        raise UnsupportedReference(
-            f"the task uses {tensor.dtype}, which tasks may not take or give; kernels may use it within"
-        )
-    if tensor.layout is not torch.strided or tensor.is_meta:
-        raise InvalidReference(f"the task takes or gives a {tensor.layout} tensor on {tensor.device}, not a dense one")
-    if tensor.numel() * tensor.element_size() > _MAX_TENSOR_BYTES:
-        raise InvalidReference(f"the task takes or gives a tensor of {list(tensor.shape)}: make its sizes smaller")
 
 
 def _picks(variant: Variant, expected: Expected) -> bool:

@@ -25,12 +25,13 @@ _ROUND = frozenset(
 
 
 def in_float64(value: Any) -> Any:
-    """A copy of an argument with its floating-point tensors in float64; lists and tuples are followed."""
+    """A copy of an argument with its tensors of fractions in float64; lists and tuples are followed."""
     if isinstance(value, list | tuple):
         return type(value)(in_float64(item) for item in value)
     if not isinstance(value, torch.Tensor):
         return value
-    return value.to(torch.float64 if value.is_floating_point() else value.dtype, copy=True)
+    wide = torch.complex128 if value.is_complex() else torch.float64 if value.is_floating_point() else value.dtype
+    return value.to(wide, copy=True)
 
 
 def nudged(value: Any, times: float = 1.0, exact: Sequence[float] = ()) -> Any:
@@ -40,6 +41,8 @@ def nudged(value: Any, times: float = 1.0, exact: Sequence[float] = ()) -> Any:
     """
     if isinstance(value, list | tuple):
         return type(value)(nudged(item, times, exact) for item in value)
+    if isinstance(value, torch.Tensor) and value.is_complex():
+        return torch.complex(*(nudged(part, times, exact) for part in (value.real, value.imag)))
     if not isinstance(value, torch.Tensor) or not value.is_floating_point():
         return in_float64(value)
     own = torch.float64 if value.dtype is torch.float64 else torch.float32

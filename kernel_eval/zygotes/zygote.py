@@ -15,11 +15,12 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from weir.kernel_eval.ipc.forkserver import Forkserver, Ready, Spawn
 from weir.kernel_eval.ipc.framing import send
-from weir.kernel_eval.sandbox import containment, syscalls
+from weir.kernel_eval.sandbox import containment, full_pages, syscalls
 from weir.kernel_eval.sandbox.levels import SandboxLevel
 
 SeccompFilter = Callable[[], None] | None  # loads the filter into the calling process; None: not available here
@@ -45,8 +46,10 @@ def start(prepare: Callable[..., Children], *, isolated: bool = True) -> None:
     sys.modules["pynvml"] = None  # type: ignore[assignment] # torch would import it, and every child would pay for it
     children = prepare(level, *sys.argv[3:])
     gc.collect()
+    maps = Path("/proc/self/maps").read_text().splitlines()  # what is mapped from here on is for children to write to
+    full_pages.fill()
     gc.freeze()  # a child's garbage collector does not touch the shared pages
-    num_huge_pages = _gather_huge_pages() if children.huge_pages else 0
+    num_huge_pages = _gather_huge_pages(maps) if children.huge_pages else 0
     control = socket.socket(fileno=fd)
     ready = Ready(pid=os.getpid(), seccomp=children.seccomp, own_network=own_network, num_huge_pages=num_huge_pages)
     send(control, ready)
@@ -73,7 +76,7 @@ def scratch_folder(level: SandboxLevel) -> Iterator[str]:
         shutil.rmtree(folder)
 
 
-def _gather_huge_pages() -> int:
+def _gather_huge_pages(maps: list[str]) -> int:
     from weir.kernel_eval.sandbox import huge_pages  # not needed in every zygote
 
-    return huge_pages.gather()
+    return huge_pages.gather(maps)

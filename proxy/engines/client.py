@@ -8,26 +8,24 @@ ends with [DONE], as smg's does when a worker dies.
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
-import socket
 import time
 import zlib
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Collection
 
 import aiohttp
 import msgspec
 
 from weir.proxy.config import ProxyConfig
 from weir.proxy.engines.capture import Chunk, decode_chunk
-from weir.proxy.engines.connections import Connections, open_session
+from weir.proxy.engines.connections import control_session
+from weir.proxy.engines.http_client import Answer, HttpClient
 from weir.proxy.engines.router_routes import Worker, decode_workers, workers_url
 from weir.proxy.errors import UpstreamLost, UpstreamNotReached, UpstreamNotTaken, UpstreamRejected
 
 _encode = msgspec.json.Encoder().encode
 TRY_LATER = frozenset({408, 425, 429, 503})
 _SHOWN_BYTES = 500
-_AFTER_TICK = 1 / 16  # of the interval between two wake-ups of a stream
 _CONTROL_TIMEOUT = aiohttp.ClientTimeout(total=2)
 
 logger = logging.getLogger("weir.proxy.engines.client")
@@ -38,13 +36,16 @@ class Upstream:
 
     def __init__(self, url: str, config: ProxyConfig) -> None:
         self.url = url.rstrip("/")
-        self._generate_url = f"{self.url}/generate"
         self._stream_interval_s = config.stream_interval_ms / 1000
-        self.connections = Connections()
-        self._session = open_session(config, self.connections, ("User-Agent", "Accept-Encoding", "Accept"))
+        self.connections = HttpClient(
+            connect_timeout_s=config.connect_timeout_s, answer_timeout_s=config.answer_timeout_s
+        )
+        self._router = self.connections.origin(self.url, f"router at {self.url}")
+        self._session = control_session(config)
 
     async def close(self) -> None:
         """Close all connections."""
+        await self.connections.close()
         await self._session.close()
 
     async def generate(
@@ -57,33 +58,29 @@ class Upstream:
         `UpstreamRejected`.
         """
         headers = {"Content-Type": "application/json", "x-smg-routing-key": routing_key}
-        url, taker = self._generate_url, f"router at {self.url}"
-        try:
-            if past_router:
-                engine = await self._engine_of(routing_key)
-                url, taker = f"{engine}/generate", f"engine at {engine}"
-            async with self._session.post(url, data=body, headers=headers) as response:
-                if response.status != 200:
-                    raise _status_error(response.status, await response.read())
-                if stream:
-                    async for chunks in _streamed_chunks(response, self._stream_interval_s):
-                        yield chunks
-                else:
-                    yield [_decoded(await response.read())]
-        except aiohttp.ClientConnectorError as error:
-            raise UpstreamNotReached(f"cannot connect to the {taker}: {error.strerror}") from error
-        except aiohttp.ConnectionTimeoutError as error:
-            raise UpstreamNotReached(f"the {taker} does not accept connections") from error
-        except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
-            raise UpstreamLost(f"the connection to the {taker} ended before the answer did: {error!r}") from error
+        origin = self._router
+        if past_router:
+            engine = await self._engine_of(routing_key)
+            origin = self.connections.origin(engine, f"engine at {engine}")
+        async with self.connections.request(origin, "POST", "/generate", headers, body) as answer:
+            if answer.status != 200:
+                raise _status_error(answer.status, await answer.read())
+            if stream:
+                async for chunks in _streamed_chunks(answer, self._stream_interval_s):
+                    yield chunks
+            else:
+                yield [_decoded(await answer.read())]
 
     async def _engine_of(self, routing_key: str) -> str:
         """The engine to which calls with this key go, the same while it is in rotation; an engine that is no router.
 
-        Raises `UpstreamNotTaken` where none is in rotation, and aiohttp's errors.
+        Raises `UpstreamNotTaken` where none is in rotation.
         """
-        async with self._session.get(workers_url(self.url), timeout=_CONTROL_TIMEOUT) as response:
-            body = await response.read()
+        try:
+            async with self._session.get(workers_url(self.url), timeout=_CONTROL_TIMEOUT) as response:
+                body = await response.read()
+        except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
+            raise UpstreamNotReached(f"cannot ask the {self._router.name} for its engines: {error!r}") from error
         if response.status in TRY_LATER:
             raise UpstreamNotTaken(f"the router answered {response.status}: {_shown(body)}")
         workers = decode_workers(body) if response.status == 200 else None
@@ -98,9 +95,14 @@ class Upstream:
         """Whether the router answers and has a healthy engine."""
         return any(worker.is_healthy for worker in await self._workers())
 
-    async def continue_engines(self) -> None:
-        """Let every engine of the router continue: the publisher that paused them is gone, and calls wait in them."""
+    async def continue_engines(self, *, asleep: Collection[str] = ()) -> None:
+        """Let every engine of the router continue: the publisher that paused them is gone, and calls wait in them.
+
+        But for those that hold no memory: the watch brings them weights first.
+        """
         for worker in await self._workers():
+            if worker.url in asleep:
+                continue
             url = f"{worker.url}/continue_generation"
             try:
                 async with self._session.post(url, json={}, timeout=_CONTROL_TIMEOUT) as response:
@@ -133,52 +135,30 @@ class Upstream:
             return []
 
 
-async def _streamed_chunks(response: aiohttp.ClientResponse, interval_s: float) -> AsyncGenerator[list[Chunk], None]:
+async def _streamed_chunks(answer: Answer, interval_s: float) -> AsyncGenerator[list[Chunk], None]:
     """The chunks of an event stream, up to the one that finishes. Raises `UpstreamLost` where none does.
 
-    The first come at once, later ones together with what else came within `interval_s`, or within as long as the stream
-    has run so far: a short answer is not held up.
+    The first come at once; later ones with what else came within as long as the stream has run so far, so that a short
+    answer is not held up; in the end all that came between two ticks of `interval_s`.
     """
     rest, first_s = b"", 0.0
-    transport = response.connection.transport if response.connection is not None else None
-    acknowledge_at_once = _acknowledger(transport)
-    acknowledge_at_once()
-    while data := await response.content.readany():
-        acknowledge_at_once()
+    answer.acknowledge_at_once()
+    data = await answer.part()
+    while data:
+        answer.acknowledge_at_once()
         *events, rest = (rest + data).split(b"\n\n")
         chunks = [chunk for chunk in map(_chunk_of, events) if chunk is not None]
+        age_s = 0.0
         if chunks:
             yield chunks
             if chunks[-1].meta_info.finish_reason is not None:
                 return
             now_s = time.monotonic()
             first_s = first_s or now_s
-            await _pause_reading(response, transport, nap_s(interval_s, now_s - first_s, now_s))
+            age_s = now_s - first_s
+        ticks = interval_s > 0 and age_s >= interval_s
+        data = await (answer.part_at_tick(interval_s) if ticks else answer.part_after(min(age_s, interval_s)))
     raise UpstreamLost("the engine's stream ended without a finish reason")
-
-
-def nap_s(interval_s: float, age_s: float, now_s: float) -> float:
-    """Seconds for which a stream of this age stays unread: as long as it has run, later until a tick that all share.
-
-    Streams that wake together share one wake-up of the process. They wake a little after the tick, because a timer may
-    fire a millisecond early, which must not count as a tick of its own. At most the interval and that little.
-    """
-    if age_s < interval_s or not interval_s:
-        return min(age_s, interval_s)
-    return interval_s - now_s % interval_s + interval_s * _AFTER_TICK
-
-
-async def _pause_reading(
-    response: aiohttp.ClientResponse, transport: asyncio.Transport | None, interval_s: float
-) -> None:
-    """Leave data in the kernel for an interval: wake-ups cost more than anything else in a stream."""
-    if interval_s > 0 and transport is not None and response.connection is not None:
-        transport.pause_reading()
-        try:
-            await asyncio.sleep(interval_s)
-        finally:
-            if response.connection is not None:
-                transport.resume_reading()
 
 
 def _chunk_of(event: bytes) -> Chunk | None:
@@ -217,14 +197,3 @@ def _message_in(body: bytes) -> str | None:
 
 def _shown(body: bytes) -> str:
     return body[:_SHOWN_BYTES].decode(errors="replace")
-
-
-def _acknowledger(transport: asyncio.Transport | None) -> Callable[[], None]:
-    """A function that sends a due ACK at once: else sglang-router's Nagle algorithm waits 40 ms for our delayed ACK.
-
-    The kernel resets the option soon, so it is set again after every read.
-    """
-    sock = transport.get_extra_info("socket") if transport is not None else None
-    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
-        return lambda: None
-    return functools.partial(sock.setsockopt, socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)

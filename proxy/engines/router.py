@@ -15,6 +15,7 @@ import aiohttp
 import msgspec
 
 from weir.proxy.engines.router_routes import new_worker, worker_url, workers_of, workers_url
+from weir.store.catalog.devices.switches import AsleepEngine
 
 REQUEST_LIMIT = aiohttp.ClientTimeout(total=2.0)
 REMOVAL_POLL_S = 0.05
@@ -80,9 +81,17 @@ class RouterClient:
         version = _object(data).get("weight_version")
         return Probe(liveness=Liveness.ALIVE, version=None if version is None else str(version))
 
-    async def load(self, engine: str, folder: str, version: str, limit_s: float) -> None:
-        """Load weights into an engine that is out of rotation, and read the version back. Raises `RouterFailed`."""
+    async def load(
+        self, engine: str, folder: str, version: str, limit_s: float, *, asleep: AsleepEngine | None = None
+    ) -> None:
+        """Load weights into an engine that is out of rotation, and read the version back. Raises `RouterFailed`.
+
+        `asleep`: what is known of an engine that gave its memory back; it takes it again.
+        """
         await self._request("POST", f"{engine}/pause_generation", {"mode": "abort"})
+        sleeps = asleep is not None and asleep.is_process(await self._request("GET", f"{engine}/server_info"))
+        if sleeps:
+            await self._request("POST", f"{engine}/resume_memory_occupation", {"tags": ["weights"]}, limit_s)
         body = {"model_path": folder, "weight_version": version, "flush_cache": True}
         loaded = await self._request("POST", f"{engine}/update_weights_from_disk", body, limit_s)
         if loaded.get("success") is not True:
@@ -90,6 +99,8 @@ class RouterClient:
         reported = (await self.probe(engine)).version
         if reported != version:
             raise RouterFailed(f"it reports version {reported} after loading version {version}")
+        if sleeps:
+            await self._request("POST", f"{engine}/resume_memory_occupation", {"tags": ["kv_cache"]}, limit_s)
         await self._request("POST", f"{engine}/continue_generation", {})
 
     async def _request(self, method: str, url: str, body: Any = None, limit_s: float | None = None) -> dict[str, Any]:

@@ -4,7 +4,8 @@ Routers run without health checks, because a paused engine would look dead to th
 through one router on this machine, one watches: the one that holds a lock file. Invariants: an engine returns only when
 it answers and does not report an older version than the current one, and one that a publish left out only after it has
 loaded the current one; while the gate is not open nothing is done,
-because weights are being exchanged; engines out of rotation are kept in a file, with reasons, for the next watcher.
+because weights are being exchanged; engines out of rotation are kept in a file, with reasons, for the next watcher. Of
+engines that a living controller decides about (`weir train`), dead ones are taken out and nothing else is done.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from weir.proxy.engines.router import Liveness, Probe, RouterClient, RouterFaile
 from weir.proxy.engines.version_labels import remark_on_versions
 from weir.store.atomic_file import written_aside
 from weir.store.catalog.catalog import Catalog
+from weir.store.catalog.cluster.members import controlled_engines
+from weir.store.catalog.devices.switches import AsleepEngine, asleep_engines, wake_up
 from weir.store.log.writer import lock_file
 
 SILENT_CHECKS = 3  # without an answer, until an engine counts as dead: it may only be slow
@@ -132,10 +135,17 @@ class EngineWatch:
         probes = dict(zip(known, await asyncio.gather(*map(self._rotation.probe, known)), strict=True))
         self._remark_on_versions(probes)
         current = await self._current(probes)
+        controlled = await asyncio.to_thread(controlled_engines, self._catalog)
+        asleep = await asyncio.to_thread(asleep_engines, self._catalog)
         for engine, probe in probes.items():
             if not self._gate.is_open or self._gate.times_closed != times_closed:
                 return  # the probes are from before an update
-            await self._update(engine, probe, current, is_in=engine in inside, why_out=out.get(engine))
+            if engine in controlled:
+                await self._leave_to_controller(engine, probe, is_in=engine in inside, is_kept=engine in out)
+            elif (sleeper := asleep.get(engine)) is None:
+                await self._update(engine, probe, current, is_in=engine in inside, why_out=out.get(engine))
+            elif not sleeper.is_held and probe.liveness is Liveness.ALIVE:
+                await self._bring_back(sleeper, current, is_in=engine in inside)
 
     def _remark_on_versions(self, probes: dict[str, Probe]) -> None:
         """Say once, also of engines that came after the start, that their versions are no integers."""
@@ -164,6 +174,22 @@ class EngineWatch:
         elif why_out is not None:
             await self._put_in(engine, probe)
 
+    async def _leave_to_controller(self, engine: str, probe: Probe, *, is_in: bool, is_kept: bool) -> None:
+        """Take a dead engine out, so that no call goes there; what becomes of it the controller decides."""
+        if is_kept:
+            self._keep({url: why for url, why in self.out().items() if url != engine})
+        if is_in and self._is_dead(engine, probe):
+            await self._rotation.take_out(engine)
+            logger.warning("the engine %s is out of rotation: it does not answer", engine)
+
+    async def _bring_back(self, sleeper: AsleepEngine, current: Current | None, *, is_in: bool) -> None:
+        """An engine gave its memory back to training that is gone: it gets the current weights, else what it had."""
+        if is_in:
+            await self._take_out(sleeper.url, "it gave its memory back to training, which has ended")
+        had = Current(sleeper.weight_version or "0", sleeper.model_path)
+        has_weights = current is not None and current.folder is not None
+        await self._load(sleeper.url, current if current is not None and has_weights else had, asleep=sleeper)
+
     def _is_dead(self, engine: str, probe: Probe) -> bool:
         silent = self._silent.get(engine, 0) + 1 if probe.liveness is Liveness.SILENT else 0
         self._silent[engine] = silent
@@ -189,11 +215,13 @@ class EngineWatch:
         await self._rotation.take_out(engine)
         logger.warning("the engine %s is out of rotation: %s", engine, why)
 
-    async def _load(self, engine: str, current: Current, *, mark: str = "") -> None:
+    async def _load(self, engine: str, current: Current, *, mark: str = "", asleep: AsleepEngine | None = None) -> None:
         if current.folder is None or time.monotonic() < self._load_after.get(engine, 0.0):
             return
         try:
-            await self._rotation.load(engine, current.folder, current.version, LOAD_LIMIT_S)
+            await self._rotation.load(engine, current.folder, current.version, LOAD_LIMIT_S, asleep=asleep)
+            if asleep is not None:
+                await asyncio.to_thread(wake_up, self._catalog, [engine])
         except RouterFailed as error:
             self._load_after[engine] = time.monotonic() + LOAD_RETRY_S
             self._keep(self.out() | {engine: f"{mark}it did not load version {current.version}: {error}"})

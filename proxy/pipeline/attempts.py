@@ -62,9 +62,14 @@ class Attempts:
             raise UpstreamFailed(f"engines failed during the call, {self._lost} times: {error}") from error
         return self._backoff_s(self._lost)
 
-    def pause_after_abort(self) -> float:
-        """Seconds to wait after an engine aborted the call. Raises `UpstreamFailed` at the limit."""
-        if not self._gate.is_open:
+    def pause_after_abort(self, *, progressed: bool) -> float:
+        """Seconds to wait after an engine aborted the call. Raises `UpstreamFailed` at the limit.
+
+        A call that `progressed` was moved: a long one meets many engines that leave the rotation.
+        """
+        if progressed:
+            self._aborted = 0
+        if progressed or not self._gate.is_open:
             return 0.0
         self._aborted += 1
         if self._aborted > self._config.abort_retries:

@@ -1,25 +1,21 @@
 """The HTTP client of relayed requests, which also reads what the engines behind the upstream report.
 
-Invariant: what is raised tells whether the upstream may have seen the request: `UpstreamNotReached` (no),
-`UpstreamLost` (yes, or perhaps).
+What `relay` raises tells whether the upstream may have seen the request (`engines/http_client.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import socket
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 import aiohttp
 import msgspec
-from yarl import URL
 
 from weir.proxy.config import ProxyConfig
-from weir.proxy.engines.connections import Connections, open_session
+from weir.proxy.engines.connections import control_session
+from weir.proxy.engines.http_client import Answer, HttpClient, Request
 from weir.proxy.engines.router_routes import workers_of, workers_url
-from weir.proxy.errors import UpstreamLost, UpstreamNotReached
 
 _CONTROL_TIMEOUT = aiohttp.ClientTimeout(total=2)
 _POST_TIMEOUT = aiohttp.ClientTimeout(total=30)
@@ -30,29 +26,23 @@ class RelayUpstream:
 
     def __init__(self, url: str, config: ProxyConfig) -> None:
         self.url = url.rstrip("/").removesuffix("/v1")
-        self.connections = Connections()
-        self._session = open_session(
-            config, self.connections, ("User-Agent", "Accept-Encoding", "Accept", "Content-Type")
+        self.connections = HttpClient(
+            connect_timeout_s=config.connect_timeout_s, answer_timeout_s=config.answer_timeout_s
         )
+        self._origin = self.connections.origin(self.url, f"upstream at {self.url}")
+        self._session = control_session(config)
 
     async def close(self) -> None:
         """Close all connections."""
+        await self.connections.close()
         await self._session.close()
 
-    @contextlib.asynccontextmanager
-    async def relay(
-        self, method: str, target: str, body: bytes, headers: Mapping[str, str]
-    ) -> AsyncGenerator[aiohttp.ClientResponse, None]:
+    def relay(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Request:
         """Relay a request as it is; `target` is path and query. Leaving the block early drops the connection.
 
-        Raises `UpstreamNotReached` or `UpstreamLost`.
+        Entering it raises `UpstreamNotReached` or `UpstreamLost`, and so does reading the answer.
         """
-        url = URL(self.url + target, encoded=True)
-        with self._translated_errors():
-            async with self._session.request(
-                method, url, data=body, headers=headers, allow_redirects=False
-            ) as response:
-                yield response
+        return self.connections.request(self._origin, method, target, headers, body)
 
     async def is_there(self) -> bool:
         """Whether the upstream answers, with whatever status below 500."""
@@ -102,29 +92,12 @@ class RelayUpstream:
             return {}
         return value if isinstance(value, dict) else {}
 
-    @contextlib.contextmanager
-    def _translated_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except aiohttp.ClientConnectorError as error:
-            raise UpstreamNotReached(f"cannot connect to {self.url}: {error.strerror}") from error
-        except aiohttp.ConnectionTimeoutError as error:
-            raise UpstreamNotReached(f"{self.url} does not accept connections") from error
-        except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
-            raise UpstreamLost(f"the connection to {self.url} ended before the answer did: {error!r}") from error
 
-
-async def arriving(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
+async def arriving(answer: Answer) -> AsyncGenerator[bytes, None]:
     """The parts of a streamed answer as they come."""
-    connection = response.connection
-    transport = connection.transport if connection is not None else None
-    sock = transport.get_extra_info("socket") if transport is not None else None
-    if sock is not None and sock.family not in (socket.AF_INET, socket.AF_INET6):
-        sock = None
     while True:
-        if sock is not None:  # else sglang-router's Nagle algorithm waits 40 ms for our delayed ACK; lasts one read
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
-        data = await response.content.readany()
+        answer.acknowledge_at_once()
+        data = await answer.part()
         if not data:
             return
         yield data

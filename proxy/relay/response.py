@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import contextlib
 
-import aiohttp
-
+from weir.proxy.engines.http_client import Answer
 from weir.proxy.errors import UpstreamLost
 from weir.proxy.http.exchange import Exchange
 from weir.proxy.http.sse import EventSplitter, data_of, with_data
@@ -33,7 +32,7 @@ class Answering:
         self._recorder = recorder
         self._key = key
 
-    async def answer(self, exchange: Exchange, call: RelayedCall, response: aiohttp.ClientResponse) -> None:
+    async def answer(self, exchange: Exchange, call: RelayedCall, response: Answer) -> None:
         """Pass one answer back and record its call. Raises `UpstreamLost` or `NotRecorded`."""
         exchange.answer_headers |= downward(response.headers)
         form = content_type(response)
@@ -47,7 +46,7 @@ class Answering:
             await self._recorder.finish(call)
             await exchange.answer(200, given, form)
 
-    async def _answer_refusal(self, exchange: Exchange, call: RelayedCall, response: aiohttp.ClientResponse) -> None:
+    async def _answer_refusal(self, exchange: Exchange, call: RelayedCall, response: Answer) -> None:
         """Pass back an error of the upstream as it is, with the key masked."""
         body = await response.read()
         if self._key is not None:
@@ -56,7 +55,7 @@ class Answering:
         await self._recorder.cut((call,), FinishReason.ERROR, f"the upstream answered {response.status}: {shown}")
         await exchange.answer(response.status, body, content_type(response))
 
-    async def _answer_stream(self, exchange: Exchange, call: RelayedCall, response: aiohttp.ClientResponse) -> None:
+    async def _answer_stream(self, exchange: Exchange, call: RelayedCall, response: Answer) -> None:
         """Pass events back as they come; from the one that completes the answer on they wait for the record."""
         splitter, last = EventSplitter(), b""
         async with contextlib.aclosing(arriving(response)) as parts:
@@ -89,6 +88,6 @@ def _given(answer: AnswerParser, event: bytes) -> bytes:
     return event if changed is data else with_data(event, data, changed)
 
 
-def content_type(response: aiohttp.ClientResponse) -> bytes:
+def content_type(response: Answer) -> bytes:
     """The upstream's content type; JSON where it has none."""
     return response.headers.get("content-type", "application/json").encode("latin-1")

@@ -52,6 +52,7 @@ class Generation:
         dispatch = self._dispatch
         attempts = dispatch.attempts(call)
         while True:
+            had = len(call.capture.ids)
             try:
                 async with dispatch.flight(call, attempts), contextlib.aclosing(self._piece(call)) as piece:
                     async for num_new in piece:
@@ -61,7 +62,7 @@ class Generation:
             else:
                 if not _was_cut(call):
                     return
-                pause_s = attempts.pause_after_abort()
+                pause_s = attempts.pause_after_abort(progressed=len(call.capture.ids) > had)
             if len(call.capture.ids) >= call.max_new_tokens:
                 call.capture.finish = Finish(type="length")
                 return

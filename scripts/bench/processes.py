@@ -34,10 +34,14 @@ def busy_processes(number: int) -> Iterator[None]:
             process.wait()
 
 
+def with_children(pid: int) -> list[int]:
+    """A process and its children."""
+    return [pid, *(child.pid for child in psutil.Process(pid).children())]
+
+
 def rss_bytes_of(pid: int) -> int:
     """Resident memory of a process and of its children."""
-    process = psutil.Process(pid)
-    return sum(int(one.memory_info().rss) for one in (process, *process.children()))
+    return sum(int(psutil.Process(one).memory_info().rss) for one in with_children(pid))
 
 
 def reset_own_peak() -> int:

@@ -35,7 +35,7 @@ from weir.scripts.cli.commands import (
     transfer,
     up,
 )
-from weir.scripts.cli.commands.weights import stage, versions
+from weir.scripts.cli.commands.weights import ranks, stage, versions
 
 logging.getLogger("stamina").addHandler(logging.NullHandler())  # the error after the last try is the message
 
@@ -85,6 +85,8 @@ app.command("sft")(sft.sft)
 app.command("regression")(regression.regression)
 app.command("simulate")(simulate.simulate)
 app.command("round")(trainer.round_)
+app.command("train")(trainer.train)
+app.command("ranks")(ranks.ranks)
 app.command("publish")(trainer.publish)
 app.command("stage")(stage.stage)
 app.command("rollback")(trainer.rollback)
@@ -106,6 +108,7 @@ store_app.command("forget")(store.store_forget)
 store_app.command("unpin")(store.store_unpin)
 bench_app.command("proxy")(bench.proxy)
 bench_app.command("gate")(bench.gate)
+bench_app.command("phases")(bench.phases)
 bench_app.command("publish")(bench.publish)
 bench_app.command("engine")(bench.engine)
 bench_app.command("store")(bench.store)

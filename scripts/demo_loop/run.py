@@ -16,17 +16,19 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from weir.agents.corpus import NUM_EXAMPLES, corpus_texts, make_corpus, write_corpus
 from weir.agents.family import family_tasks, write_family
+from weir.cluster.timeline import BUSY
 from weir.engine.config import EngineConfig
 from weir.kernel_eval.client import KernelTask
 from weir.kernel_eval.config import KernelEvalConfig
 from weir.proxy.config import ProxyConfig
 from weir.scripts.demo_loop.agents import BackgroundAgents, background_agents, heldout_correctness
+from weir.scripts.demo_loop.live import cluster_toml, run_live
 from weir.scripts.demo_loop.model import train_tokenizer, write_model
 from weir.scripts.demo_loop.progress import AFTER, BEFORE, COLD_START, MODEL, REPORT, START, TRAINING, Progress, Say
 from weir.scripts.launch.errors import CommandError, UsageError
@@ -35,6 +37,7 @@ from weir.scripts.launch.ports import session_listens
 from weir.scripts.launch.resolve import agents_config, chat_renderer, trainer_config
 from weir.scripts.launch.servers import Server, free_ports_in_row, running, started, wait_ready
 from weir.scripts.launch.settings import RouterConfig, Settings, load_settings
+from weir.store.catalog.catalog import Catalog
 from weir.trainer.settings.algorithms import AlgorithmName
 from weir.trainer.trainer import RoundReport, Trainer
 from weir.trainer.versions.version_folder import version_path
@@ -69,6 +72,7 @@ class DemoOptions:
     rounds: int = 70
     algorithm: AlgorithmName = "dapo"
     shuffle_rewards: bool = False
+    controller: bool = False  # one controller in place of rounds beside agents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,10 +90,14 @@ class DemoResult:
     calls_spanning_versions: int
     seed: int
     algorithm: str
+    cpu_s: float = 0.0  # of all processes
+    idle_share: float | None = None  # of members, under a controller
+    idle: dict[str, float] = field(default_factory=dict)  # shares of all members' time, by cause
 
     def as_json(self) -> str:
         """One line of JSON."""
-        return json.dumps({k: round(v, 4) if isinstance(v, float) else v for k, v in asdict(self).items()})
+        figures = asdict(self) | {"idle": {cause: round(share, 4) for cause, share in self.idle.items()}}
+        return json.dumps({k: round(v, 4) if isinstance(v, float) else v for k, v in figures.items()})
 
 
 def run_demo(options: DemoOptions, progress: Progress) -> DemoResult:
@@ -102,10 +110,10 @@ def run_demo(options: DemoOptions, progress: Progress) -> DemoResult:
         judge = start_judge(options, servers)
         cold_start(load_settings(options.folder / CONFIG_FILE), options, progress)
         progress.begin(START)
-        progress.say("Starting two engines, the router and the proxy; the kernel-evaluation server runs already …")
+        progress.say("Starting engines, the router and the proxy; the kernel-evaluation server runs already …")
         settings = start_servers(options, judge, servers)
         heldout_before = measure(heldout, settings, BEFORE, progress)
-        rewards = learn(settings, options, progress)
+        rewards, idle = (learn_live if options.controller else learn)(settings, options, progress)
         heldout_after = measure(heldout, settings, AFTER, progress)
     progress.begin(REPORT)
     reward_first, reward_last = statistics.fmean(rewards[:WINDOW]), statistics.fmean(rewards[-WINDOW:])
@@ -118,6 +126,9 @@ def run_demo(options: DemoOptions, progress: Progress) -> DemoResult:
         seconds=time.monotonic() - started,
         seed=options.seed,
         algorithm=options.algorithm,
+        cpu_s=cpu_s(),
+        idle_share=None if idle is None else sum(share for cause, share in idle.items() if cause not in BUSY),
+        idle=idle or {},
         **count_calls(settings),
     )
 
@@ -213,7 +224,7 @@ def write_config(options: DemoOptions, *, judge_port: int | None = None) -> Path
 def demo_toml(options: DemoOptions, *, judge_port: int | None = None) -> str:
     """The demo's weir.toml: sizes for two cores, and the usual ports where they are free."""
     folder = options.folder.absolute()
-    first_engine = free_ports_in_row(2, wanted=EngineConfig().port)
+    first_engine = free_ports_in_row(num_engines(options), wanted=EngineConfig().port)
     router = free_ports_in_row(2, wanted=RouterConfig().port)
     proxy = free_ports_in_row(1, wanted=ProxyConfig().port)
     kernel_eval = judge_port or free_ports_in_row(1, wanted=KernelEvalConfig().port)
@@ -229,7 +240,7 @@ path = "{folder / "model"}"
 name = "weir"
 
 [engine]
-count = 2
+count = {num_engines(options)}
 port = {first_engine}
 max_running = 32
 seed = {options.seed}
@@ -261,7 +272,7 @@ num_correct_trials = 2
 judge_use_cache = true
 lr = 2e-4
 max_staleness = 4
-{SETTINGS.get(options.algorithm, "")}{hooks}"""
+{SETTINGS.get(options.algorithm, "")}{hooks}{cluster_toml(first_engine) if options.controller else ""}"""
 
 
 def cold_start(settings: Settings, options: DemoOptions, progress: Progress) -> None:
@@ -295,7 +306,7 @@ def measure(tasks: list[KernelTask], settings: Settings, when: str, progress: Pr
     return share
 
 
-def learn(settings: Settings, options: DemoOptions, progress: Progress) -> list[float]:
+def learn(settings: Settings, options: DemoOptions, progress: Progress) -> tuple[list[float], None]:
     """Rounds, while agents keep working; the mean reward of each.
 
     Agents may start as many groups as a round took as soon as it has trained, so that they work while it publishes.
@@ -319,7 +330,24 @@ def learn(settings: Settings, options: DemoOptions, progress: Progress) -> list[
                 progress.advance(len(rewards), f"reward {statistics.fmean(rewards[-5:]):.2f}")
                 if len(rewards) % 5 == 0:
                     progress.say(f"{describe(len(rewards), options.rounds, rewards, metrics)}  {progress.left()}")
-    return rewards
+    return rewards, None
+
+
+def learn_live(
+    settings: Settings, options: DemoOptions, progress: Progress
+) -> tuple[list[float], dict[str, float] | None]:
+    """The same rounds under a controller; the mean reward of each, and the shares of all members' time."""
+    progress.begin(TRAINING, options.rounds, "rounds")
+    shares = run_live(settings, options.folder, options.seed, options.rounds, progress.advance)
+    with contextlib.closing(Catalog.open(settings.store)) as catalog:
+        rewards = [(row.metrics or {})["reward_mean"] for row in catalog.rounds()]
+    progress.say(f"Members: {', '.join(f'{cause} {share:.0%}' for cause, share in shares.items())}")
+    return rewards, shares
+
+
+def num_engines(options: DemoOptions) -> int:
+    """One more with a controller, which takes two of them for training."""
+    return 3 if options.controller else 2
 
 
 def next_round(trainer: Trainer, agents: BackgroundAgents) -> RoundReport:
@@ -335,6 +363,12 @@ def describe(done: int, total: int, rewards: list[float], metrics: dict[str, Any
     mean = statistics.fmean(rewards[-5:])
     bar = "█" * round(20 * mean)
     return f"round {done:>3}/{total}  reward {mean:.2f} {bar:<20}  correct {metrics['correct']:.0%}"
+
+
+def cpu_s() -> float:
+    """Processor seconds of this process and of all that it started and that have ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def count_calls(settings: Settings) -> dict[str, int]:

@@ -157,8 +157,14 @@ def engine_servers(settings: Settings, config: list[str], logs: Path) -> list[Se
         if engine.ledger is not None:
             flags += ["--ledger", f"{engine.ledger}.{number}" if engine.count > 1 else str(engine.ledger)]
         gpus = visible(of_engine(settings.placement, number, engine.count), there)
-        servers.append(weir_server(f"engine-{number}", flags, f"{url}/health", logs, gpus))
+        server = weir_server(f"engine-{number}", flags, f"{url}/health", logs, gpus)
+        servers.append(dataclasses.replace(server, cores=_cores(settings, url)))
     return servers
+
+
+def _cores(settings: Settings, url: str) -> tuple[int, ...]:
+    """The cores that the member with this engine is bound to."""
+    return next((member.cores for member in settings.cluster.members if (member.url or "").rstrip("/") == url), ())
 
 
 def _first_version(model: Path, engine: EngineConfig) -> str:

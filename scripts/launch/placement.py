@@ -31,7 +31,9 @@ class PlacementConfig(BaseModel):
     train: Gpus | None = Field(default=None, description="GPUs of rounds and of the cold start; unset: all.")
     judge: Gpus | None = Field(default=None, description="GPUs of the kernel-evaluation server; unset: all.")
     colocated: bool = Field(
-        default=False, description="Allow a GPU in several lists; its memory must suffice for all of them."
+        default=False,
+        description="Allow a GPU in several lists. Engines and rounds that share GPUs, or name none, take them in "
+        "turns: engines give their memory back while a round trains; for the judge the memory must suffice.",
     )
 
     first_port: int | None = Field(
@@ -41,6 +43,13 @@ class PlacementConfig(BaseModel):
         description="First of the ports in a row that the servers of this machine take: proxy, page, judge, router, "
         "the router's metrics, engines. A port that is set in its own section stays; unset: each section's default.",
     )
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether engines and rounds have the same devices, one after the other."""
+        if self.serve is None or self.train is None:
+            return self.colocated
+        return self.colocated and bool(set(self.serve) & set(self.train))
 
     @model_validator(mode="after")
     def _apart(self) -> Self:

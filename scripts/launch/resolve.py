@@ -38,6 +38,7 @@ def trainer_config(settings: Settings) -> TrainerConfig:
     }
     unset = {name: value for name, value in addresses.items() if name not in settings.trainer.model_fields_set}
     unset["publish"] = settings.publish
+    unset["takes_turns"] = settings.placement.takes_turns
     if "engine_urls" not in settings.trainer.model_fields_set:
         from weir.scripts.launch.engine_discovery import publishing_urls
 

@@ -38,6 +38,7 @@ class Server:
     ready_url: str | None
     log_path: Path
     environment: Mapping[str, str] = field(default_factory=dict)
+    cores: Sequence[int] = ()  # that it is bound to; none: all
     is_vital: bool = True  # calls cannot be served and recorded without it
 
 
@@ -137,8 +138,14 @@ def start(server: Server) -> subprocess.Popen[bytes]:
             stderr=subprocess.STDOUT,
             env=environment | dict(server.environment),
             start_new_session=True,
-            preexec_fn=functools.partial(end_with_parent, parent_pid=os.getpid()),
+            preexec_fn=functools.partial(_before_it_runs, server.cores, os.getpid()),
         )
+
+
+def _before_it_runs(cores: Sequence[int], parent_pid: int) -> None:
+    if cores:
+        os.sched_setaffinity(0, cores)
+    end_with_parent(parent_pid=parent_pid)
 
 
 def _wait_ready(server: Server, process: subprocess.Popen[bytes], deadline: float) -> None:

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from weir.agents.config import AgentsConfig
+from weir.cluster.config import ClusterConfig
 from weir.engine.config import EngineConfig
 from weir.kernel_eval.config import KernelEvalConfig
 from weir.proxy.config import ProxyConfig
@@ -78,6 +79,7 @@ class Settings(BaseSettings):
     kernel_eval: KernelEvalConfig = KernelEvalConfig()
     trainer: TrainerConfig = TrainerConfig()
     publish: PublishConfig = PublishConfig()
+    cluster: ClusterConfig = ClusterConfig()
     agents: AgentsConfig = AgentsConfig()
     ui: UiConfig = UiConfig()
 
@@ -85,6 +87,8 @@ class Settings(BaseSettings):
     def _publish_is_a_section(self) -> Self:
         if "publish" in self.trainer.model_fields_set:
             raise ValueError("trainer.publish: ways of publishing are set in the section [publish]")
+        if "takes_turns" in self.trainer.model_fields_set:
+            raise ValueError("trainer.takes_turns: it follows from placement.colocated; set that")
         return self
 
     @classmethod

@@ -23,6 +23,7 @@ OLDEST = (0, 5, 20)  # version spans of a call since 0.5.19, ids in chat answers
 TESTED = "0.5.23"
 ENVIRONMENT = {"SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "false", "TOKENIZERS_PARALLELISM": "false"}
 IDS_IN_ANSWERS = ("--return-input-ids", "--return-output-ids")
+MEMORY_SAVER = "--enable-memory-saver"  # without it, memory that is released stays taken
 OF_SETTINGS = {
     "--model-path": "[model] path",
     "--served-model-name": "[model] name",
@@ -70,9 +71,12 @@ def sglang_servers(
     python = interpreter(config)
     check_sglang(python)
     flags = [*_flags_of_settings(config), "--incremental-streaming-output", "--weight-version", version]
+    there = num_gpus()
+    if placement.takes_turns and there and MEMORY_SAVER not in config.args:
+        flags.append(MEMORY_SAVER)
     if renders:
         flags += [*IDS_IN_ANSWERS, *parsers_of(model)]
-    servers, there = [], num_gpus()
+    servers = []
     for number, url in enumerate(urls):
         gpus = of_engine(placement, number, len(urls))
         command = [str(python), "-m", "sglang.launch_server", "--model-path", str(model), "--served-model-name", name]

@@ -52,8 +52,9 @@ def _device_problems(settings: Settings) -> Iterator[str]:
     there = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if settings.engine.count and settings.engine.device == "cuda" and not there:
         yield "engine.device = cuda, and torch finds no GPU: set engine.device = cpu, or install a driver"
-    if settings.trainer.device == "cuda" and there < settings.trainer.processes:
-        yield f"trainer.processes = {settings.trainer.processes} need a GPU each, and torch finds {there}: lower it"
+    here = settings.trainer.processes // settings.trainer.launch.nodes
+    if settings.trainer.device == "cuda" and there < here:
+        yield f"{here} of trainer.processes need a GPU each on this machine, and torch finds {there}: lower it"
 
 
 def _folder_problems(folder: Path) -> Iterator[str]:

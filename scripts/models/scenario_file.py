@@ -164,7 +164,7 @@ def _placement(setup: Setup) -> Iterator[Line]:
         yield Line("serve", [0], "The only GPU serves, trains and judges.")
         yield Line("train", [0], "The same.")
         yield Line("judge", [0], "The same; times that it measures are noisy while others use it.")
-        yield Line("colocated", True, "Allows it; the memory of each is bounded above and below.")
+        yield Line("colocated", True, "Allows it; engines give their memory back while a round trains.")
         return
     yield Line("train", list(range(train)), f"{_gpus(train)} for weights, gradients and moments, each with its share.")
     last = train + setup.engines * setup.width

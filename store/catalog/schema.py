@@ -257,6 +257,37 @@ actions = Table(
     Column("message", String),
 )
 
+# Engines and training slots under a controller, and what each does now.
+members = Table(
+    "members",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("url", String),  # NULL: it only trains
+    Column("tags", JSON(none_as_null=True), nullable=False),
+    Column("kind", String, nullable=False),
+    Column("memory_gb", Float),
+    Column("train_priority", Float, nullable=False),
+    Column("phase", String, nullable=False),
+    Column("weight_version", BigInteger),
+    Column("note", String),  # why it is lost
+    Column("since_us", BigInteger, nullable=False),
+    Column("seen_us", BigInteger, nullable=False),
+)
+
+# What each member did, from when to when, and the event that led to it.
+phases = Table(
+    "phases",
+    metadata,
+    Column("phase_id", Integer, primary_key=True, autoincrement=True),
+    Column("member", String, nullable=False),
+    Column("phase", String, nullable=False),
+    Column("event", String, nullable=False),
+    Column("weight_version", BigInteger),
+    Column("began_us", BigInteger, nullable=False, index=True),
+    Column("ended_us", BigInteger),
+    Column("seconds", JSON(none_as_null=True)),  # by activity; NULL: it continues, or its controller was killed
+)
+
 rewards = Table(
     "rewards",
     metadata,
@@ -364,4 +395,31 @@ proxies = Table(
     Column("unrecorded", BigInteger),
     Column("waiting", BigInteger),
     Column("failure", String),
+)
+
+
+# Engines that gave their memory back to a trainer on the same devices, from before they are asked until they serve.
+asleep_engines = Table(
+    "asleep_engines",
+    metadata,
+    Column("url", String, primary_key=True),
+    Column("member", String, nullable=False),
+    Column("process", String),
+    Column("model_path", String, nullable=False),
+    Column("weight_version", String),
+    Column("held_until_us", BigInteger, nullable=False),
+)
+
+# Each time that such devices changed hands, and what it cost.
+switches = Table(
+    "switches",
+    metadata,
+    Column("switch_id", Integer, primary_key=True),
+    Column("member", String, nullable=False),
+    Column("side", String, nullable=False),
+    Column("began_us", BigInteger, nullable=False),
+    Column("seconds", Float, nullable=False),
+    Column("steps", JSON(none_as_null=True), nullable=False),
+    Column("freed_bytes", BigInteger),
+    Column("error", String),
 )

@@ -85,6 +85,8 @@ def test_new_requests_wait_through_a_pause_and_health_stays_good(server: ServerP
     with streamed(server, body_of(rid=f"waits-{mode}")) as call:
         while server.get("/server_info")["internal_states"][0]["num_waiting"] == 0:
             pass
+        (rank,) = server.get("/v1/loads")["loads"]
+        assert (rank["num_running_reqs"], rank["num_waiting_reqs"]) == (0, 1)
         assert server.client.get("/health").status_code == 200
         assert read_ledger(server, f"waits-{mode}") == []
         server.post("/continue_generation")

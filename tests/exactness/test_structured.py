@@ -140,7 +140,13 @@ def test_a_format_is_kept_in_every_dialect(tmp_path: Path, tiny_model_dir: Path,
         hold(records, ledger())
 
 
-SUM = {"type": "function", "function": {"name": "sum", "parameters": {"type": "object"}}}
+ENDING = {
+    "type": "object",
+    "properties": {"of": {"enum": ["a", "b"]}},
+    "required": ["of"],
+    "additionalProperties": False,
+}
+SUM = {"type": "function", "function": {"name": "sum", "parameters": ENDING, "strict": True}}
 
 
 @pytest.mark.parametrize("kind", ["embedded", pytest.param("llguidance", marks=[needs_sglang, pytest.mark.sglang])])

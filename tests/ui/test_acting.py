@@ -135,6 +135,7 @@ def test_a_rollback_and_a_round_that_cannot_be_say_why(page: Page, address: str)
     expect(page.locator(".effects")).to_contain_text("The weights of version 1 become version 3")
     page.get_by_role("button", name="Roll back").click()
     expect(page.locator("main")).to_contain_text("version 1 has no folder")
+    expect(page.locator("main")).to_contain_text("(exit status 2)")  # it has ended, so that another may start
     page.set_default_navigation_timeout(120_000)
     page.goto(f"{address}/actions")
     page.get_by_role("link", name="Start a round").click()

@@ -19,6 +19,9 @@ from weir.store.config import StoreConfig
 from weir.ui.servers import Addresses, Servers
 
 KEY = "the-key"
+SERVED = b'{"weight_version": "7", "other": 1}'
+LOADS = b"""{"loads": [{"dp_rank": 0, "num_running_reqs": 3, "num_waiting_reqs": 2},
+    {"dp_rank": 1, "num_running_reqs": 2, "num_waiting_reqs": 0}]}"""
 
 
 class Scripted:
@@ -75,7 +78,7 @@ def asked(catalog: Catalog, addresses: Addresses, key: str | None = KEY) -> dict
 def test_each_server_says_what_it_does_now(catalog: Catalog) -> None:
     state = {"gate": "closed", "in_flight": 3, "weight_version": "7", "workers": [{}], "remarks": ["x"]}
     with (
-        answering({"/model_info": (200, b'{"weight_version": "7", "other": 1}')}) as engine,
+        answering({"/model_info": (200, SERVED), "/v1/loads?include=core": (200, LOADS)}) as engine,
         answering({"/weir/state": (200, json.dumps(state).encode())}, KEY) as proxy,
         answering({"/health": (503, b'{"ready": false, "queue": 2}')}) as judge,
     ):
@@ -87,7 +90,7 @@ def test_each_server_says_what_it_does_now(catalog: Catalog) -> None:
         "address": engine.url,
         "state": "up",
         "why": "",
-        "facts": {"weight_version": "7"},
+        "facts": {"weight_version": "7", "running": 5, "waiting": 2},
     }
     assert found["proxy"]["state"] == "up"
     assert found["proxy"]["facts"] == {"gate": "closed", "in_flight": 3, "weight_version": "7"}
@@ -164,3 +167,11 @@ def test_the_revision_counts_what_people_wait_for_and_no_numbers_that_move(catal
         return revisions
 
     assert asyncio.run(asyncio.wait_for(ask(), 120)) == [1, 1, 2]
+
+
+@pytest.mark.parametrize("loads", [b"[]", b'{"loads": 3}', b'{"loads": [{"num_running_reqs": "many"}]}', b"nothing"])
+def test_an_engine_that_does_not_tell_its_load_is_shown_without(catalog: Catalog, loads: bytes) -> None:
+    with answering({"/model_info": (200, SERVED), "/v1/loads?include=core": (200, loads)}) as engine:
+        found = asked(catalog, Addresses(engines=(engine.url,)))
+    assert found["engine"]["state"] == "up"
+    assert found["engine"]["facts"] == {"weight_version": "7"}

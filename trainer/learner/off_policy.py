@@ -53,7 +53,11 @@ def score_off_policy(
         assert scored.kept is not None
         return torch.cat([scored.logprobs[:, None], scored.kept], dim=1)
 
-    found = by_sample(chosen, config, layout, ranks, compute)
+    return off_policy_scores(chosen, by_sample(chosen, config, layout, ranks, compute))
+
+
+def off_policy_scores(chosen: Sequence[Sample], found: Scores) -> OffPolicyScores:
+    """The scores of off-policy samples, from the logprob and the kept mass at each target: arrays of shape (N, 3)."""
     return OffPolicyScores(
         policy={sample.call_id: found[sample.call_id][:, 0] for sample in chosen},
         behaviour={sample.call_id: behaviour_logprobs(sample, found[sample.call_id][:, 1]) for sample in chosen},

@@ -60,6 +60,10 @@ class WeightAverage:
         for (name, parameter), mean in zip(module.named_parameters(), self._means, strict=True):
             yield name, parameter, mean
 
+    def tensors(self) -> list[torch.Tensor]:
+        """The averages."""
+        return list(self._means)
+
     def restart(self) -> None:
         """Set the average to the current weights."""
         for mean, weight in zip(self._means, self._weights, strict=True):
@@ -175,6 +179,15 @@ class Stepper:
         }
         groups = [group | {"params": [names[at] for at in group["params"]]} for group in own["param_groups"]]
         return {"state": moments, "param_groups": groups}
+
+    def tensors(self, device: torch.device) -> Iterator[torch.Tensor]:
+        """Weights, buffers, moments and average that lie on a device."""
+        yield from (tensor for tensor in self.module.parameters() if tensor.device == device)
+        yield from (tensor for tensor in self.module.buffers() if tensor.device == device)
+        for state in self.optimizer.state.values():
+            yield from (value for value in state.values() if torch.is_tensor(value) and value.device == device)
+        if self.average is not None:
+            yield from self.average.tensors()
 
     def load_weights(self, weights: dict[str, Any]) -> None:
         """Load the result of `weights`. Raises `RuntimeError` where it belongs to another module."""

@@ -8,6 +8,7 @@ judged on the same probabilities.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -41,10 +42,18 @@ def kept_mass(
 
     `hidden` has shape (N, H), `weight` (V, H), `targets` and `temperatures` (N,).
     """
-    found = torch.empty(len(targets), 2, device=hidden.device)
+    return kept_mass_of(lambda block: (hidden[block] @ weight.T).float(), targets, temperatures, rows)
+
+
+@torch.no_grad()
+def kept_mass_of(
+    logits_of: Callable[[slice], torch.Tensor], targets: torch.Tensor, temperatures: torch.Tensor, rows: TruncationRows
+) -> torch.Tensor:
+    """As `kept_mass`, of logits (n, V) that are computed for some targets at a time, in memory of their own."""
+    found = torch.empty(len(targets), 2, device=targets.device)
     for start in range(0, len(targets), ROWS):
         block = slice(start, min(start + ROWS, len(targets)))
-        logits = (hidden[block] @ weight.T).float()
+        logits = logits_of(block)
         for row in range(block.start, block.stop):
             if rows.penalised[row]:
                 _penalise(logits[row - start], targets[rows.first[row] : row], rows, row)

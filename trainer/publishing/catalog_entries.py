@@ -41,14 +41,29 @@ def is_published(catalog: Catalog, version: int) -> bool:
     return any(row.version == version and row.published_us is not None for row in catalog.versions())
 
 
-def serve(folder: Path, catalog: Catalog, store: StoreConfig, config: TrainerConfig, console: Console) -> PublishReport:
-    """Publish a version folder to the engines, and enter in the catalog which serve it. Raises `PublishFailed`."""
+def serve(
+    folder: Path,
+    catalog: Catalog,
+    store: StoreConfig,
+    config: TrainerConfig,
+    console: Console,
+    *,
+    holds_calls: bool = True,
+    holder: str | None = None,
+) -> PublishReport:
+    """Publish a version folder to the engines, as `publish`, and enter in the catalog which serve it.
+
+    `holds_calls` is false for engines that are out of rotation; those that serve the version already go on. Raises
+    `PublishFailed`.
+    """
     manifest = read_manifest(folder)
     enter_version(catalog, folder, manifest)
     with publish_turn(catalog, store, lease_s=config.lease_s) if config.engine_urls else nullcontext():
-        report = publish(folder, manifest.version, config, control_key(config, store), catalog)
+        key = control_key(config, store)
+        report = publish(folder, manifest.version, config, key, catalog, holds_calls=holds_calls, holder=holder)
         if report.serving:
-            catalog.set_published(manifest.version, now_us(), report.serving)
+            before = () if holds_calls else _serving(catalog, manifest.version)
+            catalog.set_published(manifest.version, now_us(), [*dict.fromkeys((*before, *report.serving))])
     if not config.engine_urls:
         console.print(
             f"[red]version {manifest.version} is published to nobody[/red]: no engine is known, so agents keep the "
@@ -63,6 +78,10 @@ def serve(folder: Path, catalog: Catalog, store: StoreConfig, config: TrainerCon
     for url, why in report.failed.items():
         console.print(f"[red]engine {url} is paused and out of rotation[/red]: {why}")
     return report
+
+
+def _serving(catalog: Catalog, version: int) -> list[str]:
+    return next((row.engines or [] for row in catalog.versions() if row.version == version), [])
 
 
 def _by_way(report: PublishReport, config: TrainerConfig) -> str:

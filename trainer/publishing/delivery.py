@@ -9,13 +9,16 @@ checksums of the version's folder, where it stages weights and can so be asked b
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import httpx
 
+from weir.store.catalog.devices.switches import AsleepEngine
 from weir.trainer.http_json import CONTROL_TIMEOUT_S, Refused, done, for_each, post
+from weir.trainer.publishing.engine_memory import take_again
 from weir.trainer.publishing.members import Member, ask_members
 from weir.trainer.settings.config import TrainerConfig
 from weir.trainer.settings.publishing import Way
@@ -29,11 +32,21 @@ if TYPE_CHECKING:
 class Delivery:
     """One version on its way to the engines of the settings."""
 
-    def __init__(self, http: httpx.AsyncClient, folder: Path, version: int, config: TrainerConfig) -> None:
+    def __init__(
+        self,
+        http: httpx.AsyncClient,
+        folder: Path,
+        version: int,
+        config: TrainerConfig,
+        asleep: Mapping[str, AsleepEngine] = MappingProxyType({}),
+    ) -> None:
+        """`asleep`: engines that gave their memory back."""
         self.ways: dict[str, Way] = dict.fromkeys(config.engine_urls, "disk")
         self.fallbacks: dict[str, str] = {}  # engine → why it did not go the first way
         self.failed: dict[str, str] = {}  # engine → why it has not the version's weights
-        self.spoiled: set[str] = set()  # engines that hold parts of two versions, and must not serve either
+        self._asleep = {url: asleep[url] for url in config.engine_urls if url in asleep}
+        # engines that hold parts of two versions, or none, and must not serve
+        self.spoiled: set[str] = set(self._asleep)
         self.bytes_sent = 0
         self._http = http
         self._folder = folder
@@ -59,9 +72,19 @@ class Delivery:
             await post(self._http, f"{url}/pause_generation", {"mode": pause}, timeout_s=limit_s)
 
         self.failed = await for_each(self._config.engine_urls, stop) | self.failed
+        await self._take_again("weights")
         await self._send([m for m in self._members if not m.stages and m.url not in self.failed])
         left = [url for url in self._config.engine_urls if url not in self.failed]
         self.failed |= await for_each(left, self._switch)
+        await self._take_again("kv_cache")
+
+    async def _take_again(self, tag: str) -> None:
+        """Engines that sleep take memory: for weights before they come, for keys and values once they are there."""
+
+        async def take(url: str) -> None:
+            await take_again(self._http, self._asleep[url], tag, timeout_s=self._config.publish_timeout_s)
+
+        self.failed |= await for_each([url for url in self._asleep if url not in self.failed], take)
 
     async def _send(self, members: Sequence[Member]) -> None:
         """Send to all members whose way is not by disk; where that fails, the settings decide what becomes of it."""

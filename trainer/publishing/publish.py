@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import httpx
 
 from weir.kernel_eval.client import tls_context
 from weir.store.catalog.catalog import Catalog
+from weir.store.catalog.devices.switches import AsleepEngine, asleep_engines, wake_up
 from weir.trainer.errors import PublishFailed
 from weir.trainer.http_json import CONTROL_TIMEOUT_S, Refused, for_each, get, post
 from weir.trainer.publishing.delivery import Delivery
@@ -51,44 +53,70 @@ class PublishReport:
 
 
 def publish(
-    folder: Path, version: int, config: TrainerConfig, control_key: str | None, catalog: Catalog
+    folder: Path,
+    version: int,
+    config: TrainerConfig,
+    control_key: str | None,
+    catalog: Catalog,
+    *,
+    holds_calls: bool = True,
+    holder: str | None = None,
 ) -> PublishReport:
     """Load a version into every engine of the settings, behind closed gates.
+
+    `holds_calls` is false for engines that are out of rotation: no gate closes for them, and they enter it afterwards.
+    Engines that sleep take their memory first; while training has their devices, only its `holder` may ask for that.
 
     Raises `PublishFailed` when a gate did not close, or no engine serves the version afterwards. Without engines in the
     settings nothing is done, and the report is empty.
     """
     if not config.engine_urls:
         return PublishReport(version=version, serving=[], failed={}, seconds=0.0, times={}, timeline=())
-    return asyncio.run(_publish(folder.absolute(), version, config, control_key, catalog))
+    asleep = asleep_engines(catalog)
+    for url in config.engine_urls:
+        if url in asleep and asleep[url].is_held and asleep[url].member != holder:
+            raise PublishFailed(
+                f"version {version} is published to nobody: training has the devices of {url}; once the "
+                f"engine serves again, run `weir publish {folder}`"
+            )
+    return asyncio.run(_publish(folder.absolute(), version, config, control_key, catalog, asleep, holds_calls))
 
 
 async def _publish(
-    folder: Path, version: int, config: TrainerConfig, control_key: str | None, catalog: Catalog
+    folder: Path,
+    version: int,
+    config: TrainerConfig,
+    control_key: str | None,
+    catalog: Catalog,
+    asleep: Mapping[str, AsleepEngine],
+    holds_calls: bool,
 ) -> PublishReport:
     times = RoundTimes()
     async with httpx.AsyncClient(trust_env=False, timeout=CONTROL_TIMEOUT_S, verify=tls_context()) as http:
         gates = Gates(http, config.proxy_urls, catalog, control_key)
-        delivery = Delivery(http, folder, version, config)
+        delivery = Delivery(http, folder, version, config, asleep)
         failed = delivery.failed
         served = False
         with times.step("engines_stage"):
             await delivery.stage()
         try:
             with times.step("gates_close"):
-                await gates.close()
+                if holds_calls:
+                    await gates.close()
             with times.step("engines_load"):
                 await delivery.load(gates.engine_pause)
                 loaded = [url for url in config.engine_urls if url not in delivery.failed]
                 failed = delivery.failed | await _read_back(http, loaded, version, config)
             served = len(failed) < len(config.engine_urls)
+            await asyncio.to_thread(wake_up, catalog, [url for url in loaded if url not in failed])
         finally:
             left_out = {url: why for url, why in failed.items() if served or url in delivery.spoiled}
             with times.step("engines_go_on"):
                 await _resume_engines(http, [url for url in config.engine_urls if url not in left_out], config)
                 await _set_rotation(http, config, out=set(left_out))
             with times.step("gates_open"):
-                await gates.open(version if served else None, left_out)
+                if holds_calls:
+                    await gates.open(version if served else None, left_out)
         if not served:
             raise PublishFailed(
                 f"no engine serves version {version}, {_kept(delivery.spoiled)}: {_listed(failed)}; "

@@ -7,7 +7,7 @@ claimed round is resumed from its manifest and never claimed again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -104,13 +104,15 @@ def plan_round(
     parent: int,
     parent_path: Path,
     on_left_out: Callable[[Choice], None],
+    among: Container[str] | None = None,
 ) -> PlannedRound | None:
     """The round that would be claimed now, or None when no group is ready. Changes nothing.
 
-    `on_left_out` gets the choice, to report the groups that it leaves out. Raises `TrainerUsageError` where calls were
+    `on_left_out` gets the choice, to report the groups that it leaves out; `among` names groups, others are not looked
+    at. Raises `TrainerUsageError` where calls were
     recorded with another vocabulary than the parent's.
     """
-    choice = choose_groups(catalog, store, config, parent=parent)
+    choice = choose_groups(catalog, store, config, parent=parent, among=among)
     on_left_out(choice)
     if len(choice.groups) < config.min_groups:
         return None

@@ -16,7 +16,7 @@ from rich.console import Console
 from weir.store.catalog.catalog import Catalog
 from weir.store.catalog.leases import Lease
 from weir.store.config import StoreConfig
-from weir.trainer.publishing.catalog_entries import delete_old_versions, enter_version, is_published, serve
+from weir.trainer.publishing.catalog_entries import delete_old_versions, enter_version, is_published
 from weir.trainer.publishing.publish import PublishReport
 from weir.trainer.rounds.loaded_backend import LoadedBackend
 from weir.trainer.rounds.metrics import METRICS_FILE, Metrics, is_reported, print_table, times_so_far, write_metrics
@@ -25,6 +25,8 @@ from weir.trainer.settings.config import TrainerConfig
 from weir.trainer.timings import RoundTimes
 from weir.trainer.versions.object_store import share_version
 from weir.trainer.versions.version_folder import Version, current_version, set_current
+
+Serve = Callable[[Path, Catalog, StoreConfig, TrainerConfig, Console], PublishReport]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,7 @@ class RoundFinisher:
         backend: LoadedBackend,
         console: Console,
         on_step: Callable[[str], None],
+        serve: Serve,
     ) -> None:
         self._catalog = catalog
         self._store = store
@@ -53,6 +56,7 @@ class RoundFinisher:
         self._backend = backend
         self._console = console
         self._on_step = on_step
+        self._serve = serve
 
     def share(self, version: Version) -> Version:
         """Share a version with all machines. Returns it, or the one that another trainer shared for this round."""
@@ -106,7 +110,7 @@ class RoundFinisher:
 
         Raises `PublishFailed` where none does.
         """
-        report = serve(folder, self._catalog, self._store, self._config, self._console)
+        report = self._serve(folder, self._catalog, self._store, self._config, self._console)
         self._on_step("published")
         return report
 

@@ -9,7 +9,7 @@ weights whose name is no integer: nobody can say how old they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -68,14 +68,17 @@ class Choice:
     unversioned: dict[str, str] = field(default_factory=dict)  # group → which call has a version that is no integer
 
 
-def choose_groups(catalog: Catalog, store: StoreConfig, config: TrainerConfig, *, parent: int) -> Choice:
+def choose_groups(
+    catalog: Catalog, store: StoreConfig, config: TrainerConfig, *, parent: int, among: Container[str] | None = None
+) -> Choice:
     """Up to `groups_per_round` groups, and the expired and surplus ones that are older than the last of them.
 
+    Only groups `among` these are looked at, where some are named.
     A group with a lost call is not complete; after `group_timeout_s` its other sessions may be. Raises
     `TrainerUsageError` when `groups_where` is not a valid condition on the view `groups`.
     """
     collect_lost_calls(store, catalog)
-    choice = _among_ready(catalog, store, config, parent)
+    choice = _among_ready(catalog, store, config, parent, among)
     taken = {*(group.row.group_id for group in choice.groups), *choice.expired, *choice.surplus}
     for group_id, num_sessions in waiting_for_lost_calls(catalog).items():
         if group_id not in taken:
@@ -83,9 +86,12 @@ def choose_groups(catalog: Catalog, store: StoreConfig, config: TrainerConfig, *
     return choice
 
 
-def _among_ready(catalog: Catalog, store: StoreConfig, config: TrainerConfig, parent: int) -> Choice:
+def _among_ready(
+    catalog: Catalog, store: StoreConfig, config: TrainerConfig, parent: int, among: Container[str] | None
+) -> Choice:
     choice = Choice()
-    ready = ready_groups(catalog, timeout_s=config.group_timeout_s, min_size_ratio=config.min_timeout_group_size_ratio)
+    every = ready_groups(catalog, timeout_s=config.group_timeout_s, min_size_ratio=config.min_timeout_group_size_ratio)
+    ready = (row for row in every if among is None or row.group_id in among)
     eligible = _to_train_on(ready, needs_task=KERNEL_EVAL in config.reward_terms)
     too_many = 0
     if config.max_buffer_size is not None:

@@ -151,6 +151,11 @@ def _contradictions(config: TrainerConfig) -> Iterator[tuple[bool, str]]:
     yield from _of_credit(config)
     yield from _of_corrections(config)
     yield from _of_divergence(config)
+    nodes = config.launch.nodes
+    yield (
+        config.processes % nodes > 0 or (nodes > 1 and config.backend != "torch"),
+        f"processes = {config.processes} cannot be shared evenly by launch.nodes = {nodes}: set a multiple of it",
+    )
     yield (
         config.lora_rank is not None and config.advantage == "gae",
         "advantage = gae trains a critic with all its weights: choose another algorithm for lora_rank",

@@ -16,6 +16,7 @@ from pydantic import Field, field_validator, model_validator
 from weir.trainer.settings.algorithms import AlgorithmConfig
 from weir.trainer.settings.combinations import check_combination
 from weir.trainer.settings.defaults import default_lr, default_sft_lr
+from weir.trainer.settings.launch import LaunchConfig
 from weir.trainer.settings.lora import LoraSettings
 from weir.trainer.settings.mixing import MixingConfig
 from weir.trainer.settings.off_policy import OffPolicyConfig
@@ -43,7 +44,9 @@ _NOT_PINNED = frozenset(
         "judge_retry_delay_s",
         "judge_ahead_groups",
         "publish_timeout_s",
+        "takes_turns",
         "publish",
+        "launch",
         "keep_versions",
         "keep_state_every",
         "keep_full_every",
@@ -249,7 +252,10 @@ class TrainerConfig(AlgorithmConfig, MixingConfig, LoraSettings):
         default=1,
         ge=1,
         le=1024,
-        description="Training processes on this machine, sharded by FSDP2; one per GPU.",
+        description="Training processes on all machines together, sharded by FSDP2; one per GPU.",
+    )
+    launch: LaunchConfig = Field(
+        default=LaunchConfig(), description="Training on several machines, see [trainer.launch]."
     )
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto: CUDA where there is one.")
     torch_threads: int = Field(default=1, ge=1, le=1024, description="Threads of torch on a CPU; results depend on it.")
@@ -269,6 +275,7 @@ class TrainerConfig(AlgorithmConfig, MixingConfig, LoraSettings):
     control_key: str | None = Field(default=None, description="Key of the proxies' control routes.")
     publish_timeout_s: float = Field(default=300.0, gt=0, description="Limit for one engine to load a version.")
     publish: PublishConfig = Field(default=PublishConfig(), description="The section [publish] of weir.toml.")
+    takes_turns: bool = Field(default=False, description="Not set here: it follows from `placement.colocated`.")
     keep_versions: int = Field(default=4, ge=2, description="Version folders kept; a publish deletes older ones.")
     keep_state_every: int = Field(
         default=1,

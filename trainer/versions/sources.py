@@ -1,11 +1,13 @@
 """Where versions come from: a folder of versions, or object storage; and fetching one, with what it is rebuilt from.
 
 Invariant: a fetched version appears in its folder by one rename, verified; what it is rebuilt from is there before it.
+Where a difference is damaged and the source has the whole files, these are fetched, and the damage is said.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 import shutil
 from collections.abc import Callable
@@ -20,9 +22,10 @@ from weir.store.shared.object_store import Objects, objects_of
 from weir.trainer.errors import VersionError
 from weir.trainer.versions.delta_file import SUFFIX
 from weir.trainer.versions.folder_rename import folder_aside
-from weir.trainer.versions.stored import lacking, make_whole, stored_entries
+from weir.trainer.versions.stored import lacking, make_whole
 from weir.trainer.versions.version_folder import (
     MANIFEST,
+    FileEntry,
     Version,
     VersionManifest,
     read_manifest,
@@ -31,6 +34,7 @@ from weir.trainer.versions.version_folder import (
     versions_folder,
 )
 
+logger = logging.getLogger("weir.trainer.versions.sources")
 _POINTER = re.compile(r"versions/(\d{8})\.json")
 
 
@@ -125,24 +129,40 @@ def fetch(
     manifest = msgspec.json.decode(text, type=VersionManifest)
     if not (folder / MANIFEST).exists() or (folder / MANIFEST).read_bytes() != text:
         by_delta = [name for name in manifest.deltas if not whole or not _has_whole(source, root, manifest, name)]
-        if by_delta:
-            _fetch_base(source, root, manifest, wanted)
-        with folder_aside(folder, replace=True) as aside:
-            (aside / MANIFEST).write_bytes(text)
-            for name in (*manifest.files, *(name + SUFFIX for name in manifest.deltas)):
-                if name not in by_delta and wanted(name):
-                    source.fetch(number, text, name, aside / name)
-            entries = stored_entries(aside, manifest)
-            verify_files(aside, {name: entry for name, entry in entries.items() if wanted(name)})
-            if whole:
-                make_whole(aside, siblings=folder.parent)
-            for file in aside.iterdir():
-                fsync(file)
+        try:
+            _fetch_files(source, root, text, by_delta, whole=whole, wanted=wanted)
+        except VersionError as error:
+            if not by_delta or not all(source.offers(number, name) for name in by_delta):
+                raise
+            logger.warning("%s; the whole files of version %d are fetched instead", error, number)
+            _fetch_files(source, root, text, [], whole=whole, wanted=wanted)
     elif lacking(folder, manifest):
         _fetch_base(source, root, manifest, wanted)
         if whole:
             make_whole(folder)
     return Version(path=folder, manifest=manifest)
+
+
+def _fetch_files(
+    source: Source, root: Path, text: bytes, by_delta: list[str], *, whole: bool, wanted: Callable[[str], bool]
+) -> None:
+    """Make the folder of a version by its manifest; the files that come `by_delta` are rebuilt, with `whole`."""
+    manifest = msgspec.json.decode(text, type=VersionManifest)
+    folder = version_path(root, manifest.version)
+    if by_delta:
+        _fetch_base(source, root, manifest, wanted)
+    entries: dict[str, FileEntry] = {name: entry for name, entry in manifest.files.items() if name not in by_delta}
+    entries |= {name + SUFFIX: manifest.deltas[name] for name in by_delta}
+    entries = {name: entry for name, entry in entries.items() if wanted(name)}
+    with folder_aside(folder, replace=True) as aside:
+        (aside / MANIFEST).write_bytes(text)
+        for name in entries:
+            source.fetch(manifest.version, text, name, aside / name)
+        verify_files(aside, entries)
+        if whole:
+            make_whole(aside, siblings=folder.parent)
+        for file in aside.iterdir():
+            fsync(file)
 
 
 def _has_whole(source: Source, root: Path, manifest: VersionManifest, name: str) -> bool:

@@ -10,25 +10,25 @@ from typing import Any
 
 import duckdb
 
-from weir.store.query.sql.views import over_one_session
+from weir.store.query.sql.views import keep_session, over_kept_session
 from weir.ui.data.rows import Row, rows
 from weir.ui.errors import NotFound
 
 _SESSION = "SELECT * FROM session_rows WHERE session_id = $session"
-_CALLS = """
+_CALLS = f"""
 SELECT
     call_id, parent_call, role, twin_of, depth, dialect, level, model, finish, error, ambiguous,
     stitch, stitch_call, stitch_differs_at, started_at, duration_ms, first_token_ms, held_ms,
     num_prompt_tokens, num_new_tokens, cached_tokens, num_output_tokens, version_min, version_max,
     spans_versions, ignored_fields, retry_count
-FROM calls WHERE session_id = $session ORDER BY started_us, call_id
+FROM ({over_kept_session("calls")}) ORDER BY started_us, call_id
 """
 _MESSAGES = f"""
 SELECT call_id, role, is_answer, text, reasoning, CAST(tool_calls AS VARCHAR) AS tool_calls, tool_call_id,
     CASE WHEN text IS NULL AND reasoning IS NULL AND tool_calls IS NULL THEN CAST(content AS VARCHAR) END AS content
-FROM ({over_one_session("messages")}) WHERE is_new ORDER BY call_id, position
+FROM ({over_kept_session("messages")}) WHERE is_new ORDER BY call_id, position
 """
-_LABELS = over_one_session("labels")
+_LABELS = over_kept_session("labels")
 _REWARDS = (
     "SELECT call_id, name, value, source, created_at FROM rewards WHERE session_id = $session ORDER BY created_at"
 )
@@ -55,9 +55,10 @@ def session(cursor: duckdb.DuckDBPyConnection, session_id: str) -> dict[str, Any
         raise NotFound(
             f"there is no session {session_id!r} in this view of the store; the table of sessions has a search"
         )
-    calls = rows(cursor, _CALLS, named)
-    messages = _by_call(rows(cursor, _MESSAGES, named))
-    labels = {row["call_id"]: row for row in rows(cursor, _LABELS, named)}
+    keep_session(cursor, session_id)
+    calls = rows(cursor, _CALLS)
+    messages = _by_call(rows(cursor, _MESSAGES))
+    labels = {row["call_id"]: row for row in rows(cursor, _LABELS)}
     rewards = _by_call(rows(cursor, _REWARDS, named))
     verdicts = _by_call([_verdict(row) for row in rows(cursor, _EVALUATIONS, named)])
     for call in calls:

@@ -1,44 +1,45 @@
 """Whether the answers of a task depend on its inputs: a task whose answers never differ cannot tell a candidate apart.
 
-The draws of one evaluation are independent. If the reference gives the same answer to all draws of a form, or one value
-everywhere in all of them, then storing that answer would be right, and nothing was shown. Nor was it if rounding
-decides most of the answer to every draw, as after a hundred steps of a chaotic map.
+The draws of one evaluation are independent. If one answer would pass for those of the reference to all draws of a
+form (the sum of a softmax is one, but for roundings), then storing it would be right, and nothing was shown. Nor was it
+if rounding decides most of the answer to every draw, as after a hundred steps of a chaotic map.
 """
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import torch
 
+from weir.kernel_eval.judge.checks.tolerance import compare
 from weir.kernel_eval.tasks.errors import InvalidReference
+from weir.kernel_eval.tasks.rows import thinned
 
 MIN_DRAWS = 3
-_PIECE = 1 << 20  # elements
 
 
 class AnswerSpread:
     """The reference's answers of one evaluation, by form of inputs."""
 
     def __init__(self) -> None:
-        self._first: dict[Any, list[bytes]] = {}
+        self._first: dict[Any, list[torch.Tensor]] = {}
         self._num_draws = 0
         self._varies: set[int] = set()
         self._num_outputs = 0
 
     def note(self, form: Any, answer: list[torch.Tensor]) -> None:
-        """Add the answer to one draw."""
+        """Add the answer to one draw. Of large ones some rows are kept."""
         self._num_draws += 1
         self._num_outputs = max(self._num_outputs, len(answer))
-        digests = [_digest(output) for output in answer]
-        first = self._first.setdefault(form, digests)
-        for number, (one, two) in enumerate(zip(first, digests, strict=False)):
-            if one != two:
+        if form not in self._first:
+            self._first[form] = [thinned(output).clone() for output in answer]
+            return
+        for number, (one, two) in enumerate(zip(self._first[form], answer, strict=False)):
+            if number not in self._varies and is_another(thinned(two), one):
                 self._varies.add(number)
 
     def constant_outputs(self) -> list[int]:
-        """The outputs that were the same for all draws, by number; none if there were too few draws to tell."""
+        """The outputs for which one answer passes in all draws, by number; none if there were too few draws to tell."""
         if self._num_draws < MIN_DRAWS or len(self._first) == self._num_draws:
             return []
         return [number for number in range(self._num_outputs) if number not in self._varies]
@@ -49,14 +50,9 @@ class AnswerSpread:
         return self._num_outputs
 
 
-def _digest(output: torch.Tensor) -> bytes:
-    """A digest of the values: answers may fill most of the memory, and need not be kept to be told apart."""
-    digest = hashlib.blake2b(str(tuple(output.shape)).encode(), digest_size=16)
-    for piece in torch.split(output.reshape(-1), _PIECE):
-        if piece.dtype is not torch.bool:
-            piece = piece + 0  # a negative zero is a zero
-        digest.update(piece.contiguous().view(torch.uint8).cpu().numpy().data if piece.numel() else b"")
-    return digest.digest()
+def is_another(one: torch.Tensor, two: torch.Tensor) -> bool:
+    """Whether an answer is wrong where another one is expected; a negative zero is a zero."""
+    return one.shape != two.shape or one.dtype != two.dtype or compare(two, one) is not None
 
 
 def check_told(told: set[int], num_outputs: int) -> None:

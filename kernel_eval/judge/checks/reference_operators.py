@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from weir.kernel_eval.ipc.tensor_arena import tensors_among
 from weir.kernel_eval.ipc.trace import Operator
-from weir.kernel_eval.judge.source.operator_cost import Cost, Size, cost_of, cost_of_steps, kernel_share
+from weir.kernel_eval.judge.source.operator_cost import Cost, Size, cost_of, share_of_kernels
 from weir.kernel_eval.judge.source.provenance import HELPERS, drops
 from weir.kernel_eval.tasks.device_mapping import CpuForCuda
 from weir.kernel_eval.tasks.errors import InvalidReference, UnsupportedReference
@@ -149,7 +149,7 @@ def hybrid_details(work: list[Operator], model: Any, inputs: list[Any]) -> dict[
     """
     if not work:
         return {}
-    share = kernel_share(cost_of_steps(work), _watch(model, inputs).cost)
+    share = share_of_kernels(work, _watch(model, inputs).cost)
     return {"kernel_share": share, "torch_operators": sorted({step.name for step in work})}
 
 

@@ -88,6 +88,7 @@ class _Attempt:
         self._builds: list[TargetBuild] = []
         self._second: SecondRecording | None = None
         self._spread = AnswerSpread()
+        self._far: Subject | None = None  # with parameters beyond the bounds that the task sets
         self.irs: tuple[KernelIr, ...] = ()
         self.num_answered = 0
         self.details: dict[str, Any] = {}
@@ -148,7 +149,12 @@ class _Attempt:
             return [own]
         state, lacking = varied.in_state(recording.state, recording.named)
         self.details["varied_parameters"] = varied.names
-        return [Subject(varied.model, state, tuple(lacking)), own]
+        subject = Subject(varied.model, state, tuple(lacking))
+        far = VariedParameters(model, derive_seed(self._job.secret, "far"), fixed, far=True)
+        if self._reference.decides_otherwise(far.model, varied.model):
+            state, lacking = far.in_state(recording.state, recording.named)
+            self._far = Subject(far.model, state, tuple(lacking))
+        return [subject, own]
 
     def _try_all(
         self, recording: Recording, trials: PlayedTrials, subjects: list[Subject], init_arguments: list[Any]
@@ -178,6 +184,8 @@ class _Attempt:
     ) -> Variant:
         """One trial, whose tensors are freed when it returns. `records` gets the call's record if it is new."""
         job, reference = self._job, self._reference
+        if self._far is not None and trial % 2:
+            subjects = [self._far, *subjects]
         subject, question, drawn = self._question(subjects, derive_seed(job.secret, "inputs", trial), variant)
         inputs, expected = question
         recorded = recording.record(stand_ins(inputs, reference, derive_seed(job.secret, "stand-ins", trial)))

@@ -4,9 +4,10 @@ A layer's scale starts as ones and its shift as zeros, the running mean of a bat
 ones: with these, a kernel that ignores all four is right, and one that ignores a scale of 1e-6 is nearly right, with
 the whole branch that it scales. Therefore all trials give what a checkpoint would load random values, the same in the
 reference and in the candidate's state; constants above zero stay above zero, as a variance must. So do parameters that
-start as the same values for every seed (the slope of a PReLU, a temperature, a ramp): each is scaled. A candidate's
-tensor is matched by its name, then by the last part of its name; those that are left by what they start as, their
-number of elements, and their order. Pure: states are bytes, places are claims that are checked.
+start as the same values for every seed (the slope of a PReLU, a temperature, a ramp): each is scaled. Where a task
+sets bounds for them, some trials have values that are far away, of either sign. Masks are flipped here and there. A
+candidate's tensor is matched by its name, then by the last part of its name; those that are left by what they start as,
+their number of elements, and their order. Pure: states are bytes, places are claims that are checked.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from weir.kernel_eval.ipc.messages import MAX_NAMED, NamedPlace
 from weir.kernel_eval.ipc.trace import Place
 
 _SHIFT_SCALE = 0.5  # of what replaces zeros; other constants are replaced by values from 0.5 to 1.5
+_FAR = 8.0  # times as far, where bounds may be
+_FLIPPED = 8  # one of so many booleans
 
 
 _Kind = tuple[float | bytes, int]  # the value that a tensor has everywhere, or a digest; and its number of elements
@@ -38,8 +41,8 @@ class _Constant(NamedTuple):
 class VariedParameters:
     """The parameters and buffers of one task's model that get other values, and the model with those values."""
 
-    def __init__(self, model: Any, seed: int, fixed: Collection[str] = ()) -> None:
-        """`fixed`: the parameters that are the same for every seed of the weights."""
+    def __init__(self, model: Any, seed: int, fixed: Collection[str] = (), far: bool = False) -> None:
+        """`fixed`: the parameters that are the same for every seed of the weights. `far`: give them values far away."""
         named = dict(_loadable(model)) if isinstance(model, torch.nn.Module) else {}
         kinds: dict[str, _Kind] = {}
         for name, tensor in named.items():
@@ -48,7 +51,7 @@ class VariedParameters:
                 kinds[name] = kind
         generator = torch.Generator().manual_seed(seed)
         self._constants = [
-            _Constant(name, kind, _draw(kind, named[name].detach(), generator)) for name, kind in kinds.items()
+            _Constant(name, kind, _draw(kind, named[name].detach(), generator, far)) for name, kind in kinds.items()
         ]
         self.model = model
         if kinds:
@@ -136,7 +139,7 @@ def _kind(tensor: torch.Tensor) -> _Kind | None:
 
     A single element counts only if it is one or zero: any single value is the same everywhere.
     """
-    if not tensor.is_floating_point() or tensor.numel() == 0:
+    if not (tensor.is_floating_point() or tensor.dtype is torch.bool) or tensor.numel() == 0:
         return None
     first = float(tensor.reshape(-1)[0])
     is_constant = bool((tensor == first).all()) and (tensor.numel() > 1 or first in (0.0, 1.0))
@@ -148,8 +151,13 @@ def _digest(tensor: torch.Tensor) -> _Kind:
     return hashlib.blake2b(values.cpu().numpy().data, digest_size=16).digest(), tensor.numel()
 
 
-def _draw(kind: _Kind, own: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+def _draw(kind: _Kind, own: torch.Tensor, generator: torch.Generator, far: bool) -> torch.Tensor:
     value, num_elements = kind
+    if own.dtype is torch.bool:
+        return own.reshape(-1).cpu() ^ (torch.rand(num_elements, generator=generator) < 1 / _FLIPPED)
+    if far:
+        usual = own.float().reshape(-1).cpu().abs().clamp_min(_SHIFT_SCALE)
+        return usual * torch.randn(num_elements, generator=generator) * _FAR
     if isinstance(value, bytes):
         return own.float().reshape(-1).cpu() * (torch.rand(num_elements, generator=generator) + 0.5)
     if value:
@@ -164,7 +172,9 @@ def _fill(tensor: torch.Tensor, values: torch.Tensor) -> None:
 def _view(state: Sequence[torch.Tensor], place: Place) -> torch.Tensor | None:
     """The tensor at a place of the state; None if there is none."""
     dtype = getattr(torch, place.dtype, None)
-    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point or not 0 <= place.storage < len(state):
+    if not isinstance(dtype, torch.dtype) or not (dtype.is_floating_point or dtype is torch.bool):
+        return None
+    if not 0 <= place.storage < len(state):
         return None
     memory = state[place.storage]
     whole = memory.numel() // dtype.itemsize

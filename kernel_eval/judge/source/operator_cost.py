@@ -1,8 +1,10 @@
 """What operators of torch cost, in FLOPs and bytes, by the shapes of their tensors. The measure of `kernel_share`.
 
 A matrix product of (M, K) and (K, N) has 2·M·N·K FLOPs, a convolution 2 for each value of the answer and each weight
-that meets it, attention two products; another operator that computes has one for each element of its largest tensor.
-Bytes are those of all tensors that an operator reads and writes. Views cost nothing, copies no FLOPs.
+that meets it, attention two products, distances 3 for each component, a Fourier transform 5·log2 of its length for each
+element; another operator that computes has one for each element of its largest tensor. Bytes are those of all tensors
+that an operator reads and writes. Views cost nothing, copies no FLOPs. What an operator costs that is not listed here
+(`einsum`, a decomposition, a recurrent layer) is not known: if torch ran one, it may have done all of the work.
 """
 
 from __future__ import annotations
@@ -13,10 +15,26 @@ from typing import NamedTuple
 
 from weir.kernel_eval.ipc.trace import Operator, Place, places
 from weir.kernel_eval.judge.source.provenance import HELPERS, operator_name
+from weir.kernel_eval.judge.source.safe_operators import BY_INDEX, ELEMENTWISE, REDUCTIONS
 
-_PRODUCTS = frozenset(["mm", "bmm", "mv", "dot", "vdot", "linear", "_int_mm", "_scaled_mm"])
-_ADDED_PRODUCTS = frozenset(["addmm", "baddbmm", "addmv", "addbmm"])  # their first operand is added
+_PRODUCTS = frozenset(["mm", "bmm", "mv", "dot", "vdot", "linear", "matmul", "_int_mm", "_scaled_mm"])
+_ADDED_PRODUCTS = frozenset(["addmm", "baddbmm", "addmv", "_addmm_activation"])  # their first operand is added
+_CONVOLUTIONS = frozenset(["convolution", "_convolution", "mkldnn_convolution", "cudnn_convolution"])
 _ATTENTION = "_scaled_dot_product"
+_FOURIER = "_fft_"
+_FLOPS_OF_FOURIER = 5
+_FLOPS_OF_DISTANCE = 3
+_LAYERS = (
+    "native_layer_norm native_group_norm native_batch_norm _native_batch_norm_legit "
+    "_native_batch_norm_legit_no_training _fused_rms_norm "
+    "mse_loss smooth_l1_loss huber_loss l1_loss nll_loss_forward nll_loss2d_forward "
+    "binary_cross_entropy glu softshrink hardshrink prelu _prelu_kernel rrelu_with_noise native_dropout "
+    "avg_pool1d avg_pool2d avg_pool3d max_pool2d_with_indices max_pool3d_with_indices _adaptive_avg_pool2d "
+    "_adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d upsample_nearest1d upsample_nearest2d "
+    "upsample_bilinear2d one_hot masked_fill index_put_ scatter_reduce bernoulli"
+)
+# which have a FLOP or a few for each element of their largest tensor
+_BY_ELEMENT = frozenset(f"{ELEMENTWISE} {REDUCTIONS} {BY_INDEX} {_LAYERS}".split())
 
 
 class Size(NamedTuple):
@@ -48,6 +66,20 @@ def cost_of(name: str, read: Sequence[Size], written: Sequence[Size]) -> Cost:
     return Cost(_flops(name, read, written), moved)
 
 
+def is_known(name: str) -> bool:
+    """Whether the cost of an operator follows from the shapes of its tensors, by its name without namespace."""
+    plain = name.rstrip("_")
+    listed = _PRODUCTS | _ADDED_PRODUCTS | _CONVOLUTIONS | HELPERS | _BY_ELEMENT | {"_cdist_forward", "_trilinear"}
+    return bool({name, plain} & listed) or name.startswith((_ATTENTION, _FOURIER))
+
+
+def share_of_kernels(steps: Sequence[Operator], whole: Cost) -> float:
+    """The part of a task's work that torch did not do in recorded steps; none if the cost of one is not known."""
+    if not all(is_known(operator_name(step)) for step in steps):
+        return 0.0
+    return kernel_share(cost_of_steps(steps), whole)
+
+
 def cost_of_steps(steps: Iterable[Operator]) -> Cost:
     """The cost of recorded operators together."""
     total = Cost()
@@ -71,13 +103,21 @@ def _flops(name: str, read: Sequence[Size], written: Sequence[Size]) -> int:
         return 2 * made * (read[0].shape[-1] if read[0].shape else 1)
     if name in _ADDED_PRODUCTS and len(read) > 1:
         return 2 * made * (read[1].shape[-1] if read[1].shape else 1)
-    if "convolution" in name and len(read) > 1 and written:
+    if name in _CONVOLUTIONS and len(read) > 1 and written:
         weight = read[1]
         is_transposed = written[0].shape[1] != weight.shape[0]  # its weights are (channels in, channels out, ...)
         return 2 * (read[0].numel if is_transposed else made) * (weight.numel // weight.shape[0])
     if name.startswith(_ATTENTION) and len(read) > 1:
         return 4 * read[0].numel * read[1].shape[-2]
-    return max((size.numel for size in (*read, *written)), default=0)
+    if name == "_cdist_forward" and read:
+        return _FLOPS_OF_DISTANCE * made * read[0].shape[-1]
+    if name == "_trilinear" and len(read) > 1:
+        return 2 * (read[0].numel // max(1, read[0].shape[-1])) * read[1].numel
+    largest = max((size.numel for size in (*read, *written)), default=0)
+    if name.startswith(_FOURIER):
+        length = max((side for size in (*read, *written) for side in size.shape), default=1)
+        return _FLOPS_OF_FOURIER * largest * max(1, length.bit_length() - 1)
+    return largest
 
 
 def _size(place: Place) -> Size:

@@ -10,7 +10,7 @@ LAPACK), results of a size that the caller states (`repeat_interleave`), files, 
 
 from __future__ import annotations
 
-_ELEMENTWISE = (
+ELEMENTWISE = (
     "abs acos acosh add addcdiv addcmul angle asin asinh atan atan2 atanh bitwise_and bitwise_left_shift bitwise_not "
     "bitwise_or bitwise_right_shift bitwise_xor ceil celu clamp clamp_max clamp_min complex conj_physical copysign cos "
     "cosh deg2rad digamma div elu eq erf erfc erfinv exp exp2 expm1 fill floor floor_divide fmax fmin fmod frac gcd ge "
@@ -20,17 +20,17 @@ _ELEMENTWISE = (
     "pow rad2deg reciprocal relu remainder round rsqrt rsub sgn sigmoid sign signbit silu sin sinc sinh softplus sqrt "
     "square sub tan tanh threshold tril triu trunc where xlogy __and__ __or__ __xor__ __lshift__ __rshift__"
 )
-_REDUCTIONS = (
+REDUCTIONS = (
     "_log_softmax _softmax all amax amin aminmax any argmax argmin argsort count_nonzero cummax cummin cumprod cumsum "
     "linalg_vector_norm logcumsumexp logsumexp max mean median min nansum norm prod sort std std_mean sum topk trace "
     "var var_mean"
 )
 _PRODUCTS = "addbmm addmm addmv addr baddbmm bmm dot ger linear matmul mm mv outer vdot"
-_BY_INDEX = (
+BY_INDEX = (
     "bucketize diagonal_copy embedding index_add index_copy index_fill index_put masked_scatter masked_select nonzero "
     "scatter scatter_add take"
 )
 _DRAWN = "bernoulli exponential_ geometric_ log_normal_ normal_ rand_like randint_like randn_like random_ uniform_"
-_NAMES = f"{_ELEMENTWISE} {_REDUCTIONS} {_PRODUCTS} {_BY_INDEX}".split()
+_NAMES = f"{ELEMENTWISE} {REDUCTIONS} {_PRODUCTS} {BY_INDEX}".split()
 
 ON_CONSTANTS = frozenset([*_NAMES, *(f"{name}_" for name in _NAMES), *_DRAWN.split()])

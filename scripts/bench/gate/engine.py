@@ -16,6 +16,7 @@ import struct
 import sys
 import time
 from collections import deque
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -153,10 +154,19 @@ class Engine:
     async def pause(self, _: web.Request) -> web.Response:
         """POST /pause_generation, in mode abort."""
         self.paused = True
-        for sampling in [*self._running]:
+        self._abort(self._running)
+        return web.json_response({"status": "ok"})
+
+    async def abort(self, _: web.Request) -> web.Response:
+        """POST /abort_request, of all."""
+        self._abort([*self._running, *self._waiting])
+        self._waiting.clear()
+        return web.Response()
+
+    def _abort(self, samplings: Iterable[Sampling]) -> None:
+        for sampling in [*samplings]:
             sampling.abort()
         self._running.clear()
-        return web.json_response({"status": "ok"})
 
     async def update(self, request: web.Request) -> web.Response:
         """POST /update_weights_from_disk."""
@@ -175,6 +185,7 @@ class Engine:
         return web.json_response(
             {"model_path": "scripted", "tokenizer_path": "scripted", "is_generation": True, "tp_size": 1, "dp_size": 1}
             | {"served_model_name": "weir", "weight_version": self.version}
+            | {"internal_states": [{"num_running": len(self._running), "num_waiting": len(self._waiting)}]}
         )
 
 
@@ -183,6 +194,7 @@ def application(engine: Engine) -> web.Application:
     app = web.Application(client_max_size=2**28)
     app.router.add_post("/generate", engine.generate)
     app.router.add_post("/pause_generation", engine.pause)
+    app.router.add_post("/abort_request", engine.abort)
     app.router.add_post("/update_weights_from_disk", engine.update)
     app.router.add_post("/continue_generation", engine.resume)
     for path in ("/health", "/server_info", "/get_server_info", "/model_info", "/get_model_info"):

@@ -47,6 +47,7 @@ class Stack:
     """Addresses and files of the running servers."""
 
     proxy_url: str
+    router_url: str
     engine_urls: list[str]
     root: Path
     ledgers: list[Path]
@@ -69,15 +70,15 @@ def main(agents: int, updates: int, held: int, hold_s: float, workers: int, load
         )
     with tempfile.TemporaryDirectory(prefix="weir-bench-") as name, busy_processes(load):
         folder = Path(name)
-        with _running(folder / "updates", workers, AGENT_SLOTS) as stack:
+        with running_stack(folder / "updates", workers, AGENT_SLOTS) as stack:
             figures = asyncio.run(_updates(stack, agents, updates))
-        with _running(folder / "held", workers, HELD_SLOTS) as stack:
+        with running_stack(folder / "held", workers, HELD_SLOTS) as stack:
             figures |= asyncio.run(_held(stack, held, hold_s))
     print_figures({"load": load, **figures})
 
 
 @contextlib.contextmanager
-def _running(folder: Path, workers: int, slots: int) -> Iterator[Stack]:
+def running_stack(folder: Path, workers: int, slots: int, num_engines: int = NUM_ENGINES) -> Iterator[Stack]:
     """Start engines, router and proxy; they are stopped at the end of the block."""
     from tokenizers import Tokenizer
 
@@ -91,7 +92,7 @@ def _running(folder: Path, workers: int, slots: int) -> Iterator[Stack]:
     model = make_model_folder(folder / "model")
     tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
     end = tokenizer.encode("<|im_end|>").ids[0]
-    ports = [free_port() for _ in range(NUM_ENGINES)]
+    ports = [free_port() for _ in range(num_engines)]
     ledgers = [folder / f"ledger-{port}.jsonl" for port in ports]
     engines = [
         module_server(
@@ -124,6 +125,7 @@ def _running(folder: Path, workers: int, slots: int) -> Iterator[Stack]:
     with running(engines), running([router_server(router, urls, folder)]), running([proxy]) as processes:
         yield Stack(
             proxy_url=f"http://127.0.0.1:{port}",
+            router_url=f"http://127.0.0.1:{router.port}",
             engine_urls=urls,
             root=folder / "store",
             ledgers=ledgers,

@@ -49,6 +49,20 @@ def gate(
     main(agents, updates, held, hold_s, workers, load)
 
 
+def phases(
+    agents: Annotated[int, typer.Option(min=2, help="Agents with a call in flight.")] = 32,
+    changes: Annotated[int, typer.Option(min=1, help="Phase changes of engines.")] = 100,
+    only_json: Annotated[bool, typer.Option("--json", help="Print only the last line, with all figures.")] = False,
+) -> None:
+    """Engines taken for training and given back, under agents.
+
+    Errors, tokens, silences that agents see, seconds of a switch, idle time by cause.
+    """
+    from weir.scripts.bench.phases.run import main
+
+    main(agents, changes, only_json)
+
+
 def publish(
     model: Annotated[Path | None, typer.Option(help="Hugging Face folder; default: a small random model.")] = None,
     steps: Annotated[int, typer.Option(min=1, help="Optimiser steps, of which each figure is the median.")] = 3,

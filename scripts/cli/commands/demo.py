@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from weir.scripts.demo_loop.progress import Progress, Say, expected_s
+from weir.scripts.launch.errors import UsageError
 
 KERNEL_ROUNDS = 70
 
@@ -47,6 +48,10 @@ def demo(
         str, typer.Option(help="With --model: embedded, or sglang ([engine] python by WEIR_ENGINE__PYTHON).")
     ] = "embedded",
     algorithm: Annotated[str, typer.Option(help="Algorithm of the rounds, as trainer.algorithm has them.")] = "dapo",
+    controller: Annotated[
+        bool,
+        typer.Option("--train", help="One controller (`weir train`) takes engines for training, in place of rounds."),
+    ] = False,
     shuffle_rewards: Annotated[
         bool,
         typer.Option(help="A control: rewards are dealt out at random within each group, so nothing can be learned."),
@@ -66,13 +71,22 @@ def demo(
         typer.echo(f"[{time.monotonic() - started:4.0f} s] {line}")
 
     if model is None:
-        _kernel_demo(folder, seed, rounds or KERNEL_ROUNDS, algorithm, shuffle_rewards, json, say)
+        _kernel_demo(folder, seed, rounds or KERNEL_ROUNDS, algorithm, shuffle_rewards, controller, json, say)
+    elif controller:
+        raise UsageError("--train goes with the demo of kernels; leave --model out")
     else:
         _language_demo(folder, seed, rounds, model, engine, shuffle_rewards, json, say)
 
 
 def _kernel_demo(
-    folder: Path, seed: int, rounds: int, algorithm: str, shuffle_rewards: bool, json: bool, say: Say
+    folder: Path,
+    seed: int,
+    rounds: int,
+    algorithm: str,
+    shuffle_rewards: bool,
+    controller: bool,
+    json: bool,
+    say: Say,
 ) -> None:
     with Progress(expected_s(rounds), say) as progress:
         progress.say("Loading PyTorch and transformers …")
@@ -88,6 +102,7 @@ def _kernel_demo(
             rounds=rounds,
             algorithm=known_algorithm(algorithm),
             shuffle_rewards=shuffle_rewards,
+            controller=controller,
         )
         result = run_demo(options, progress)
         settings = load_settings(folder / "weir.toml")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from weir.scripts.launch.agents import open_agent, tasks_of_split
 from weir.scripts.launch.resolve import agents_config
 from weir.scripts.launch.settings import ConfigOption, load_settings
 
@@ -99,18 +100,6 @@ def _run_stoppable(sessions: Coroutine[Any, Any, T]) -> T:
         raise typer.Exit(128 + signal.SIGTERM) from error
 
 
-def tasks_of_split(tasks: list[Task], split: str, place: Path) -> list[Task]:
-    """The tasks of a split, at least one."""
-    from weir.scripts.launch.errors import UsageError
-
-    if split not in ("train", "heldout", "all"):
-        raise UsageError(f"--split {split}: expected train, heldout or all")
-    chosen = [task for task in tasks if split in ("all", task.split)]
-    if not chosen:
-        raise UsageError(f"no task of the split {split} in {place}; choose another --split or folder")
-    return chosen
-
-
 def _run_continuously(
     tasks: list[Task],
     heldout: list[Task],
@@ -142,24 +131,6 @@ def _run_continuously(
         journal.close()
     summary.seconds = time.monotonic() - started
     return summary
-
-
-def open_agent(options: AgentsConfig) -> Agent:
-    """The command or the function that the settings name; says aloud where a command is not fully contained."""
-    from weir.agents.command_agent import CommandAgent
-    from weir.agents.runner import import_agent
-
-    if options.command is None:
-        return import_agent(options.agent)
-    agent = CommandAgent(options)
-    enclosure = agent.enclosure
-    if not enclosure.has_mounts:
-        typer.echo(
-            f"warning: agents run at the sandbox level {enclosure.level}, network: {enclosure.network}; install "
-            "bubblewrap (and allow user namespaces) to contain them fully",
-            err=True,
-        )
-    return agent
 
 
 def _warn_of_rewards(tasks: list[Task], settings: Settings) -> None:

@@ -1,4 +1,4 @@
-"""`weir round`, `weir publish`, `weir rollback`."""
+"""`weir round`, `weir train`, `weir publish`, `weir rollback`."""
 
 from __future__ import annotations
 
@@ -69,6 +69,33 @@ def round_(
         trainer.close()
 
 
+def train(
+    tasks: Annotated[
+        Path, typer.Option(help="Folder (or file) of tasks: *.toml, *.jsonl, *.py in KernelBench's form.")
+    ],
+    rounds: Annotated[int | None, typer.Option(min=1, help="End after this many rounds; default: never.")] = None,
+    samples: Annotated[int | None, typer.Option(min=1, help="Sessions per group.")] = None,
+    concurrency: Annotated[int | None, typer.Option(min=1, help="Concurrent sessions.")] = None,
+    split: Annotated[str, typer.Option(help="Which tasks: train, heldout or all.")] = "train",
+    agent: Annotated[str | None, typer.Option(help="Import path of the agent, module:function.")] = None,
+    agent_command: Annotated[str | None, typer.Option(help="Command line of an agent; one process a session.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the order of the tasks.")] = 0,
+    config: ConfigOption = None,
+) -> None:
+    """Generate and train without end, by one process.
+
+    In place of `weir run --continuous` and of `weir round` by cron: engines of section [cluster] generate and are
+    taken for training in turn, as its policy says. Servers run already (`weir up`). May be killed and started again.
+    """
+    from weir.scripts.live.command import run_controller
+
+    given = {"samples": samples, "concurrency": concurrency, "agent": agent, "command": agent_command}
+    changes = {name: value for name, value in given.items() if value is not None}
+    settings = load_settings(config)
+    report = run_controller(settings, config, tasks, split=split, seed=seed, rounds=rounds, changes=changes)
+    typer.echo(report)
+
+
 def publish(
     folder: Annotated[Path, typer.Argument(help="Version folder, or a Hugging Face folder of the same model.")],
     config: ConfigOption = None,
@@ -129,6 +156,7 @@ def rollback(
 def _run_one_round(trainer: Trainer, *, wait: bool) -> None:
     from weir.trainer.errors import RoundBusy
 
+    trainer.comes_back = False
     try:
         report = trainer.run_round(wait=wait)
     except RoundBusy as busy:
@@ -142,7 +170,7 @@ def _run_one_round(trainer: Trainer, *, wait: bool) -> None:
 
 def _run_rounds(trainer: Trainer, max_rounds: int | None) -> None:
     """Run rounds as the settings' trigger decides. Where a server is away, the round stays open and is retried."""
-    from weir.trainer.errors import JudgeUnavailable, PublishFailed
+    from weir.trainer.errors import JudgeUnavailable, PublishFailed, SwitchFailed
 
     config = trainer.config
     every_s = 0.0 if config.loop_trigger == "groups" else config.loop_every_s
@@ -155,7 +183,7 @@ def _run_rounds(trainer: Trainer, max_rounds: int | None) -> None:
         try:
             report = trainer.run_round(wait=True)
             why = "waiting for groups"
-        except (JudgeUnavailable, PublishFailed) as error:
+        except (JudgeUnavailable, PublishFailed, SwitchFailed) as error:
             report, why = None, str(error)
         if report is not None:
             done, printed, due = done + 1, "", started + every_s

@@ -63,6 +63,7 @@ def _page(store: StoreConfig, db: duckdb.DuckDBPyConnection) -> str:
         ("Why answers failed, by weight version", _faults_by_version(db)),
         ("Solved tasks", _solved(db)),
         ("Seconds in each phase of a round", _phases(db)),
+        ("What members of the cluster did, in shares of their time", _members(db)),
         ("Weight versions within one call", _versions_within_a_call(db)),
         ("The latest rounds", _rounds_table(db)),
         ("Samples of the latest rounds, by what was corrected or left out", _samples_table(db)),
@@ -172,6 +173,22 @@ def _phases(db: duckdb.DuckDBPyConnection) -> str:
         (str(number), {name: float(s) for name, s in metrics.get("seconds", {}).items()}) for number, metrics in rounds
     ]
     return stacked_bars(bars, x_title="round", unit=" s")
+
+
+def _members(db: duckdb.DuckDBPyConnection) -> str:
+    """Work and idle time by cause, of each member, under `weir train`."""
+    rows = _rows(
+        db,
+        """with spent as (
+             select member, unnest(json_keys(seconds)) as activity, seconds from phases where seconds is not null)
+           select member, activity, sum((seconds ->> activity)::double) from spent
+           where activity <> 'no_role' group by all order by member, activity""",
+    )
+    sums: dict[str, dict[str, float]] = defaultdict(dict)
+    for member, activity, seconds in rows:
+        sums[member][activity] = seconds
+    shares = [(member, {what: s / sum(of.values()) for what, s in of.items()}) for member, of in sums.items()]
+    return stacked_bars(shares, x_title="member", high=1.0)
 
 
 def _versions_within_a_call(db: duckdb.DuckDBPyConnection) -> str:

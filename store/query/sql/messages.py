@@ -34,10 +34,11 @@ listed AS (
 placed AS (
     SELECT *, len(items) - answered::INT AS num_asked, list_position(
         list_reverse(list_transform(
-            items[:len(items) - answered::INT],
-            lambda m: CASE json_extract_string(m, '$.type') WHEN 'function_call_output' THEN false
-                WHEN 'function_call' THEN true WHEN 'reasoning' THEN true
-                ELSE json_extract_string(m, '$.role') = 'assistant' END
+            list_transform(
+                items[:len(items) - answered::INT], lambda m: json_extract_string(m, ['$.type', '$.role'])
+            ),
+            lambda k: CASE k[1] WHEN 'function_call_output' THEN false
+                WHEN 'function_call' THEN true WHEN 'reasoning' THEN true ELSE k[2] = 'assistant' END
         )), true
     ) AS num_since_own
     FROM listed

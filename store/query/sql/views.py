@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import duckdb
+
 from weir.store.query.sql.branches import BRANCH_CALLS, BRANCHES
 from weir.store.query.sql.calls import CALLS, TOKENS
 from weir.store.query.sql.evaluations import EVALUATIONS, FAST_P, PASS_AT_K, SOLUTIONS, SPEEDUPS
@@ -63,6 +65,22 @@ SELECT
 FROM stored.actions
 """
 
+_MEMBERS = """
+SELECT
+    name, url, tags, kind, memory_gb, train_priority, phase, weight_version, note,
+    make_timestamp(since_us) AS since, make_timestamp(seen_us) AS seen_at
+FROM stored.members
+"""
+
+_PHASES = """
+SELECT
+    phase_id, member, phase, event, weight_version,
+    make_timestamp(began_us) AS began_at, make_timestamp(ended_us) AS ended_at,
+    (ended_us - began_us) / 1e6 AS duration_s,
+    seconds
+FROM stored.phases
+"""
+
 VIEWS: dict[str, str] = {
     "calls": CALLS,
     "tokens": TOKENS,
@@ -85,18 +103,24 @@ VIEWS: dict[str, str] = {
     "refusals": _REFUSALS,
     "lost_calls": _LOST_CALLS,
     "actions": _ACTIONS,
+    "members": _MEMBERS,
+    "phases": _PHASES,
 }
 
 
-def over_one_session(name: str) -> str:
-    """The query of a view over the calls of session $session alone; $session is its parameter.
+def keep_session(cursor: duckdb.DuckDBPyConnection, session_id: str) -> None:
+    """Read the calls of one session into the cursor's own table, for `over_kept_session`."""
+    cursor.execute(
+        "CREATE OR REPLACE TEMP TABLE calls_of_session AS SELECT * FROM stored.calls WHERE session_id = $session",
+        {"session": session_id},
+    )
+
+
+def over_kept_session(name: str) -> str:
+    """The query of a view over the calls that `keep_session` read.
 
     A view that compares calls, or reads bodies, has to read those of all sessions before a condition outside it can
-    choose; this one reads one session's. What the view says of its calls is the same where it compares the calls of one
-    session only, as `labels` and `messages` do.
+    choose. What the view says of its calls is the same over one session alone where it compares no calls of different
+    sessions, as `calls`, `labels` and `messages` do not.
     """
-    query = VIEWS[name].replace("stored.calls", "calls_of_session")
-    return (
-        f"WITH calls_of_session AS MATERIALIZED (SELECT * FROM stored.calls WHERE session_id = $session) "
-        f"SELECT * FROM ({query})"
-    )
+    return VIEWS[name].replace("stored.calls", "calls_of_session")

@@ -40,6 +40,21 @@ def test_decisions_are_numbered_in_order_and_those_on_integers_are_left_out() ->
     assert decisions.outcomes == {(0, True), (1, False)}
 
 
+def test_integers_that_are_asked_for_labels_that_are_ignored_and_positions_are_noted() -> None:
+    labels, scores = torch.tensor([1, 2]), torch.randn(2, 5)
+    with Decisions() as decisions:
+        _ = labels != 7
+        _ = labels * 2 == 9
+        F.nll_loss(scores, labels, ignore_index=255)
+    assert (decisions.integers, decisions.ignored, decisions.chooses) == ({7}, {255}, False)
+    with Decisions() as choosing:
+        scores.argmax(-1)
+    assert choosing.chooses
+    with Decisions() as rounding:
+        scores.round().to(torch.int8)
+    assert not rounding.chooses
+
+
 TASK = """
 import torch
 import torch.nn.functional as F

@@ -80,6 +80,53 @@ ADDED: dict[str, tuple[str, str, Holds]] = {
         INTEGERS,
         lambda x, y: int(y.min()) >= 0 and int(y.max()) < 50,
     ),
+    "divisors": (
+        "x // y",
+        "torch.randint(0, 1000, (64, 128)), torch.randint(1, 9, (64, 128))",
+        lambda x, y: int(y.min()) < 0 and bool((y != 0).all()),
+    ),
+    "integers that are compared with one number": (
+        "x + (y != 255).float().cumsum(-1)",
+        "torch.randn(64, 128), torch.randint(0, 50, (64, 128))",
+        lambda x, y: bool((y == 255).any()) and bool((y < 50).any()),
+    ),
+    "equal values where none is chosen by its place": (
+        "x.topk(4).values + y.sum(-1, keepdim=True)",
+        "torch.randn(64, 128), torch.randn(64, 128)",
+        lambda x, y: len(x[0].unique()) < 128,
+    ),
+    "no equal values where one is chosen by its place": (
+        "x.topk(4).indices + y[:, :4]",
+        "torch.randn(64, 128), torch.randn(64, 128)",
+        lambda x, y: all(len(row.unique()) == 128 for row in x),
+    ),
+    "values that two inputs share": (
+        "torch.where(x >= y, x, 2 * y).cumsum(-1)",
+        "torch.randn(64, 128), torch.randn(64, 128)",
+        lambda x, y: bool((x == y).any(-1).any()),
+    ),
+    "a mask that hides something": (
+        "x.masked_fill(~y, 0.0)",
+        "torch.randn(64, 128), torch.ones(64, 128, dtype=torch.bool)",
+        lambda x, y: 0 < int((~y).sum()) < y.numel() / 2,
+    ),
+    "a first state": ("(x + y).cumsum(-1)", "torch.randn(64, 128), torch.zeros(64, 128)", lambda x, y: y.std() > 0.4),
+    "weights of one": (
+        "x / y.sum(-1, keepdim=True)",
+        "torch.randn(64, 128), torch.ones(64, 128)",
+        lambda x, y: set(y.unique().tolist()) == {0.0, 1.0},
+    ),
+    "divisors of one": ("x / y", "torch.randn(64, 128), torch.ones(64, 128)", lambda x, y: 0.4 < float(y.min()) < 1),
+    "lengths": (
+        "x * (torch.arange(128) < y[:, None]).float()",
+        "torch.randn(64, 128), torch.full((64,), 128)",
+        lambda x, y: int(y.max()) == 128 and 0 < int(y.min()) < 128,
+    ),
+    "bounds in order": (
+        "torch.bucketize(x, y)",
+        "torch.randn(64, 128), torch.randn(32).sort().values",
+        lambda x, y: bool((y[1:] >= y[:-1]).all()),
+    ),
     "numbers": ("x.cumsum(-1) * y", "torch.rand(64, 128), 0.75", lambda x, y: 0 < y < 1 and y != 0.75),
 }
 

@@ -22,6 +22,14 @@ def test_arguments_are_moved_by_a_quarter_to_a_half_of_a_rounding() -> None:
     }
 
 
+def test_complex_numbers_are_moved_in_both_parts() -> None:
+    values = torch.rand(100, dtype=torch.complex64) + 1 + 1j
+    got = nudged(values)
+    assert got.dtype is torch.complex128
+    for part, exact in ((got.real, values.real), (got.imag, values.imag)):
+        assert bool((moves(part, exact.double()) >= 0.49).all())
+
+
 def test_results_that_float32_cannot_hold_are_moved_and_each_operator_moves_others_way() -> None:
     x = torch.rand(1000, dtype=torch.float64) + 1
     with RoundedOperators():

@@ -14,6 +14,9 @@ from support_router import Router, running_router
 from support_servers import EngineFactory, ServerProcess, find_free_port, start_engine
 
 from weir.proxy.engines.watch import is_older
+from weir.store.catalog.cluster.members import CLUSTER, MemberRow, take_over
+from weir.store.catalog.devices.switches import AsleepEngine, asleep_engines, let_go, process_of, put_to_sleep
+from weir.store.catalog.leases import give_lease_back, take_lease
 
 USER: Any = [{"role": "user", "content": "Hi"}]
 
@@ -167,3 +170,52 @@ def test_an_engine_that_comes_later_with_a_version_that_is_no_integer_is_named_o
     fleet.engines[0].kill()
     wait_for(lambda: fleet.engines[0].url in fleet.out())  # a later check
     assert caplog.text.count("which is not an integer") == 1
+
+
+def test_what_becomes_of_an_engine_that_a_controller_has_is_left_to_it(
+    fleet: Fleet, tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    """`weir train` takes engines out for training, and brings them back itself; a dead one gets no calls though."""
+    catalog = fleet.proxy.proxy.catalog
+    lease = take_lease(catalog, CLUSTER, "controller", 600)
+    ours, other = fleet.engines
+    row = MemberRow(
+        name="a", url=ours.url, tags=["rollout"], kind="", memory_gb=None, train_priority=0, phase="rollout"
+    )
+    take_over(catalog, [row], lease)
+    fleet.ask()
+    ours.kill()
+    wait_for(lambda: fleet.inside() == {other.url})
+    fleet.restart(ours, tiny_model_dir, tmp_path)
+    fleet.publish(tiny_model_dir, 3)
+    other.kill()  # the watch brings back the engine that nobody has
+    wait_for(lambda: other.url in fleet.out())
+    fleet.restart(other, tiny_model_dir, tmp_path)
+    wait_for(lambda: fleet.inside() == {other.url})
+    assert fleet.out() == {}
+    give_lease_back(catalog, lease)
+
+
+def test_an_engine_that_sleeps_for_training_is_left_alone_and_brought_back_once_the_trainer_is_gone(
+    fleet: Fleet, tiny_model_dir: Path
+) -> None:
+    sleeping, other = fleet.engines
+    catalog = fleet.proxy.proxy.catalog
+    info = sleeping.get("/server_info")
+    row = AsleepEngine(
+        url=sleeping.url,
+        member="gpu",
+        process=process_of(info),
+        model_path=str(tiny_model_dir),
+        weight_version="0",
+        held_until_us=time.time_ns() // 1000 + 3_600_000_000,
+    )
+    put_to_sleep(catalog, row)
+    sleeping.post("/pause_generation", {"mode": "abort"})
+    sleeping.post("/release_memory_occupation")
+    other.kill()
+    wait_for(lambda: fleet.out() == {other.url: "it does not answer"})  # a whole check has passed over both
+    assert sleeping.get("/server_info")["internal_states"][0]["released_memory"] == ["kv_cache", "weights"]
+    let_go(catalog, "gpu")
+    wait_for(lambda: fleet.inside() == {sleeping.url} and not asleep_engines(catalog))
+    assert fleet.ask() == "0"

@@ -84,9 +84,19 @@ def test_where_nobody_is_answered_it_is_one_and_ends_at_the_limit() -> None:
 
 def test_aborts_are_retried_as_often_as_allowed() -> None:
     def check(one: Attempts, _: Departures) -> None:
-        assert one.pause_after_abort() == 0.1
+        assert one.pause_after_abort(progressed=False) == 0.1
         with pytest.raises(UpstreamFailed, match="aborted the call 2 times"):
-            one.pause_after_abort()
+            one.pause_after_abort(progressed=False)
+
+    with_attempts(check, abort_retries=1)
+
+
+def test_a_call_that_got_tokens_between_two_aborts_is_moved_as_often_as_engines_leave() -> None:
+    def check(one: Attempts, _: Departures) -> None:
+        assert [one.pause_after_abort(progressed=True) for _ in range(100)] == [0.0] * 100
+        assert one.pause_after_abort(progressed=False) == 0.1
+        assert one.pause_after_abort(progressed=True) == 0.0, "the count begins anew"
+        assert one.pause_after_abort(progressed=False) == 0.1
 
     with_attempts(check, abort_retries=1)
 
@@ -99,7 +109,7 @@ def test_trouble_while_the_gate_is_closed_does_not_count() -> None:
         config = ProxyConfig(abort_retries=0, refused_limit_s=0)
         one = Attempts(config, gate, 0, departures, Ticket(None, "s", 0))
         pauses = [one.pause_after(error) for error in (REFUSED, NOT_REACHED, LOST)]
-        assert [*pauses, one.pause_after_abort()] == [0.0, 0.0, 0.0, 0.0]
+        assert [*pauses, one.pause_after_abort(progressed=False)] == [0.0, 0.0, 0.0, 0.0]
         gate.open()
 
     asyncio.run(in_closed_gate())

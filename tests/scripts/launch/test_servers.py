@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import select
 import signal
@@ -99,3 +100,10 @@ def test_the_wanted_ports_are_taken_only_where_all_of_them_are_free() -> None:
         busy.listen()
         other = free_ports_in_row(3, wanted=first)
     assert first + 1 not in range(other, other + 3)
+
+
+def test_a_server_is_bound_to_its_cores(tmp_path: Path) -> None:
+    core = min(os.sched_getaffinity(0))
+    bound = dataclasses.replace(http_server("one", tmp_path), cores=(core,))
+    with running([bound]) as (process,):
+        assert os.sched_getaffinity(process.pid) == {core}

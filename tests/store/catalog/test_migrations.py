@@ -16,7 +16,7 @@ from weir.store.catalog.schema import metadata
 from weir.store.config import StoreConfig
 from weir.store.errors import StoreUnavailable
 
-NEWEST = "0014_actions"
+NEWEST = "0016_switches"
 VERSION_1 = Path(__file__).parents[1] / "version_1" / "catalog.sqlite"
 
 

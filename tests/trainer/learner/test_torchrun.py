@@ -25,11 +25,13 @@ from support_samples import branching_samples, make_samples
 
 from weir.trainer.backend import open_backend
 from weir.trainer.errors import NotFinite, TrainerError
+from weir.trainer.launch.pool import FOLDER_PREFIX, SOCKET
+from weir.trainer.launch.work_folder import WorkFolder
 from weir.trainer.learner.distributed import Ranks
 from weir.trainer.learner.learner import Learner
 from weir.trainer.learner.optimizer import learning_rate
 from weir.trainer.learner.saved_state import saved_state
-from weir.trainer.learner.torchrun import FOLDER_PREFIX, JOB_FILE, TorchrunLearner, WorkFolder
+from weir.trainer.learner.torchrun import TorchrunLearner
 from weir.trainer.settings.config import TrainerConfig
 
 
@@ -175,7 +177,7 @@ def test_ranks_end_with_the_process_that_is_killed_and_their_folder_with_the_nex
     assert poll.poll() == [(writer, select.POLLERR)]  # until none does
     os.close(writer)
     (left,) = temporary.glob(f"{FOLDER_PREFIX}*")
-    assert (left / JOB_FILE).exists()
+    assert (left / SOCKET).exists()
     folders = [WorkFolder(FOLDER_PREFIX) for _ in range(2)]
     in_use = sorted(folder.path for folder in folders)
     assert sorted(temporary.glob(f"{FOLDER_PREFIX}*")) == in_use, "they are left alone"

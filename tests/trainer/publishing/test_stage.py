@@ -143,8 +143,12 @@ def test_a_stage_that_is_killed_at_any_point_is_continued_by_the_next(
         assert staged.read_bytes() == (newest.path / "model.safetensors").read_bytes()
 
 
-def test_a_damaged_delta_never_reaches_the_engine(
-    tiny_model_dir: Path, store: StoreConfig, engine_server: EngineFactory, tmp_path: Path
+def test_a_damaged_delta_never_reaches_the_engine_and_the_whole_file_does_where_there_is_one(
+    tiny_model_dir: Path,
+    store: StoreConfig,
+    engine_server: EngineFactory,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     engine, folder = engine_server(), tmp_path / "staged"
     write_next(store, tiny_model_dir, 1)
@@ -153,7 +157,14 @@ def test_a_damaged_delta_never_reaches_the_engine(
     delta = write_next(store, tiny_model_dir, 2).path / "model.safetensors.delta"
     content = delta.read_bytes()
     delta.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    whole = delta.with_name("model.safetensors").rename(tmp_path / "whole")
     with pytest.raises(VersionError, match=r"model\.safetensors\.delta is not what the manifest says"):
         stage_once(store, folder, engine.url)
     assert reports(engine, 1)()
     assert [version.manifest.version for version in list_versions(folder)] == [1]
+    content = whole.rename(delta.with_name("model.safetensors")).read_bytes()
+    assert len(stage_once(store, folder, engine.url)) == 2
+    assert "model.safetensors.delta is not what the manifest says" in caplog.text
+    assert "the whole files of version 2 are fetched instead" in caplog.text
+    assert reports(engine, 2)()
+    assert (version_path(folder, 2) / "model.safetensors").read_bytes() == content

@@ -19,6 +19,11 @@ def test_an_output_that_no_draw_changes_is_named() -> None:
     assert spread(("a", [2.0]), ("a", [2.0]), ("b", [3.0])) == [0, 1]
 
 
+def test_answers_that_pass_for_each_other_are_one() -> None:
+    assert spread(("a", [1.0, 1.0]), ("a", [1.00001, 1.0]), ("a", [1.0, 0.99999])) == [0, 1]
+    assert spread(("a", [1.0, 1.0]), ("a", [1.001, 1.0]), ("a", [1.0, 1.0])) == [1]
+
+
 def test_too_few_draws_of_a_form_tell_nothing() -> None:
     assert spread(("a", [2.0]), ("a", [2.0])) == []
     assert spread(("a", [2.0]), ("b", [2.0]), ("c", [2.0])) == []

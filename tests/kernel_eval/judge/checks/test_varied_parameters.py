@@ -41,6 +41,19 @@ def test_ones_and_zeros_get_values_and_all_other_parameters_stay() -> None:
     assert VariedParameters(model.linear, 1).model is model.linear
 
 
+def test_far_values_have_either_sign_and_booleans_are_flipped_in_both() -> None:
+    model = Model()
+    model.register_buffer("keep", torch.ones(256, dtype=torch.bool))
+    far = VariedParameters(model, 1, far=True).model
+    weight = far.norm.weight.detach()
+    assert float(weight.min()) < 0 and float(weight.abs().max()) > 4
+    varied = VariedParameters(model, 1)
+    state, places = held(keep=torch.ones(256, dtype=torch.bool))
+    changed, _ = varied.in_state(state, places)
+    assert torch.equal(changed[0].view(torch.bool), varied.model.keep)
+    assert 0 < int((~varied.model.keep).sum()) < 128
+
+
 def test_the_same_values_are_put_where_a_candidate_has_the_names_or_else_the_sizes() -> None:
     varied = VariedParameters(Model(), 1)
     ones, zeros = torch.ones(6), torch.zeros(6)

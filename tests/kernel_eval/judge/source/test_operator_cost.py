@@ -11,7 +11,14 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 from weir.kernel_eval.ipc.trace import Operator, Place
 from weir.kernel_eval.judge.checks.reference_operators import hybrid_details
-from weir.kernel_eval.judge.source.operator_cost import Cost, Size, cost_of, cost_of_steps, kernel_share
+from weir.kernel_eval.judge.source.operator_cost import (
+    Cost,
+    Size,
+    cost_of,
+    cost_of_steps,
+    kernel_share,
+    share_of_kernels,
+)
 
 X, WEIGHTS = torch.randn(2, 6, 9, 7), torch.randn(8, 3, 3, 3)
 ACROSS = torch.randn(6, 4, 3, 3)  # of a transposed convolution: channels in, channels out in each group
@@ -47,6 +54,23 @@ def test_other_operators_cost_one_flop_an_element_and_copies_none() -> None:
     assert cost_of("exp", [Size((3, 4), 4)], [Size((3, 4), 4)]) == Cost(12, 96)
     assert cost_of("sum", [Size((3, 4), 2)], [Size((), 2)]) == Cost(12, 26)
     assert cost_of("clone", [Size((3, 4), 4)], [Size((3, 4), 4)]) == Cost(0, 96)
+
+
+def test_distances_bilinear_forms_and_fourier_transforms_cost_what_they_compute() -> None:
+    assert cost_of("_cdist_forward", [Size((2, 5, 7), 4), Size((2, 6, 7), 4)], [Size((2, 5, 6), 4)]).flops == 3 * 420
+    read = [Size((9, 1, 5, 1), 4), Size((1, 4, 5, 6), 4), Size((9, 1, 1, 6), 4)]
+    assert cost_of("_trilinear", read, [Size((9, 4), 4)]).flops >= 9 * 4 * 5 * 6
+    assert cost_of("_fft_c2c", [Size((3, 64), 8)], [Size((3, 64), 8)]).flops == 5 * 192 * 6
+    product = [Size((7,), 4), Size((4, 5), 4), Size((5, 7), 4)]
+    assert cost_of("_addmm_activation", product, [Size((4, 7), 4)]).flops == 280
+
+
+@pytest.mark.parametrize("name", ["einsum", "lstm", "linalg_inv_ex", "_convolution_double_backward", "conv2d"])
+def test_who_has_torch_run_what_has_no_known_cost_has_no_share(name: str) -> None:
+    x = Place(0, "float32", (16, 16), (16, 1), 0)
+    add = Operator("aten.add.Tensor", (x, x), {}, (x,))
+    assert share_of_kernels([add], Cost(10**6, 10**6)) > 0.99
+    assert share_of_kernels([add, Operator(f"aten.{name}.default", (x, x), {}, (x,))], Cost(10**6, 10**6)) == 0.0
 
 
 def test_recorded_steps_cost_what_their_tensors_say() -> None:

@@ -9,6 +9,9 @@ import pytest
 from support_rounds import add_group, scripted_judge, trainer_config
 
 from weir.scripts.cli.report.html import write_report
+from weir.store.catalog.catalog import Catalog
+from weir.store.catalog.cluster.members import CLUSTER, begin_phase
+from weir.store.catalog.leases import take_lease
 from weir.store.config import StoreConfig
 from weir.store.errors import OutputRefused
 from weir.trainer.trainer import Trainer
@@ -33,6 +36,19 @@ def test_the_report_shows_rewards_faults_and_phases_of_the_rounds(tmp_path: Path
     assert "<td>1</td><td>4</td><td>4</td><td>4</td><td>0</td>" in page, "round, calls, samples, corrected, left out"
     assert "<td>2</td><td>2</td><td>0</td><td>0</td><td>2</td>" in page
     assert not re.search(r"(src|href)=|https?://(?!www\.w3\.org)|@import", page), "the page must be self-contained"
+
+
+def test_the_report_shows_what_members_of_a_cluster_did_in_shares_of_their_time(tmp_path: Path) -> None:
+    store = StoreConfig(root=tmp_path / "store")
+    catalog = Catalog.open(store)
+    lease = take_lease(catalog, CLUSTER, "test", 600)
+    begin_phase(catalog, "both", "rollout", "started", lease, began_us=1)
+    spent = {"generate": 3.0, "no_samples": 0.5, "no_role": 9.0}
+    begin_phase(catalog, "both", "train", "sample_ready", lease, began_us=2, seconds=spent)
+    begin_phase(catalog, "both", "waits", "trained", lease, began_us=3, seconds={"train": 0.5})
+    catalog.close()
+    page = write_report(store, tmp_path / "report.html").read_text()
+    assert all(f"both, {what}" in page for what in ("generate: 0.75", "no_samples: 0.125", "train: 0.125"))
 
 
 def test_the_report_of_an_empty_store_is_a_page_that_says_so(tmp_path: Path) -> None:

@@ -1,0 +1,97 @@
+"""Settings of `weir train`: the members of a cluster, its policy, and the rules that hold."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from weir.cluster.state import Tag
+
+
+class ClusterMember(BaseModel):
+    """An engine, a place where training may run, or both; a table of `[[cluster.members]]`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(min_length=1, description="Its name in the cluster.")
+    url: str | None = Field(default=None, description="URL of its engine; unset: it only trains.")
+    tags: tuple[Tag, ...] = Field(default=(Tag.ROLLOUT, Tag.TRAIN), min_length=1, description="What it can do.")
+    kind: str = Field(default="", description="Kind of its device.")
+    memory_gb: float | None = Field(default=None, gt=0, description="Memory of its device, in 10^9 bytes.")
+    train_priority: float | None = Field(
+        default=None, description="Members with a higher one train first; unset: flops over bandwidth, else 0."
+    )
+    flops: float | None = Field(default=None, gt=0, description="Peak FLOP/s of its device.")
+    bandwidth: float | None = Field(default=None, gt=0, description="Bytes a second from its device's memory.")
+    kv_tokens: float = Field(default=0.0, ge=0, description="Tokens that its KV cache holds; 0: unknown.")
+    cores: tuple[int, ...] = Field(
+        default=(), description="Cores of this machine that its engine, or training on it, is bound to; none: all."
+    )
+
+    @model_validator(mode="after")
+    def _has_an_engine(self) -> Self:
+        if Tag.ROLLOUT in self.tags and self.url is None:
+            raise ValueError(f"member {self.name} has the tag rollout and no url: name its engine, or drop the tag")
+        return self
+
+    @property
+    def priority(self) -> float:
+        """The train_priority that was given, else by roofline: what it gives to training over what to decoding."""
+        if self.train_priority is not None:
+            return self.train_priority
+        return self.flops / self.bandwidth if self.flops and self.bandwidth else 0.0
+
+
+class ClusterConfig(BaseModel):
+    """Engines that generate and train in turn, under `weir train`; docs/scheduling.md."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    policy: Literal["sync_colocated", "disaggregated", "one_step_off", "tags"] = Field(
+        default="tags", description="Who does what when."
+    )
+    members: tuple[ClusterMember, ...] = Field(
+        default=(), description="The members, as tables `[[cluster.members]]`; none: the engines of the run, all tags."
+    )
+    batch: int | None = Field(
+        default=None, ge=1, description="Groups of a round; unset: trainer.groups_per_round. A round takes no fewer."
+    )
+    max_staleness: float | None = Field(
+        default=None,
+        ge=0,
+        description="Versions between a group's start and its round, at most; a group that would be older is not "
+        "started. Unset: trainer.max_staleness.",
+    )
+    max_hold_s: float | None = Field(
+        default=None,
+        gt=0,
+        description="No call is held longer for new weights: an engine that needs longer loads them out of rotation, "
+        "and at least one engine always stays in it. Unset: trainer.publish_timeout_s.",
+    )
+    train_members: int = Field(default=1, ge=1, description="Members that train, by train_priority.")
+    in_flight_share: float = Field(
+        default=1.0,
+        gt=0,
+        description="Groups in flight at the start, over KV capacity divided by a group's tokens.",
+    )
+    probe_s: float = Field(default=1.0, gt=0, description="Seconds between two questions whether an engine lives.")
+    retry_s: float = Field(
+        default=3.0, gt=0, description="Wait after a failure: of a round, of an engine that did not load, of agents."
+    )
+    lease_s: float = Field(default=10.0, gt=0, description="How long a killed controller is believed to live.")
+    metrics_port: int | None = Field(
+        default=None, ge=1, le=65535, description="Port of the controller's Prometheus metrics; unset: none."
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        names = [member.name for member in self.members]
+        urls = [member.url.rstrip("/") for member in self.members if member.url is not None]
+        for what, values in (("name", names), ("url", urls)):
+            if twice := next((value for value in values if values.count(value) > 1), None):
+                raise ValueError(f"two members have the {what} {twice}: each needs its own")
+        for tag in Tag:
+            if self.members and not any(tag in member.tags for member in self.members):
+                raise ValueError(f"no member has the tag {tag}: nobody would {tag.value}")
+        return self

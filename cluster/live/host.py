@@ -1,0 +1,348 @@
+"""The host of a policy over real members: it keeps the book, calls the policy, and does in the world what it says.
+
+All methods run in one event loop. Invariants: the policy is the one that is simulated, and sees the same state; a
+sample is a group of sessions; a group is started only where a policy started a sample, so none can become too old; what
+a member that was lost meanwhile still does changes nothing. The book holds nothing that cannot be found again in the
+catalog: groups that are ready there and unknown here are adopted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any
+
+from weir.cluster.book import Book
+from weir.cluster.errors import RoundRefused
+from weir.cluster.live.world import MemberFailed, Phase, RoundEnd, World
+from weir.cluster.state import Assign, Event, Load, Member, Policy, Role, Settings, Start, Train
+from weir.cluster.timeline import Activity, Timeline
+
+LOOK = Event.STARTED  # for what no event stands for: a policy decides by the state
+
+
+class Host:
+    """One policy over one cluster. `run` ends once so many rounds are trained, or when its task is cancelled."""
+
+    def __init__(self, policy: Policy, settings: Settings, world: World, *, weights: int, retry_s: float) -> None:
+        """`weights` is the newest version; it is the state's version too."""
+        self.book = Book(settings, ())
+        self.book.resume(weights)
+        self.weights = weights
+        self.timeline = Timeline(keep_segments=False)
+        self.rounds = 0
+        self._policy, self._world, self._retry_s = policy, world, retry_s
+        self._allowed: deque[int] = deque()  # samples whose group has not started
+        self._sample_of: dict[str, int] = {}  # of groups that no round has consumed
+        self._started_s: dict[int, float] = {}
+        self._ended: set[str] = set()  # groups that wait for their rewards
+        self._foreign: dict[str, int] = {}  # ready groups of others that wait → versions that they are behind
+        self._ignored: set[str] = set()  # groups that are consumed, or too old
+        self._moves: dict[str, asyncio.Task[None]] = {}
+        self._others: set[asyncio.Task[None]] = set()
+        self._seconds: dict[str, dict[Activity, float]] = {}  # of each member at the begin of its phase
+        self._wanted: int | None = None
+        self._runs = False
+        self._over = asyncio.Event()
+        self._failure: BaseException | None = None
+
+    async def run(self, rounds: int | None = None) -> None:
+        """Decide until so many rounds are trained. Raises what a policy or the world raised unforeseen."""
+        self._wanted, self._runs = rounds, True
+        self._feed(Event.STARTED)
+        try:
+            await self._over.wait()
+        finally:
+            tasks = [*self._moves.values(), *self._others]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        if self._failure is not None:
+            raise self._failure
+
+    # What happens to members
+
+    def join(self, member: Member) -> None:
+        """A member is there, or there again; before `run` nothing follows from it yet."""
+        self.book.join(member)
+        self._begin(member.name, Phase.WAITS, Activity.NO_ROLE, Event.MEMBER_JOINED)
+        self._feed(Event.MEMBER_JOINED)
+
+    def lose(self, name: str, why: str) -> None:
+        """A member does not answer any more. A round that trains on its device continues: it is another process."""
+        if name not in self.book.state.members:
+            return
+        if (move := self._moves.pop(name, None)) is not None:
+            move.cancel()
+        self.book.lose(name)
+        self._world.say(f"member {name} is lost: {why}")
+        self._begin(name, Phase.LOST, Activity.NO_ROLE, Event.MEMBER_LOST, note=why)
+        self._feed(Event.MEMBER_LOST)
+
+    def observe(self, name: str, *, busy: bool) -> None:
+        """Whether a member of the rotation has work at this moment."""
+        state = self.book.state
+        if name in state.rotation and not state.members[name].loading:
+            idle = Activity.AGENTS_THINK if state.num_running else Activity.NO_SAMPLES
+            self.timeline.switch(name, Activity.GENERATE if busy else idle, time.monotonic())
+
+    def training_step(self, *, judging: bool) -> None:
+        """The round that trains has begun, or ended, to wait for its judge."""
+        for name in self.book.state.training:
+            self.timeline.switch(name, Activity.AWAITS_JUDGE if judging else Activity.TRAIN, time.monotonic())
+
+    # What happens to groups
+
+    def group_started(self, group: str) -> None:
+        """Agents started a group that was allowed."""
+        sample = self._allowed.popleft()
+        self._sample_of[group] = sample
+        self._started_s[sample] = time.monotonic()
+
+    def group_ended(self, group: str, *, complete: bool) -> None:
+        """All sessions of a group have ended; one that is not complete in the catalog can never be trained on."""
+        sample = self._sample_of.get(group)
+        if sample is None or sample not in self._started_s:
+            return
+        seconds = time.monotonic() - self._started_s.pop(sample)
+        if not complete:
+            self._abandon(group, "its sessions could not be registered or finished")
+            return
+        self.book.generated(sample, seconds=seconds)
+        self._ended.add(group)
+        self._feed(Event.SAMPLE_GENERATED)
+
+    def group_ready(self, group: str, version: int | None) -> None:
+        """A group can be claimed; `version` is that of its oldest call, where it was not started here."""
+        if group in self._ended:
+            self._ended.discard(group)
+            self.book.judged(self._sample_of[group], time.monotonic())
+        elif not self.is_foreign(group):
+            return
+        else:
+            self._foreign[group] = 0 if version is None else self.weights - version
+            self._adopt_waiting()
+        self._feed(Event.SAMPLE_READY)
+
+    def group_lost(self, group: str, why: str) -> None:
+        """A group can never be trained on; another one is started for it."""
+        if group in self._sample_of:
+            self._abandon(group, why)
+
+    def agents_died(self) -> None:
+        """Groups that ran or were allowed are gone; those that ended are not."""
+        running = [group for group, sample in self._sample_of.items() if sample in self._started_s]
+        for sample in [*self._allowed, *(self._sample_of.pop(group) for group in running)]:
+            self._started_s.pop(sample, None)
+            self.book.abandon(sample)
+        self._allowed.clear()
+        self._feed(LOOK)
+
+    def is_known(self, group: str) -> bool:
+        """Whether nothing new can be learned from this group being ready."""
+        return group not in self._ended and not self.is_foreign(group)
+
+    def is_foreign(self, group: str) -> bool:
+        """Whether the group was not started here, and nothing is known of it yet."""
+        return group not in self._sample_of and group not in self._foreign and group not in self._ignored
+
+    def end(self) -> None:
+        """Complete the phases of all members: nobody decides any more."""
+        for name in self.book.state.members:
+            self._begin(name, Phase.WAITS, Activity.NO_ROLE, LOOK)
+
+    def _adopt_waiting(self) -> None:
+        """Groups of others train as soon as there is a place for them; agents' own groups wait meanwhile."""
+        for group, age in list(self._foreign.items()):
+            if age > self.book.state.settings.max_staleness:
+                del self._foreign[group]
+                self._ignored.add(group)
+                self._world.say(f"group {group} is left out: it is {age} versions behind")
+            elif (sample := self.book.adopt(self.book.state.version - age, time.monotonic())) is not None:
+                del self._foreign[group]
+                self._sample_of[group] = sample
+
+    def _abandon(self, group: str, why: str) -> None:
+        self._world.say(f"group {group} will not be trained on: {why}")
+        sample = self._sample_of.pop(group)
+        self._started_s.pop(sample, None)
+        self._ended.discard(group)
+        self.book.abandon(sample)
+        self._feed(LOOK)
+
+    # Decisions
+
+    def _feed(self, event: Event) -> None:
+        if not self._runs or self._over.is_set() or (self._wanted is not None and self.rounds >= self._wanted):
+            return
+        try:
+            for action in self._policy(self.book.state, event):
+                match action:
+                    case Start(count):
+                        self._allowed.extend(self.book.start(count))
+                        self._world.allow(count)
+                    case Assign(names, role):
+                        self._assign(names, role, event)
+                    case Load(names):
+                        self._load(names, event)
+                    case Train(names):
+                        if self.book.state.update_keeps_bound():  # groups of others are beyond what some policies count
+                            self._train(names, event)
+                    case _:
+                        self.book.state.in_flight_share = action.in_flight_share
+        except Exception as error:  # the edge: whatever it is, nobody decides any more
+            self._fail(error)
+
+    def _later(self, event: Event) -> None:
+        """Tell the policy after a pause, since what it would say now has just failed."""
+
+        async def tell() -> None:
+            await asyncio.sleep(self._retry_s)
+            self._feed(event)
+
+        self._spawn(tell())
+
+    def _assign(self, names: Sequence[str], role: Role, event: Event) -> None:
+        members = self.book.state.members
+        before = {name: members[name].role for name in names}
+        self.book.assign(names, role)
+        for name in names:
+            self._begin(name, Phase.SWITCH, Activity.SWITCH, event)
+            self._moves[name] = asyncio.create_task(self._guarded(self._move(name, role, before[name])))
+
+    async def _move(self, name: str, role: Role, before: Role) -> None:
+        started = time.monotonic()
+        try:
+            await (self._world.generate(name) if role is Role.ROLLOUT else self._world.leave(name))
+        except MemberFailed as error:
+            self._moves.pop(name)
+            self.lose(name, str(error))
+            return
+        self._moves.pop(name)
+        self.book.settled(name, 0.0 if before is Role.NONE else time.monotonic() - started)
+        if role is Role.ROLLOUT:
+            self._begin(name, Phase.ROLLOUT, Activity.GENERATE, Event.MEMBER_SETTLED)
+        else:
+            self._begin(name, Phase.WAITS, self._waits_for(), Event.MEMBER_SETTLED)
+        self._feed(Event.MEMBER_SETTLED)
+
+    def _load(self, names: Sequence[str], event: Event) -> None:
+        self.book.load(names)
+        loading = [self.book.state.members[name] for name in names]
+        for name in names:
+            self._begin(name, Phase.LOAD, Activity.LOAD, event)
+        self._spawn(self._loaded(loading))
+
+    async def _loaded(self, loading: Sequence[Member]) -> None:
+        failed = await self._world.load([member.name for member in loading])
+        of_all = len(failed) == len(loading)  # then they go on with the weights that they have
+        for member in loading:
+            name = member.name
+            if self.book.state.members.get(name) is not member:
+                continue  # it was lost meanwhile
+            if name in failed and not of_all:
+                self.book.load_failed(name)
+                self.lose(name, failed[name])
+                continue
+            if name in failed:
+                self.book.load_failed(name)
+            else:
+                self.book.loaded(name)
+            self._begin(name, Phase.ROLLOUT, Activity.GENERATE, Event.WEIGHTS_LOADED)
+        if of_all and failed:
+            self._world.say(f"no engine loaded the newest weights: {next(iter(failed.values()))}")
+            self._later(Event.WEIGHTS_LOADED)
+        else:
+            self._feed(Event.WEIGHTS_LOADED)
+
+    def _train(self, names: Sequence[str], event: Event) -> None:
+        samples = set(self.book.train(names))
+        groups = [group for group, sample in self._sample_of.items() if sample in samples]
+        for name in names:
+            self._begin(name, Phase.TRAIN, Activity.TRAIN, event)
+        self._spawn(self._trained(names, groups))
+
+    async def _trained(self, names: Sequence[str], groups: Sequence[str]) -> None:
+        end = await self._world.train(names, groups)
+        if end.is_fatal:
+            raise RoundRefused(end.failure)
+        if end.version is None:
+            self.book.training_failed()
+            self._rest(names, Event.TRAINING_FAILED)
+            for group in end.left_out:
+                self.group_lost(group, "no round will take it")
+            if end.failure is not None:
+                self._world.say(f"the round did not end: {end.failure}")
+            self._later(Event.TRAINING_FAILED)
+            return
+        self.consumed(end)
+        self._rest(names, Event.TRAINED)
+        if self._wanted is not None and self.rounds >= self._wanted:
+            self._over.set()
+        self._feed(Event.TRAINED)
+
+    def consumed(self, end: RoundEnd) -> None:
+        """A round has made a version of these groups, whichever it was told."""
+        assert end.version is not None
+        taken = []
+        for group in end.groups:
+            if group in self._ended:
+                self._ended.discard(group)
+                self.book.judged(self._sample_of[group], time.monotonic())
+            self._foreign.pop(group, None)
+            if group in self._sample_of:
+                taken.append(self._sample_of.pop(group))
+        self._ignored.update(end.groups)  # a list of ready groups may be older than the claim
+        self.book.took(taken)
+        self.book.trained()
+        self._foreign = {group: age + end.version - self.weights for group, age in self._foreign.items()}
+        self.weights = end.version
+        self.rounds += 1
+        self._adopt_waiting()
+
+    def _rest(self, names: Sequence[str], event: Event) -> None:
+        for name in names:
+            if name in self.book.state.members:
+                self._begin(name, Phase.WAITS, self._waits_for(), event)
+
+    def _waits_for(self) -> Activity:
+        state = self.book.state
+        if state.num_ready >= state.settings.batch:
+            return Activity.AWAITS_MEMBERS
+        return Activity.AWAITS_JUDGE if state.judging and not state.num_running else Activity.AWAITS_SAMPLES
+
+    # Tasks and times
+
+    def _begin(self, name: str, phase: Phase, activity: Activity, event: Event, note: str | None = None) -> None:
+        self.timeline.switch(name, activity, time.monotonic())
+        self.timeline.close(time.monotonic())
+        sums = dict(self.timeline.seconds[name])
+        before = self._seconds.get(name, {})
+        spent = {str(what): round(s - before.get(what, 0.0), 3) for what, s in sums.items() if s > before.get(what, 0)}
+        self._seconds[name] = sums
+        self._world.began(name, phase, event.value, spent, note)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(self._guarded(work))
+        self._others.add(task)
+        task.add_done_callback(self._others.discard)
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # the edge of a task: it ends the run
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        self._failure = self._failure or error
+        self._over.set()
+
+
+def shares(timeline: Timeline) -> Mapping[str, Mapping[Activity, float]]:
+    """The share of each activity in each member's time so far."""
+    timeline.close(time.monotonic())
+    return timeline.member_shares()

@@ -1,0 +1,70 @@
+"""Other values for inputs that hold one value everywhere: a mask that hides nothing, a state of zeros, full lengths.
+
+As a parameter that starts as ones (`varied_parameters.py`), such an input can be left out, and the answer stays right.
+Each tensor has several replacements, of which the first that its task accepts is taken. Draws use torch's generator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+_SHARE = 8  # one of so many elements of a mask is another
+_SHIFT_SCALE = 0.5  # of what replaces zeros
+
+Change = Callable[[torch.Tensor], torch.Tensor]
+
+
+def is_constant(value: torch.Tensor) -> bool:
+    """Whether several elements hold one number that others can replace. Zeros of integers may be places, and stay."""
+    if value.numel() < 2 or value.is_complex():
+        return False
+    first = value.reshape(-1)[0]
+    if not bool(torch.isfinite(first)) or not bool((value == first).all()):
+        return False
+    return value.is_floating_point() or value.dtype is torch.bool or int(first) > 1
+
+
+def replacements(value: torch.Tensor) -> list[tuple[str, Change]]:
+    """What a constant tensor can hold instead, by name."""
+    if value.dtype is torch.bool:
+        return [("flipped", _flipped)]
+    if not value.is_floating_point():
+        return [("fewer", _fewer)]
+    if float(value.reshape(-1)[0]) == 0:
+        return [("shifted", _shifted), ("above zero", lambda zeros: _shifted(zeros).abs())]
+    scaled = ("scaled", _scaled)
+    return [("hidden", _hidden), scaled] if float(value.reshape(-1)[0]) == 1 else [scaled]
+
+
+def _few(like: torch.Tensor) -> torch.Tensor:
+    """Some places, at least one of them, and not all."""
+    few = torch.rand(like.shape, device=like.device) < 1 / _SHARE
+    few.view(-1)[int(torch.randint(few.numel(), ()))] = True
+    few.view(-1)[int(torch.randint(few.numel(), ()))] = False
+    return few
+
+
+def _flipped(value: torch.Tensor) -> torch.Tensor:
+    return value ^ _few(value)
+
+
+def _fewer(value: torch.Tensor) -> torch.Tensor:
+    """From one to as many; as many somewhere."""
+    most = int(value.reshape(-1)[0])
+    fewer = torch.randint(1, most + 1, value.shape, device=value.device)
+    fewer.view(-1)[int(torch.randint(fewer.numel(), ()))] = most
+    return fewer
+
+
+def _shifted(value: torch.Tensor) -> torch.Tensor:
+    return torch.randn(value.shape, device=value.device) * _SHIFT_SCALE
+
+
+def _hidden(value: torch.Tensor) -> torch.Tensor:
+    return value.masked_fill(_few(value), 0.0)
+
+
+def _scaled(value: torch.Tensor) -> torch.Tensor:
+    return value * (0.5 + torch.rand(value.shape, device=value.device))

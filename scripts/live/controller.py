@@ -1,0 +1,226 @@
+"""The controller behind `weir train`: engines, a training slot and agents, under a policy of weir.cluster.
+
+Invariants: one controller decides over a store, the one that holds the lease; whatever is killed, the next start finds
+in the catalog which rounds were made, which one is open and which groups are ready, and continues from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from weir.cluster.live.host import Host
+from weir.cluster.live.world import Phase, RoundEnd
+from weir.cluster.policies.by_name import POLICIES
+from weir.scripts.launch.errors import CommandError
+from weir.scripts.launch.resolve import trainer_config
+from weir.scripts.launch.settings import Settings
+from weir.scripts.live.engines import Engines
+from weir.scripts.live.lookout import Lookout
+from weir.scripts.live.members import check_members, members_of, row_of, rules_of
+from weir.scripts.live.metrics import ClusterMetrics
+from weir.scripts.live.recorder import Recorder
+from weir.scripts.live.rollouts import RolloutOptions, Rollouts
+from weir.scripts.live.slot import Slot
+from weir.store.catalog.catalog import Catalog
+from weir.store.catalog.cluster.members import CLUSTER
+from weir.store.catalog.leases import Lease, held_lease
+from weir.store.errors import LeaseHeld, LeaseLost
+from weir.store.log.writer import lock_file
+from weir.trainer.versions.object_store import fetch_newest
+from weir.trainer.versions.version_folder import current_version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What a run did: rounds, shares of each member's time by activity, and how old samples were at their training."""
+
+    rounds: int
+    version: int
+    shares: Mapping[str, Mapping[str, float]]
+    idle_share: float
+    staleness: Mapping[int, int]
+
+
+class Controller:
+    """The world of a host, and the way from the settings to a running host."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        config_path: Path | None,
+        rollouts: RolloutOptions,
+        console: Console,
+        on_version: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """`on_version` hears of each version. Raises `UsageError` where the settings do not fit together."""
+        self.settings, self.console = settings, console
+        self._on_version = on_version
+        self.config = settings.cluster
+        self.trainer = trainer_config(settings)
+        self.members = members_of(self.config, self.trainer)
+        self.rules = rules_of(self.config, self.trainer)
+        check_members(self.members, self.config, self.trainer, settings.proxy.level)
+        urls = [member.url for member in self.members.values() if member.url is not None]
+        self.trainer = self.trainer.model_copy(update={"engine_urls": urls})
+        self.catalog = Catalog.open(settings.store)
+        logs = settings.store.folder / "logs"
+        self.slot = Slot(config_path, self.rules, logs / "training-slot.log", self._on_step)
+        self.rollouts = Rollouts(rollouts, logs / "agents.log", self.config.retry_s, self.say)
+        self.metrics = ClusterMetrics(self.config.metrics_port)
+        self.host: Host
+        self.engines: Engines
+        self._recorder: Recorder
+
+    async def run(self, rounds: int | None) -> Report:
+        """Decide until so many rounds are trained, or until cancelled. Raises `CommandError` where another decides."""
+        try:
+            with self._only_one() as lease:
+                self._recorder = Recorder(self.catalog, lease)
+                self._recorder.take_over([row_of(member) for member in self.members.values()])
+                self.engines = Engines(
+                    self.trainer, self.settings.store, self.catalog, self.console, self.config.max_hold_s
+                )
+                try:
+                    weights = await self._finished()
+                    policy = POLICIES[self.config.policy]
+                    self.host = Host(policy, self.rules, self, weights=weights, retry_s=self.config.retry_s)
+                    await self._decide(rounds)
+                finally:
+                    await self.engines.close()
+        finally:
+            await self.slot.close()
+            self.metrics.close()
+            self.catalog.close()
+        timeline = self.host.timeline
+        return Report(
+            rounds=self.host.rounds,
+            version=self.host.weights,
+            shares={name: {str(k): v for k, v in of.items()} for name, of in timeline.member_shares().items()},
+            idle_share=timeline.idle_share(),
+            staleness=dict(self.host.book.staleness),
+        )
+
+    async def _finished(self) -> int:
+        """The newest version, once what a killed process left of a round is done."""
+        fetch_newest(self.settings.store)
+        while True:
+            newest = self._newest()
+            end = await self.slot.train(newest, self._cores(self.members), ())
+            if end.failure is None:
+                return self._newest()
+            if end.is_fatal:
+                raise CommandError(end.failure)
+            self.say(f"the round that was left open did not end: {end.failure}")
+            await asyncio.sleep(self.config.retry_s)
+
+    async def _decide(self, rounds: int | None) -> None:
+        lookout = Lookout(self.host, self.engines, self.catalog, self._recorder, self.members, self)
+        await self.rollouts.start()
+        await lookout.look()
+        await lookout.look_at_groups()  # before any group is started: those that are there take their places first
+        beside = [self._recorder.run(), lookout.watch_engines(), lookout.watch_groups(), self.rollouts.run(lookout)]
+        try:
+            await _first_ended(self.host.run(rounds), *beside)
+        finally:
+            await self.rollouts.close()
+            await self._return_engines()
+            self.host.end()
+            with contextlib.suppress(LeaseLost):  # what took the lease over has ended the phases
+                await self._recorder.flush()
+
+    async def _return_engines(self) -> None:
+        """Leave every engine in rotation, for those who go on with `weir round`."""
+        for name, member in self.members.items():
+            if member.url is not None and name in self.host.book.state.members:
+                with contextlib.suppress(Exception):  # whatever it is, the others are to return
+                    await self.engines.enter(member.url)
+
+    @contextlib.contextmanager
+    def _only_one(self) -> Iterator[Lease]:
+        folder = self.settings.store.folder
+        (folder / "rounds").mkdir(parents=True, exist_ok=True)
+        holder = f"{socket.gethostname()}:{folder.absolute()}"  # within a machine, the file lock excludes
+        try:
+            lock = lock_file(folder / "rounds" / "cluster.lock")
+            try:
+                with held_lease(self.catalog, CLUSTER, holder, self.config.lease_s) as lease:
+                    yield lease
+            finally:
+                os.close(lock)
+        except (BlockingIOError, LeaseHeld) as error:
+            raise CommandError(f"another `weir train` decides over {folder}: stop it first ({error})") from error
+
+    def _newest(self) -> int:
+        found = current_version(self.settings.store.folder)
+        return found.manifest.version if found is not None else 0
+
+    def _cores(self, names: Sequence[str] | Mapping[str, Any]) -> list[int]:
+        return sorted({core for name in names for core in self.members[name].cores})
+
+    def _on_step(self, step: str) -> None:
+        if step in ("claimed", "judged") and hasattr(self, "host"):
+            self.host.training_step(judging=step == "claimed")
+
+    # What the host asks for
+
+    async def generate(self, member: str) -> None:
+        """Bring a member into the rotation, with the newest weights. Raises `MemberFailed`."""
+        await self.engines.enter(self._url(member))
+
+    async def leave(self, member: str) -> None:
+        """Take a member out of the rotation. Raises `MemberFailed`."""
+        if self.members[member].url is not None:
+            await self.engines.leave(self._url(member))
+
+    async def load(self, members: Sequence[str]) -> Mapping[str, str]:
+        """Load the newest weights behind closed gates; returns why members failed, by name."""
+        names = {self._url(member): member for member in members}
+        return {names[url]: why for url, why in (await self.engines.load(list(names))).items()}
+
+    async def train(self, members: Sequence[str], groups: Sequence[str]) -> RoundEnd:
+        """Run a round of these groups in the slot, on the devices of these members."""
+        end = await self.slot.train(self.host.weights, self._cores(members), groups)
+        if end.version is not None:
+            self._on_version(end.version)
+            self.say(f"version {end.version} is trained; {len(end.groups)} groups, on {', '.join(members)}")
+        return end
+
+    def allow(self, count: int) -> None:
+        """Let agents start as many more groups."""
+        self.rollouts.allow(count)
+
+    def began(self, member: str, phase: Phase, event: str, seconds: Mapping[str, float], note: str | None) -> None:
+        """A member is at something else from now on."""
+        self._recorder.began(member, phase, event, self.host.weights if hasattr(self, "host") else 0, seconds, note)
+        self.metrics.began(member, phase.value, seconds)
+
+    def say(self, text: str) -> None:
+        """Print a line."""
+        self.console.print(text, soft_wrap=True)
+
+    def _url(self, member: str) -> str:
+        url = self.members[member].url
+        assert url is not None
+        return url
+
+
+async def _first_ended(*work: Coroutine[Any, Any, None]) -> None:
+    """Run all until the first ends, and raise what it raised; the others are cancelled."""
+    tasks = [asyncio.create_task(one) for one in work]
+    try:
+        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in ended:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,175 @@
+"""Watches what happens by itself: engines that die, return or have old weights; groups that become ready or are lost.
+
+Invariant: a member is lost or joins only by what it answers itself; one that was lost joins again after a pause.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import Protocol
+
+from weir.cluster.config import ClusterConfig, ClusterMember
+from weir.cluster.live.host import Host
+from weir.cluster.state import Role
+from weir.proxy.engines.router import Liveness, Probe, RouterFailed
+from weir.scripts.launch.settings import Settings
+from weir.scripts.live.engines import Engines
+from weir.scripts.live.members import new_member
+from weir.scripts.live.recorder import Recorder
+from weir.store.catalog.catalog import Catalog
+from weir.store.catalog.lost_calls import waiting_for_lost_calls
+from weir.store.catalog.ready_groups import ready_groups
+from weir.store.config import StoreConfig
+from weir.store.reader import connect
+from weir.trainer.http_json import Refused
+from weir.trainer.settings.config import TrainerConfig
+
+SILENT_PROBES = 3  # without an answer, until an engine counts as dead: it may only be slow
+SEEN_EVERY_S = 5.0
+GROUPS_EVERY_S = 1.0  # for rewards that come later, and groups that others started
+
+
+class Run(Protocol):
+    """What is set for the run."""
+
+    settings: Settings
+    config: ClusterConfig
+    trainer: TrainerConfig
+
+
+class Lookout:
+    """Tells a host what happened to its members and groups."""
+
+    def __init__(
+        self,
+        host: Host,
+        engines: Engines,
+        catalog: Catalog,
+        recorder: Recorder,
+        members: dict[str, ClusterMember],
+        run: Run,
+    ) -> None:
+        self._host, self._engines, self._catalog, self._recorder = host, engines, catalog, recorder
+        self._members, self._run = members, run
+        self._silent: dict[str, int] = {}
+        self._join_after: dict[str, float] = {}
+        self._ended = asyncio.Event()
+        self._seen_s = 0.0
+
+    # Groups, as the agents' process reports them
+
+    def group_started(self, group: str) -> None:
+        """Agents started a group."""
+        self._host.group_started(group)
+
+    def group_ended(self, group: str, *, complete: bool) -> None:
+        """All sessions of a group have ended."""
+        self._host.group_ended(group, complete=complete)
+        self._ended.set()
+
+    def agents_died(self) -> None:
+        """The agents' process was started again."""
+        self._host.agents_died()
+
+    async def watch_groups(self) -> None:
+        """Tell of groups that can be claimed, or never will be, until cancelled."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), GROUPS_EVERY_S)
+            self._ended.clear()
+            await self.look_at_groups()
+
+    async def look_at_groups(self) -> None:
+        """Tell once of groups that can be claimed, or never will be."""
+        ready, lost = await asyncio.to_thread(self._groups)
+        unknown = [group for group in ready if not self._host.is_known(group)]
+        foreign = [group for group in unknown if self._host.is_foreign(group)]
+        versions = await asyncio.to_thread(oldest_versions, self._run.settings.store, foreign)
+        for group in unknown:
+            self._host.group_ready(group, versions.get(group))
+        for group in lost:
+            self._host.group_lost(group, "calls of it were lost")
+
+    def _groups(self) -> tuple[list[str], list[str]]:
+        trainer = self._run.trainer
+        ready = ready_groups(
+            self._catalog, timeout_s=trainer.group_timeout_s, min_size_ratio=trainer.min_timeout_group_size_ratio
+        )
+        return [row.group_id for row in ready], list(waiting_for_lost_calls(self._catalog))
+
+    # Engines
+
+    async def watch_engines(self) -> None:
+        """Look at every engine now and then, until cancelled."""
+        while True:
+            await asyncio.sleep(self._run.config.probe_s)
+            await self.look()
+
+    async def look(self) -> None:
+        """Look at every member once."""
+        await asyncio.gather(*(self._look_at(name) for name in self._members))
+        if time.monotonic() - self._seen_s > SEEN_EVERY_S:
+            self._seen_s = time.monotonic()
+            self._recorder.seen(list(self._host.book.state.members))
+
+    async def _look_at(self, name: str) -> None:
+        url, state = self._members[name].url, self._host.book.state
+        if url is None:
+            if name not in state.members:
+                self._host.join(new_member(self._members[name]))
+            return
+        expected = self._expected(name)
+        probe = await self._engines.probe(url)
+        silent = self._silent[name] = self._silent.get(name, 0) + 1 if probe.liveness is Liveness.SILENT else 0
+        if probe.liveness is Liveness.DEAD or silent >= SILENT_PROBES:
+            self._lose(name, "it does not answer")
+        elif probe.liveness is Liveness.SILENT:
+            return
+        elif name not in state.members:
+            if time.monotonic() >= self._join_after.get(name, 0.0):
+                self._join_after[name] = time.monotonic() + self._run.config.retry_s
+                self._host.join(new_member(self._members[name]))
+        elif expected is not None and expected == self._expected(name) and _is_older(probe, expected):
+            self._lose(name, f"it has version {probe.version} instead of {expected}: it was started anew")
+            with contextlib.suppress(RouterFailed):
+                await self._engines.router.take_out(url)
+        else:
+            await self._look_closer(name, url)
+
+    async def _look_closer(self, name: str, url: str) -> None:
+        state = self._host.book.state
+        busy = await self._engines.is_busy(url)
+        if name not in state.members:
+            return
+        if name in state.rotation:
+            self._host.observe(name, busy=busy)
+        elif state.members[name].role is Role.TRAIN and not state.members[name].moving and busy:
+            with contextlib.suppress(Refused):
+                await self._engines.sweep(url)
+
+    def _lose(self, name: str, why: str) -> None:
+        if name in self._host.book.state.members:
+            self._join_after[name] = time.monotonic() + self._run.config.retry_s
+            self._host.lose(name, why)
+
+    def _expected(self, name: str) -> int | None:
+        """The weights that a member of the rotation has; None for others, and while it loads."""
+        state = self._host.book.state
+        if name not in state.rotation or state.members[name].loading:
+            return None
+        return self._host.weights - (state.version - state.members[name].version)
+
+
+def _is_older(probe: Probe, expected: int) -> bool:
+    return probe.version is not None and probe.version.isdecimal() and int(probe.version) < expected
+
+
+def oldest_versions(store: StoreConfig, groups: list[str]) -> dict[str, int | None]:
+    """The oldest version among the calls of each group; None where they have none."""
+    if not groups:
+        return {}
+    query = "SELECT group_id, min(version_min) FROM calls WHERE group_id IN (SELECT unnest($1)) GROUP BY group_id"
+    with connect(store) as db:
+        return dict(db.execute(query, [groups]).fetchall())

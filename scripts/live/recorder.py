@@ -1,0 +1,58 @@
+"""Writes what members do to the catalog, in the order in which it happens, beside the controller's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from weir.cluster.live.world import Phase
+from weir.store.catalog.catalog import Catalog
+from weir.store.catalog.cluster.members import MemberRow, begin_phase, see, take_over
+from weir.store.catalog.leases import Lease
+from weir.store.clock import now_us
+
+
+class Recorder:
+    """Rows of `members` and `phases`, under the controller's lease."""
+
+    def __init__(self, catalog: Catalog, lease: Lease) -> None:
+        self._catalog, self._lease = catalog, lease
+        self._jobs: asyncio.Queue[Callable[[], None]] = asyncio.Queue()
+
+    def take_over(self, rows: list[MemberRow]) -> None:
+        """Replace the members, and end what an earlier controller left. Raises LeaseLost."""
+        take_over(self._catalog, rows, self._lease)
+
+    def began(
+        self, member: str, phase: Phase, event: str, version: int, seconds: Mapping[str, float], note: str | None
+    ) -> None:
+        """A member is at something else from now on."""
+        at_us = now_us()
+        self._jobs.put_nowait(
+            lambda: begin_phase(
+                self._catalog,
+                member,
+                phase.value,
+                event,
+                self._lease,
+                began_us=at_us,
+                weight_version=version,
+                note=note,
+                seconds=dict(seconds),
+            )
+        )
+
+    def seen(self, names: list[str]) -> None:
+        """These members answered now."""
+        at_us = now_us()
+        self._jobs.put_nowait(lambda: see(self._catalog, names, at_us))
+
+    async def run(self) -> None:
+        """Write until cancelled. Raises LeaseLost where another controller took over."""
+        while True:
+            await asyncio.to_thread(await self._jobs.get())
+
+    async def flush(self) -> None:
+        """Write what is left, once `run` has ended. Raises LeaseLost."""
+        while not self._jobs.empty():
+            await asyncio.to_thread(self._jobs.get_nowait())

@@ -1,0 +1,130 @@
+"""`weir train` with real engines, router, proxy and rounds, while parts of it are killed with kill -9.
+
+What no kill may cost: a round twice, a group twice or never, an error that an agent sees, a sample that is too old. All
+tests go on over one store, each from whatever the one before left.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from support_live import Cluster, running_cluster
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, tiny_model_dir) -> Iterator[Cluster]:
+    with running_cluster(tmp_path_factory.mktemp("cluster"), tiny_model_dir) as started:
+        yield started
+
+
+def check(cluster: Cluster, num_rounds: int) -> None:
+    """Every round happened once, with groups of its own that were young enough; no agent saw an error."""
+    rounds = cluster.rounds()
+    assert [row.weight_version for row in rounds] == list(range(1, num_rounds + 1))
+    groups = [group for row in rounds for group in row.group_ids]
+    assert len(groups) == len(set(groups)) == 2 * num_rounds
+    assert cluster.sql("SELECT info FROM sessions WHERE status = 'failed'") == []
+    ages = cluster.sql(
+        "SELECT r.weight_version - 1 - min(c.version_min) FROM (SELECT weight_version, unnest(group_ids) AS group_id "
+        "FROM rounds) r JOIN calls c USING (group_id) GROUP BY r.weight_version, group_id"
+    )
+    assert max(age for (age,) in ages) <= 1, "a group was older than max_staleness"
+    assert cluster.in_rotation() == set(cluster.engine_urls), "all are left in rotation"
+
+
+def test_engines_generate_and_are_taken_for_training_in_turn(cluster: Cluster) -> None:
+    before = len(cluster.rounds())
+    cluster.train("--rounds", "4")
+    log = cluster.ended()
+    check(cluster, before + 4)
+    assert f"4 rounds, version {before + 4}" in log
+    phases = cluster.sql("SELECT member, phase, count(*) FROM phases WHERE ended_at IS NOT NULL GROUP BY ALL")
+    counts = {(member, phase): count for member, phase, count in phases}
+    for name in ("both-1", "both-2"):
+        assert counts[name, "train"] >= 4 and counts[name, "rollout"] >= 1 and counts[name, "switch"] >= 2
+    assert ("only", "train") not in counts and counts["only", "load"] >= 3
+    assert cluster.sql("SELECT sum((seconds ->> 'train')::DOUBLE) > 0 FROM phases WHERE phase = 'train'") == [(True,)]
+
+
+def test_calls_wait_at_the_gate_while_every_engine_is_taken_for_training(cluster: Cluster) -> None:
+    """A product behind the same proxy, which is no part of the rounds, keeps calling."""
+    before = len(cluster.rounds())
+    phases_before = cluster.sql("SELECT max(phase_id) FROM phases")[0][0] or 0
+    members = [{"name": f"all-{number}", "url": url} for number, url in enumerate(cluster.engine_urls)]
+    policy = {"WEIR_CLUSTER__POLICY": "sync_colocated", "WEIR_CLUSTER__MEMBERS": json.dumps(members)}
+    train = cluster.train("--rounds", "2", env=policy)
+    answered, failed = cluster.call_until(lambda: train.poll() is not None)
+    cluster.ended()
+    check(cluster, before + 2)
+    assert failed == [] and answered > 0
+    rollouts = cluster.sql(
+        f"SELECT member, count(*) FROM phases WHERE event = 'member_settled' AND phase = 'rollout' "
+        f"AND phase_id > {phases_before} GROUP BY member"
+    )
+    assert dict(rollouts) == {"all-0": 2, "all-1": 2, "all-2": 2}, "a round takes all, and gives them back"
+
+
+def test_a_killed_controller_goes_on_where_it_was(cluster: Cluster) -> None:
+    first = cluster.train()
+    two_more = cluster.made(2)
+    cluster.wait(lambda: two_more() and cluster.has_open_round())
+    first.kill()
+    first.wait()
+    done, was_open = len(cluster.rounds()), cluster.has_open_round()
+    cluster.train("--rounds", "2")
+    cluster.ended()
+    assert was_open, "it was killed within a round"
+    check(cluster, done + 1 + 2)  # the round that was open, which counts for the start before
+    still_open = cluster.sql("SELECT member FROM phases WHERE ended_at IS NULL")
+    assert len(still_open) == 3, "of the killed one none is left open"
+
+
+def test_a_killed_training_slot_is_started_again_and_resumes_its_round(cluster: Cluster) -> None:
+    before = len(cluster.rounds())
+    cluster.train("--rounds", "3")
+    cluster.wait(cluster.has_open_round)
+    cluster.child("weir.scripts.live.slot_process").kill()
+    log = cluster.ended()
+    assert "the training slot ended with status -9" in log
+    check(cluster, before + 3)
+
+
+def test_killed_agents_are_started_again_and_their_groups_replaced(cluster: Cluster) -> None:
+    before = len(cluster.rounds())
+    cluster.train("--rounds", "3")
+    cluster.wait(cluster.made(1))
+    cluster.child("weir.scripts.live.rollout_process").kill()
+    log = cluster.ended()
+    assert "the agents ended with status -9" in log
+    check(cluster, before + 3)
+
+
+@pytest.mark.parametrize(("engine", "name"), [("engine-0", "only"), ("engine-1", "both-1")])
+def test_a_killed_engine_is_lost_and_joins_again_with_the_newest_weights(
+    cluster: Cluster, engine: str, name: str
+) -> None:
+    before = len(cluster.rounds())
+    train = cluster.train()
+    cluster.wait(cluster.made(1))
+    cluster.kill(engine)  # it starts with the first weights
+    cluster.wait(lambda: f"member {name} is lost" in cluster.log)
+    cluster.wait(cluster.made(2))
+    cluster.wait(lambda: cluster.phase_of(name) in ("rollout", "train", "waits"))
+    train.terminate()
+    assert "stopped; the next start goes on from here" in cluster.ended()
+    done = len(cluster.rounds())
+    assert done >= before + 3
+    cluster.train("--rounds", "1")  # finishes a round that was open
+    cluster.ended()
+    check(cluster, len(cluster.rounds()))
+
+
+def test_a_second_controller_over_the_same_store_is_refused(cluster: Cluster) -> None:
+    first = cluster.train("--rounds", "2")
+    cluster.wait(cluster.made(1))
+    second = cluster.train("--rounds", "1")
+    assert second.wait(240) == 1
+    assert "another `weir train` decides over" in cluster.log
+    assert first.wait(240) == 0

@@ -1,0 +1,81 @@
+"""What Megatron-core needs to run on CPUs over gloo: CUDA's calls that do nothing, and three of its functions.
+
+Invariant: the one place of such shims; nothing of Weir's own is replaced. Import it before anything of Megatron-core.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+
+class Nothing:
+    """A stream or event of a device that has none."""
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: Nothing()
+
+    def __enter__(self) -> Nothing:
+        return self
+
+    def __exit__(self, *_: Any) -> bool:
+        return False
+
+
+class OnCpu(TorchFunctionMode):
+    """Takes "cuda" for the CPU."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        named = dict(kwargs or {})
+        if "cuda" in str(named.get("device", "")):
+            named["device"] = "cpu"
+        if named.get("pin_memory"):
+            named["pin_memory"] = False
+        if function is torch.Tensor.cuda:
+            return args[0]
+        if function is torch.Tensor.record_stream:
+            return None
+        if function is torch.Tensor.type and len(args) == 1 and not named:
+            return function(*args).replace("torch.", "torch.cuda.", 1)  # gradients are sorted by this name
+        return function(*args, **named)
+
+
+class NoRandomState:
+    """In place of the states of CUDA's random numbers, of which nothing here draws."""
+
+    def fork(self, *_: Any, **__: Any) -> Any:
+        return contextlib.nullcontext()
+
+    def get_states(self) -> dict[str, Any]:
+        return {}
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: None
+
+
+def install() -> None:
+    """Let Megatron-core run on this process's CPU, from now on."""
+    torch.cuda.current_device = lambda: "cpu"  # type: ignore[assignment, return-value]
+    torch.cuda.synchronize = lambda *_, **__: None  # type: ignore[assignment]
+    for name in ("current_stream", "default_stream", "stream"):
+        setattr(torch.cuda, name, lambda *_, **__: Nothing())
+    torch.cuda.Stream = torch.cuda.Event = Nothing  # type: ignore[assignment, misc]
+    OnCpu().__enter__()
+    from megatron.core.tensor_parallel import random
+    from megatron.core.transformer.moe import token_dispatcher
+
+    def moved(tensor: Any, as_numpy: bool = False, record_stream: bool = False) -> Any:
+        return tensor.numpy() if as_numpy and torch.is_tensor(tensor) else tensor
+
+    token_dispatcher.maybe_move_tensor_to_cpu = moved  # the original moves CUDA's tensors only
+    random._CUDA_RNG_STATE_TRACKER, random._CUDA_RNG_STATE_TRACKER_INITIALIZED = NoRandomState(), True
+    random._get_cuda_rng_state = lambda *_, **__: torch.get_rng_state()
+    random._set_cuda_rng_state = lambda state, *_, **__: torch.set_rng_state(state)

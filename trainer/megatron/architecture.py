@@ -1,0 +1,140 @@
+"""Which Hugging Face models are built with Megatron-core, and their form: families, sizes, rotary embeddings.
+
+Invariant: what is read from a folder's config.json and is not named here is the family's default; everything that
+would change a logprob and is not built is refused by name. This module imports no Megatron-core.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoConfig
+
+from weir.trainer.errors import TrainerUsageError
+from weir.trainer.settings.megatron import MegatronSettings
+
+FAMILIES = ("llama", "qwen2", "qwen3", "qwen3_moe")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experts:
+    """The experts of each layer."""
+
+    count: int
+    chosen: int  # of each token
+    inner: int
+    normalised: bool  # whether the chosen experts' shares add up to 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Architecture:
+    """A decoder with rotary embeddings, RMSNorm and SwiGLU."""
+
+    family: str
+    layers: int
+    hidden: int
+    inner: int
+    heads: int
+    key_heads: int
+    head: int  # width
+    vocabulary: int
+    context: int
+    norm_eps: float
+    rotary_base: float
+    tied: bool
+    qkv_bias: bool
+    qk_norm: bool
+    experts: Experts | None
+
+
+def read_architecture(folder: Path) -> Architecture:
+    """The architecture of a folder. Raises `TrainerUsageError` for one that is not built."""
+    try:
+        config: Any = AutoConfig.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise TrainerUsageError(f"{folder} is not a Hugging Face model folder that loads: {error}") from error
+    if config.model_type not in FAMILIES:
+        raise TrainerUsageError(
+            f"{folder}: Megatron-core is used for the families {', '.join(FAMILIES)}, and this is {config.model_type}; "
+            "use backend = torch"
+        )
+    if others := list(_unsupported(config)):
+        raise TrainerUsageError(
+            f"{folder}: its Megatron form does not build {', '.join(others)} (config.json); use backend = torch"
+        )
+    return Architecture(
+        family=config.model_type,
+        layers=config.num_hidden_layers,
+        hidden=config.hidden_size,
+        inner=config.intermediate_size,
+        heads=config.num_attention_heads,
+        key_heads=config.num_key_value_heads,
+        head=getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
+        vocabulary=config.vocab_size,
+        context=config.max_position_embeddings,
+        norm_eps=config.rms_norm_eps,
+        rotary_base=float(config.rope_parameters["rope_theta"]),
+        tied=config.tie_word_embeddings,
+        qkv_bias=config.model_type == "qwen2",
+        qk_norm=config.model_type.startswith("qwen3"),
+        experts=_experts(config) if config.model_type == "qwen3_moe" else None,
+    )
+
+
+def check_reference(model: Architecture, reference: Path) -> None:
+    """Raise `TrainerUsageError` where a reference cannot be computed with the model's own layers."""
+    other = read_architecture(reference)
+    differing = [name.name for name in fields(model) if getattr(model, name.name) != getattr(other, name.name)]
+    if differing:
+        raise TrainerUsageError(
+            f"the reference {reference} differs from the trained model in {', '.join(differing)}: with Megatron-core "
+            "its weights take the trained model's place while it scores; use a reference of the same form, "
+            "or backend = torch"
+        )
+
+
+def _unsupported(config: Any) -> Any:
+    rope = config.rope_parameters
+    if rope.get("rope_type", "default") != "default":
+        yield f"rotary embeddings of type {rope['rope_type']}"
+    if rope.get("partial_rotary_factor", 1.0) != 1.0:
+        yield "partial rotary embeddings"
+    if set(getattr(config, "layer_types", None) or ["full_attention"]) != {"full_attention"}:
+        yield "layers of other attention than full_attention"
+    if config.hidden_act != "silu":
+        yield f"hidden_act = {config.hidden_act}"
+    for name in ("attention_bias", "mlp_bias", "attention_dropout"):
+        if getattr(config, name, None):
+            yield f"{name} = {getattr(config, name)}"
+    if config.model_type == "qwen3_moe" and (config.mlp_only_layers or config.decoder_sparse_step != 1):
+        yield "layers without experts between layers with them"
+
+
+def _experts(config: Any) -> Experts:
+    return Experts(
+        count=config.num_experts,
+        chosen=config.num_experts_per_tok,
+        inner=config.moe_intermediate_size,
+        normalised=config.norm_topk_prob,
+    )
+
+
+def check_layout(model: Architecture, layout: MegatronSettings, folder: Path) -> None:
+    """Raise `TrainerUsageError` where a layout cannot divide a model."""
+    divided = [
+        ("tensor", layout.tensor, "key and value heads", model.key_heads),
+        ("tensor", layout.tensor, "rows of a feed-forward block", model.inner),
+        ("pipeline", layout.pipeline, "layers", model.layers),
+    ]
+    if model.experts is not None:
+        divided.append(("expert", layout.expert, "experts", model.experts.count))
+        divided.append(("expert_tensor", layout.expert_tensor, "rows of an expert", model.experts.inner))
+    elif layout.expert * layout.expert_tensor > 1:
+        raise TrainerUsageError(f"{folder} has no experts: remove expert and expert_tensor")
+    for name, parts, what, count in divided:
+        if count % parts:
+            raise TrainerUsageError(
+                f"{name} = {parts} does not divide the {count} {what} of {folder}; choose a divisor"
+            )

@@ -1,0 +1,92 @@
+"""AdamW of Megatron-core's distributed optimiser: gradients summed over ranks, clipped, and stepped by their owners.
+
+Invariant: the same update as `learner/optimizer.py`: every weight decays, betas and rates are those of the settings,
+and the norm is that of the whole gradient.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
+from megatron.core.distributed.finalize_model_grads import finalize_model_grads
+from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+
+from weir.trainer.learner.optimizer import learning_rate
+from weir.trainer.megatron.packed_model import PackedModel
+from weir.trainer.settings.config import TrainerConfig
+
+
+class MegatronStepper:
+    """The optimiser of a model, whose gradients lie in the buffers of `wrapped`."""
+
+    def __init__(self, network: PackedModel, config: TrainerConfig) -> None:
+        self.config = config
+        self.num_steps = 0
+        buffers = DistributedDataParallelConfig(
+            use_distributed_optimizer=True, grad_reduce_in_fp32=True, overlap_grad_reduce=False
+        )
+        self.wrapped: Any = DistributedDataParallel(network.config, buffers, network)
+        options = OptimizerConfig(
+            optimizer="adam",
+            lr=config.peak_lr,
+            min_lr=0.0,
+            weight_decay=config.weight_decay,
+            adam_beta1=config.betas[0],
+            adam_beta2=config.betas[1],
+            clip_grad=config.grad_clip,
+            bf16=network.config.bf16,
+            params_dtype=network.config.params_dtype,
+            use_distributed_optimizer=True,
+        )
+        # Without overrides every weight decays; the default leaves out norms and biases.
+        self.optimizer: Any = get_megatron_optimizer(
+            options, [self.wrapped], config_overrides={}, use_gloo_process_groups=False
+        )
+
+    def clear(self) -> None:
+        """Delete the gradient."""
+        self.wrapped.zero_grad_buffer()
+        self.optimizer.zero_grad()
+
+    def sum_over_ranks(self, *, whole: bool = False) -> None:
+        """Add the gradients of all ranks; each keeps the part that it steps, or with `whole` all of it."""
+        finalize_model_grads([self.wrapped], None, force_all_reduce=whole)
+
+    def clip(self) -> float:
+        """Sum the gradient over ranks and clip it; returns its L2 norm before clipping."""
+        self.sum_over_ranks()
+        norm = self.norm()
+        for one in self.optimizer.chained_optimizers:
+            _clip(one.get_parameters(), norm, self.config.grad_clip)
+        return norm
+
+    def norm(self) -> float:
+        """The L2 norm of the gradient, which has been summed over ranks."""
+        self.optimizer.prepare_grads()
+        return float(self.optimizer.get_grad_norm())
+
+    def step(self) -> None:
+        """Take one optimiser step."""
+        config = self.config
+        rate = learning_rate(
+            self.num_steps,
+            config.peak_lr,
+            schedule=config.lr_schedule,
+            warmup_steps=config.lr_warmup_steps,
+            total_steps=config.lr_total_steps,
+            min_ratio=config.lr_min_ratio,
+        )
+        for group in self.optimizer.param_groups:
+            group.update(lr=rate, betas=config.betas, weight_decay=config.weight_decay)
+        self.optimizer.step_with_ready_grads()
+        self.num_steps += 1
+
+
+def _clip(parameters: list[torch.nn.Parameter], norm: float, limit: float) -> None:
+    """As torch.nn.utils.clip_grad_norm_, by a norm that is known."""
+    share = min(1.0, limit / (norm + 1e-6))
+    for parameter in parameters:
+        if parameter.grad is not None:
+            parameter.grad.mul_(share)

@@ -1,0 +1,20 @@
+"""How processes divide a model that Megatron-core computes. This module imports no torch."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class MegatronSettings(BaseModel):
+    """A layout; the processes that remain after tensor × pipeline × context are data parallel."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    tensor: int = Field(default=1, ge=1, description="Processes that share each layer's matrices (TP).")
+    sequence: bool = Field(
+        default=True, description="With tensor above 1, also divide activations between matrices by tokens (SP)."
+    )
+    pipeline: int = Field(default=1, ge=1, description="Stages of consecutive layers (PP).")
+    context: int = Field(default=1, ge=1, description="Processes that share the tokens of each sequence (CP).")
+    expert: int = Field(default=1, ge=1, description="Processes that share the experts of a layer (EP).")
+    expert_tensor: int = Field(default=1, ge=1, description="Processes that share the matrices of an expert (ETP).")
