@@ -246,7 +246,9 @@ def test_the_lock_has_the_pin_that_is_asked_for(project: Project) -> None:
 def test_the_script_says_what_is_wrong_with_its_arguments() -> None:
     asked = subprocess.run([ROOT / "scripts/install", "tests"], capture_output=True, text=True)
     assert asked.returncode == 2
-    assert asked.stderr.startswith("weir: there is no extra tests; pyproject.toml has bench, gguf, lora, megatron, ray, test")
+    assert asked.stderr.startswith(
+        "weir: there is no extra tests; pyproject.toml has bench, gguf, lora, megatron, ray, test"
+    )
 
 
 def test_an_interpreter_that_is_too_old_is_named(tmp_path: Path) -> None:
