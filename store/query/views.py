@@ -46,8 +46,8 @@ def open_views(config: StoreConfig, tokenizer: Path | None = None) -> duckdb.Duc
         placed = place(snapshot.hot, snapshot.paths, snapshot.fileset.relinks)
     # Nothing is spilled to disk: a query that needs more memory is stopped.
     connection.execute(f"SET memory_limit = '{config.query_memory_mb}MiB'; SET temp_directory = ''")
-    # Files never change, so each footer is read once.
-    connection.execute("SET parquet_metadata_cache = true; SET TimeZone = 'UTC'; CREATE SCHEMA stored")
+    # Files never change, so each footer is read once. GLOBAL, because cursors do not take over what a connection has set.
+    connection.execute("SET GLOBAL parquet_metadata_cache = true; SET GLOBAL TimeZone = 'UTC'; CREATE SCHEMA stored")
     connection.create_function("token_text", reader_of_text(tokenizer), ["INTEGER[]"], "VARCHAR")
     for table in CATALOG_TABLES:
         _keep(connection, table.name, _catalog_arrow(table, snapshot.tables[table.name]))

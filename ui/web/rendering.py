@@ -6,6 +6,7 @@ Invariant: no template marks a value as safe, except highlighted code, whose eve
 from __future__ import annotations
 
 import datetime
+import functools
 import math
 import urllib.parse
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ import msgspec
 from markupsafe import Markup, escape
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
+from pygments.lexer import Lexer
 from pygments.lexers import get_lexer_by_name
 from pygments.util import ClassNotFound
 from starlette.responses import HTMLResponse, Response
@@ -96,11 +98,15 @@ def code(text: str, language: str) -> Markup:
     """Code as spans with Pygments' classes; Python where the language is not named or not known."""
     if len(text) > CODE_CHARACTERS:
         return escape(text)
+    return Markup(highlight(text, _lexer(language or "python"), _FORMATTER))
+
+
+@functools.lru_cache(64)  # finding one takes longer than it needs for a short text
+def _lexer(language: str) -> Lexer:
     try:
-        lexer = get_lexer_by_name(language or "python", stripnl=False)
+        return get_lexer_by_name(language, stripnl=False)
     except ClassNotFound:
-        lexer = get_lexer_by_name("text", stripnl=False)
-    return Markup(highlight(text, lexer, _FORMATTER))
+        return get_lexer_by_name("text", stripnl=False)
 
 
 def query(given: Mapping[str, Any], **changes: Any) -> str:

@@ -15,6 +15,7 @@ from weir.store.catalog.rows import EvaluationRow
 from weir.store.config import StoreConfig
 from weir.store.maintenance.compact import compact
 from weir.store.query.sql.views import VIEWS
+from weir.store.query.views import open_views
 from weir.store.reader import connect
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -90,3 +91,11 @@ def test_the_page_lists_the_columns_of_every_view(config: StoreConfig, view: str
     with connect(config) as db:
         columns = {name for (name,) in db.sql(f"SELECT column_name FROM (DESCRIBE {view})").fetchall()}
     assert {name.strip() for name in listed.replace("\n", " ").split(",")} == columns
+
+
+def test_a_cursor_has_the_settings_of_its_connection(sample: StoreConfig) -> None:
+    """Else times are in the machine's zone, and every question reads the footers of all files again."""
+    settings = "SELECT name, value FROM duckdb_settings() ORDER BY name"
+    with open_views(sample) as connection, connection.cursor() as cursor:
+        assert cursor.execute(settings).fetchall() == connection.execute(settings).fetchall()
+        assert cursor.execute("SELECT current_setting('TimeZone')").fetchall() == [("UTC",)]
