@@ -363,7 +363,7 @@ class Trainer:
             supervised=supervised,
         )
         self.on_step("trained")
-        keep_tokens(self.store.folder, claimed.round, data, steps, self.config)
+        keep_tokens(self.store, claimed.round, data, steps, self.config)
         speed = speed_metrics(
             data.metrics["tokens"], time.monotonic() - started, backend.num_parameters, self.config.peak_tflops
         )

@@ -1,8 +1,9 @@
 """What a round did with each call and token of its groups: one Parquet file beside the round's manifest.
 
 Invariant: every number is the trainer's own, as it computed it for the step that trained the token; the file appears
-whole or not at all. A round that is trained again writes the same file. It stays on the machine that trained, as long
-as the manifests of rounds do.
+whole or not at all. A round that is trained again writes the same file. It stays as long as the manifests of rounds do.
+Where the root is in S3 it is put there too before the round commits, under the hash of its content: of several attempts
+the newest is the one that committed.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from weir.store.atomic_file import written_aside
+from weir.store.config import StoreConfig
+from weir.store.shared.files import content_digest
+from weir.store.shared.object_store import objects_of
 
 TRAINED, DROPPED, CLIPPED_LOW, CLIPPED_HIGH = range(4)
 PART_NAMES = ("trained", "dropped by a correction", "clipped, ratio too low", "clipped, ratio too high")
@@ -62,7 +66,11 @@ class RoundCall:
 
 def round_tokens_file(root: Path, round_id: int) -> Path:
     """Where the file of a round is, below the store's folder."""
-    return root / "rounds" / f"{round_id:08d}" / "tokens.parquet"
+    return root / _folder(round_id) / "tokens.parquet"
+
+
+def _folder(round_id: int) -> str:
+    return f"rounds/{round_id:08d}"
 
 
 def write_round_tokens(path: Path, calls: Iterable[RoundCall]) -> None:
@@ -83,6 +91,39 @@ def write_round_tokens(path: Path, calls: Iterable[RoundCall]) -> None:
     )
     with written_aside(path) as aside:
         pq.write_table(table, aside, row_group_size=CALLS_IN_A_PIECE, compression="zstd")
+
+
+def share_round_tokens(config: StoreConfig, round_id: int) -> None:
+    """Put the file of a round where other machines find it; nothing where the root is a folder.
+
+    Raises OSError and StoreUnavailable.
+    """
+    objects = objects_of(config)
+    if objects is None:
+        return
+    path = round_tokens_file(config.folder, round_id)
+    with path.open("rb") as file:
+        digest = content_digest(iter(lambda: file.read(2**20), b""))
+    objects.put(f"{_folder(round_id)}/{path.stem}-{digest}{path.suffix}", path, named_by_content=True)
+
+
+def find_round_tokens(config: StoreConfig, round_id: int) -> Path:
+    """The file of a committed round on this machine, fetched where another one trained it; it may not exist.
+
+    Raises OSError and StoreUnavailable.
+    """
+    own = round_tokens_file(config.folder, round_id)
+    objects = objects_of(config)
+    if objects is None or own.exists():
+        return own
+    for copy in own.parent.glob(f"{own.stem}-*{own.suffix}"):
+        return copy
+    shared = objects.listed(_folder(round_id))
+    if not shared:
+        return own
+    key = max(shared, key=lambda one: one.changed_us).key
+    objects.fetch(key, config.folder / key)
+    return config.folder / key
 
 
 def read_round_call(path: Path, call_id: str) -> RoundCall | None:

@@ -46,7 +46,7 @@ def open_views(config: StoreConfig, tokenizer: Path | None = None) -> duckdb.Duc
         placed = place(snapshot.hot, snapshot.paths, snapshot.fileset.relinks)
     # Nothing is spilled to disk: a query that needs more memory is stopped.
     connection.execute(f"SET memory_limit = '{config.query_memory_mb}MiB'; SET temp_directory = ''")
-    # Files never change, so each footer is read once. GLOBAL, because cursors do not take over what a connection has set.
+    # Files never change, so each footer is read once. Cursors take over only what is set for all.
     connection.execute("SET GLOBAL parquet_metadata_cache = true; SET GLOBAL TimeZone = 'UTC'; CREATE SCHEMA stored")
     connection.create_function("token_text", reader_of_text(tokenizer), ["INTEGER[]"], "VARCHAR")
     for table in CATALOG_TABLES:

@@ -16,6 +16,7 @@ from weir.store.catalog.leases import ROUNDS, take_lease
 from weir.store.config import StoreConfig
 from weir.store.errors import LeaseLost
 from weir.store.maintenance.compact import compact
+from weir.store.parquet.round_tokens import find_round_tokens, read_round_call
 from weir.trainer.trainer import Trainer
 from weir.trainer.versions.object_store import fetch_newest, share_version
 from weir.trainer.versions.version_folder import Version, current_version, list_versions, verify, write_version
@@ -103,6 +104,23 @@ def test_a_trainer_that_stood_still_while_another_took_over_makes_nothing(
     assert current_version(machine("b").folder) is None
     assert [row.state for row in catalog.rounds()] == ["claimed"]
     catalog.close()
+
+
+def test_what_a_round_did_with_its_tokens_is_read_on_a_machine_that_trained_nothing(
+    machine: Machine, tiny_model_dir: Path, judge: Judge
+) -> None:
+    """Where a killed attempt came before, on another machine, what is read is that of the attempt that committed."""
+    prepare(machine("proxy"), tiny_model_dir)
+    config = trainer_config(judge, groups_per_round=2, lease_s=0.5, keep_tokens="tokens")
+    other = config.model_copy(update={"keep_tokens": "calls"})
+    assert not find_round_tokens(machine("page"), 1).exists()
+    assert run_in_process(other, machine("a"), tiny_model_dir, kill_at="checkpointed") == -signal.SIGKILL
+    assert run_in_process(config, machine("b"), tiny_model_dir, rounds=1) == 0
+    (own, fetched) = (find_round_tokens(machine(name), 1) for name in ("b", "page"))
+    assert own != fetched and own.read_bytes() == fetched.read_bytes()
+    assert find_round_tokens(machine("page"), 1) == fetched
+    found = read_round_call(fetched, "call-g1-2")
+    assert found is not None and found.trace is not None and len(found.trace.logprobs) == 8
 
 
 def make_version(store: StoreConfig, number: int, content: bytes) -> Version:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weir.store.parquet.round_tokens import RoundCall, round_tokens_file, write_round_tokens
+from weir.store.config import StoreConfig
+from weir.store.parquet.round_tokens import RoundCall, round_tokens_file, share_round_tokens, write_round_tokens
 from weir.trainer.rounds.prepare import RoundData
 from weir.trainer.settings.config import TrainerConfig
 
@@ -14,10 +14,13 @@ if TYPE_CHECKING:  # torch is imported with the first backend
     from weir.trainer.learner.step_stats import StepStats
 
 
-def keep_tokens(root: Path, round_id: int, data: RoundData, steps: Sequence[StepStats], config: TrainerConfig) -> None:
-    """Write the file of a round below the store's folder, unless the settings keep nothing. Raises OSError.
+def keep_tokens(
+    store: StoreConfig, round_id: int, data: RoundData, steps: Sequence[StepStats], config: TrainerConfig
+) -> None:
+    """Write the file of a round, and share it where the store is shared, unless the settings keep nothing.
 
-    A backend other than Weir's own gives no traces; then calls have their advantage only.
+    Raises OSError and StoreUnavailable. A backend other than Weir's own gives no traces; then calls have their
+    advantage only.
     """
     if config.keep_tokens == "none":
         return
@@ -27,4 +30,5 @@ def keep_tokens(root: Path, round_id: int, data: RoundData, steps: Sequence[Step
         for sample in data.samples
     ]
     left_out = [RoundCall(call_id=call_id, left_out=why.value) for call_id, why in data.left_out.items()]
-    write_round_tokens(round_tokens_file(root, round_id), [*taken, *left_out])
+    write_round_tokens(round_tokens_file(store.folder, round_id), [*taken, *left_out])
+    share_round_tokens(store, round_id)

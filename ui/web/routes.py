@@ -145,8 +145,8 @@ class Routes:
     async def tokens(self, request: Request) -> Response:
         """The tokens of a call."""
         call_id = request.path_params["call_id"]
-        folder = self._snapshots.store.folder
-        return as_json(await self._snapshots.read(call_tokens, call_id, self._tokenizer, folder))
+        store = self._snapshots.store
+        return as_json(await self._snapshots.read(call_tokens, call_id, self._tokenizer, store))
 
     async def compare(self, request: Request) -> Response:
         """Two versions side by side."""

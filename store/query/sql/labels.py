@@ -31,20 +31,21 @@ WITH said AS (
         request_id, num_messages, num_output_tokens, retry_count, finish,
         num_prompt_tokens - prefix_len + num_output_tokens AS num_tokens,
         TRY(json_extract(decode(nullif(answer, ''::BLOB)), '$.tool_calls')) IS NOT NULL AS calls_tools,
-        coalesce(json_array_length(body, '$.tools'), 0) AS num_tools,
-        coalesce(CAST(json_extract(body, '$.tools') AS VARCHAR), '[]') AS tools,
+        coalesce(json_array_length(parts[1]), 0) AS num_tools,
+        coalesce(CAST(parts[1] AS VARCHAR), '[]') AS tools,
         coalesce(
-            CAST(json_extract(body, '$.system') AS VARCHAR), CAST(json_extract(body, '$.instructions') AS VARCHAR),
-            CASE WHEN json_extract_string(body, '$.messages[0].role') IN ('system', 'developer')
-                 THEN CAST(json_extract(body, '$.messages[0].content') AS VARCHAR) END,
+            CAST(parts[2] AS VARCHAR), CAST(parts[3] AS VARCHAR),
+            CASE WHEN json_extract_string(parts[4], '$') IN ('system', 'developer') THEN CAST(parts[5] AS VARCHAR) END,
             ''
         ) AS instructions,
-        coalesce(
-            CAST(json_extract(body, '$.messages[#-1].content') AS VARCHAR),
-            CAST(json_extract(body, '$.input[#-1].content') AS VARCHAR), CAST(json_extract(body, '$.input') AS VARCHAR),
-            ''
-        ) AS question
-    FROM (SELECT *, TRY(CAST(decode(request) AS JSON)) AS body FROM stored.calls)
+        coalesce(CAST(parts[6] AS VARCHAR), CAST(parts[7] AS VARCHAR), CAST(parts[8] AS VARCHAR), '') AS question
+    FROM (
+        SELECT *, json_extract(TRY(CAST(decode(request) AS JSON)), [
+            '$.tools', '$.system', '$.instructions', '$.messages[0].role', '$.messages[0].content',
+            '$.messages[#-1].content', '$.input[#-1].content', '$.input'
+        ]) AS parts  -- in one reading of the body
+        FROM stored.calls
+    )
 ),
 sized AS (
     SELECT *, count(*) OVER of_root AS num_turns, sum(num_tokens) OVER of_root AS num_root_tokens
