@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,6 +16,7 @@ from weir.scripts.launch.settings import ConfigOption, load_settings, with_flags
 if TYPE_CHECKING:
     from weir.proxy.config import ProxyConfig
     from weir.scripts.cli.doctor.finding import Finding
+    from weir.scripts.launch.settings import Settings
 
 
 def doctor(
@@ -25,12 +27,20 @@ def doctor(
     leave_engines: Annotated[
         bool, typer.Option("--leave-engines", help="Do not try abort, pause and continue: an update is under way.")
     ] = False,
+    exactness: Annotated[
+        str | None, typer.Option(metavar="URL", help="Compare the logprobs of this engine with the trainer's own.")
+    ] = None,
+    weights: Annotated[
+        Path | None, typer.Option(help="Folder that the engine serves; default: the newest version, else model.path.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array instead of a table.")] = False,
 ) -> None:
     """Check this machine and an upstream.
 
-    The upstream gets real calls of a few tokens; its engines are paused and continued for a moment. Exits with 1 where
-    something required is missing.
+    The upstream gets real calls of a few tokens; its engines are paused and continued for a moment. With --exactness an
+    engine answers eight fixed prompts, and the trainer computes the logprobs of the same tokens: how far they are apart
+    is what quantised weights, caches and other settings of the engine cost. Exits with 1 where something required is
+    missing.
     """
     from weir.scripts.cli.doctor.finding import Verdict
     from weir.scripts.cli.doctor.machine import machine_findings
@@ -41,6 +51,8 @@ def doctor(
     url = upstream or settings.proxy.upstream_url
     if url is not None:
         findings += asyncio.run(_certified(proxy, url, model or settings.model.name, leave_engines))
+    if exactness is not None:
+        findings += _compared(settings, exactness, weights)
     if as_json:
         typer.echo(json.dumps([dataclasses.asdict(finding) for finding in findings], indent=1))
     else:
@@ -55,6 +67,17 @@ async def _certified(config: ProxyConfig, url: str, model: str, leave_engines: b
     from weir.scripts.cli.doctor.upstream import upstream_findings
 
     return [finding async for finding in upstream_findings(config, url, model, leave_engines=leave_engines)]
+
+
+def _compared(settings: Settings, url: str, weights: Path | None) -> list[Finding]:
+    from weir.scripts.cli.doctor.exactness import exactness_findings
+    from weir.scripts.launch.fleet import found_model
+
+    folder = weights or found_model(settings)
+    if folder is None or not (folder / "tokenizer.json").exists():
+        what = "no weights to compare with" if folder is None else f"{folder} holds no tokenizer.json"
+        raise typer.BadParameter(f"{what}; set model.path, or give --weights FOLDER", param_hint="--exactness")
+    return exactness_findings(url, folder, settings.trainer.precision)
 
 
 def _print(findings: Sequence[Finding]) -> None:

@@ -1,10 +1,12 @@
 """`weir doctor`: its findings about this machine and an upstream, and when it exits with 1."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file, save_file
 from support_host import ScriptedHost
 from support_router import running_router
 from support_servers import EngineFactory, find_free_port
@@ -19,7 +21,7 @@ def doctor(tmp_path: Path, *arguments: str) -> tuple[int, dict[str, dict[str, An
     config = tmp_path / "weir.toml"
     config.write_text(f'[store]\nroot = "{tmp_path / "store"}"\n')
     result = CliRunner().invoke(app, ["doctor", "--config", str(config), "--json", *arguments])
-    return result.exit_code, {finding["what"]: finding for finding in json.loads(result.stdout)}
+    return result.exit_code, {finding["what"]: finding for finding in json.loads(result.stdout or "[]")}
 
 
 def test_a_machine_that_runs_the_tests_has_what_is_required(tmp_path: Path) -> None:
@@ -84,3 +86,27 @@ def test_an_upstream_that_is_not_there_is_missing_with_advice(tmp_path: Path) ->
     status, findings = doctor(tmp_path, "--upstream", f"http://127.0.0.1:{find_free_port()}")
     assert status == 1
     assert findings["answers"]["verdict"] == "missing" and findings["answers"]["advice"]
+
+
+def test_an_engine_is_as_far_from_the_trainer_as_its_weights_are(
+    engine_server: EngineFactory, tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(tiny_model_dir, other)
+    weights = load_file(other / "model.safetensors")
+    save_file({name: -tensor for name, tensor in weights.items()}, other / "model.safetensors", {"format": "pt"})
+    engine = engine_server(tiny_model_dir)
+    what = "logprobs, trainer in float32"
+    status, findings = doctor(tmp_path, "--exactness", engine.url, "--weights", str(tiny_model_dir))
+    assert status == 0 and "over 512 tokens" in findings[what]["seen"], findings
+    assert findings["share of tokens"]["seen"].startswith("above 0.001 nats 0.0%"), "only rounding"
+    status, findings = doctor(tmp_path, "--exactness", engine.url, "--weights", str(other))
+    assert status == 1 and findings[what]["verdict"] == "missing" and "more than rounding" in findings[what]["seen"]
+
+
+def test_what_cannot_be_compared_is_named(tmp_path: Path, tiny_model_dir: Path) -> None:
+    url = f"http://127.0.0.1:{find_free_port()}"
+    status, findings = doctor(tmp_path, "--exactness", url, "--weights", str(tiny_model_dir))
+    assert status == 1 and url in findings["engine"]["seen"]
+    status, findings = doctor(tmp_path, "--exactness", url, "--weights", str(tmp_path))
+    assert (status, findings) == (2, {})
