@@ -27,6 +27,10 @@ from weir.store.errors import ObjectConflict, StoreUnavailable
 CONNECT_TIMEOUT_S = 5
 TIMEOUT_S = 600  # of one request, body included
 RETRY_S = 60
+# https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html: at most 10,000 parts, each of at least 5 MiB
+MOST_PARTS = 10_000
+PART_BYTES = 8 * 2**20
+PARTS_IN_MEMORY = 96 * 2**20  # bytes of all parts that are sent at once, unless one alone is larger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +73,8 @@ class Objects:
                 if not named_by_content:
                     raise _too_large(f"{self.root}/{key}", size)
                 if not self._is_there(key):
-                    obstore.put(self._store, key, source)
+                    part_bytes, at_once = _parts(size)
+                    obstore.put(self._store, key, source, chunk_size=part_bytes, max_concurrency=at_once)
                     return
             except AlreadyExistsError:
                 pass
@@ -142,6 +147,12 @@ class Objects:
                 f"cannot {verb} {self.root}/{key}: {reason}; look at store.root, store.s3_endpoint, "
                 "and the AWS_… variables of the environment"
             ) from error
+
+
+def _parts(num_bytes: int) -> tuple[int, int]:
+    """The size of the parts that an object of that size is put in, and how many of them are sent at once."""
+    part_bytes = max(PART_BYTES, -(-num_bytes // MOST_PARTS))
+    return part_bytes, max(1, PARTS_IN_MEMORY // part_bytes)
 
 
 def _too_large(name: str, num_bytes: int) -> StoreUnavailable:

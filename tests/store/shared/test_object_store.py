@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import obstore
 import pytest
 from support_s3 import S3Server
 
@@ -65,6 +66,20 @@ def test_what_is_larger_than_one_request_is_put_in_parts_under_a_name_of_its_con
         objects.put("large", b"x" * 2000, named_by_content=True)
     objects.fetch("large", tmp_path / "back")
     assert (tmp_path / "back").read_bytes() == file.read_bytes()
+
+
+def test_parts_grow_with_the_object_so_that_storage_takes_their_number(
+    objects: Objects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objects_module, "ONE_REQUEST_BYTES", 1000)
+    monkeypatch.setattr(objects_module, "MOST_PARTS", 2)
+    file = tmp_path / "file"
+    file.write_bytes(bytes(range(256)) * 100_001)
+    objects.put("large", file, named_by_content=True)
+    objects.fetch("large", tmp_path / "back")
+    assert (tmp_path / "back").read_bytes() == file.read_bytes()
+    etag = obstore.head(objects._store, "large")["e_tag"]
+    assert etag is not None and etag.strip('"').endswith("-2"), "S3 ends it with the number of parts"
 
 
 def test_objects_are_listed_and_deleted_by_their_folder(objects: Objects) -> None:
