@@ -25,6 +25,7 @@ from weir.scripts.launch.ports import session_listens
 from weir.store.parent_death import end_with_parent
 
 _FIRST_PORT = 10_000
+_CHANCE = random.SystemRandom()  # processes that seed `random` alike would choose the same ports
 _OUTGOING_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _PROXY_VARIABLES = {"http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"}
 
@@ -45,7 +46,7 @@ class Server:
 def free_port(host: str = "127.0.0.1") -> int:
     """A port that nobody listens on now, outside the range that the kernel gives to outgoing connections."""
     while True:
-        port = random.randrange(_FIRST_PORT, _first_outgoing_port())
+        port = _CHANCE.randrange(_FIRST_PORT, _first_outgoing_port())
         with contextlib.suppress(OSError), socket.socket() as probe:
             probe.bind((host, port))
             return port

@@ -10,11 +10,18 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from weir.store.parquet.round_tokens import TokenTrace
 from weir.trainer.losses.objective import Objective, SampledTokens
 from weir.trainer.losses.policy import LOG_RATIO_BOUND
+
+# Differences of logprobs are counted in bins of equal width in log10, so that ranks and micro-batches can be added.
+DIFF_DECADES = (-8, 2)  # nats
+BINS_IN_DECADE = 16
+DIFF_BINS = (DIFF_DECADES[1] - DIFF_DECADES[0]) * BINS_IN_DECADE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +48,9 @@ class StepStats:
     fresh_tokens: int  # sampled by the weights that the round started from
     fresh_logprob_diff_mean: float
     fresh_logprob_diff_max: float
+    fresh_logprob_diff_p50: float  # quantiles are upper ends of bins, 16 % wide
+    fresh_logprob_diff_p90: float
+    fresh_logprob_diff_p99: float
     off_policy_tokens: int  # drawn from another distribution than the policy's
     off_policy_outside: int  # of these, tokens that the recomputed truncation would not have kept
     off_policy_clipped: float  # share of these whose importance weight reached a bound
@@ -77,6 +87,7 @@ class TokenStats:
     fresh_tokens: int = 0
     fresh_diff_sum: float = 0.0
     fresh_diff_max: float = 0.0
+    fresh_diff_counts: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(DIFF_BINS, np.int64))
     off_policy_tokens: int = 0
     off_policy_outside: int = 0
     off_policy_clipped: int = 0
@@ -129,6 +140,7 @@ class TokenStats:
             fresh_tokens=fresh_diff.numel(),
             fresh_diff_sum=float(fresh_diff.sum()),
             fresh_diff_max=float(fresh_diff.max()) if fresh_diff.numel() else 0.0,
+            fresh_diff_counts=_counts(fresh_diff),
             off_policy_tokens=weights.numel(),
             off_policy_outside=outside,
             off_policy_clipped=int(((weights <= bounds[0]) | (weights >= bounds[1])).sum()),
@@ -141,6 +153,13 @@ class TokenStats:
         for name in self.__slots__:
             merge = min if name.endswith("_min") else max if name.endswith("_max") else _plus
             setattr(self, name, merge(getattr(self, name), getattr(other, name)))
+
+    def _fresh_diff_quantile(self, share: float) -> float:
+        """The upper end of the bin up to which that share of the tokens lies, in nats; 0 without tokens."""
+        if not self.fresh_tokens:
+            return 0.0
+        place = int(np.searchsorted(self.fresh_diff_counts.cumsum(), share * self.fresh_tokens))
+        return float(min(10 ** (DIFF_DECADES[0] + (place + 1) / BINS_IN_DECADE), self.fresh_diff_max))
 
     def _off_policy_ess(self) -> float:
         """(Σw)² / (n Σw²); 1 without off-policy tokens."""
@@ -172,6 +191,9 @@ class TokenStats:
             fresh_tokens=self.fresh_tokens,
             fresh_logprob_diff_mean=self.fresh_diff_sum / max(self.fresh_tokens, 1),
             fresh_logprob_diff_max=self.fresh_diff_max,
+            fresh_logprob_diff_p50=self._fresh_diff_quantile(0.5),
+            fresh_logprob_diff_p90=self._fresh_diff_quantile(0.9),
+            fresh_logprob_diff_p99=self._fresh_diff_quantile(0.99),
             off_policy_tokens=self.off_policy_tokens,
             off_policy_outside=self.off_policy_outside,
             off_policy_clipped=self.off_policy_clipped / max(self.off_policy_tokens, 1),
@@ -188,6 +210,14 @@ def _weights_of(tokens: SampledTokens, objective: Objective) -> torch.Tensor:
     if tokens.off_policy is None or objective.off_policy_weights is None:
         return tokens.recorded.new_empty(0)
     return objective.off_policy_weights[tokens.off_policy]
+
+
+def _counts(diff: torch.Tensor) -> npt.NDArray[np.int64]:
+    """How many differences, shape (N,), in nats, are in each bin; the first and last bin take what lies outside."""
+    first, last = DIFF_DECADES
+    decades = diff.float().log10().nan_to_num(last, last, first).clamp(first, last)  # NaN: with the greatest
+    places = ((decades - first) * BINS_IN_DECADE).long().clamp_max(DIFF_BINS - 1)
+    return torch.bincount(places, minlength=DIFF_BINS).cpu().numpy()
 
 
 def _plus(left: Any, right: Any) -> Any:

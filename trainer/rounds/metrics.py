@@ -59,6 +59,7 @@ _IN_TABLE = (
     "mfu",
     "groups_waiting",
 )
+_OF_DIFFERENCES = ("fresh_logprob_diff_p50", "fresh_logprob_diff_p90", "fresh_logprob_diff_p99")
 _COUNTED = ("fast_p", "corrected", "skipped", "faults", "speedup_unconfirmed", "early_stop")
 _OF_RATIOS = ("clip_low", "clip_high", "dropped", "ratio_mean", "ess")
 
@@ -133,6 +134,7 @@ def step_metrics(steps: Sequence[StepStats]) -> Metrics:
         "fresh_tokens": first.fresh_tokens,
         "fresh_logprob_diff_mean": first.fresh_logprob_diff_mean,
         "fresh_logprob_diff_max": first.fresh_logprob_diff_max,
+        **{name: getattr(first, name) for name in _OF_DIFFERENCES},
         **_off_policy_metrics(steps),
         "steps": figures,
     }

@@ -46,11 +46,23 @@ def test_the_gradient_is_that_of_the_formula(tiny_model_dir: Path) -> None:
         assert torch.allclose(grad, parameter.grad, atol=1e-6, rtol=1e-4)
 
 
+def test_quantiles_of_the_differences_to_the_engine_are_those_of_all_tokens(tiny_model_dir: Path) -> None:
+    """Over micro-batches of one sample each, against numpy's over the same differences."""
+    exact = make_samples(tiny_model_dir, [(3, 40), (8, 50), (4, 60)], noise=0.0)
+    errors = [10 ** np.linspace(-3, 0, len(one.output_ids)).astype(np.float32) for one in exact]
+    samples = [replace(one, old_logprobs=one.old_logprobs - by) for one, by in zip(exact, errors, strict=True)]
+    (step,) = Learner(tiny_model_dir, TrainerConfig(device="cpu", token_budget=64)).train(
+        samples, fresh_version=0, seed=0
+    )
+    found = (step.fresh_logprob_diff_p50, step.fresh_logprob_diff_p90, step.fresh_logprob_diff_p99)
+    assert found == pytest.approx(np.quantile(np.concatenate(errors), [0.5, 0.9, 0.99]), rel=0.2)
+
+
 def test_before_the_first_step_the_models_own_logprobs_are_found_again(tiny_model_dir: Path) -> None:
     samples = make_samples(tiny_model_dir, [(3, 9), (8, 5), (4, 7)], noise=0.0)
     (step,) = Learner(tiny_model_dir, TrainerConfig(device="cpu")).train(samples, fresh_version=0, seed=0)
     assert step.fresh_tokens == 21
-    assert step.fresh_logprob_diff_max < 1e-5
+    assert step.fresh_logprob_diff_p50 <= step.fresh_logprob_diff_p99 <= step.fresh_logprob_diff_max < 1e-5
     assert step.ratio_mean == pytest.approx(1.0, abs=1e-5)
     assert step.kl_k3 == pytest.approx(0.0, abs=1e-6)
     assert (step.clip_low, step.clip_high) == (0.0, 0.0)
