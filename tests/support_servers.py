@@ -37,7 +37,9 @@ class ServerProcess:
     client: httpx.Client = field(init=False)
 
     def __post_init__(self) -> None:
-        self.client = httpx.Client(base_url=self.url, timeout=120, trust_env=False)
+        # A kept connection may be closed by the server, after some idle seconds, just when a call is sent on it.
+        unkept = httpx.Limits(max_keepalive_connections=0)
+        self.client = httpx.Client(base_url=self.url, timeout=120, trust_env=False, limits=unkept)
 
     def post(self, path: str, body: Any = None) -> Any:
         """POST JSON and return the decoded answer; any status but 200 fails the test with the body shown."""

@@ -211,6 +211,7 @@ class Answer:
         """The whole body. Raises `UpstreamLost`."""
         connection = self._connection
         while not connection.is_complete:
+            connection.wake()
             await connection.until_more(wants_all=True)
         return connection.taken()
 
@@ -218,6 +219,7 @@ class Answer:
         """What has come of the body, at least a byte; b"" at its end. Raises `UpstreamLost`."""
         connection = self._connection
         while not connection.parts and not connection.is_complete:
+            connection.wake()  # what came last may have been a part of a chunk's head, or of what the caller waits for
             await connection.until_more()
         return connection.taken()
 
@@ -237,6 +239,7 @@ class Answer:
         if not self._connection.parts and not self._connection.is_complete:
             self._connection.rest()
             self._ticks.add(self._connection, interval_s)
+            await self._connection.until_more()
         return await self.part()
 
     def acknowledge_at_once(self) -> None:

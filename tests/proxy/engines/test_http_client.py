@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
@@ -193,6 +194,38 @@ def test_streams_at_rest_are_read_at_one_tick_and_lose_nothing() -> None:
             assert all(len(one) <= 3 for one in wakes)  # ten pieces came in two, and the end
 
     uvloop.run(main())
+
+
+@pytest.mark.parametrize("run", [uvloop.run, asyncio.run])
+def test_what_comes_in_the_smallest_pieces_is_waited_for_in_every_way_after_a_rest(
+    run: Callable[[object], None],
+) -> None:
+    body = b"".join(b"3\r\n%03d\r\n" % number for number in range(12)) + b"0\r\n\r\n"
+
+    async def bytewise(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"{}")
+        writer.write(OK + b"Transfer-Encoding: chunked\r\n\r\n")
+        for byte in body:
+            writer.write(bytes([byte]))
+            await writer.drain()
+            await asyncio.sleep(0.003)
+
+    async def read(client: HttpClient, origin: Origin, order: int) -> bytes:
+        draw = random.Random(order)
+        async with client.request(origin, "POST", "/generate", {}, b"{}") as answer:
+            data = text = await answer.part()
+            while data:
+                wait, *pause_s = draw.choice([(answer.part_at_tick, 0.02), (answer.part_after, 0), (answer.part,)])
+                data = await wait(*pause_s)
+                text += data
+            return text
+
+    async def main() -> None:
+        async with served(bytewise) as (client, origin), asyncio.timeout(30):
+            texts = await asyncio.gather(*(read(client, origin, order) for order in range(1, 8)))
+            assert texts == [b"".join(b"%03d" % number for number in range(12))] * 7
+
+    run(main())
 
 
 def test_heads_have_no_line_breaks_of_their_own_and_no_spaces_in_paths() -> None:

@@ -56,7 +56,7 @@ class Stayed:
     def __init__(self, model: Path, folder: Path) -> None:
         self.samples = [branching_samples(model), make_samples(model, [(4, 6), (7, 3)], seed=1)]
         self.folders = [folder / "first", folder / "second"]
-        self.loaded = LoadedBackend(model)
+        self.loaded = LoadedBackend(model, folder)
         backend: Any = self.loaded.at(model, CONFIG)
         self.pids = [backend._ranks.call(Pids())]
         self.rounds = []
