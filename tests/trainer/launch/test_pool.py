@@ -108,7 +108,8 @@ def test_two_machines_end_at_the_bits_of_one_and_one_that_dies_costs_the_attempt
     with pytest.raises(TrainerError, match="the round stays open and the next start resumes it"):
         pair.train([armed, *stayed.samples[0][1:]], fresh_version=0, seed=0)
     assert not pair.is_alive
-    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    while any(Path(f"/proc/{pid}").exists() for pid in pids):  # Linux kills a rank some moments after its agent
+        time.sleep(0.05)
     again = TorchrunLearner(tiny_model_dir, config)
     assert round_of(again, tmp_path / "first", 0, stayed.samples[0]) == stayed.rounds[0]
     again.close()
