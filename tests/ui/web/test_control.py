@@ -284,10 +284,11 @@ def test_a_get_changes_nothing(page: TestClient, catalog: Catalog) -> None:
 def ended(page: TestClient, address: str) -> dict[str, Any]:
     """The row of an action once it has ended."""
     while True:
+        before = page.get(address).text
         row = next(row for row in page.get("/actions.json").json() if address.endswith(row["action_id"]))
         if row["outcome"] is not None:
             return dict(row)
-        assert row["ended_us"] is None and "under way" in page.get(address).text
+        assert row["ended_us"] is None and "under way" in before, "what has not ended now was under way before"
         time.sleep(0.2)
 
 
