@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from weir.proxy.config import ProxyConfig
 from weir.proxy.engines.client import Upstream
 from weir.proxy.engines.connections import Connections
-from weir.proxy.engines.context_length import ContextLength
 from weir.proxy.engines.departures import Departures
 from weir.proxy.engines.gate import Gate
 from weir.proxy.engines.grammar_backends import GrammarBackends
@@ -113,9 +111,8 @@ def _tokens(served: Served, parts: Parts) -> Assembled:
     config, folder = served.config, served.model_path
     assert folder is not None
     rendering = open_rendering(folder, served.model_name, config)
-    longest = _max_model_len(config, folder)
+    max_model_len = _max_model_len(config, folder)
     upstream = Upstream(served.upstream_url, config)
-    context = ContextLength(longest, upstream.context_lengths)
     raw_prompts = RawPrompts(rendering, config.stitch_memory_bytes // 4)
     responses = ResponseCache(config.response_memory_bytes)
     recorder = Recorder(
@@ -132,7 +129,7 @@ def _tokens(served: Served, parts: Parts) -> Assembled:
         intents=parts.intents,
     )
     opening = Opening(
-        context=context,
+        max_model_len=max_model_len,
         assumed_version=config.assumed_version,
         rendering=rendering,
         stitching=Stitching(rendering, parts.memory, parts.lookup),
@@ -162,7 +159,7 @@ def _tokens(served: Served, parts: Parts) -> Assembled:
         departures=departures,
         rendering=rendering,
         is_there=upstream.has_workers,
-        close=partial(_close, context, upstream),
+        close=upstream.close,
     )
 
 
@@ -215,11 +212,6 @@ def _relay(served: Served, parts: Parts) -> Assembled:
         is_there=upstream.is_there,
         close=upstream.close,
     )
-
-
-async def _close(*parts: ContextLength | Upstream) -> None:
-    for part in parts:
-        await part.close()
 
 
 def _departures(config: ProxyConfig, gate: Gate, connections: Connections) -> Departures:

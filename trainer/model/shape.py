@@ -48,6 +48,12 @@ class ModelShape:
 
 def read_shape(folder: Path) -> ModelShape:
     """The shape of a Hugging Face folder, which needs to hold no weights. Raises `TrainerUsageError`."""
+    config, network = empty_network(folder)
+    return _shape(config.get_text_config(), network)
+
+
+def empty_network(folder: Path) -> tuple[Any, Any]:
+    """The configuration of a folder and its model on torch's meta device. Raises `TrainerUsageError`."""
     if not (folder / "config.json").exists():
         raise TrainerUsageError(f"{folder} is not a Hugging Face model folder: it has no config.json")
     try:
@@ -58,13 +64,14 @@ def read_shape(folder: Path) -> ModelShape:
         raise TrainerUsageError(
             f"{folder / 'config.json'} describes no causal language model that transformers can build: {error}"
         ) from error
-    return _shape(config.get_text_config(), network)
+    return config, network
 
 
 def _shape(config: Any, network: Any) -> ModelShape:
     heads = config.num_attention_heads
     key_heads = getattr(config, "num_key_value_heads", None) or heads
-    head = getattr(config, "head_dim", None) or config.hidden_size // heads
+    latent = getattr(config, "qk_head_dim", None)  # latent attention's; its head_dim is that of rotary embeddings
+    head = latent or getattr(config, "head_dim", None) or config.hidden_size // heads
     layers = list(network.base_model.layers)
     experts, chosen = _num_experts(config)
     of_experts = sum(p.numel() for name, p in network.named_parameters() if ".experts." in name)
@@ -96,7 +103,8 @@ def _num_experts(config: Any) -> tuple[int, int]:
 
 def _inner(config: Any, experts: int, chosen: int) -> int:
     width: int | None = getattr(config, "moe_intermediate_size", None) if experts > 1 else None
-    return chosen * width if width else int(config.intermediate_size)
+    shared: int = getattr(config, "n_shared_experts", None) or 0
+    return (chosen + shared) * width if width else int(config.intermediate_size)
 
 
 def _cached(config: Any, key: int) -> int:

@@ -73,10 +73,6 @@ def publish(
     ] = False,
     layers: Annotated[int, typer.Option(min=1, help="With --ways: layers of the model, about 23 MB each.")] = 12,
     engines: Annotated[int, typer.Option(min=1, help="With --ways: tiny engines that one trainer sends to.")] = 20,
-    faults: Annotated[
-        int | None, typer.Option(min=1, help="Instead: so many publishes under calls, with a random fault in each.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="With --faults: draws faults, ways and moments.")] = 0,
 ) -> None:
     """Sizes and rates of weight differences, and of ways to publish.
 
@@ -86,10 +82,6 @@ def publish(
         from weir.scripts.bench.publish.ways import main as measure_ways
 
         return measure_ways(layers, steps, engines)
-    if faults is not None:
-        from weir.scripts.bench.publish.faults import main as measure_faults
-
-        return measure_faults(faults, seed)
     from weir.scripts.bench.publish.run import main
 
     main(model, steps, lr, only_last=only_json)
@@ -146,6 +138,28 @@ def round_(rounds: Annotated[int, typer.Option(min=1, help="Rounds to measure.")
     from weir.scripts.bench.round.run import main
 
     main(rounds)
+
+
+def scale(
+    model: Annotated[
+        Path | None, typer.Option(help="Hugging Face folder; default: two random models, of SmolLM2's form and MoE.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Steps of each side, of which each figure is the median.")] = 3,
+    samples: Annotated[int, typer.Option(min=2, help="Samples of a step, of 256 tokens; an even number.")] = 8,
+    megatron_shims: Annotated[
+        Path | None,
+        typer.Option(exists=True, help="Measure Megatron-core, too: tests/support_megatron_cpu.py lets it use CPUs."),
+    ] = None,
+    only_json: Annotated[bool, typer.Option("--json", help="Print only the last line, with all figures.")] = False,
+) -> None:
+    """Two training ranks beside one process that has both cores.
+
+    Tokens per second, memory over the plan's, checkpoints over the disk's rate, bytes read to resume.
+    """
+    from weir.scripts.bench.scale.run import main
+    from weir.scripts.bench.scale.workload import Work
+
+    main(["smollm2", "moe"], model, Work(num_samples=samples), rounds, megatron_shims, only_json=only_json)
 
 
 def kernel_eval(
