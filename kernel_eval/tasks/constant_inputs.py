@@ -10,6 +10,8 @@ from collections.abc import Callable
 
 import torch
 
+from weir.kernel_eval.tasks.places import distinct
+
 _SHARE = 8  # one of so many elements of a mask is another
 _SHIFT_SCALE = 0.5  # of what replaces zeros
 
@@ -41,9 +43,13 @@ def replacements(value: torch.Tensor) -> list[tuple[str, Change]]:
 def _few(like: torch.Tensor) -> torch.Tensor:
     """Some places, at least one of them, and not all."""
     few = torch.rand(like.shape, device=like.device) < 1 / _SHARE
-    few.view(-1)[int(torch.randint(few.numel(), ()))] = True
-    few.view(-1)[int(torch.randint(few.numel(), ()))] = False
+    few.view(-1)[_two_of(few)] = torch.tensor([True, False], device=like.device)
     return few
+
+
+def _two_of(value: torch.Tensor) -> torch.Tensor:
+    """Two places, in any order."""
+    return distinct(2, value.numel())[torch.randperm(2)].to(value.device)
 
 
 def _flipped(value: torch.Tensor) -> torch.Tensor:
@@ -51,10 +57,10 @@ def _flipped(value: torch.Tensor) -> torch.Tensor:
 
 
 def _fewer(value: torch.Tensor) -> torch.Tensor:
-    """From one to as many; as many somewhere."""
+    """From one to as many; as many somewhere, and fewer somewhere."""
     most = int(value.reshape(-1)[0])
     fewer = torch.randint(1, most + 1, value.shape, device=value.device)
-    fewer.view(-1)[int(torch.randint(fewer.numel(), ()))] = most
+    fewer.view(-1)[_two_of(fewer)] = torch.tensor([most, int(torch.randint(1, most, ()))], device=value.device)
     return fewer
 
 

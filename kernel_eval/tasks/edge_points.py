@@ -8,10 +8,13 @@ thresholds. Not drawn: infinities and NaN, and what OpInfo has beyond 1e5, since
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from weir.kernel_eval.tasks.places import any_of
 
 _SMALL = (0.0, 0.001, 0.25, 0.5, 1.0, math.pi / 2, math.pi - 1e-5, math.pi, math.pi + 1e-5, 2 * math.pi)
 _LARGE = (501.0, 1001.2, 13437.7)
@@ -56,14 +59,13 @@ def at_edges(like: torch.Tensor, precision: torch.dtype, numbers: tuple[float, .
     """Edge points of either sign in no order; shape and dtype of `like`. `precision`: that of the task's tensor."""
     eps = torch.finfo(precision).eps
     own = [number * factor for number in numbers for factor in (1 - eps, 1.0, 1 + eps)]
-    return _any_of([*_SMALL, eps, 1 - eps, 1 + eps, *own], like)
+    return any_of(_of_either_sign([*_SMALL, eps, 1 - eps, 1 + eps, *own]), like)
 
 
 def large(like: torch.Tensor) -> torch.Tensor:
     """Large values of either sign; shape and dtype of `like`."""
-    return _any_of(_LARGE, like)
+    return any_of(_of_either_sign(_LARGE), like)
 
 
-def _any_of(points: Any, like: torch.Tensor) -> torch.Tensor:
-    values = torch.tensor([*points, *(-point for point in points if point)], dtype=like.dtype, device=like.device)
-    return values[torch.randint(len(values), like.shape, device=like.device)]
+def _of_either_sign(points: Sequence[float]) -> list[float]:
+    return [*points, *(-point for point in points if point)]

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import torch
 
+from weir.kernel_eval.tasks.places import some
+
 _SHARE = 8  # one of so many values is taken from another place
 _LEAST_SORTED = 8  # values in a row, which are in order by chance once in 40,320
 
@@ -16,13 +18,13 @@ def with_repeats(value: torch.Tensor) -> torch.Tensor:
     for dimension, size in enumerate(value.shape):
         if size > 1:
             moved = value.roll(int(torch.randint(1, size, ())), dimension)
-            value = torch.where(torch.rand(value.shape, device=value.device) < 1 / _SHARE, moved, value)
+            value = torch.where(some(value, _SHARE), moved, value)
     return value
 
 
 def with_values_of(value: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """Some values of another tensor of the same shape, at their places."""
-    return torch.where(torch.rand(value.shape, device=value.device) < 1 / _SHARE, other.to(value.dtype), value)
+    return torch.where(some(value, _SHARE), other.to(value.dtype), value)
 
 
 def is_sorted(value: torch.Tensor) -> bool:

@@ -30,6 +30,7 @@ from weir.kernel_eval.tasks.input_draws import (
 )
 from weir.kernel_eval.tasks.input_variants import Draw
 from weir.kernel_eval.tasks.integer_draws import Integers, IntegerUse, above_zero, asked_for, widened, without_zeros
+from weir.kernel_eval.tasks.places import holding, some
 from weir.kernel_eval.tasks.task_source import decides, harder_than_mixed
 
 _SHARE = 16  # one of so many rows or elements is replaced
@@ -251,14 +252,21 @@ def _with_zero_rows(value: torch.Tensor) -> torch.Tensor:
 def _with_ends(value: torch.Tensor) -> torch.Tensor:
     """The ends of a closed range, 0 to 1 or -1 to 1, and probabilities of zero."""
     if sums_to_one(value):
-        kept = value.masked_fill(torch.rand(value.shape, device=value.device) < 1 / 8, 0.0)
-        kept = torch.where(kept.sum(-1, keepdim=True) > 0, kept, value)
+        kept = value.masked_fill(_but_the_largest(value, some(value, _SHARE // 2)), 0.0)
         return kept / kept.sum(-1, keepdim=True)
     least, most = (float(end) for end in torch.aminmax(value))
     if not -1 <= least <= most <= 1:
         return value
-    changed = value.masked_fill(torch.rand(value.shape, device=value.device) < 1 / _SHARE, 0.0 if least >= 0 else -1.0)
-    return changed.masked_fill_(torch.rand(value.shape, device=value.device) < 1 / _SHARE, 1.0)
+    return holding(value, (0.0 if least >= 0 else -1.0, 1.0), _SHARE // 2)
+
+
+def _but_the_largest(value: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+    """Places of rows without the largest value of each; the value beside it is chosen in one row."""
+    largest = value.argmax(-1, keepdim=True)
+    row = int(torch.randint(largest.numel(), ()))
+    beside = (largest.view(-1)[row] + 1) % value.shape[-1]
+    chosen.view(-1, value.shape[-1])[row, beside] = True
+    return chosen.scatter_(-1, largest, value=False)
 
 
 def _of_scale(scale: float) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -274,12 +282,7 @@ def _of_scale(scale: float) -> Callable[[torch.Tensor], torch.Tensor]:
 
 
 def _with_values(values: tuple[float, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
-    def change(value: torch.Tensor) -> torch.Tensor:
-        points = torch.tensor(values, dtype=value.dtype, device=value.device)
-        drawn = points[torch.randint(len(points), value.shape, device=value.device)]
-        return torch.where(torch.rand(value.shape, device=value.device) < 1 / _SHARE, drawn, value)
-
-    return change
+    return functools.partial(holding, points=values, share=_SHARE)
 
 
 def _other_numbers(inputs: list[Any]) -> list[Any]:

@@ -17,9 +17,11 @@ from weir.kernel_eval.tasks.edge_points import at_edges, large
 from weir.kernel_eval.tasks.equal_values import in_order_of
 from weir.kernel_eval.tasks.input_variants import Draw
 from weir.kernel_eval.tasks.integer_draws import Integers, redrawn_integers
+from weir.kernel_eval.tasks.places import holding, some
 
 _MIN_SLICES = 9  # one for each kind that most draws hold
-_SPECIAL_SHARE = 1 / 32  # of the elements, for each special value
+_SPECIAL_SHARE = 32  # one of so many elements is each special value
+_SPIKES_SHARE = 64
 _FEW_VALUES = 16
 _ONES_TOLERANCE = 1e-3
 _PIECE = 1 << 20  # elements that are looked at together
@@ -158,8 +160,7 @@ def _near_one(like: torch.Tensor) -> torch.Tensor:
 
 
 def _sparse(like: torch.Tensor) -> torch.Tensor:
-    spikes = torch.rand_like(like) < 1 / 64
-    return torch.where(spikes, torch.randn_like(like) * 20, torch.randn_like(like) * 0.05)
+    return torch.where(some(like, _SPIKES_SHARE), torch.randn_like(like) * 20, torch.randn_like(like) * 0.05)
 
 
 def _offset(like: torch.Tensor) -> torch.Tensor:
@@ -222,9 +223,7 @@ _SPECIALS = {
 
 
 def _with_specials(values: torch.Tensor, specials: Sequence[float]) -> torch.Tensor:
-    for special in specials:
-        values = values.masked_fill(torch.rand_like(values) < _SPECIAL_SHARE, special)
-    return values
+    return holding(values, specials, _SPECIAL_SHARE // len(specials))
 
 
 def has_few_values(values: torch.Tensor) -> bool:

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from weir.kernel_eval.tasks.places import distinct, holding
+
 NUM_DRAWS = 4
 _FEW_VALUES = 16
 _MAX_RANGE = 2**62
@@ -154,7 +156,8 @@ def widened(declared: torch.Tensor, seen: Integers, pointwise: bool) -> torch.Te
     kinds = [rows, _below(far, rows.shape) * _signs(least, rows.shape)]
     kinds.append(-torch.randint(0, own + 1, rows.shape) if least else _below(far, rows.shape))
     least_kind = 1 if len(rows) < _FEW_ROWS else 0  # else all rows may keep their own values
-    kind = torch.randint(least_kind, len(kinds), (1, len(rows), 1)).expand(1, *rows.shape)
+    kind = least_kind + (torch.randperm(len(rows)) + torch.randint(len(kinds), ())) % (len(kinds) - least_kind)
+    kind = kind.view(1, -1, 1).expand(1, *rows.shape)
     drawn = torch.stack(kinds).gather(0, kind)[0]
     drawn = torch.where(seen.fixed, declared.cpu().to(torch.int64), drawn.view(declared.shape))
     return drawn.to(declared.dtype).to(declared.device)
@@ -171,13 +174,9 @@ def above_zero(value: torch.Tensor) -> torch.Tensor:
 
 
 def asked_for(value: torch.Tensor, numbers: Sequence[int]) -> torch.Tensor:
-    """Integers with some of those that a task asks for, as far as the dtype holds them."""
+    """Integers with those that a task asks for, as far as the dtype holds them."""
     info = torch.iinfo(value.dtype)
-    held = torch.tensor([number for number in numbers if info.min <= number <= info.max], dtype=value.dtype)
-    if not len(held) or value.numel() < 2:
-        return value
-    drawn = held[torch.randint(len(held), value.shape)].to(value.device)
-    return torch.where(torch.rand(value.shape, device=value.device) < 1 / _FEW_VALUES, drawn, value)
+    return holding(value, [number for number in numbers if info.min <= number <= info.max], _FEW_VALUES)
 
 
 def _below(far: torch.Tensor, shape: torch.Size) -> torch.Tensor:
@@ -205,7 +204,9 @@ def _from_slices(declared: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     num_slices = declared.shape[0] if declared.dim() > 1 else 2 * len(kinds)
     length = math.ceil(count / max(len(kinds), num_slices))
     which = (torch.arange(count) // length + torch.randint(len(kinds), ())) % len(kinds)
-    return torch.stack(kinds).gather(0, which[None])[0].view(declared.shape)
+    mixed = torch.stack(kinds).gather(0, which[None])[0]
+    mixed[distinct(min(2, count), count)] = ends[torch.randperm(2)][: min(2, count)]
+    return mixed.view(declared.shape)
 
 
 def _drawn(count: int, values: torch.Tensor) -> torch.Tensor:

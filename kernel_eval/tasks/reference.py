@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import types
-from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -17,7 +16,6 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from weir.kernel_eval.tasks.answers import (
-    far_apart,
     integers_among,
     is_finite,
     is_integer,
@@ -31,7 +29,7 @@ from weir.kernel_eval.tasks.decisions import Decisions, Outcome
 from weir.kernel_eval.tasks.device_mapping import CpuForCuda
 from weir.kernel_eval.tasks.edge_points import PointwiseWatch
 from weir.kernel_eval.tasks.errors import InvalidReference, OutOfMemory, UnsupportedReference, described
-from weir.kernel_eval.tasks.hardening import Found, Step, find, steps
+from weir.kernel_eval.tasks.hardener import ROUNDINGS, Hardener
 from weir.kernel_eval.tasks.input_draws import redrawn
 from weir.kernel_eval.tasks.input_variants import MILDER, PLAIN, SPECIAL, Draw, Variant, other_sizes
 from weir.kernel_eval.tasks.integer_draws import NUM_DRAWS, Integers, observed
@@ -45,8 +43,6 @@ from weir.kernel_eval.tasks.task_source import SET_BOUNDS, decides, free_size, h
 _LOOKED_AT = (Draw.DECLARED, Draw.HARD)
 _NUM_LOOKED_AT = 3  # draws of a kind, whose decisions are looked at
 _OTHER_SEED = 20_261  # of weights, which no evaluation has but by chance
-_ATTEMPTS = 3  # at a step of hardening, before it counts as one that the task refuses
-_ROUNDINGS = 32.0  # halves; an answer that so few change is not one that kernels can be held to
 _NO_MEMORY = "can't allocate memory"  # in the text of torch's error
 _TOO_MUCH = "needs more memory than kernel_eval.task_memory_bytes allows; make its sizes smaller"
 _PIECE = 1 << 20  # elements that are looked at together
@@ -80,9 +76,8 @@ class Reference:
         self._gives_specials: bool | None = None
         self._pointwise: PointwiseWatch | None = None
         self._known_integers: dict[int | None, list[Integers]] = {}
-        self._found: Found | None = None
         self._fixed: frozenset[str] | None = None
-        self._refused = Counter[tuple[str, int]]()  # steps of hardening: how often in a row
+        self._hardener = Hardener(self, source)
 
     def init_arguments(self, seed: int) -> list[Any]:
         """The constructor arguments of both Model and ModelNew."""
@@ -135,65 +130,19 @@ class Reference:
                     inputs, expected = self._within_borders(model, inputs, expected, seed, attempt.size)
                 if self.is_comparable(model, inputs, expected) and not _picks(attempt, expected):
                     if variant.draw is Draw.MIXED:
-                        inputs, expected = self._hardened(model, inputs, expected, attempt.draw, seed)
+                        inputs, expected = self._hardener.harden(model, inputs, expected, attempt.draw, seed)
                     return inputs, expected, attempt
             except (InvalidReference, UnsupportedReference):
                 pass
         inputs = self.inputs(seed)
         expected = self.expected(model, inputs)
         if variant.draw is Draw.MIXED:
-            inputs, expected = self._hardened(model, inputs, expected, Draw.DECLARED, seed)
+            inputs, expected = self._hardener.harden(model, inputs, expected, Draw.DECLARED, seed)
         return inputs, expected, PLAIN
-
-    def _hardened(
-        self, model: Any, inputs: list[Any], expected: Expected, draw: Draw, seed: int
-    ) -> tuple[list[Any], Expected]:
-        """Inputs with what else the task accepts (`hardening.py`), and the answer."""
-        if self._found is None:
-            self._found = find(
-                self._source, lambda given: self.expected(model, given), self.inputs, self._integers(None)
-            )
-        takes_any = any(is_integer(output) for output in expected.outputs) and num_floating(inputs) > 0
-        ties = self._found.ties or (takes_any and self._found.chooses)
-        found = self._found._replace(ties=ties, whole=takes_any)
-        for number, choices in enumerate(steps(inputs, draw, found)):
-            for step in choices:
-                if self._refused[step.name] >= _ATTEMPTS:
-                    continue
-                torch.manual_seed((seed + number) % (1 << 63))
-                changed = step.apply(inputs)
-                answer = self._answer_to(model, changed, inputs, expected, step)
-                if answer is not None:
-                    inputs, expected = changed, answer
-                    self._refused[step.name] = 0
-                    break
-                self._refused[step.name] += 1
-        return inputs, expected
 
     @property
     def _exact(self) -> tuple[float, ...]:
-        return () if self._found is None else self._found.values
-
-    def _answer_to(
-        self, model: Any, inputs: list[Any], before: list[Any], expected: Expected, step: Step
-    ) -> Expected | None:
-        """The answer to changed inputs, in the form of the one before; None if it cannot be compared or wavers more."""
-        try:
-            answer = self.expected(model, inputs)
-            same_form = [(o.shape, o.dtype) for o in answer.outputs] == [(o.shape, o.dtype) for o in expected.outputs]
-            if not same_form or not self.is_comparable(model, inputs, answer):
-                return None
-            asked = ((inputs, answer), (before, expected)) if step.sensitive else ()
-            wavering = [self._wavering(model, *question) for question in asked]
-            return None if any(bool((now & ~then).any()) for now, then in zip(*wavering, strict=True)) else answer
-        except (InvalidReference, UnsupportedReference):
-            return None
-
-    def _wavering(self, model: Any, inputs: list[Any], answer: Expected) -> list[torch.Tensor]:
-        """Where a rounding of the inputs, or of what is computed from them, changes an answer by a hundredth."""
-        exact = self.expected_float64(model, inputs, answer.outputs) or answer.outputs
-        near = self.expected_float64(model, inputs, answer.outputs, roundings=_ROUNDINGS) or answer.outputs
-        return [far_apart(a, b) | far_apart(a, c) for a, b, c in zip(answer.outputs, exact, near, strict=True)]
+        return self._hardener.exact
 
     def is_comparable(self, model: Any, inputs: list[Any], expected: Expected) -> bool:
         """Whether an answer is finite, or has NaN and infinities that another way to compute it would have, too.
@@ -245,7 +194,7 @@ class Reference:
     def _beyond(self, model: Any, inputs: list[Any], rounded: list[torch.Tensor]) -> torch.Tensor:
         """Where no two ways to compute an answer agree; its shape is that of the answers."""
         exact = self.expected_float64(model, inputs, rounded) or rounded
-        near = self.expected_float64(model, inputs, rounded, roundings=_ROUNDINGS) or rounded
+        near = self.expected_float64(model, inputs, rounded, roundings=ROUNDINGS) or rounded
         beyond = torch.zeros(rounded[0].shape, dtype=torch.bool, device=rounded[0].device)
         for one, two, three in zip(rounded, exact, near, strict=True):
             finite = torch.isfinite(one) & torch.isfinite(two) & torch.isfinite(three)
@@ -269,11 +218,11 @@ class Reference:
 
     def _with_integers(self, variant: Variant) -> Iterator[Variant]:
         """The variant with integers drawn anew, if the task has some and they may be; then without."""
-        if variant.draw is not Draw.DECLARED and self._integers(variant.size):
+        if variant.draw is not Draw.DECLARED and self.integers(variant.size):
             yield variant._replace(integers=True)
         yield variant
 
-    def _integers(self, size: int | None) -> list[Integers]:
+    def integers(self, size: int | None) -> list[Integers]:
         """What the task's own draws at a size show about its integers and booleans; known once for each size."""
         if size not in self._known_integers:
             draws: list[list[torch.Tensor]] = []
@@ -296,7 +245,7 @@ class Reference:
 
     def _varied(self, seed: int, variant: Variant) -> list[Any]:
         """Inputs of a variant; the generators go on from the seed of the task's own draw, so that they repeat."""
-        integers = self._integers(variant.size) if variant.integers else []
+        integers = self.integers(variant.size) if variant.integers else []
         inputs = self._sized_inputs(seed, variant.size)
         numbers: tuple[float, ...] = ()
         if variant.draw is Draw.EDGES and self._pointwise is not None:

@@ -145,6 +145,50 @@ def test_inputs_get_what_a_task_accepts_besides(what: str) -> None:
         )
 
 
+RARE: dict[str, tuple[str, str, Holds]] = {
+    "ignored labels": (
+        "F.cross_entropy(x, y, ignore_index=255, reduction='none')",
+        "torch.randn(64, 32), torch.randint(0, 32, (64,))",
+        lambda x, y: bool((y == 255).any()) and int((y < 32).sum()) > 0,
+    ),
+    "asked values": (
+        "x.masked_fill(x == 7.5, -1e4).softmax(-1) + y",
+        "torch.rand(4, 6), torch.rand(4, 6)",
+        lambda x, y: bool((x == 7.5).any()),
+    ),
+    "the ends of a range": (
+        "F.binary_cross_entropy(x, y, reduction='none')",
+        "torch.rand(4, 6), torch.rand(4, 6)",
+        lambda x, y: {0.0, 1.0} <= set(x.flatten().tolist()) & set(y.flatten().tolist()),
+    ),
+    "probabilities of zero": (
+        "F.kl_div(y, x, reduction='none').cumsum(-1)",
+        "torch.rand(4, 6).softmax(-1), torch.randn(4, 6)",
+        lambda x, y: bool((x == 0).any()) and bool(((x.sum(-1) - 1).abs() < 1e-5).all()),
+    ),
+    "shared values": (
+        "torch.where(x >= y, x, 2 * y).cumsum(-1)",
+        "torch.randn(4, 6), torch.randn(4, 6)",
+        lambda x, y: bool((x == y).any()),
+    ),
+    "negative integers and large ones": (
+        "x * 3 + y.abs()",
+        "torch.randint(0, 50, (3, 8)), torch.randint(0, 50, (3, 8))",
+        lambda x, y: int(x.min()) < 0 or int(x.max()) > 50,
+    ),
+}
+
+
+@pytest.mark.parametrize("what", RARE)
+def test_no_draw_of_a_small_tensor_lacks_what_a_task_asks_for(what: str) -> None:
+    function, inputs, holds = RARE[what]
+    reference = Reference(TASK.replace("FUNCTION", function).replace("INPUTS", inputs), 30.0)
+    model = reference.build([], 1)
+    for seed in range(200):
+        drawn, _, _ = reference.question(model, seed, HARDEST)
+        assert holds(*drawn), drawn
+
+
 @pytest.mark.parametrize("seed", [4994189076330584, 3344805581983947])
 def test_large_inputs_that_waver_by_themselves_do_not_keep_a_threshold_out(seed: int) -> None:
     task = TASK.replace("self, x, y", "self, x").replace("FUNCTION", "torch.softmax(torch.where(x > 1e6, 0.0, x), -1)")

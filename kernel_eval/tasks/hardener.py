@@ -1,0 +1,94 @@
+"""Adds to the inputs of a task, step by step (`hardening.py`), what the task accepts, and learns what it refuses."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from weir.kernel_eval.tasks.answers import far_apart, is_integer, num_floating
+from weir.kernel_eval.tasks.errors import InvalidReference, UnsupportedReference
+from weir.kernel_eval.tasks.hardening import Found, Step, find, steps
+from weir.kernel_eval.tasks.input_variants import Draw
+
+if TYPE_CHECKING:
+    from weir.kernel_eval.tasks.reference import Expected, Reference
+
+ROUNDINGS = 32.0  # halves; an answer that so few change is not one that kernels can be held to
+_ATTEMPTS = 3  # at a step, before it counts as one that the task refuses
+
+
+class Hardener:
+    """What one task accepts besides its draws; found out with the first inputs that are hardened."""
+
+    def __init__(self, reference: Reference, source: str) -> None:
+        self._reference = reference
+        self._source = source
+        self._found: Found | None = None
+        self._refused = Counter[tuple[str, int]]()  # steps: how often before they were accepted
+        self._accepted: set[tuple[str, int]] = set()  # steps
+
+    @property
+    def exact(self) -> tuple[float, ...]:
+        """The values that the task asks for, as far as it is known."""
+        return () if self._found is None else self._found.values
+
+    def harden(
+        self, model: Any, inputs: list[Any], expected: Expected, draw: Draw, seed: int
+    ) -> tuple[list[Any], Expected]:
+        """Inputs of a draw with what else the task accepts, and the answer."""
+        reference = self._reference
+        if self._found is None:
+            own = reference.integers(None)
+            self._found = find(self._source, lambda given: reference.expected(model, given), reference.inputs, own)
+        takes_any = any(is_integer(output) for output in expected.outputs) and num_floating(inputs) > 0
+        ties = self._found.ties or (takes_any and self._found.chooses)
+        found = self._found._replace(ties=ties, whole=takes_any)
+        for number, choices in enumerate(steps(inputs, draw, found)):
+            for step in choices:
+                made = self._taken(model, inputs, expected, step, seed + number)
+                if made is not None:
+                    inputs, expected = made
+                    break
+        return inputs, expected
+
+    def _taken(
+        self, model: Any, inputs: list[Any], expected: Expected, step: Step, seed: int
+    ) -> tuple[list[Any], Expected] | None:
+        """Inputs that a step changed, and the answer; None if the task refuses some such changes one after the other.
+
+        A step that it has accepted once is tried as often in each evaluation: one draw of it may be unlucky.
+        """
+        for attempt in range(_ATTEMPTS):
+            if step.name not in self._accepted and self._refused[step.name] >= _ATTEMPTS:
+                return None
+            torch.manual_seed((seed + (attempt << 32)) % (1 << 63))
+            changed = step.apply(inputs)
+            answer = self._answer_to(model, changed, inputs, expected, step)
+            if answer is not None:
+                self._accepted.add(step.name)
+                return changed, answer
+            self._refused[step.name] += 1
+        return None
+
+    def _answer_to(
+        self, model: Any, inputs: list[Any], before: list[Any], expected: Expected, step: Step
+    ) -> Expected | None:
+        """The answer to changed inputs, in the form of the one before; None if it cannot be compared or wavers more."""
+        try:
+            answer = self._reference.expected(model, inputs)
+            same_form = [(o.shape, o.dtype) for o in answer.outputs] == [(o.shape, o.dtype) for o in expected.outputs]
+            if not same_form or not self._reference.is_comparable(model, inputs, answer):
+                return None
+            asked = ((inputs, answer), (before, expected)) if step.sensitive else ()
+            wavering = [self._wavering(model, *question) for question in asked]
+            return None if any(bool((now & ~then).any()) for now, then in zip(*wavering, strict=True)) else answer
+        except (InvalidReference, UnsupportedReference):
+            return None
+
+    def _wavering(self, model: Any, inputs: list[Any], answer: Expected) -> list[torch.Tensor]:
+        """Where a rounding of the inputs, or of what is computed from them, changes an answer by a hundredth."""
+        exact = self._reference.expected_float64(model, inputs, answer.outputs) or answer.outputs
+        near = self._reference.expected_float64(model, inputs, answer.outputs, roundings=ROUNDINGS) or answer.outputs
+        return [far_apart(a, b) | far_apart(a, c) for a, b, c in zip(answer.outputs, exact, near, strict=True)]

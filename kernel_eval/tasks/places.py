@@ -1,0 +1,56 @@
+"""Places of a tensor where a draw puts other values. At least one of each is certain: none is left to chance.
+
+A place that each element has by chance may be none's: of 64 elements, 1 in 16 each, that happens in 1 of 62 draws.
+Draws use torch's generator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+_PIECE = 8  # times a share: pieces of so many elements hold one place at least
+
+
+def distinct(count: int, num_elements: int) -> torch.Tensor:
+    """Places, one in each of `count` pieces of equal size; `count` is at most the number of elements; (count,)."""
+    starts = torch.arange(count + 1) * num_elements // max(1, count)
+    widths = starts.diff()
+    return starts[:-1] + torch.randint(1 << 62, (count,)) % widths
+
+
+def some(like: torch.Tensor, share: int) -> torch.Tensor:
+    """A mask of the shape of `like`: one of `share` elements, and at least one in each piece of a few shares."""
+    mask = torch.rand(like.shape, device=like.device) < 1 / share
+    count = min(like.numel(), -(-like.numel() // (_PIECE * share)))
+    mask.view(-1)[distinct(count, like.numel()).to(like.device)] = True
+    return mask
+
+
+def any_of(points: Sequence[float], like: torch.Tensor) -> torch.Tensor:
+    """Any of the points at each place, in no order, and each of them somewhere; shape and dtype of `like`."""
+    values = torch.tensor(points, dtype=like.dtype, device=like.device)
+    drawn = values[torch.randint(len(values), like.shape, device=like.device)]
+    count = min(len(values), drawn.numel())
+    drawn.view(-1)[distinct(count, drawn.numel()).to(like.device)] = values[torch.randperm(len(values))[:count]]
+    return drawn
+
+
+def holding(value: torch.Tensor, points: Sequence[float], share: int) -> torch.Tensor:
+    """The value with any of the points at one of `share` places, each of them somewhere, and one place as it was.
+
+    A tensor that is too small for all points has some of them, others in the next draw.
+    """
+    if value.numel() < 2 or not points:
+        return value
+    changed = torch.where(torch.rand(value.shape, device=value.device) < 1 / share, any_of(points, value), value)
+    count = min(max(len(points), value.numel() // (_PIECE * share)), value.numel() - 1)
+    given = torch.tensor(points, dtype=value.dtype)[torch.randperm(count) % len(points)]
+    if count < len(points):
+        given = torch.tensor(points, dtype=value.dtype)[torch.randperm(len(points))[:count]]
+    at = distinct(count + 1, value.numel()).to(value.device)
+    flat = changed.contiguous().view(-1)
+    flat[at[:-1]] = given.to(value.device)
+    flat[at[-1]] = value.reshape(-1)[at[-1]]
+    return flat.view(value.shape)
