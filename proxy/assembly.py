@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from weir.proxy.config import ProxyConfig
 from weir.proxy.engines.client import Upstream
 from weir.proxy.engines.connections import Connections
+from weir.proxy.engines.context_length import ContextLength
 from weir.proxy.engines.departures import Departures
 from weir.proxy.engines.gate import Gate
 from weir.proxy.engines.grammar_backends import GrammarBackends
@@ -111,8 +113,9 @@ def _tokens(served: Served, parts: Parts) -> Assembled:
     config, folder = served.config, served.model_path
     assert folder is not None
     rendering = open_rendering(folder, served.model_name, config)
-    max_model_len = _max_model_len(config, folder)
+    longest = _max_model_len(config, folder)
     upstream = Upstream(served.upstream_url, config)
+    context = ContextLength(longest, upstream.context_lengths)
     raw_prompts = RawPrompts(rendering, config.stitch_memory_bytes // 4)
     responses = ResponseCache(config.response_memory_bytes)
     recorder = Recorder(
@@ -129,7 +132,7 @@ def _tokens(served: Served, parts: Parts) -> Assembled:
         intents=parts.intents,
     )
     opening = Opening(
-        max_model_len=max_model_len,
+        context=context,
         assumed_version=config.assumed_version,
         rendering=rendering,
         stitching=Stitching(rendering, parts.memory, parts.lookup),
@@ -159,7 +162,7 @@ def _tokens(served: Served, parts: Parts) -> Assembled:
         departures=departures,
         rendering=rendering,
         is_there=upstream.has_workers,
-        close=upstream.close,
+        close=partial(_close, context, upstream),
     )
 
 
@@ -212,6 +215,11 @@ def _relay(served: Served, parts: Parts) -> Assembled:
         is_there=upstream.is_there,
         close=upstream.close,
     )
+
+
+async def _close(*parts: ContextLength | Upstream) -> None:
+    for part in parts:
+        await part.close()
 
 
 def _departures(config: ProxyConfig, gate: Gate, connections: Connections) -> Departures:

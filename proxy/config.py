@@ -87,7 +87,10 @@ class ProxyConfig(BaseModel):
         "requests, or put a text in their place and name them in the record's ignored_fields.",
     )
     max_model_len: int | None = Field(
-        default=None, ge=2, description="Context length in tokens; unset: max_position_embeddings of the model."
+        default=None,
+        ge=2,
+        description="Largest context length in tokens; unset: max_position_embeddings of the model. Never more than an "
+        "engine says that it takes.",
     )
     max_request_bytes: int = Field(
         default=64 * 2**20, ge=1024, description="Largest request body that is read; larger ones get a 413."

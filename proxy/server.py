@@ -220,6 +220,7 @@ class Proxy:
 
     async def close(self) -> None:
         """Close the parts in the order in which calls depend on them; the log last."""
+        await self.engines.close()  # again, where nothing was ever joined
         await self.assembled.close()
         await self.upstream.close()
         await self.budgets.close()

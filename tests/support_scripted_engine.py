@@ -63,6 +63,7 @@ class ScriptedEngine:
     port: int = field(default_factory=find_free_port)
     requests: list[dict[str, Any]] = field(default_factory=list)
     num_disconnects: int = 0
+    max_model_len: int | None = None  # named in /v1/models
 
     def __post_init__(self) -> None:
         self.url = f"http://127.0.0.1:{self.port}"
@@ -127,10 +128,16 @@ class ScriptedEngine:
         app.router.add_get("/health", _ok)
         for path in ("/server_info", "/get_server_info", "/model_info", "/get_model_info"):
             app.router.add_get(path, _info)
-        app.router.add_get("/v1/models", _models)
+        app.router.add_get("/v1/models", self._models)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True).start()
+
+    async def _models(self, _: web.Request) -> web.Response:
+        card: dict[str, Any] = {"id": "weir", "object": "model"}
+        if self.max_model_len is not None:
+            card["max_model_len"] = self.max_model_len
+        return web.json_response({"object": "list", "data": [card]})
 
     async def _stop(self) -> None:
         if self._runner is not None:
@@ -244,7 +251,3 @@ async def _info(_: web.Request) -> web.Response:
         {"model_path": "scripted", "tokenizer_path": "scripted", "is_generation": True, "served_model_name": "weir"}
         | {"tp_size": 1, "dp_size": 1}
     )
-
-
-async def _models(_: web.Request) -> web.Response:
-    return web.json_response({"object": "list", "data": [{"id": "weir", "object": "model"}]})

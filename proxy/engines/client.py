@@ -12,6 +12,7 @@ import logging
 import time
 import zlib
 from collections.abc import AsyncGenerator, Collection
+from typing import Any
 
 import aiohttp
 import msgspec
@@ -114,17 +115,28 @@ class Upstream:
 
     async def grammar_backends(self) -> frozenset[str]:
         """What the engines that say so keep grammars with; a router that lists none is the engine itself."""
-        urls = [worker.url for worker in await self._workers()] or [self.url]
-        return frozenset(filter(None, await asyncio.gather(*map(self._grammar_backend, urls))))
+        backends = [(info or {}).get("grammar_backend") for info in await self._of_engines("/server_info")]
+        return frozenset(backend for backend in backends if isinstance(backend, str))
 
-    async def _grammar_backend(self, engine: str) -> str | None:
+    async def context_lengths(self) -> list[int] | None:
+        """The context lengths that the engines name, as SGLang and vLLM list them; None where no engine answers."""
+        answers = [answer for answer in await self._of_engines("/v1/models") if answer is not None]
+        cards = [card for answer in answers for card in answer.get("data") or () if isinstance(card, dict)]
+        lengths = [card.get("max_model_len") for card in cards]
+        return [length for length in lengths if isinstance(length, int) and length > 0] if answers else None
+
+    async def _of_engines(self, path: str) -> list[dict[str, Any] | None]:
+        """What each engine answers to a GET, None where that is no object; without workers the router is the engine."""
+        urls = [worker.url for worker in await self._workers()] or [self.url]
+        return await asyncio.gather(*(self._object_at(f"{url}{path}") for url in urls))
+
+    async def _object_at(self, url: str) -> dict[str, Any] | None:
         try:
-            async with self._session.get(f"{engine}/server_info", timeout=_CONTROL_TIMEOUT) as response:
-                info = msgspec.json.decode(await response.read()) if response.status == 200 else None
+            async with self._session.get(url, timeout=_CONTROL_TIMEOUT) as response:
+                found = msgspec.json.decode(await response.read()) if response.status == 200 else None
         except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError):
             return None
-        backend = info.get("grammar_backend") if isinstance(info, dict) else None
-        return backend if isinstance(backend, str) else None
+        return found if isinstance(found, dict) else None
 
     async def _workers(self) -> list[Worker]:
         """The router's engines; none when the router cannot be asked."""

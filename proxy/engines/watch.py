@@ -79,13 +79,13 @@ class EngineWatch:
         self._task = asyncio.create_task(self._watch())
 
     async def close(self) -> None:
-        """Stop watching and release the lock. May be called twice."""
+        """Stop watching, if that was started, and release what is held. May be called twice."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
             self._task = None
-            await self._rotation.close()
+        await self._rotation.close()
         if self._lock_fd is not None:
             os.close(self._lock_fd)
             self._lock_fd = None

@@ -171,10 +171,11 @@ class TokensPipeline:
     async def _list_models(self, exchange: Exchange, wanted: str) -> None:
         if wanted and wanted not in self._model_names:
             raise self._unknown_model(wanted)
+        context = self._opening.context
+        await context.learn()
         form = messages_answer if speaks_anthropic(exchange.path, exchange.headers) else chat_answer
-        await exchange.answer(
-            200, form.models_body(self._model_names, self._created_s, self._opening.max_model_len, only=wanted or None)
-        )
+        models = form.models_body(self._model_names, self._created_s, context.tokens, only=wanted or None)
+        await exchange.answer(200, models)
 
     def _unknown_model(self, name: str) -> UnknownModel:
         return UnknownModel(f"The model {name!r:.200} is not served here; {self._model_names[0]!r} is.", param="model")

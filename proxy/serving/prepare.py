@@ -13,6 +13,7 @@ from weir.proxy.conversation.caller import Identity, Membership
 from weir.proxy.conversation.parsed_history import num_characters
 from weir.proxy.conversation.sampling_override import overridden
 from weir.proxy.engines.capture import Capture
+from weir.proxy.engines.context_length import ContextLength
 from weir.proxy.engines.grammar_backends import LLGUIDANCE, NONE, GrammarBackends
 from weir.proxy.errors import BadRequest, ContextTooLong
 from weir.proxy.metrics import Metrics
@@ -52,7 +53,7 @@ class Opening:
     def __init__(
         self,
         *,
-        max_model_len: int,
+        context: ContextLength,
         assumed_version: int | None,
         rendering: Rendering,
         stitching: Stitching,
@@ -63,7 +64,7 @@ class Opening:
         grammars: GrammarBackends,
         metrics: Metrics,
     ) -> None:
-        self.max_model_len = max_model_len
+        self.context = context
         self._assumed_version = assumed_version
         self._rendering = rendering
         self._stitching = stitching
@@ -134,6 +135,7 @@ class Opening:
     async def prompts(self, request: CallRequest, session_id: str | None) -> list[Prompt]:
         """The prompts of a request. Raises `BadRequest` or `ContextTooLong`."""
         self._rendering.under(request.template_variables).refuse_dropped(request.messages, request.tools)
+        await self.context.learn()
         self._refuse_hopeless(request)
         if request.raw_prompts:
             prompts = [await self._raw_prompts.plan(raw, session_id) for raw in request.raw_prompts]
@@ -159,13 +161,13 @@ class Opening:
         lengths = [len(raw) for raw in request.raw_prompts if isinstance(raw, str)]
         lengths.append(num_characters(request.messages))
         least = max(lengths) // (self._rendering.tokenizer.longest_token * _NORMALISED_SHORTER)
-        if least > self.max_model_len:
+        if least > self.context.tokens:
             raise self._too_long(request, f"at least {least}")
 
     def _limit(self, request: CallRequest, prompt: Prompt, steering: Steering) -> int:
         """The number of tokens that an answer may have."""
         num_prompt = len(prompt.ids) + len(steering.forced_ids)
-        room, asked = self.max_model_len - num_prompt, request.sampling.max_tokens
+        room, asked = self.context.tokens - num_prompt, request.sampling.max_tokens
         if room < 1:
             raise self._too_long(request, str(num_prompt))
         return room if asked is None else min(asked, room)
@@ -173,7 +175,7 @@ class Opening:
     def _too_long(self, request: CallRequest, num_tokens: str) -> ContextTooLong:
         given = "prompt" if request.raw_prompts else "messages"
         return ContextTooLong(
-            f"This model's maximum context length is {self.max_model_len} tokens; the {given} alone have "
+            f"This model's maximum context length is {self.context.tokens} tokens; the {given} alone have "
             f"{num_tokens}. Shorten them.",
             param=given,
         )

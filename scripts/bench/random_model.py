@@ -9,7 +9,13 @@ MAX_POSITIONS = 2048
 
 
 def write_random_model(
-    folder: Path, *, seed: int = 0, width: int = 192, layers: int = 4, dtype: str = "float32"
+    folder: Path,
+    *,
+    seed: int = 0,
+    width: int = 192,
+    layers: int = 4,
+    dtype: str = "float32",
+    vocabulary: int = VOCABULARY,
 ) -> None:
     """Write the model as a Hugging Face folder, without a tokenizer; the same weights for the same arguments."""
     import torch
@@ -17,7 +23,7 @@ def write_random_model(
 
     torch.manual_seed(seed)
     config = Qwen3Config(
-        vocab_size=VOCABULARY,
+        vocab_size=vocabulary,
         hidden_size=width,
         intermediate_size=width * 8 // 3,
         num_hidden_layers=layers,

@@ -8,9 +8,10 @@ the newest is the one that committed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,7 @@ TRAINED, DROPPED, CLIPPED_LOW, CLIPPED_HIGH = range(4)
 PART_NAMES = ("trained", "dropped by a correction", "clipped, ratio too low", "clipped, ratio too high")
 CALLS_IN_A_PIECE = 64  # of the file; a call is found by the least and greatest id of a piece
 _LISTS = ("logprobs", "before", "entropies", "advantages")
+_SHARED_NAME = re.compile(r"tokens-[0-9a-f]+\.parquet")  # other files of the round lie beside it
 _SCHEMA = pa.schema(
     [
         ("call_id", pa.string()),
@@ -118,7 +120,7 @@ def find_round_tokens(config: StoreConfig, round_id: int) -> Path:
         return own
     for copy in own.parent.glob(f"{own.stem}-*{own.suffix}"):
         return copy
-    shared = objects.listed(_folder(round_id))
+    shared = [one for one in objects.listed(_folder(round_id)) if _SHARED_NAME.fullmatch(PurePosixPath(one.key).name)]
     if not shared:
         return own
     key = max(shared, key=lambda one: one.changed_us).key

@@ -12,7 +12,6 @@ TESTED_ELSEWHERE = {  # folders that are tested through the folders that use the
     "kernel_eval/toolchain": "kernel_eval/judge/checks/test_native.py",
     "store/catalog/migrations": "store/catalog/test_migrations.py",
     "store/catalog/migrations/versions": "store/catalog/test_migrations.py",
-    "store/parquet": "store/maintenance/test_compact.py",
     "store/query/sql": "store/query/test_views.py",
 }
 FIXTURES = {

@@ -22,11 +22,13 @@ WORDS = ("add", "load", "store", "mask", "kernel", "block", "program", "pointer"
 class Crowd:
     """Agents that hold conversations until `stop` is set."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, most_tokens: int | None = None) -> None:
+        """`most_tokens`: of an answer; None: the engine's own end."""
         self.stop = False
         self.errors: Counter[str] = Counter()
         self.answered: list[str] = []  # call ids of complete answers
         self._url = url
+        self._limit = {} if most_tokens is None else {"max_tokens": most_tokens}
 
     async def agent(self, number: int) -> None:
         """Run one agent: conversation after conversation on a connection of its own."""
@@ -43,7 +45,7 @@ class Crowd:
         messages: list[dict[str, Any]] = []
         for _ in range(TURNS):
             messages.append({"role": "user", "content": " ".join(draw.choices(WORDS, k=8))})
-            body = {"model": "weir", "messages": messages, "stream": draw.random() < 0.5}
+            body = {"model": "weir", "messages": messages, "stream": draw.random() < 0.5} | self._limit
             async with http.post("/v1/chat/completions", json=body) as response:
                 if response.status != 200:
                     raise ValueError(f"status {response.status}: {await response.text()}")

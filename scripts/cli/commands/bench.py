@@ -73,6 +73,10 @@ def publish(
     ] = False,
     layers: Annotated[int, typer.Option(min=1, help="With --ways: layers of the model, about 23 MB each.")] = 12,
     engines: Annotated[int, typer.Option(min=1, help="With --ways: tiny engines that one trainer sends to.")] = 20,
+    faults: Annotated[
+        int | None, typer.Option(min=1, help="Instead: so many publishes under calls, with a random fault in each.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="With --faults: draws faults, ways and moments.")] = 0,
 ) -> None:
     """Sizes and rates of weight differences, and of ways to publish.
 
@@ -82,6 +86,10 @@ def publish(
         from weir.scripts.bench.publish.ways import main as measure_ways
 
         return measure_ways(layers, steps, engines)
+    if faults is not None:
+        from weir.scripts.bench.publish.faults import main as measure_faults
+
+        return measure_faults(faults, seed)
     from weir.scripts.bench.publish.run import main
 
     main(model, steps, lr, only_last=only_json)

@@ -1,5 +1,6 @@
 """Engines that die or come back with old weights leave the router's rotation, and return once they are current."""
 
+import asyncio
 import concurrent.futures
 import time
 from collections.abc import Iterator
@@ -13,10 +14,14 @@ from support_proxy import RunningProxy, running_proxy
 from support_router import Router, running_router
 from support_servers import EngineFactory, ServerProcess, find_free_port, start_engine
 
-from weir.proxy.engines.watch import is_older
+from weir.proxy.engines.gate import Gate
+from weir.proxy.engines.router import RouterClient
+from weir.proxy.engines.watch import EngineWatch, is_older
+from weir.store.catalog.catalog import Catalog
 from weir.store.catalog.cluster.members import CLUSTER, MemberRow, take_over
 from weir.store.catalog.devices.switches import AsleepEngine, asleep_engines, let_go, process_of, put_to_sleep
 from weir.store.catalog.leases import give_lease_back, take_lease
+from weir.store.config import StoreConfig
 
 USER: Any = [{"role": "user", "content": "Hi"}]
 
@@ -219,3 +224,17 @@ def test_an_engine_that_sleeps_for_training_is_left_alone_and_brought_back_once_
     let_go(catalog, "gpu")
     wait_for(lambda: fleet.inside() == {sleeping.url} and not asleep_engines(catalog))
     assert fleet.ask() == "0"
+
+
+def test_a_watch_that_never_began_leaves_no_connections_open(tmp_path: Path) -> None:
+    catalog = Catalog.open(StoreConfig(root=tmp_path))
+
+    async def run() -> None:
+        rotation = RouterClient("http://127.0.0.1:9")
+        watch = EngineWatch(rotation, Gate(1.0), catalog, announced=lambda: None, folder=tmp_path, period_s=1.0)
+        await watch.close()
+        with pytest.raises(RuntimeError, match="closed"):
+            await rotation.engines()
+
+    asyncio.run(run())
+    catalog.close()
