@@ -181,7 +181,7 @@ class Batch:
         if request in self._current:
             self._current.remove(request)
             if self._prefixes.max_tokens:
-                tokens = (request.prompt_ids + request.output_ids)[:-1]
+                tokens = (request.prompt_ids + request.output_ids)[:-1][: self._prefixes.max_tokens]
                 self._prefixes.keep(tokens, self._decoder.cache.copy_of(row, len(tokens)))
 
     def retract(self) -> list[Request]:

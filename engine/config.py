@@ -52,10 +52,11 @@ class EngineConfig(BaseModel):
         gt=0,
         description="How long a prefill step may hold up running requests, in milliseconds; longer ones go in pieces.",
     )
-    prefix_tokens: int = Field(
-        default=8192,
+    prefix_tokens: int | None = Field(
+        default=None,
         ge=0,
-        description="Tokens of finished requests whose keys and values are kept for prompts that begin alike; 0: none.",
+        description="Tokens of finished requests whose keys and values are kept for prompts that begin alike; 0: none; "
+        "unset: as many as one request may have where they take at most 2 GiB, and at least 8192.",
     )
     num_threads: int = Field(
         default=1, ge=1, description="Threads of torch on a CPU; more than one slows small models down."

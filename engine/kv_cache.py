@@ -40,6 +40,12 @@ class SlotCache:
         self._allocate(min(_FIRST_ROWS, max_rows), min(_FIRST_LENGTH, max_length))
 
     @property
+    def token_bytes(self) -> int:
+        """The size of a token's keys and values in all layers."""
+        num_heads, head_dim = self._shape
+        return 2 * self._num_layers * num_heads * head_dim * self._kind[0].itemsize
+
+    @property
     def capacity(self) -> tuple[int, int]:
         """The allocated rows and length."""
         rows, _, length, _ = self._keys[0].shape

@@ -11,6 +11,14 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
+_LEAST_TOKENS = 8192
+_USUAL_BYTES = 2 * 2**30
+
+
+def usual_num_tokens(context_len: int, token_bytes: int) -> int:
+    """How many tokens are kept where nobody says: a whole request, so that a session's next turn finds all of it."""
+    return max(_LEAST_TOKENS, min(context_len, _USUAL_BYTES // token_bytes))
+
 
 class KeptPrefixes:
     """Sequences of tokens with their keys and values, (layers × 2, kv heads, tokens, head dim) each."""

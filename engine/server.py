@@ -24,6 +24,7 @@ from weir.engine.generate import Generate, Limits, announce_on
 from weir.engine.grammars import Grammars
 from weir.engine.ledger import Ledger
 from weir.engine.loop import EngineLoop
+from weir.engine.prefixes import usual_num_tokens
 from weir.engine.texts import Texts
 from weir.engine.transfer.memory import Memory
 from weir.engine.transfer.updates import Updates
@@ -70,14 +71,15 @@ def build_app(model: Any, model_path: Path, config: EngineConfig) -> tuple[Engin
     """Build the engine loop and the application; to be called on the event loop that serves. Raises ModelError."""
     texts = Texts(model_path)
     context_len = _context_len(model, config)
+    decoder = Decoder(model, max_rows=config.max_running, max_length=context_len)
     engine = EngineLoop(
-        Decoder(model, max_rows=config.max_running, max_length=context_len),
+        decoder,
         texts,
         version=first_version(model_path, config),
         max_running=config.max_running,
         prefill_tokens=config.prefill_tokens,
         prefill_ms=config.prefill_ms,
-        prefix_tokens=config.prefix_tokens,
+        prefix_tokens=_prefix_tokens(config, context_len, decoder),
         seed=config.seed,
         ledger=Ledger(config.ledger) if config.ledger is not None else None,
         announce=announce_on(asyncio.get_running_loop()),
@@ -105,6 +107,11 @@ def build_app(model: Any, model_path: Path, config: EngineConfig) -> tuple[Engin
 def first_version(model_path: Path, config: EngineConfig) -> str:
     """The version of an engine's first weights: that of the settings, else the manifest's, else 0."""
     return config.weight_version or model_version(model_path) or "0"
+
+
+def _prefix_tokens(config: EngineConfig, context_len: int, decoder: Decoder) -> int:
+    usual = usual_num_tokens(context_len, decoder.cache.token_bytes)
+    return usual if config.prefix_tokens is None else config.prefix_tokens
 
 
 def _context_len(model: Any, config: EngineConfig) -> int:

@@ -12,9 +12,9 @@ import torch
 from support_calls import PROMPT, body_of, generate, logprobs_of
 from support_logits import chosen, reference_logits
 from support_model import make_tiny_model
-from support_servers import EngineFactory
+from support_servers import EngineFactory, start_engine
 
-from weir.engine.prefixes import KeptPrefixes
+from weir.engine.prefixes import KeptPrefixes, usual_num_tokens
 
 
 def cached(answer: dict[str, Any]) -> int:
@@ -109,3 +109,23 @@ def test_a_sequence_replaces_what_it_continues_and_the_least_recently_used_leave
     assert prefixes.longest([1, 2, 3, 4]) == (rows[1], 3)
     prefixes.keep(list(range(9)), rows[0])
     assert prefixes.longest([0, 1]) == (None, 0)
+
+
+@pytest.mark.parametrize(
+    ("context_len", "token_bytes", "kept"),
+    [(4096, 1000, 8192), (32_768, 24_576, 32_768), (131_072, 24_576, 2**31 // 24_576), (40_960, 500_000, 8192)],
+)
+def test_a_whole_request_is_kept_by_default_where_memory_allows(context_len: int, token_bytes: int, kept: int) -> None:
+    assert usual_num_tokens(context_len, token_bytes) == kept
+
+
+def test_a_prompt_longer_than_what_is_kept_leaves_its_beginning(tiny_model_dir: Path, tmp_path: Path) -> None:
+    engine = start_engine(tiny_model_dir, folder=tmp_path, env={"WEIR_ENGINE__PREFIX_TOKENS": "40"})
+    try:
+        prompt = [(7 * place) % 500 + 3 for place in range(100)]
+        first, again = generate(engine, prompt), generate(engine, prompt)
+        assert (cached(first), cached(again)) == (0, 40)
+        assert again["output_ids"] == first["output_ids"]
+        assert_exact(again, tiny_model_dir, prompt)
+    finally:
+        engine.stop()
