@@ -88,8 +88,18 @@ class Costs(_Section):
     to_train_s: float = Field(
         default=3.0, ge=0, description="Seconds from generating to training: memory, optimizer state."
     )
+    state_s: float = Field(
+        default=1.0, ge=0, description="Seconds of to_train_s in which the optimizer's state comes to the member."
+    )
+    state_overlaps: bool = Field(
+        default=True, description="A member generates while that state comes in; otherwise it leaves before."
+    )
     to_rollout_s: float = Field(default=3.0, ge=0, description="Seconds from training to generating, weights included.")
-    load_s: float = Field(default=3.0, ge=0, description="Seconds that a member holds its calls to load weights.")
+    spread_s: float = Field(default=2.7, ge=0, description="Seconds in which new weights travel to a member.")
+    load_s: float = Field(default=0.3, ge=0, description="Seconds that a member holds its calls to load them.")
+    weights_overlap: bool = Field(
+        default=True, description="A member generates while weights travel; otherwise it holds its calls meanwhile."
+    )
     judge_s: float = Field(default=0.0, ge=0, description="Seconds from a sample's last token to its reward.")
     judge_overlaps: bool = Field(default=True, description="Judging while generating; otherwise before the update.")
     judges: int = Field(default=0, ge=0, description="Samples judged at once; 0: as many as there are.")

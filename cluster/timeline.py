@@ -25,6 +25,24 @@ class Activity(enum.StrEnum):
 BUSY = frozenset({Activity.GENERATE, Activity.TRAIN})
 
 
+class Overlap(enum.StrEnum):
+    """What happens beside the work of members."""
+
+    JUDGING = "judging"
+    STATE = "state"
+    WEIGHTS = "weights"
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Something went on beside a member's work, from a moment to another."""
+
+    member: str
+    overlap: Overlap
+    start_s: float
+    end_s: float
+
+
 @dataclass(frozen=True, slots=True)
 class Segment:
     """A member did one thing from a moment to another, in seconds of the simulated time."""
@@ -40,6 +58,8 @@ class Timeline:
 
     def __init__(self, *, keep_segments: bool) -> None:
         self.segments: list[Segment] | None = [] if keep_segments else None
+        self.marks: list[Beside] = []
+        self.beside_s: dict[Overlap, float] = defaultdict(float)
         self.since_s: dict[str, tuple[Activity, float]] = {}
         self.seconds: dict[str, dict[Activity, float]] = defaultdict(lambda: defaultdict(float))
 
@@ -52,10 +72,17 @@ class Timeline:
             self._add(member, *before, now_s)
         self.since_s[member] = (activity, now_s)
 
+    def beside(self, member: str | None, overlap: Overlap, start_s: float, end_s: float) -> None:
+        """Something happens beside the work of a member, or of none in particular."""
+        self.beside_s[overlap] += end_s - start_s
+        if member is not None and self.segments is not None:
+            self.marks.append(Beside(member, overlap, start_s, end_s))
+
     def restart(self, now_s: float) -> None:
         """Forget the sums: what was before was the start of the run."""
         self.close(now_s)
         self.seconds.clear()
+        self.beside_s.clear()
 
     def close(self, now_s: float) -> None:
         """Bring the sums up to this moment."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from weir.cluster.timeline import Activity, Segment
+from weir.cluster.timeline import Activity, Beside, Overlap, Segment
 
 COLOURS = {
     Activity.GENERATE: "#4c78a8",
@@ -19,12 +19,24 @@ COLOURS = {
     Activity.AWAITS_MEMBERS: "#efe3b8",
     Activity.NO_ROLE: "#ffffff",
 }
+BESIDE = {Overlap.STATE: "#7f3c8d", Overlap.WEIGHTS: "#11605b"}
+MARK_HEIGHT = 3
 WIDTH, LEFT, TOP, BOTTOM = 960, 110, 30, 24
 MEMBERS_SHOWN = 64
 
 
-def gantt(segments: Sequence[Segment], title: str, *, start_s: float = 0.0, end_s: float | None = None) -> str:
-    """The picture of a stretch of time; of more than 64 members it shows the first."""
+def gantt(
+    segments: Sequence[Segment],
+    title: str,
+    *,
+    start_s: float = 0.0,
+    end_s: float | None = None,
+    beside: Sequence[Beside] = (),
+) -> str:
+    """The picture of a stretch of time; of more than 64 members it shows the first.
+
+    `beside` are lines at the foot of a member's row: what happens while it works.
+    """
     names = sorted({segment.member for segment in segments}, key=_by_number)[:MEMBERS_SHOWN]
     end = max((segment.end_s for segment in segments), default=1.0) if end_s is None else end_s
     height = 14 if len(names) <= 16 else 8
@@ -38,6 +50,13 @@ def gantt(segments: Sequence[Segment], title: str, *, start_s: float = 0.0, end_
             marks.append(
                 f'<rect x="{LEFT + (left - start_s) * scale:.1f}" y="{rows[one.member]}" '
                 f'width="{(right - left) * scale:.2f}" height="{height - 1}" fill="{COLOURS[one.activity]}"/>'
+            )
+    for mark in beside:
+        if mark.member in rows and mark.end_s > start_s and mark.start_s < end:
+            left, right = max(mark.start_s, start_s), min(mark.end_s, end)
+            marks.append(
+                f'<rect x="{LEFT + (left - start_s) * scale:.1f}" y="{rows[mark.member] + height - 1 - MARK_HEIGHT}" '
+                f'width="{(right - left) * scale:.2f}" height="{MARK_HEIGHT}" fill="{BESIDE[mark.overlap]}"/>'
             )
     bottom = TOP + len(names) * height
     labels = [

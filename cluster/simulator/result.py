@@ -10,9 +10,10 @@ import numpy as np
 
 from weir.cluster.book import Book
 from weir.cluster.simulator.generation import Generation
-from weir.cluster.timeline import Segment, Timeline
+from weir.cluster.timeline import Beside, Segment, Timeline
 
 MEMBERS_LISTED = 64
+PICTURE = frozenset({"segments", "marks"})
 
 
 @dataclass(slots=True)
@@ -51,6 +52,7 @@ class Result:
         idle_share: Share of all members' time without generating or training.
         shares: Share of all members' time by activity.
         member_shares: The same for each of the first members.
+        overlapped_s: Seconds of judging, of optimizer state and of weights on their way, beside the members' work.
         staleness: How many samples were trained at each staleness, in the whole run.
         hold_s: Percentiles of the seconds that a call waited: queued, moved, or while weights were loaded.
         switches: How often a member changed its role.
@@ -60,6 +62,7 @@ class Result:
         events_per_s: Those, by seconds of this machine.
         wall_s: Seconds of this machine.
         segments: What members did when, where it was kept.
+        marks: What happened beside it, where it was kept.
     """
 
     seconds: float
@@ -72,6 +75,7 @@ class Result:
     idle_share: float
     shares: dict[str, float]
     member_shares: dict[str, dict[str, float]]
+    overlapped_s: dict[str, float]
     staleness: dict[int, int]
     hold_s: dict[str, float]
     switches: int
@@ -81,6 +85,7 @@ class Result:
     events_per_s: float
     wall_s: float
     segments: list[Segment] = field(default_factory=list)
+    marks: list[Beside] = field(default_factory=list)
 
     @classmethod
     def of(
@@ -110,6 +115,7 @@ class Result:
             idle_share=timeline.idle_share(),
             shares={activity.value: share for activity, share in sorted(timeline.shares().items())},
             member_shares={name: {a.value: share for a, share in sorted(shares[name].items())} for name in listed},
+            overlapped_s={what.value: spent for what, spent in sorted(timeline.beside_s.items())},
             staleness=dict(sorted(book.staleness.items())),
             hold_s=_percentiles(holds_s),
             switches=totals.switches,
@@ -119,11 +125,12 @@ class Result:
             events_per_s=totals.events / wall_s if wall_s else 0.0,
             wall_s=wall_s,
             segments=timeline.segments or [],
+            marks=timeline.marks,
         )
 
     def figures(self) -> dict[str, Any]:
-        """All figures but the segments, as JSON has them, rounded to six digits."""
-        return {name: _rounded(getattr(self, name)) for name in self.__dataclass_fields__ if name != "segments"}
+        """All figures but those of a picture, as JSON has them, rounded to six digits."""
+        return {name: _rounded(getattr(self, name)) for name in self.__dataclass_fields__ if name not in PICTURE}
 
 
 def _percentiles(holds_s: array[float]) -> dict[str, float]:

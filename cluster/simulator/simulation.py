@@ -23,7 +23,7 @@ from weir.cluster.simulator.engine import Engine, Request
 from weir.cluster.simulator.generation import Generation
 from weir.cluster.simulator.result import Result, Totals
 from weir.cluster.state import Action, Assign, Event, Load, Member, Policy, Role, Settings, Start, Tag, Train
-from weir.cluster.timeline import Activity, Timeline
+from weir.cluster.timeline import Activity, Overlap, Timeline
 from weir.cluster.workloads.by_kind import arrivals, samples
 from weir.cluster.workloads.episode import Episode, Episodes
 
@@ -121,11 +121,7 @@ class Simulation:
             case Assign(names, role):
                 self._assign(names, role)
             case Load(names):
-                self.book.load(names)
-                for name in names:
-                    seconds = self.description.costs.load_s
-                    self.generation.begin_load(self.by_name[name], seconds, self.env.now)
-                    self._after(seconds, self._loaded, name)
+                self._load(names)
             case Train(names):
                 self._train(names)
             case _:
@@ -190,6 +186,7 @@ class Simulation:
             if len(self._judges) >= costs.judges:
                 ends = max(now, heapq.heappop(self._judges)) + costs.judge_s
             heapq.heappush(self._judges, ends)
+        self.timeline.beside(None, Overlap.JUDGING, ends - costs.judge_s, ends)
         self._after(ends - now, self._judged, sample)
         self._feed(Event.SAMPLE_GENERATED)
 
@@ -204,13 +201,28 @@ class Simulation:
         before = {name: members[name].role for name in names}
         self.book.assign(names, role)
         for name in names:
-            if before[name] is Role.ROLLOUT:
-                self.generation.leave(self.by_name[name], now)
-            self.timeline.switch(name, Activity.SWITCH, now)
             first = before[name] is Role.NONE
-            seconds = 0.0 if first else costs.to_train_s if role is Role.TRAIN else costs.to_rollout_s
             self.totals.switches += not first
-            self._after(seconds, self._settled, (name, seconds))
+            seconds = 0.0 if first else costs.to_train_s if role is Role.TRAIN else costs.to_rollout_s
+            ahead = min(costs.state_s, seconds) if role is Role.TRAIN and costs.state_overlaps else 0.0
+            if ahead and before[name] is Role.ROLLOUT:
+                self.timeline.beside(name, Overlap.STATE, now, now + ahead)
+                self._after(ahead, self._state_is_there, (name, seconds - ahead))
+            else:
+                self._leave(name, before[name], seconds)
+
+    def _state_is_there(self, event: Any) -> None:
+        name, seconds = event.value
+        self.totals.events += 1
+        self._leave(name, Role.ROLLOUT, seconds)
+        self.generation.flush(self.env.now)
+
+    def _leave(self, name: str, before: Role, seconds: float) -> None:
+        """The member stops what it does, and has its new role after so long."""
+        if before is Role.ROLLOUT:
+            self.generation.leave(self.by_name[name], self.env.now)
+        self.timeline.switch(name, Activity.SWITCH, self.env.now)
+        self._after(seconds, self._settled, (name, seconds))
 
     def _settled(self, event: Any) -> None:
         name, seconds = event.value
@@ -223,6 +235,26 @@ class Simulation:
             self.timeline.switch(name, self._waits_for(), now)
         self._feed(Event.MEMBER_SETTLED)
         self.generation.flush(now)
+
+    def _load(self, names: Sequence[str]) -> None:
+        now, costs = self.env.now, self.description.costs
+        self.book.load(names)
+        for name in names:
+            if costs.weights_overlap and costs.spread_s:
+                self.timeline.beside(name, Overlap.WEIGHTS, now, now + costs.spread_s)
+                self._after(costs.spread_s, self._weights_are_there, name)
+            else:
+                self._hold(name, costs.spread_s + costs.load_s)
+
+    def _weights_are_there(self, event: Any) -> None:
+        self.totals.events += 1
+        self._hold(event.value, self.description.costs.load_s)
+        self.generation.flush(self.env.now)
+
+    def _hold(self, name: str, seconds: float) -> None:
+        """The member holds its calls for so long, and has new weights then."""
+        self.generation.begin_load(self.by_name[name], seconds, self.env.now)
+        self._after(seconds, self._loaded, name)
 
     def _loaded(self, event: Any) -> None:
         self.totals.events += 1

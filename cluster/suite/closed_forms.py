@@ -24,7 +24,8 @@ ROLLOUT, TRAIN = (Tag.ROLLOUT,), (Tag.TRAIN,)
 def servers(groups: Sequence[tuple[int, tuple[Tag, ...]]], rules: Rules | None = None, **costs: float) -> Description:
     """Members that each serve one request at a time, a second for each token, and nothing else costs anything."""
     plain = {"step_weights_s": 1.0, "step_request_s": 0.0, "step_context_s": 0.0, "step_overhead_s": 0.0}
-    free = {"prefill_token_s": 0.0, "load_s": 0.0, "to_train_s": 0.0, "to_rollout_s": 0.0, "kv_tokens": 1e18}
+    free = {"prefill_token_s": 0.0, "load_s": 0.0, "spread_s": 0.0, "to_train_s": 0.0, "to_rollout_s": 0.0}
+    free |= {"state_s": 0.0, "kv_tokens": 1e18}
     return Description(
         devices={"server": Device(flops=1.0, bandwidth=1.0, memory_gb=1.0)},
         members=tuple(MemberGroup(kind="server", count=count, tags=tags) for count, tags in groups),

@@ -99,7 +99,7 @@ def asynchronous_step_s(row: Row, median: float) -> float:
         devices={"h20": H20},
         members=(MemberGroup(kind="h20", count=half, tags=ROLLOUT), MemberGroup(kind="h20", count=half, tags=TRAIN)),
         model=QWEN_7B,
-        costs=Costs(max_running=MAX_RUNNING, update_s=row.update_s / UPDATES, load_s=LOAD_S),
+        costs=Costs(max_running=MAX_RUNNING, update_s=row.update_s / UPDATES, spread_s=0.0, load_s=LOAD_S),
         rules=Rules(
             batch=SAMPLES // UPDATES, updates_per_version=UPDATES, max_staleness=row.staleness, train_members=half
         ),

@@ -10,6 +10,8 @@ import typer
 
 from weir.scripts.launch.settings import ConfigOption, load_settings
 
+PHASE_CHANGES = 100
+
 
 class Peer(enum.StrEnum):
     """Peers of the proxy's benchmark."""
@@ -39,11 +41,16 @@ def gate(
     hold_s: Annotated[float, typer.Option(min=0, help="How long they are held, in seconds.")] = 60.0,
     workers: Annotated[int, typer.Option(min=1, help="Worker processes of the proxy.")] = 1,
     load: Annotated[int, typer.Option(min=0, help="Busy processes beside it.")] = 0,
+    with_phases: Annotated[
+        bool, typer.Option("--phases", help="Instead: 100 phase changes of engines (weir bench phases).")
+    ] = False,
 ) -> None:
     """Weight updates under agents: errors, tokens, holds, memory.
 
     Afterwards thousands of calls are held and released at once.
     """
+    if with_phases:
+        return phases(agents=agents, changes=PHASE_CHANGES)
     from weir.scripts.bench.gate.run import main
 
     main(agents, updates, held, hold_s, workers, load)
@@ -51,7 +58,7 @@ def gate(
 
 def phases(
     agents: Annotated[int, typer.Option(min=2, help="Agents with a call in flight.")] = 32,
-    changes: Annotated[int, typer.Option(min=1, help="Phase changes of engines.")] = 100,
+    changes: Annotated[int, typer.Option(min=1, help="Phase changes of engines.")] = PHASE_CHANGES,
     only_json: Annotated[bool, typer.Option("--json", help="Print only the last line, with all figures.")] = False,
 ) -> None:
     """Engines taken for training and given back, under agents.

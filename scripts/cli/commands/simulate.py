@@ -88,7 +88,8 @@ def _simulate(
             if gantt is not None:
                 gantt.mkdir(parents=True, exist_ok=True)
                 start = simulation.totals.since_s
-                (gantt / f"{name}.svg").write_text(picture(result.segments, f"{name}, {size} members", start_s=start))
+                title = f"{name}, {size} members"
+                (gantt / f"{name}.svg").write_text(picture(result.segments, title, start_s=start, beside=result.marks))
     if as_json:
         typer.echo(json.dumps(figures))
 

@@ -12,6 +12,9 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from weir.cluster.live.world import Phase
+from weir.cluster.simulator.gantt import gantt
+from weir.cluster.timeline import Activity, Segment
 from weir.scripts.cli.report.svg import line_chart, stacked_bars
 from weir.store.config import StoreConfig
 from weir.store.transfer.output_file import output_file
@@ -21,6 +24,14 @@ if TYPE_CHECKING:
 
 NUM_FAULTS = 7  # shown in the chart; the rest is "other"
 NUM_ROUNDS = 50  # in the table
+SHOWN_S = 600  # of the members' timeline
+ACTIVITY_OF = {
+    Phase.ROLLOUT: Activity.GENERATE,
+    Phase.TRAIN: Activity.TRAIN,
+    Phase.WAITS: Activity.AWAITS_SAMPLES,
+    Phase.SWITCH: Activity.SWITCH,
+    Phase.LOAD: Activity.LOAD,
+}
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1d2430; --paper: #fdfdfc; --faint: #d9dde3; --soft: #5d6675;
@@ -64,6 +75,7 @@ def _page(store: StoreConfig, db: duckdb.DuckDBPyConnection) -> str:
         ("Solved tasks", _solved(db)),
         ("Seconds in each phase of a round", _phases(db)),
         ("What members of the cluster did, in shares of their time", _members(db)),
+        (f"What members of the cluster did in the last {SHOWN_S // 60} minutes", _members_over_time(db)),
         ("Weight versions within one call", _versions_within_a_call(db)),
         ("The latest rounds", _rounds_table(db)),
         ("Samples of the latest rounds, by what was corrected or left out", _samples_table(db)),
@@ -191,6 +203,21 @@ def _members(db: duckdb.DuckDBPyConnection) -> str:
     return stacked_bars(shares, x_title="member", high=1.0)
 
 
+def _members_over_time(db: duckdb.DuckDBPyConnection) -> str:
+    rows = _rows(
+        db,
+        """with ends as (select *, epoch(began_at) as began, epoch(coalesce(ended_at, began_at)) as ended from phases),
+             last as (select max(ended) - $shown as since, max(ended) as until from ends)
+           select member, phase, greatest(began, since) - since, ended - since, until - since
+           from ends, last where ended > since and phase <> 'lost' order by began""",
+        {"shown": float(SHOWN_S)},
+    )
+    if not rows:
+        return "<p>No controller has decided here.</p>"
+    segments = [Segment(member, ACTIVITY_OF[phase], start, end) for member, phase, start, end, _ in rows]
+    return gantt(segments, "phases of members", start_s=min(row[2] for row in rows), end_s=rows[0][4])
+
+
 def _versions_within_a_call(db: duckdb.DuckDBPyConnection) -> str:
     rows = _rows(db, "select num_versions, count(*) from calls where num_versions > 0 group by 1 order by 1")
     cells = "".join(f"<tr><td>{versions}</td><td>{count:,}</td></tr>" for versions, count in rows)
@@ -237,5 +264,7 @@ def _rounds(db: duckdb.DuckDBPyConnection) -> list[tuple[int, dict[str, Any]]]:
     return rounds
 
 
-def _rows(db: duckdb.DuckDBPyConnection, query: str) -> list[tuple[Any, ...]]:
-    return db.sql(query).fetchall()
+def _rows(
+    db: duckdb.DuckDBPyConnection, query: str, parameters: dict[str, float] | None = None
+) -> list[tuple[Any, ...]]:
+    return db.execute(query, parameters or {}).fetchall()

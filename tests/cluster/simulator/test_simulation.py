@@ -121,3 +121,34 @@ def test_the_picture_holds_a_row_for_each_member_and_a_colour_for_each_activity(
     picture = ET.fromstring(gantt(simulation.run(updates=4).segments, "tags"))
     texts = [text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")]
     assert {"gpu-0-0", "gpu-0-3", "generate", "train"} <= set(texts)
+
+
+def versions_of(policy: str, **costs: float) -> Result:
+    """Two members generate samples of 10 s; two others take 10 s to train on them."""
+    members = [(2, (Tag.ROLLOUT,)), (2, (Tag.TRAIN,))]
+    description = servers(members, Rules(batch=4, train_members=2), update_s=20.0, **costs)
+    return Simulation(description, POLICIES[policy], episodes=equal_episodes(10.0)).run(updates=8, warmup=3)
+
+
+def test_engines_generate_while_weights_travel_and_hold_their_calls_where_that_is_switched_off() -> None:
+    overlapped = versions_of("tags", spread_s=4.0, load_s=1.0)
+    held = versions_of("tags", spread_s=4.0, load_s=1.0, weights_overlap=False)
+    assert overlapped.overlapped_s["weights"] == pytest.approx(5 * 2 * 4.0)
+    assert overlapped.shares["load"] * overlapped.seconds * 4 == pytest.approx(5 * 2 * 1.0)
+    assert held.overlapped_s == {}
+    assert held.shares["load"] * held.seconds * 4 == pytest.approx(5 * 2 * 5.0)
+    assert held.idle_share > overlapped.idle_share
+
+
+def test_a_member_generates_while_the_state_of_its_optimizer_comes() -> None:
+    rules = Rules(batch=2, train_members=2)
+
+    def step(**costs: float) -> Result:
+        description = servers([(2, tuple(BOTH))], rules, update_s=7.0, to_train_s=5.0, **costs)
+        return Simulation(description, POLICIES["sync_colocated"], episodes=equal_episodes(10.0)).run(updates=5)
+
+    meanwhile, before = step(state_s=2.0), step(state_s=2.0, state_overlaps=False)
+    assert meanwhile.update_period_s == before.update_period_s == pytest.approx(10 + 5 + 7)
+    assert meanwhile.shares["switch"] == pytest.approx(3 / 22)
+    assert before.shares["switch"] == pytest.approx(5 / 22)
+    assert meanwhile.overlapped_s == {"state": pytest.approx(4 * 2 * 2.0)}

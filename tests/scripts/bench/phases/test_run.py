@@ -4,6 +4,11 @@ import json
 import subprocess
 import sys
 
+import pytest
+from typer.testing import CliRunner
+
+from weir.scripts.cli.main import app
+
 
 def test_engines_leave_and_return_under_agents_and_no_error_and_no_mismatch_is_counted() -> None:
     command = [sys.executable, "-m", "weir.scripts.cli.main", "bench", "phases", "--agents", "6", "--changes", "12"]
@@ -16,3 +21,11 @@ def test_engines_leave_and_return_under_agents_and_no_error_and_no_mismatch_is_c
     assert figures["engine_load_s"] <= figures["load_s"]
     assert 0 < figures["hold_p50"] <= figures["hold_p99"] <= figures["hold_max"]
     assert 0 < figures["idle_share"] < 1
+
+
+def test_the_benchmark_of_the_gate_has_the_phases_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[tuple[int, int, bool]] = []
+    monkeypatch.setattr("weir.scripts.bench.phases.run.main", lambda *given: ran.append(given))
+    done = CliRunner().invoke(app, ["bench", "gate", "--phases", "--agents", "16"], catch_exceptions=False)
+    assert done.exit_code == 0
+    assert ran == [(16, 100, False)]

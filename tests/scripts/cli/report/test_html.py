@@ -49,6 +49,7 @@ def test_the_report_shows_what_members_of_a_cluster_did_in_shares_of_their_time(
     catalog.close()
     page = write_report(store, tmp_path / "report.html").read_text()
     assert all(f"both, {what}" in page for what in ("generate: 0.75", "no_samples: 0.125", "train: 0.125"))
+    assert "<title>phases of members</title>" in page and ">both</text>" in page
 
 
 def test_the_report_of_an_empty_store_is_a_page_that_says_so(tmp_path: Path) -> None:
