@@ -9,6 +9,8 @@ import os
 import pickle
 import subprocess
 import sys
+import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,15 +48,41 @@ class MegatronResult:
     figures: list[Any]
 
 
-def run_jobs(jobs: list[MegatronJob], processes: int, folder: Path) -> list[MegatronResult]:
-    """Do jobs on so many processes of this machine. Raises `CalledProcessError` where one fails."""
-    file = folder / f"jobs-{processes}"
+@dataclass(frozen=True, kw_only=True)
+class StateJob:
+    """Load `folder`, train a round of `samples`, if there are any, and save into `out`."""
+
+    folder: Path
+    out: Path
+    layout: MegatronSettings
+    reference: Path
+    config: TrainerConfig
+    samples: list[Sample] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateResult:
+    """What one process has read of tensors while it loaded, in bytes, and how many weights it holds and owns."""
+
+    bytes_read: int
+    numbers: int
+    owned: int
+    critic_numbers: int
+    critic_owned: int
+
+
+def run_jobs(jobs: Sequence[Any], processes: int, folder: Path) -> list[Any]:
+    """Do jobs on so many processes of this machine; a `MegatronResult` of each, or the `StateResult`s of its processes.
+
+    Raises `CalledProcessError` where one fails."""
+    file = Path(tempfile.mkdtemp(dir=folder)) / "jobs"
     file.write_bytes(pickle.dumps(jobs))
     for job in jobs:
         job.out.mkdir()
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-    subprocess.run([*command, __file__, str(file)], check=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
-    results: list[MegatronResult] = pickle.loads(Path(f"{file}.done").read_bytes())
+    quiet = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    subprocess.run([*command, __file__, str(file)], check=True, env=os.environ | quiet)
+    results: list[Any] = pickle.loads(Path(f"{file}.done").read_bytes())
     return results
 
 
@@ -64,15 +92,18 @@ def main(file: Path) -> None:
 
     support_megatron_cpu.install()
     import torch.distributed as dist
-    from support_megatron import MegatronResult  # the class that the test knows, and not that of __main__
+    from support_megatron import MegatronResult, StateJob  # the classes that the test knows, and not those of __main__
 
     from weir.trainer.megatron.groups import join, leave
 
     results = []
     for job in pickle.loads(file.read_bytes()):
         ranks = join(job.layout, CPU)
-        logprobs, gradients, figures = _do(job, ranks)
-        results.append(MegatronResult(logprobs=logprobs, gradients=gradients, figures=figures))
+        if isinstance(job, StateJob):
+            results.append(_saved(job, ranks))
+        else:
+            logprobs, gradients, figures = _do(job, ranks)
+            results.append(MegatronResult(logprobs=logprobs, gradients=gradients, figures=figures))
         dist.barrier()
         leave()
     if dist.get_rank() == 0:
@@ -95,6 +126,32 @@ def _do(job: MegatronJob, ranks: Any) -> tuple[dict[str, Any], dict[str, torch.T
     learner.stepper.sum_over_ranks(whole=True)
     write(learner.network, learner.architecture, learner.place, job.out)
     return logprobs, _gathered(learner), [stats, mixed, learner.stepper.norm()]
+
+
+def _saved(job: StateJob, ranks: Any) -> list[StateResult]:
+    from support_megatron import StateResult
+
+    from weir.trainer.megatron.learner import MegatronLearner
+
+    learner = MegatronLearner(job.folder, job.config, CPU, ranks, job.layout, reference=job.reference)
+    assert learner.critic is not None
+    numbers, owned = _counts(learner.network, learner.stepper)
+    of_critic = _counts(learner.critic.trained.network, learner.critic.stepper)
+    result = StateResult(
+        bytes_read=learner.read.rows,
+        numbers=numbers,
+        owned=owned,
+        critic_numbers=of_critic[0],
+        critic_owned=of_critic[1],
+    )
+    learner.train(job.samples, fresh_version=2, seed=0)
+    learner.save(job.out)
+    return ranks.of_all(result)  # type: ignore[no-any-return]
+
+
+def _counts(network: Any, stepper: Any) -> tuple[int, int]:
+    """Weights that a process holds, and those whose state it owns."""
+    return sum(p.numel() for p in network.parameters()), sum(shard.stop - shard.start for shard in stepper.owned)
 
 
 def _gathered(learner: Any) -> dict[str, torch.Tensor]:

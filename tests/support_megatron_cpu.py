@@ -6,6 +6,7 @@ Invariant: the one place of such shims; nothing of Weir's own is replaced. Impor
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -79,3 +80,11 @@ def install() -> None:
     random._CUDA_RNG_STATE_TRACKER, random._CUDA_RNG_STATE_TRACKER_INITIALIZED = NoRandomState(), True
     random._get_cuda_rng_state = lambda *_, **__: torch.get_rng_state()
     random._set_cuda_rng_state = lambda state, *_, **__: torch.set_rng_state(state)
+
+
+def in_ranks(folder: Path) -> dict[str, str]:
+    """The environment in which the ranks that a process starts run Megatron-core on CPUs; `folder` is an empty one."""
+    lines = ["import os", "if 'LOCAL_RANK' in os.environ:"]
+    lines += ["    import support_megatron_cpu", "    support_megatron_cpu.install()"]
+    (folder / "sitecustomize.py").write_text("\n".join(lines))
+    return {"PYTHONPATH": f"{folder}:{Path(__file__).parent}", "OMP_NUM_THREADS": "1"}

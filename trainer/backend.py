@@ -101,6 +101,10 @@ def open_backend(folder: Path, config: TrainerConfig, *, reference: Path) -> Bac
         TrainerUsageError: The backend cannot be imported, raises, or returns something that is no backend.
         VersionError: The folder's optimiser state or critic cannot be loaded.
     """
+    if config.backend == "megatron":
+        from weir.trainer.megatron.backend import open_megatron
+
+        return open_megatron(folder, config, reference=reference)
     if config.backend != "torch":
         return _open_other(import_function(config.backend), folder, config, reference)
     if config.processes > 1:

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.metadata import StorageMeta
+from torch.distributed.checkpoint.planner import SavePlanner
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from weir.trainer.learner.distributed import Ranks
@@ -111,9 +112,12 @@ def state_tensors(stepper: Stepper, part: str, *, weights: bool) -> dict[str, An
     return found
 
 
-def write_state(tensors: dict[str, Any], folder: Path) -> None:
-    """Write a checkpoint into an existing folder, each rank its own part; all ranks call it. Raises OSError."""
-    save(tensors, storage_writer=_SameBytes(folder, sync_files=False))
+def write_state(tensors: dict[str, Any], folder: Path, *, planner: SavePlanner | None = None) -> None:
+    """Write a checkpoint into an existing folder, each rank its own part; all ranks call it. Raises OSError.
+
+    A `planner` may know of further tensors.
+    """
+    save(tensors, storage_writer=_SameBytes(folder, sync_files=False), planner=planner)
 
 
 class _SameBytes(FileSystemWriter):

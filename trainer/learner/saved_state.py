@@ -8,6 +8,7 @@ number of processes continues from either. Invariant: only the rows that are ask
 from __future__ import annotations
 
 import io
+import math
 import pickle
 import zipfile
 from collections.abc import Iterator
@@ -38,6 +39,10 @@ class SavedState(Protocol):
 
         Raises OSError and ValueError where it is damaged.
         """
+        ...
+
+    def matrix_rows(self, name: str, start: int, stop: int) -> torch.Tensor:
+        """As `rows`, of a tensor taken as one matrix of its last dimension's width: experts one below the other."""
         ...
 
 
@@ -74,6 +79,13 @@ class OneProcessState:
         """As `SavedState.rows`."""
         tensor = self._tensors[name]
         found = (tensor[start:stop] if tensor.ndim else tensor).clone()
+        self._count.rows += found.nbytes
+        return found
+
+    def matrix_rows(self, name: str, start: int, stop: int) -> torch.Tensor:
+        """As `SavedState.matrix_rows`."""
+        tensor = self._tensors[name]
+        found = (tensor.flatten(0, -2) if tensor.ndim > 1 else tensor)[start:stop].clone()
         self._count.rows += found.nbytes
         return found
 
@@ -116,26 +128,37 @@ class DistributedState:
         if not entry.size:
             return self._part(name, entry, entry.chunks[0], 0, 1).reshape(())
         stop = min(stop, entry.size[0])
-        found = torch.empty((stop - start, *entry.size[1:]), dtype=entry.properties.dtype)
+        depth = math.prod(entry.size[1:-1])
+        return self.matrix_rows(name, start * depth, stop * depth).reshape(stop - start, *entry.size[1:])
+
+    def matrix_rows(self, name: str, start: int, stop: int) -> torch.Tensor:
+        """As `SavedState.matrix_rows`."""
+        entry = self._tensors[name]
+        found = torch.empty((stop - start, *entry.size[1:][-1:]), dtype=entry.properties.dtype)
         for chunk in entry.chunks:
-            first, last = max(start, chunk.offsets[0]), min(stop, chunk.offsets[0] + chunk.sizes[0])
+            at, height = _as_matrix(chunk, entry.size)
+            first, last = max(start, at), min(stop, at + height)
             if first < last:
-                at = chunk.offsets[0]
                 found[first - start : last - start] = self._part(name, entry, chunk, first - at, last - at)
         return found
 
     def _part(self, name: str, entry: Any, chunk: Any, start: int, stop: int) -> torch.Tensor:
-        """Rows of one rank's part, from the record of the tensor's numbers in what torch.save wrote of it."""
+        """Rows of one rank's part, taken as a matrix, from the record of the numbers in what torch.save wrote of it."""
         place = self._storage[name, tuple(chunk.offsets)]
         file = self._files.setdefault(place.relative_path, CountedFile(self.folder / place.relative_path, self._count))
         offset, size = _numbers(file, place.offset, place.length)
-        shape, dtype = tuple(chunk.sizes), entry.properties.dtype
-        row = dtype.itemsize
-        for width in shape[1:]:
-            row *= width
-        if size != row * (shape[0] if shape else 1):
+        width, dtype = tuple(chunk.sizes[1:][-1:]), entry.properties.dtype
+        if size != math.prod(chunk.sizes) * dtype.itemsize:
             raise ValueError(f"{file.path}: {name} has {size} bytes, which is not what {STATE_INDEX} says")
-        return file.tensor((stop - start, *shape[1:]), dtype, offset + start * row)
+        return file.tensor((stop - start, *width), dtype, offset + start * math.prod(width) * dtype.itemsize)
+
+
+def _as_matrix(chunk: Any, size: Any) -> tuple[int, int]:
+    """First row and height of one rank's part of a tensor that is taken as a matrix."""
+    if len(size) == 1:
+        return chunk.offsets[0], chunk.sizes[0]
+    depth = math.prod(size[1:-1])
+    return chunk.offsets[0] * depth + (chunk.offsets[1] if len(size) == 3 else 0), math.prod(chunk.sizes[:-1])
 
 
 def _numbers(file: CountedFile, offset: int, length: int) -> tuple[int, int]:

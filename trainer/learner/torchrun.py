@@ -7,14 +7,14 @@ round resumes exactly as a round in one process does, and a process that dies co
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from safetensors import safe_open
 
 from weir.trainer.credit.samples import Sample
 from weir.trainer.data.dataset import SupervisedRow
-from weir.trainer.launch.pool import RankPool
+from weir.trainer.launch.pool import RankPool, Request
 from weir.trainer.learner.rank_requests import Open, Save, Train
 from weir.trainer.learner.step_stats import StepStats
 from weir.trainer.settings.config import TrainerConfig
@@ -26,13 +26,20 @@ RESUMED = "the round stays open and the next start resumes it"
 class TorchrunLearner:
     """A backend that trains with `config.processes` processes."""
 
-    def __init__(self, folder: Path, config: TrainerConfig, *, reference: Path | None = None) -> None:
-        """Start the processes, and load. Raises `TrainerError` where one ends."""
+    def __init__(
+        self,
+        folder: Path,
+        config: TrainerConfig,
+        *,
+        reference: Path | None = None,
+        opening: Callable[..., Request] = Open,
+    ) -> None:
+        """Start the processes, and load by the request that `opening` makes. Raises `TrainerError` where one ends."""
         self.folder = folder
         self.config = config
         self.reference = reference or folder
         self._ranks = RankPool(config.processes, config.device, config.launch, resumed=RESUMED)
-        opened = Open(folder=folder.absolute(), reference=self.reference.absolute(), config=config)
+        opened = opening(folder=folder.absolute(), reference=self.reference.absolute(), config=config)
         self._num_steps: int = self._ranks.call(opened)
 
     @property

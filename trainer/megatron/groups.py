@@ -13,7 +13,9 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from megatron.core import parallel_state
+from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
 
+from weir.trainer.errors import TrainerUsageError
 from weir.trainer.learner.distributed import Ranks
 from weir.trainer.settings.megatron import MegatronSettings
 
@@ -46,7 +48,17 @@ def speaks() -> bool:
 
 
 def join(layout: MegatronSettings, device: torch.device) -> ModelRanks:
-    """Join torchrun's processes into the groups of a layout, over NCCL on GPUs, else gloo."""
+    """Join torchrun's processes into the groups of a layout, over NCCL on GPUs, else gloo.
+
+    Raises `TrainerUsageError` where there is no CUDA device.
+    """
+    try:
+        torch.cuda.current_device()
+    except (AssertionError, RuntimeError) as error:
+        raise TrainerUsageError(
+            f"backend = megatron: Megatron-core computes on CUDA devices, and there is none here ({error}); use "
+            "backend = torch"
+        ) from error
     if not dist.is_initialized():
         if device.type == "cuda":
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
@@ -59,6 +71,8 @@ def join(layout: MegatronSettings, device: torch.device) -> ModelRanks:
         expert_tensor_parallel_size=layout.expert_tensor,
         create_gloo_process_groups=False,
     )
+    if device.type == "cuda":  # recomputed layers and divided tokens ask for random states, of which nothing draws
+        model_parallel_cuda_manual_seed(0)
     return ModelRanks(rank=parallel_state.get_data_parallel_rank(), count=parallel_state.get_data_parallel_world_size())
 
 

@@ -6,6 +6,7 @@ of the processes of one copy of the model all compute a micro-batch, and those o
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,26 +14,34 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
+from transformers import AutoConfig
 
 from weir.trainer.credit.samples import Sample
 from weir.trainer.data.dataset import SupervisedRow
+from weir.trainer.errors import VersionError
 from weir.trainer.learner.off_policy import OffPolicyScores, off_policy_scores, truncation_rows
 from weir.trainer.learner.round_steps import RoundSteps
+from weir.trainer.learner.saved_state import AVERAGE, CRITIC, KL_COEF, POLICY, saved_state
 from weir.trainer.learner.scoring import Scores
 from weir.trainer.learner.step_stats import TokenStats
 from weir.trainer.megatron.architecture import check_layout, check_reference, read_architecture
+from weir.trainer.megatron.critic import MegatronCritic
 from weir.trainer.megatron.groups import ModelRanks
 from weir.trainer.megatron.packed_model import empty_model
 from weir.trainer.megatron.passes import Passes, RowOutput
+from weir.trainer.megatron.state_files import Trained, load
+from weir.trainer.megatron.state_files import write as write_state
 from weir.trainer.megatron.stepper import MegatronStepper
 from weir.trainer.megatron.weight_map import Place
-from weir.trainer.megatron.weights import check_shapes, fill
+from weir.trainer.megatron.weights import Rows, check_shapes, fill
+from weir.trainer.megatron.weights import write as write_weights
 from weir.trainer.model.batching import Layout, micro_batches
 from weir.trainer.model.kept_mass import kept_mass_of
 from weir.trainer.model.stored_tensors import BytesRead, StoredTensors
 from weir.trainer.settings.config import TrainerConfig
 from weir.trainer.settings.megatron import MegatronSettings
-from weir.trainer.versions.version_folder import num_parameters
+from weir.trainer.versions.version_folder import copy_tokenizer, num_parameters
 
 
 class MegatronLearner(RoundSteps):
@@ -59,16 +68,62 @@ class MegatronLearner(RoundSteps):
         check_layout(self.architecture, layout, folder)
         check_reference(self.architecture, reference)
         self.place = Place.here(self.architecture, layout)
-        self.network = empty_model(self.architecture, layout, recompute=config.gradient_checkpointing)
+        self.network = empty_model(
+            self.architecture, layout, precision=config.precision, recompute=config.gradient_checkpointing
+        )
         self.network.to(device)
-        self._fill(folder)
+        stored = self._fill(folder)
         self.stepper = MegatronStepper(self.network, config)
         self.passes = Passes(self.network, self.stepper.wrapped, self.architecture, layout, device)
+        self._saves_without_state = 0
+        self.critic: MegatronCritic | None = None
+        self._load_state(None if config.precision == "float32" else stored.rows, layout)
 
-    def _fill(self, folder: Path) -> None:
+    def _fill(self, folder: Path) -> StoredTensors:
+        """Give the parameters the weights of a folder's files."""
         stored = StoredTensors(folder, self.read)
         check_shapes(self.architecture, stored)
         fill(self.network, self.architecture, self.place, stored.rows)
+        return stored
+
+    def _load_state(self, stored: Rows | None, layout: MegatronSettings) -> None:
+        """Load the folder's state, if it has any, whichever backend wrote it; `stored` has weights before rounding."""
+        saved = saved_state(self.folder, self.read)
+        try:
+            load(self._trained, saved, stored)
+            if self.config.advantage == "gae":
+                first = Path(self.config.critic_path or self.folder)
+                self.critic = MegatronCritic(first, self.config, self.device, layout, self.read, saved)
+            if saved is not None and self.config.kl_target is not None and f"{POLICY}/{KL_COEF}" in saved:
+                self.kl_coef = float(saved.rows(f"{POLICY}/{KL_COEF}", 0, 1))
+        except (OSError, RuntimeError, KeyError, ValueError, zipfile.BadZipFile) as error:
+            raise VersionError(f"cannot load the optimiser's state from {self.folder}: {error}") from error
+
+    def save(self, folder: Path) -> None:
+        """Write weights, configuration, tokenizer and optimiser state into an existing folder; all ranks call it.
+
+        The state is written with only each `keep_state_every`th save since the last one. Raises OSError.
+        """
+        averaged = self.config.published_weights == "averaged"
+        published = {"value": lambda parameter: self.stepper.whole(AVERAGE, parameter)} if averaged else {}
+        write_weights(self.network, self.architecture, self.place, folder, **published)
+        if dist.get_rank() == 0:
+            save_config(self.folder, folder, self.config.precision)
+        keeps = self._saves_without_state + 1 >= self.config.keep_state_every
+        if keeps:
+            write_state(
+                [self._trained, *([self.critic.trained] if self.critic is not None else [])],
+                folder,
+                weights={CRITIC} | ({POLICY} if averaged or self.config.precision != "float32" else set()),
+                kl_coef=None if self.config.kl_target is None else self.kl_coef,
+            )
+        self._saves_without_state = 0 if keeps else self._saves_without_state + 1
+
+    @property
+    def _trained(self) -> Trained:
+        return Trained(
+            part=POLICY, stepper=self.stepper, network=self.network, model=self.architecture, place=self.place
+        )
 
     @property
     def num_steps(self) -> int:
@@ -77,7 +132,7 @@ class MegatronLearner(RoundSteps):
 
     @property
     def _steppers(self) -> list[MegatronStepper]:
-        return [self.stepper]
+        return [self.stepper, *([self.critic.stepper] if self.critic is not None else [])]
 
     def accumulate(
         self, samples: Sequence[Sample], fresh_version: int, on_tokens: Callable[[int], None] = lambda _: None
@@ -119,8 +174,13 @@ class MegatronLearner(RoundSteps):
         found = self.passes.run(self._shared(rows), loss_of, backward=True)
         return sum(self.ranks.gather(sum(found)))
 
-    def accumulate_critic(self, samples: Sequence[Sample]) -> None:
-        """None: this backend has no critic."""
+    def accumulate_critic(self, samples: Sequence[Sample]) -> float | None:
+        """As `RoundSteps.accumulate_critic`."""
+        if self.critic is None:
+            return None
+        assert self._values is not None
+        weights = self._weights(samples, "token")
+        return self.critic.accumulate(self._shared(samples), weights, self._credit, self._values, self.ranks)
 
     def _shared(self, sequences: Sequence[Any]) -> list[tuple[list[Any], bool]]:
         """This copy's micro-batches, and whether each counts."""
@@ -140,8 +200,7 @@ class MegatronLearner(RoundSteps):
             return self._score_by_policy(samples)
 
     def _score_by_critic(self, samples: Sequence[Sample]) -> Scores | None:
-        del samples
-        return None
+        return None if self.critic is None else self._scores(samples, self.critic.values_of, self.critic.passes)
 
     def _score_off_policy(self, samples: Sequence[Sample]) -> OffPolicyScores | None:
         chosen = [sample for sample in samples if sample.behaviour.is_off_policy]
@@ -160,7 +219,12 @@ class MegatronLearner(RoundSteps):
         return off_policy_scores(chosen, self._scores(chosen, compute))
 
     @torch.no_grad()
-    def _scores(self, samples: Sequence[Sample], compute: Callable[[RowOutput[Sample]], torch.Tensor]) -> Scores:
+    def _scores(
+        self,
+        samples: Sequence[Sample],
+        compute: Callable[[RowOutput[Sample]], torch.Tensor],
+        passes: Passes | None = None,
+    ) -> Scores:
         """The results of `compute`, one for each target of a micro-batch, by sample, on all ranks."""
 
         def found_of(output: RowOutput[Sample]) -> tuple[torch.Tensor, dict[str, np.ndarray]]:
@@ -169,7 +233,7 @@ class MegatronLearner(RoundSteps):
             by_call = {s.call_id: part.numpy() for s, part in zip(output.sequences, parts, strict=True)}
             return output.hidden.new_zeros(()), by_call
 
-        found = self.passes.run(self._shared(samples), found_of, backward=False)
+        found = (passes or self.passes).run(self._shared(samples), found_of, backward=False)
         own = {call_id: values for of_part in found for call_id, values in of_part.items()}
         return {call_id: values for of_copy in self.ranks.gather(own) for call_id, values in of_copy.items()}
 
@@ -189,5 +253,14 @@ class MegatronLearner(RoundSteps):
                     parameter.data.copy_(own)
 
     def _weights_are_finite(self) -> bool:
-        own = all(bool(parameter.isfinite().all()) for parameter in self.network.parameters())
+        networks = [self.network, *([self.critic.trained.network] if self.critic is not None else [])]
+        own = all(bool(weights.isfinite().all()) for network in networks for weights in network.parameters())
         return all(self.ranks.of_all(own))
+
+
+def save_config(source: Path, target: Path, precision: str) -> None:
+    """Write what a folder holds besides weights and state, as those of `source`. Raises OSError."""
+    config: Any = AutoConfig.from_pretrained(source, local_files_only=True)
+    config.dtype = getattr(torch, precision)
+    config.save_pretrained(target)
+    copy_tokenizer(source, target)

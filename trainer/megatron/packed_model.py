@@ -49,6 +49,15 @@ class PackedModel(GPTModel):  # type: ignore[misc]
         return weight
 
 
+class PackedCritic(PackedModel):
+    """One pipeline stage of a model with a scalar value head, which tensor ranks hold whole and compute alike."""
+
+    def _postprocess(self, hidden_states: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+        if self.post_process and self.config.sequence_parallel:
+            hidden_states = gather_from_sequence_parallel_region(hidden_states, tensor_parallel_output_grad=False)
+        return hidden_states.flatten(0, 1) if self.post_process else hidden_states
+
+
 def compute(module: Any, row: PackedRow) -> torch.Tensor:
     """What a stage makes of a row: on the last, the states (t, H) of this rank's tokens; else the next one's input.
 
@@ -69,7 +78,12 @@ def padded_vocabulary(vocabulary: int, tensor: int) -> int:
 
 
 def empty_model(
-    model: Architecture, layout: MegatronSettings, *, precision: str = "float32", recompute: bool = False
+    model: Architecture,
+    layout: MegatronSettings,
+    *,
+    precision: str = "float32",
+    recompute: bool = False,
+    critic: bool = False,
 ) -> PackedModel:
     """This rank's part of a model, with weights that are still to be filled; groups have been joined."""
     config = transformer_config(model, layout, precision=precision, recompute=recompute)
@@ -83,7 +97,7 @@ def empty_model(
     if model.qk_norm:
         attention.q_layernorm = attention.k_layernorm = Norm
     own = [spec] * (model.layers // layout.pipeline)
-    network = PackedModel(
+    network = (PackedCritic if critic else PackedModel)(
         config,
         TransformerBlockSubmodules(layer_specs=own, layer_norm=Norm),
         vocab_size=padded_vocabulary(model.vocabulary, layout.tensor),
@@ -92,8 +106,11 @@ def empty_model(
         post_process=parallel_state.is_pipeline_last_stage(),
         position_embedding_type="rope",
         rotary_base=model.rotary_base,
-        share_embeddings_and_output_weights=model.tied,
+        share_embeddings_and_output_weights=model.tied and not critic,
     )
+    if critic and network.post_process:
+        del network.output_layer
+        network.value_head = torch.nn.Linear(model.hidden, 1, dtype=config.params_dtype)
     for name, parameter in network.named_parameters():
         if is_divided(name):  # the gradient's norm counts these on every rank, and others on the first
             parameter.tensor_model_parallel = True

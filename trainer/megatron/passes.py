@@ -15,7 +15,7 @@ from megatron.core import parallel_state
 from megatron.core.pipeline_parallel.schedules import get_forward_backward_func
 
 from weir.trainer.megatron.architecture import Architecture
-from weir.trainer.megatron.packed_model import PackedModel, compute
+from weir.trainer.megatron.packed_model import PackedCritic, PackedModel, compute
 from weir.trainer.megatron.packed_row import PackedRow, pack
 from weir.trainer.megatron.vocab_logprobs import VocabularyPart, vocab_logprobs, whole_logits
 from weir.trainer.model.batching import Tokens
@@ -49,7 +49,7 @@ class Passes:
         self.layout = layout
         self.device = device
         self._wrapped = wrapped
-        if parallel_state.is_pipeline_last_stage():
+        if parallel_state.is_pipeline_last_stage() and not isinstance(network, PackedCritic):
             self._part = VocabularyPart.of(
                 model.vocabulary,
                 len(network.head),
@@ -98,6 +98,14 @@ class Passes:
             torch.stack([logprobs, entropy], dim=1), row.owned, len(row.targets)
         )
         return TargetLogprobs(both[:, 0], both[:, 1])
+
+    def values(self, output: RowOutput[Any]) -> torch.Tensor:
+        """A critic's values of the states before the row's N targets, (N,), whichever ranks hold them."""
+        row = output.row
+        values: torch.Tensor = self.network.value_head(output.hidden[row.predictors]).float()
+        if self.layout.context > 1:
+            values = _OfAllRanks.apply(values, row.owned, len(row.targets))  # type: ignore[no-untyped-call]
+        return values[:, 0]
 
     def logits(self, output: RowOutput[Any]) -> Callable[[slice], torch.Tensor]:
         """The logits over the whole vocabulary of some of the row's N targets, without gradient."""

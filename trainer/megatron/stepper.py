@@ -1,7 +1,7 @@
 """AdamW of Megatron-core's distributed optimiser: gradients summed over ranks, clipped, and stepped by their owners.
 
-Invariant: the same update as `learner/optimizer.py`: every weight decays, betas and rates are those of the settings,
-and the norm is that of the whole gradient.
+Invariant: the same update and average as `learner/optimizer.py`: every weight decays, betas and rates are those of the
+settings, and the norm is that of the whole gradient.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from megatron.core.distributed.finalize_model_grads import finalize_model_grads
 from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 
 from weir.trainer.learner.optimizer import learning_rate
+from weir.trainer.learner.saved_state import AVERAGE, STEP, WEIGHTS
+from weir.trainer.megatron.owned_shards import MOMENTS, OwnedShard, groups_of, owned_shards, whole
 from weir.trainer.megatron.packed_model import PackedModel
 from weir.trainer.settings.config import TrainerConfig
 
@@ -44,6 +46,10 @@ class MegatronStepper:
         self.optimizer: Any = get_megatron_optimizer(
             options, [self.wrapped], config_overrides={}, use_gloo_process_groups=False
         )
+        self.owned = list(owned_shards(self.optimizer))
+        self._groups = groups_of(self.optimizer)
+        self._at = {shard.parameter: at for at, shard in enumerate(self.owned)}
+        self.average = None if config.ema is None else [shard.main.detach().clone() for shard in self.owned]
 
     def clear(self) -> None:
         """Delete the gradient."""
@@ -80,8 +86,47 @@ class MegatronStepper:
         )
         for group in self.optimizer.param_groups:
             group.update(lr=rate, betas=config.betas, weight_decay=config.weight_decay)
+        self._move_moments(to_weights=True)
         self.optimizer.step_with_ready_grads()
         self.num_steps += 1
+        if self.average is not None:
+            for mean, shard in zip(self.average, self.owned, strict=True):
+                mean.lerp_(shard.main.detach(), 1 - float(config.ema or 0.0))
+        self._move_moments(to_weights=False)
+
+    def whole(self, kind: str, parameter: torch.nn.Parameter) -> torch.Tensor:
+        """This rank's part of a parameter in float32: its weights, their average or a moment; all owners call it."""
+        at = self._at.get(parameter)
+        own = None if at is None else (self.owned[at], self._numbers(kind, at))
+        return whole(parameter, own, self._groups[parameter])
+
+    def _numbers(self, kind: str, at: int) -> torch.Tensor:
+        """What this rank owns of one kind."""
+        if kind == AVERAGE:
+            assert self.average is not None
+            return self.average[at]
+        found: torch.Tensor = self.owned[at].main if kind == WEIGHTS else self.owned[at].state[kind]
+        return found
+
+    def set_moments(self, shard: OwnedShard, moments: dict[str, torch.Tensor]) -> None:
+        """Set the moments of a shard, after `num_steps` steps."""
+        shard.state.update({kind: numbers.to(shard.main.device) for kind, numbers in moments.items()})
+        if isinstance(shard.optimizer, torch.optim.AdamW):
+            shard.state[STEP] = torch.tensor(float(self.num_steps))
+        else:  # the fused ones count by group
+            for group in shard.optimizer.param_groups:
+                group[STEP] = self.num_steps
+        self._move_moments(to_weights=False)
+
+    def _move_moments(self, *, to_weights: bool) -> None:
+        """With `offload_optimizer`, keep the moments in CPU memory except during the step."""
+        if not self.config.offload_optimizer:
+            return
+        for shard in self.owned:
+            state = shard.state
+            for kind in MOMENTS:
+                if kind in state:
+                    state[kind] = state[kind].to(shard.main.device if to_weights else "cpu")
 
 
 def _clip(parameters: list[torch.nn.Parameter], norm: float, limit: float) -> None:

@@ -68,6 +68,8 @@ def pieces(name: str, model: Architecture, place: Place) -> list[Piece]:
         return [Piece(stored, first, min(first + height, model.vocabulary))]
     if name == "decoder.final_layernorm.weight":
         return [Piece(NORM, 0, model.hidden)]
+    if name.startswith("value_head."):
+        return [Piece(name, 0, 1)]
     _, _, number, rest = name.split(".", 3)
     path = f"model.layers.{place.first_layer + int(number)}."
     if rest.startswith("mlp.experts.local_experts."):

@@ -47,16 +47,24 @@ def fill(network: PackedModel, model: Architecture, place: Place, rows: Rows) ->
         parameter.data.copy_(read(name, parameter, model, place, rows))
 
 
-def read(name: str, parameter: torch.Tensor, model: Architecture, place: Place, rows: Rows) -> torch.Tensor:
-    """This rank's part of a parameter, from the rows of stored tensors, in float32 on the CPU."""
-    found = torch.zeros(parameter.shape)
+def read(
+    name: str,
+    parameter: torch.Tensor,
+    model: Architecture,
+    place: Place,
+    rows: Rows,
+    part: tuple[int, int] | None = None,
+) -> torch.Tensor:
+    """This rank's part of a parameter, or rows of that, from the rows of stored tensors, in float32 on the CPU."""
+    start, stop = part or (0, len(parameter))
+    found = torch.zeros((stop - start, *parameter.shape[1:]))
     at = 0
     for piece in pieces(name, model, place):
-        if piece.start == piece.stop:
-            continue
-        part = rows(piece.name, piece.start, piece.stop)
-        found[at : at + len(part)] = part if piece.columns is None else part[:, slice(*piece.columns)]
-        at += len(part)
+        first, last = max(start, at), min(stop, at + piece.stop - piece.start)
+        if first < last:
+            own = rows(piece.name, piece.start + first - at, piece.start + last - at)
+            found[first - start : last - start] = own if piece.columns is None else own[:, slice(*piece.columns)]
+        at += piece.stop - piece.start
     return found
 
 
@@ -111,13 +119,22 @@ def _rows_of_columns(piece: Piece, tensor: torch.Tensor, of_expert: bool) -> tup
     return piece.name, torch.cat([part[start:stop] for part in columns], dim=1), start
 
 
-def write(network: PackedModel, model: Architecture, place: Place, folder: Path) -> None:
-    """Write the files of all weights into an existing folder; all ranks call it. Raises OSError."""
+def write(
+    network: PackedModel,
+    model: Architecture,
+    place: Place,
+    folder: Path,
+    value: Callable[[torch.nn.Parameter], torch.Tensor] = torch.Tensor.detach,
+) -> None:
+    """Write the files of all weights, or of `value` of them, into an existing folder; all ranks call it.
+
+    Raises OSError.
+    """
     dtype = next(network.parameters()).dtype
     files = SharedFiles(folder, dict(stored_shapes(model)), dtype)
     if dist.get_rank() == 0:
         files.create()
     dist.barrier()
-    for name, rows, start in hand_out(network, model, place, lambda parameter: parameter.detach()):
+    for name, rows, start in hand_out(network, model, place, value):
         files.write(name, rows, start)
     dist.barrier()  # no rank leaves before all have written

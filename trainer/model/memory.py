@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Literal
 
+from weir.trainer.model.division import Division, held_numbers, row_tokens, stage_layers
 from weir.trainer.model.shape import ModelShape
 from weir.trainer.model.token_logprobs import KEPT_BYTES, ROWS
 
@@ -52,6 +53,7 @@ class TrainingPlan:
     critic: bool = False  # GAE's value model
     gathers_half: bool = False  # ranks gather weights in bfloat16
     reference: bool = False  # a second model for the KL divergence, while samples are scored
+    division: Division | None = None  # Megatron-core's; None: FSDP2 over the processes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +113,8 @@ class TrainingMemory:
 
 def training_memory(shape: ModelShape, plan: TrainingPlan) -> TrainingMemory:
     """What one rank needs to train a model with AdamW."""
+    if plan.division is not None:
+        return _divided_memory(shape, plan, plan.division)
     share = -(-shape.num_parameters // plan.processes) * FLOAT32
     in_half = plan.precision == "bfloat16"
     sharded = plan.processes > 1
@@ -130,6 +134,43 @@ def training_memory(shape: ModelShape, plan: TrainingPlan) -> TrainingMemory:
         reference=share + (_gathered(shape, plan) if sharded else 0) if plan.reference else 0,
         offloaded=plan.offload_optimizer,
     )
+
+
+def _divided_memory(shape: ModelShape, plan: TrainingPlan, division: Division) -> TrainingMemory:
+    """As `training_memory`, of the process with the most weights: it computes with all of its part of the model, sums
+    gradients in float32, and keeps float32 weights and moments of what it owns."""
+    in_half = plan.precision == "bfloat16"
+    held = held_numbers(shape, division)
+    numbers = held.dense + held.experts
+    weights = numbers * DTYPE_BYTES[plan.precision]
+    own_copies = held.owned * FLOAT32 if in_half else 0  # float32 weights are the parameters themselves
+    tokens = row_tokens(division, plan.tokens)
+    return TrainingMemory(
+        weights=weights + own_copies,
+        gradients=numbers * FLOAT32,
+        moments=MOMENTS * held.owned * FLOAT32,
+        average=held.owned * FLOAT32 if plan.average else 0,
+        critic=0,
+        rounded=0,
+        gathered=2 * tokens * division.context * shape.key // division.tensor * FLOAT32 if division.context > 1 else 0,
+        activations=_divided_activations(shape, plan, division),
+        logits=logit_bytes(shape, tokens, in_half=in_half, parts=division.tensor),
+        loading=weights,
+        reference=0,  # its weights take the place of the model's, which wait in CPU memory
+        offloaded=plan.offload_optimizer,
+    )
+
+
+def _divided_activations(shape: ModelShape, plan: TrainingPlan, division: Division) -> int:
+    """What a process of the first stage keeps of the micro-batches in flight."""
+    tokens, kept = row_tokens(division, plan.tokens), stage_layers(shape, division)
+    of_layer = layer_bytes(shape, in_half=plan.precision == "bfloat16")
+    whole = 0 if division.sequence else 4 * shape.hidden * FLOAT32  # norms, which are divided by tokens or not at all
+    divided = -(-tokens * (of_layer - whole) // division.tensor) + tokens * whole
+    if not plan.checkpointing:
+        return kept * divided
+    inputs = tokens * shape.hidden * FLOAT32 // (division.tensor if division.sequence else 1)
+    return kept * inputs + divided
 
 
 def _gathered(shape: ModelShape, plan: TrainingPlan) -> int:
@@ -171,12 +212,16 @@ def layer_bytes(shape: ModelShape, *, in_half: bool) -> int:
     return norms + inputs + routed + query_norms + attention + feed_forward
 
 
-def logit_bytes(shape: ModelShape, tokens: int, *, in_half: bool) -> int:
-    """Logprobs of all tokens as targets: one block of logits and its softmax, kept softmaxes, the head's gradient."""
-    block = 2 * ROWS * shape.vocabulary * FLOAT32
-    kept = min(KEPT_BYTES, tokens * shape.vocabulary * FLOAT32)
+def logit_bytes(shape: ModelShape, tokens: int, *, in_half: bool, parts: int = 1) -> int:
+    """Logprobs of all tokens as targets: one block of logits and its softmax, kept softmaxes, the head's gradient.
+
+    `parts` processes divide the vocabulary.
+    """
+    vocabulary = -(-shape.vocabulary // parts)
+    block = 2 * ROWS * vocabulary * FLOAT32
+    kept = min(KEPT_BYTES, tokens * vocabulary * FLOAT32)
     states = tokens * shape.hidden * (2 * FLOAT32 + (2 if in_half else FLOAT32))  # with those of the last norm
-    return block + kept + states + shape.vocabulary * shape.hidden * FLOAT32
+    return block + kept + states + vocabulary * shape.hidden * FLOAT32
 
 
 def usable(device_bytes: int) -> int:

@@ -23,6 +23,7 @@ class ModelShape:
     model_type: str
     num_parameters: int
     num_active: int  # parameters that one token is computed with: of a mixture of experts, its chosen experts'
+    num_expert_parameters: int  # of all experts that tokens are sent to
     num_layers: int
     num_layer_parameters: int  # of the largest layer
     hidden: int
@@ -31,6 +32,7 @@ class ModelShape:
     inner: int  # width of the feed-forward block that one token is computed with
     num_routed: int  # experts that one token is computed with; 0 without experts
     has_query_norm: bool
+    tied: bool  # whether the head is the embedding
     vocabulary: int
     context: int | None  # tokens that the model was made for
     cached: int  # numbers that the KV cache holds for one token
@@ -80,6 +82,7 @@ def _shape(config: Any, network: Any) -> ModelShape:
         model_type=str(config.model_type),
         num_parameters=total,
         num_active=total - of_experts + of_experts * chosen // experts,
+        num_expert_parameters=of_experts,
         num_layers=len(layers),
         num_layer_parameters=max(sum(p.numel() for p in layer.parameters()) for layer in layers),
         hidden=config.hidden_size,
@@ -88,6 +91,7 @@ def _shape(config: Any, network: Any) -> ModelShape:
         inner=_inner(config, experts, chosen),
         num_routed=chosen if experts > 1 else 0,
         has_query_norm=any("q_norm" in name for name, _ in layers[0].named_parameters()),
+        tied=bool(network.config.tie_word_embeddings),
         vocabulary=config.vocab_size,
         context=getattr(config, "max_position_embeddings", None),
         cached=_cached(config, key_heads * head),
@@ -104,7 +108,8 @@ def _num_experts(config: Any) -> tuple[int, int]:
 def _inner(config: Any, experts: int, chosen: int) -> int:
     width: int | None = getattr(config, "moe_intermediate_size", None) if experts > 1 else None
     shared: int = getattr(config, "n_shared_experts", None) or 0
-    return (chosen + shared) * width if width else int(config.intermediate_size)
+    beside: int = getattr(config, "shared_expert_intermediate_size", None) or 0
+    return (chosen + shared) * width + beside if width else int(config.intermediate_size)
 
 
 def _cached(config: Any, key: int) -> int:

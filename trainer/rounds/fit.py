@@ -11,8 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from weir.trainer.errors import TrainerUsageError
+from weir.trainer.model.division import Division
 from weir.trainer.model.memory import TrainingMemory, TrainingPlan, training_memory, usable
 from weir.trainer.model.shape import ModelShape, read_shape
+from weir.trainer.settings.combinations import BUILT_IN
 from weir.trainer.settings.config import TrainerConfig
 
 GIB = 2**30
@@ -34,7 +36,15 @@ def training_plan(config: TrainerConfig, *, sample_tokens: int | None = None) ->
         critic=config.advantage == "gae",
         reference=config.kl != "none" and config.lora_rank is None,
         gathers_half=config.gather_precision == "bfloat16",
+        division=division_of(config),
     )
+
+
+def division_of(config: TrainerConfig) -> Division | None:
+    """How the ranks divide the model; None where each gathers its layers."""
+    if config.backend != "megatron":
+        return None
+    return Division(processes=config.processes, **config.megatron.model_dump())
 
 
 def device_bytes(device: str) -> int | None:
@@ -50,9 +60,9 @@ def device_bytes(device: str) -> int | None:
 def require_room(config: TrainerConfig, folder: Path) -> None:
     """Raise `TrainerUsageError` where even the smallest micro-batch does not fit; the message names what would.
 
-    Other backends than torch, and LoRA, whose frozen weights need less, are not judged.
+    Backends by import path, and LoRA, whose frozen weights need less, are not judged.
     """
-    if config.backend != "torch" or config.lora_rank is not None:
+    if config.backend not in BUILT_IN or config.lora_rank is not None:
         return
     capacity = device_bytes(config.device)
     shape, plan = read_shape(folder), training_plan(config)
@@ -82,17 +92,19 @@ def remedies(
 
     def fits(change: dict[str, object]) -> bool:
         changed = replace(plan, **change)  # type: ignore[arg-type]
+        if changed.division is not None:
+            changed = replace(changed, division=replace(changed.division, processes=changed.processes))
         return measure(training_memory(shape, changed)) <= usable(capacity)
 
     half = max(shortest or 1, plan.tokens // 2)
-    ranks: dict[str, object] = {"processes": max(8, plan.processes)}
+    ranks: dict[str, object] = {"processes": _more_processes(plan)}
     steps: list[tuple[str, dict[str, object]]] = [
         (f"trainer.token_budget = {half}", {"tokens": half}),
         ("trainer.gradient_checkpointing = true", {"checkpointing": True}),
         ("trainer.offload_optimizer = true", {"offload_optimizer": True}),
-        ("trainer.processes = 8 (a GPU for each)", ranks),
+        (f"trainer.processes = {ranks['processes']} (a GPU for each)", ranks),
     ]
-    if plan.precision == "bfloat16":
+    if plan.precision == "bfloat16" and plan.division is None:
         steps.append(('trainer.gather_precision = "bfloat16"', ranks | {"gathers_half": True}))
     words, changes = list[str](), dict[str, object]()
     for text, change in steps:
@@ -105,6 +117,11 @@ def remedies(
         if len(words) > 1 and fits(changes):
             yield " with ".join(words)
             return
+
+
+def _more_processes(plan: TrainingPlan) -> int:
+    """8, or, where a model is divided already, twice the processes, which share gradients' and moments' owners."""
+    return max(8, plan.processes) if plan.division is None else 2 * plan.processes
 
 
 def _gib(num_bytes: int) -> str:

@@ -11,6 +11,7 @@ from weir.trainer.errors import TrainerUsageError
 from weir.trainer.hooks import load_hooks
 from weir.trainer.import_path import import_function
 from weir.trainer.rewards.kernel import require_timing
+from weir.trainer.settings.combinations import BUILT_IN
 from weir.trainer.settings.config import TrainerConfig
 from weir.trainer.versions.version_folder import versions_folder
 
@@ -21,7 +22,7 @@ def check_settings(config: TrainerConfig) -> None:
     Also where the judge cannot time the answers whose speed is rewarded; `JudgeUnavailable` where it does not say.
     """
     load_hooks(config.hooks)
-    if config.backend != "torch":
+    if config.backend not in BUILT_IN:
         import_function(config.backend)
     for term in config.reward_terms.values():
         if term.function is not None:

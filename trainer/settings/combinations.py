@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from weir.trainer.settings.config import TrainerConfig
 
 
+BUILT_IN = ("torch", "megatron")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dependency:
     """Settings that have no effect unless another setting enables them."""
@@ -78,13 +81,13 @@ DEPENDENCIES = (
     ),
     Dependency(
         settings=("keep_state_every",),
-        where="backend = torch, which keeps the state between rounds (`weir round --loop`)",
-        holds=lambda config: config.backend == "torch",
+        where="backend = torch or megatron, which keep the state between rounds (`weir round --loop`)",
+        holds=lambda config: config.backend in BUILT_IN,
     ),
     Dependency(
         settings=("gather_precision",),
-        where="precision = bfloat16 and processes = 2 or more",
-        holds=lambda config: config.precision == "bfloat16" and config.processes > 1,
+        where="backend = torch with precision = bfloat16 and processes = 2 or more",
+        holds=lambda config: (config.backend, config.precision) == ("torch", "bfloat16") and config.processes > 1,
     ),
     Dependency(
         settings=("missing_state",),
@@ -105,7 +108,15 @@ DEPENDENCIES = (
     Dependency(
         settings=("published_weights",), where="an ema, such as 0.99", holds=lambda config: config.ema is not None
     ),
-    Dependency(settings=("processes",), where="backend = torch", holds=lambda config: config.backend == "torch"),
+    Dependency(
+        settings=("processes",), where="backend = torch or megatron", holds=lambda config: config.backend in BUILT_IN
+    ),
+    Dependency(settings=("megatron",), where="backend = megatron", holds=lambda config: config.backend == "megatron"),
+    Dependency(
+        settings=("share_prefixes",),
+        where="backend = torch; megatron computes packed rows",
+        holds=lambda config: config.backend != "megatron",
+    ),
     Dependency(
         settings=("lr_total_steps", "lr_min_ratio"),
         where="an lr_schedule that falls: linear or cosine",
@@ -152,8 +163,9 @@ def _contradictions(config: TrainerConfig) -> Iterator[tuple[bool, str]]:
     yield from _of_corrections(config)
     yield from _of_divergence(config)
     nodes = config.launch.nodes
+    yield from _of_megatron(config)
     yield (
-        config.processes % nodes > 0 or (nodes > 1 and config.backend != "torch"),
+        config.processes % nodes > 0 or (nodes > 1 and config.backend not in BUILT_IN),
         f"processes = {config.processes} cannot be shared evenly by launch.nodes = {nodes}: set a multiple of it",
     )
     yield (
@@ -185,6 +197,24 @@ def _contradictions(config: TrainerConfig) -> Iterator[tuple[bool, str]]:
     yield (
         total is not None and config.lr_warmup_steps >= total,
         f"lr_warmup_steps = {config.lr_warmup_steps} is not below lr_total_steps = {total}",
+    )
+
+
+def _of_megatron(config: TrainerConfig) -> Iterator[tuple[bool, str]]:
+    if config.backend != "megatron":
+        return
+    layout = config.megatron
+    copy = layout.tensor * layout.pipeline * layout.context
+    yield (
+        config.processes % copy > 0,
+        f"processes = {config.processes} is no multiple of tensor × pipeline × context = {copy} of [trainer.megatron], "
+        "which make up one copy of the model",
+    )
+    experts = layout.expert * layout.expert_tensor * layout.pipeline
+    yield (
+        config.processes % experts > 0,
+        f"processes = {config.processes} is no multiple of expert × expert_tensor × pipeline = {experts} of "
+        "[trainer.megatron], which hold the experts once",
     )
 
 

@@ -18,6 +18,7 @@ from weir.trainer.settings.combinations import check_combination
 from weir.trainer.settings.defaults import default_lr, default_sft_lr
 from weir.trainer.settings.launch import LaunchConfig
 from weir.trainer.settings.lora import LoraSettings
+from weir.trainer.settings.megatron import MegatronSettings
 from weir.trainer.settings.mixing import MixingConfig
 from weir.trainer.settings.off_policy import OffPolicyConfig
 from weir.trainer.settings.publishing import PublishConfig
@@ -246,13 +247,17 @@ class TrainerConfig(AlgorithmConfig, MixingConfig, LoraSettings):
     )
     backend: str = Field(
         default="torch",
-        description="Training backend: torch, or an import path (docs/trainer.md).",
+        description="Training backend: torch, megatron (Megatron-core, extra `megatron`), or an import path "
+        "(docs/trainer.md).",
+    )
+    megatron: MegatronSettings = Field(
+        default=MegatronSettings(), description="How backend = megatron divides a model, see [trainer.megatron]."
     )
     processes: int = Field(
         default=1,
         ge=1,
         le=1024,
-        description="Training processes on all machines together, sharded by FSDP2; one per GPU.",
+        description="Training processes on all machines together; one per GPU. torch shards the model by FSDP2.",
     )
     launch: LaunchConfig = Field(
         default=LaunchConfig(), description="Training on several machines, see [trainer.launch]."

@@ -12,9 +12,9 @@ import torch
 from safetensors.torch import load_file
 from support_gradients import drifted_samples
 from support_megatron import MegatronJob, MegatronResult, run_jobs
+from support_megatron_models import VOCABULARY, make_moe
 from support_model import make_tiny_model
 from support_samples import make_rows
-from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from weir.trainer.credit.behaviour import behaviour_of
 from weir.trainer.credit.samples import Sample
@@ -26,7 +26,6 @@ from weir.trainer.settings.megatron import MegatronSettings
 
 CPU = torch.device("cpu")
 TOLERANCE = 1e-5
-VOCABULARY = 517  # rows that two tensor ranks cannot share evenly
 
 # Model, processes, layout and settings: every layout, every algorithm without a critic, every kind of term.
 CASES: list[tuple[str, int, dict[str, Any], dict[str, Any]]] = [
@@ -56,16 +55,6 @@ CASES: list[tuple[str, int, dict[str, Any], dict[str, Any]]] = [
     ("moe", 4, {"pipeline": 2, "expert": 2}, {"algorithm": "dapo", "entropy_coef": 0.01}),
     ("moe", 4, {"tensor": 2, "expert_tensor": 2}, {"algorithm": "sapo"}),
 ]
-
-
-def make_moe(folder: Path) -> Path:
-    """A tiny mixture of experts."""
-    sizes = {"hidden_size": 64, "intermediate_size": 96, "moe_intermediate_size": 32, "num_hidden_layers": 2}
-    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "norm_topk_prob": True}
-    torch.manual_seed(0)
-    config = Qwen3MoeConfig(vocab_size=VOCABULARY, num_experts=4, num_experts_per_tok=2, **sizes, **heads)
-    Qwen3MoeForCausalLM(config).save_pretrained(folder)
-    return folder
 
 
 def truncated(samples: list[Sample]) -> list[Sample]:

@@ -59,6 +59,8 @@ WITHOUT_EFFECT: list[tuple[dict[str, Any], str]] = [
     ({"credit": "trajectory"}, "gamma"),
     ({}, "published_weights"),
     ({"backend": "mine.backend:open"}, "processes"),
+    ({}, "megatron"),
+    ({"backend": "megatron"}, "share_prefixes"),
     *(({"algorithm": name}, "keep_without_spread") for name in ("ppo", "reinforce_plus_plus")),
     *(({"loss_mean": name}, "loss_constant") for name in ("token", "sequence", "sequence_sum", "group")),
     ({}, "correction_high"),
@@ -158,6 +160,7 @@ def test_a_setting_that_would_be_ignored_is_refused_by_name(context: dict[str, A
     value = {"published_weights": "averaged", "processes": 2, "kl_horizon": 9, "lora_rank": 4}.get(name, value)
     value = "bfloat16" if name == "gather_precision" else value
     value = {"lora_targets": ["q_proj"], "keep_state_every": 2, "missing_state": "fresh"}.get(name, value)
+    value = {"megatron": {"tensor": 2}, "share_prefixes": False}.get(name, value)
     value = {"keep_without_spread": True, "kl_ratio": True, "dual_clip": 2.0}.get(name, value)
     TrainerConfig(**context)
     with pytest.raises(ValueError, match=f"{name} = .* has no effect here"):

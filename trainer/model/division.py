@@ -1,0 +1,75 @@
+"""How much of a model one process holds where several divide it by tensors, layers, tokens and experts.
+
+It is what `memory.training_memory` needs for a round with Megatron-core, whose stages have equally many layers; tokens
+are taken as evenly spread over experts. `layouts.py` compares layouts on paper, with what they send.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weir.trainer.model.shape import ModelShape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Division:
+    """How processes divide a model, as [trainer.megatron] says; `processes` are all of them."""
+
+    processes: int
+    tensor: int = 1
+    sequence: bool = True
+    pipeline: int = 1
+    context: int = 1
+    expert: int = 1
+    expert_tensor: int = 1
+
+    @property
+    def copies(self) -> int:
+        """Copies of the model, which share out micro-batches."""
+        return self.processes // (self.tensor * self.pipeline * self.context)
+
+    @property
+    def owners(self) -> int:
+        """Processes that share the optimiser's state of a weight outside the experts."""
+        return self.processes // (self.tensor * self.pipeline)
+
+    @property
+    def expert_owners(self) -> int:
+        """Processes that share the optimiser's state of an expert's weight."""
+        return self.processes // (self.expert * self.expert_tensor * self.pipeline)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldNumbers:
+    """How many weights the process with the most of them computes with, and of how many it keeps the state."""
+
+    dense: int
+    experts: int
+    owned: int
+
+
+def held_numbers(shape: ModelShape, division: Division) -> HeldNumbers:
+    """Weights of the largest stage's process, which has the embedding or the head, or with one stage both."""
+    layers = -(-shape.num_layers // division.pipeline)
+    matrix = shape.vocabulary * shape.hidden
+    ends = matrix if shape.tied or division.pipeline > 1 else 2 * matrix
+    roots = matrix if shape.tied else 2 * matrix
+    in_layers = shape.num_parameters - roots - shape.hidden - shape.num_expert_parameters
+    dense = -(-(in_layers * layers // shape.num_layers + ends) // division.tensor) + shape.hidden
+    shared_experts = division.expert * division.expert_tensor
+    experts = -(-shape.num_expert_parameters * layers // shape.num_layers // shared_experts)
+    return HeldNumbers(
+        dense=dense,
+        experts=experts,
+        owned=-(-dense // division.owners) + -(-experts // division.expert_owners),
+    )
+
+
+def row_tokens(division: Division, tokens: int) -> int:
+    """Tokens of a micro-batch that one process of a context-parallel group computes."""
+    return -(-tokens // division.context)
+
+
+def stage_layers(shape: ModelShape, division: Division) -> int:
+    """Layers whose activations a process of the first stage keeps at once: those of every micro-batch in flight."""
+    return -(-shape.num_layers // division.pipeline) * division.pipeline
