@@ -61,7 +61,7 @@ class Snapshots:
     threads: int
     _newest: Snapshot | None = None
     _renewal: asyncio.Task[None] | None = None
-    _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+    _renewed: asyncio.Event = field(default_factory=asyncio.Event)  # of the next renewal; each has an event of its own
     _readers: ThreadPoolExecutor = field(init=False)
     _askers: ThreadPoolExecutor = field(init=False)
     _running: set[duckdb.DuckDBPyConnection] = field(default_factory=set)
@@ -164,9 +164,9 @@ class Snapshots:
         deadline = time.monotonic() + limit_s
         while now() == seen and (left := deadline - time.monotonic()) > 0:
             self._renew_if_old()
-            async with self._changed:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._changed.wait(), min(left, self.refresh_s))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(left, self.refresh_s)):
+                    await self._renewed.wait()
         return now()
 
     def _renew_if_old(self) -> None:
@@ -184,8 +184,8 @@ class Snapshots:
                 unexpected = None if isinstance(error, StoreError | duckdb.Error | OSError) else error
                 logger.warning("the page still shows its last view of the store: %s", error, exc_info=unexpected)
             self.last_error = str(error) or type(error).__name__
-        async with self._changed:
-            self._changed.notify_all()
+        renewed, self._renewed = self._renewed, asyncio.Event()
+        renewed.set()
 
     def _take(self) -> Snapshot:
         began = time.thread_time()

@@ -28,7 +28,7 @@ from weir.store.records.tree import Link
 
 CATALOG_TABLES = (
     *(t.groups, t.sessions, t.rewards, t.evaluations, t.rounds, t.round_groups, t.versions),
-    *(t.refusals, t.lost_calls, t.actions, t.members, t.phases),
+    *(t.refusals, t.lost_calls, t.actions, t.members, t.phases, t.budgets),
 )
 SECRET_COLUMN = "key_hash"  # hashes of agents' keys are not for queries
 

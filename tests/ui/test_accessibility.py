@@ -23,6 +23,8 @@ PAGES = (
     "/calls/call_session_1_2_2",
     "/compare",
     "/compare/sessions?a=session_1_0&b=session_1_2",
+    "/compare/task?task=add-0",
+    "/sql",
     "/sql?q=" + quote("SELECT version_max, count(*) AS n FROM sessions GROUP BY 1"),
     "/actions",
     "/login",

@@ -64,7 +64,17 @@ def page(store: StoreConfig) -> Iterator[TestClient]:
 
 @pytest.mark.parametrize(
     "path",
-    ["/", "/sessions", "/sessions/session_1_2", "/calls/call_session_1_2_2", "/compare", "/sql", "/sql?q=FROM calls"],
+    [
+        *(
+            "/",
+            "/sessions",
+            "/sessions/session_1_2",
+            "/calls/call_session_1_2_2",
+            "/compare",
+            "/compare/task?task=add-0",
+        ),
+        *("/compare/sessions?a=session_1_0&b=session_1_2", "/sql", "/sql?q=FROM calls"),
+    ],
 )
 def test_every_page_is_html_and_the_same_address_with_json_is_its_data(page: TestClient, path: str) -> None:
     html = page.get(path)
@@ -175,6 +185,19 @@ def test_versions_are_compared_by_task(page: TestClient) -> None:
     found = page.get("/compare.json").json()
     assert (found["a"], found["b"], found["gained"], found["lost"]) == (1, 3, 1, 0)
     assert found["tasks"][0]["task_id"] == "add-0" and found["tasks"][0]["gain"] == 0.5
+
+
+def test_a_task_is_shown_over_the_versions_that_played_it(page: TestClient) -> None:
+    found = page.get("/compare/task.json", params={"task": "add-0"}).json()
+    assert found["task"] == "add-0"
+    assert [(row["version"], row["sessions"], row["reward"]) for row in found["versions"]] == [
+        (1, 4, 0.25),
+        (3, 4, 0.75),
+    ]
+    last = found["versions"][-1]
+    assert (last["least"], last["most"], last["worst"]) == (0.0, 1.0, "session_2_3")
+    nobody = page.get("/compare/task", params={"task": "it's"})
+    assert nobody.status_code == 404 and "has played a task" in nobody.text
 
 
 def test_two_sessions_stand_side_by_side_with_the_difference_of_their_code(page: TestClient) -> None:

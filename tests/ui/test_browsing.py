@@ -64,7 +64,15 @@ def test_every_link_of_every_page_leads_somewhere(page: Page, address: str) -> N
         links = page.locator("a[href]").evaluate_all("all => all.map((one) => one.href)")
         assert all(link.startswith(address) for link in links), links
         todo += sorted({link.removeprefix(address).split("#")[0] for link in links})
-    assert {urlsplit(path).path for path in seen} >= {"/", "/sessions", "/compare", "/sql", "/actions", "/login"}
+    assert {urlsplit(path).path for path in seen} >= {
+        "/",
+        "/sessions",
+        "/compare",
+        "/compare/task",
+        "/sql",
+        "/actions",
+        "/login",
+    }
 
 
 def test_two_sessions_of_a_group_are_compared_from_its_page_and_from_its_table(page: Page, address: str) -> None:
@@ -145,6 +153,34 @@ def test_a_file_of_a_whole_answer_is_downloaded(page: Page, address: str) -> Non
         page.locator(".downloads").get_by_role("link", name="csv").click()
     text = Path(started.value.path()).read_text()
     assert text.splitlines()[:2] == ["session_id", "session_0_0"] and len(text.splitlines()) == 13
+
+
+def test_a_question_of_the_cookbook_is_asked_and_a_task_is_followed_over_versions(page: Page, address: str) -> None:
+    page.goto(f"{address}/sql")
+    page.get_by_role("link", name="Which faults did incorrect answers have?").click()
+    expect(page.get_by_role("region", name="Answer")).to_contain_text("wrong_answer")
+    page.goto(f"{address}/compare")
+    page.get_by_role("link", name="add-0").click()
+    expect(page.get_by_role("heading", name="add-0")).to_be_visible()
+    expect(page.locator("#picture canvas")).to_be_visible()
+    expect(page.get_by_role("region", name="Versions").get_by_role("row")).to_have_count(3)
+    page.get_by_role("checkbox", name="output_tokens").check()
+    assert "task=add-0" in page.url and "y=output_tokens" in page.url
+    page.get_by_role("link", name="best of both").click()
+    expect(page.locator(".pair")).to_have_count(2)
+
+
+def test_calls_of_a_session_are_found_by_a_text_that_the_address_keeps(page: Page, address: str) -> None:
+    page.goto(f"{address}/sessions/session_1_2")
+    expect(page.locator(LIVE)).to_have_text("live")
+    page.keyboard.press("/")
+    page.keyboard.type("WRONG at 3 of")
+    expect(page.locator("#calls > article:visible")).to_have_count(1)
+    expect(page.locator("#found")).to_have_text("1 of 2 calls")
+    page.reload()
+    expect(page.locator("#calls > article:visible")).to_have_count(1)
+    page.get_by_label("find in calls").fill("")
+    expect(page.locator("#calls > article:visible")).to_have_count(2)
 
 
 def test_the_keyboard_alone_opens_a_session(page: Page, address: str) -> None:

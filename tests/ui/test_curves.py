@@ -138,10 +138,10 @@ def test_no_round_and_no_such_name_are_said(page: Page, server: ClientServer) ->
     server.answers["/curves.json"] = {"runs": []}
     server.show('<section id="curves" data-source="/curves.json"></section>')
     page.goto(server.url)
-    expect(page.locator(".pictures")).to_have_attribute("data-empty", "No round has been trained yet.")
+    expect(page.locator("#curves > .pictures")).to_have_attribute("data-empty", "No round has been trained yet.")
     show(page, server, run("first"))
     page.get_by_label("names").fill("nothing")
-    expect(page.locator(".pictures")).to_have_attribute("data-empty", "No series has such a name.")
+    expect(page.locator("#curves > .pictures")).to_have_attribute("data-empty", "No series has such a name.")
     assert drawn(page) == []
 
 
@@ -156,3 +156,30 @@ def test_a_view_that_makes_no_sense_is_the_usual_one(page: Page, server: ClientS
     show(page, server, run("first"), query=query)
     expect(page.get_by_label("x axis")).to_have_value("round")
     expect(page.get_by_role("button", name="show all")).to_be_disabled()
+
+
+def test_what_people_look_at_first_comes_first_and_the_rest_is_folded(page: Page, server: ClientServer) -> None:
+    ones = [1.0] * 10
+    show(page, server, run("first", **{"aux": ones, "seconds.load": ones, "correct_at_k.1": ones, "entropy": ones}))
+    assert drawn(page) == ["reward", "correct_at_k.1", "kl", "entropy"]
+    page.get_by_text("2 more series").click()
+    expect(page.locator("figure[data-series=aux] canvas")).to_be_visible()
+    assert drawn(page)[-2:] == ["aux", "seconds.load"]
+    page.goto(page.url)
+    expect(page.locator("figure[data-series=aux] canvas")).to_be_visible()
+    page.get_by_label("names").fill("aux load")
+    expect(page.get_by_text("more series")).to_be_hidden()
+    assert drawn(page) == ["aux", "seconds.load"], "asked for by name, nothing is folded"
+    page.get_by_label("names").fill("")
+    expect(page.get_by_text("2 more series")).to_be_visible()
+
+
+def test_a_series_that_arrives_takes_its_place_and_a_picture_keeps_the_focus(page: Page, server: ClientServer) -> None:
+    show(page, server, run("first"))
+    expect(page.locator("#live-state")).to_have_text("live")
+    page.locator("figure[data-series=reward] .plot").focus()
+    server.answers["/curves.json"] = {"runs": [run("first", correct=[1.0] * 10)]}
+    server.changed()
+    expect(page.locator("figure[data-series=correct]")).to_be_visible()
+    assert drawn(page) == ["reward", "correct", "kl"]
+    expect(page.locator("figure[data-series=reward] .plot")).to_be_focused()

@@ -95,7 +95,7 @@ def record(config: StoreConfig, text: str) -> None:
                 correct=False,
                 fault=text,
                 raw_reward=0.0,
-                result={"message": text, text: [text]},
+                result={"message": text, text: [text], "details": {"output_tail": text}},
                 created_us=1,
             )
         ]
@@ -176,7 +176,14 @@ def test_pages_over_all_of_them_show_text(page: Page, address: str, path: str) -
 @pytest.mark.parametrize("text", ATTACKS)
 def test_an_attack_in_the_address_stays_text(page: Page, address: str, text: str) -> None:
     given = quote(text, safe="")
-    for path in (f"/sessions?where={given}", f"/sql?q={given}", f"/nowhere/{given}", f"/login?next={given}"):
+    views = (
+        f"/sessions?where={given}",
+        f"/sql?q={given}",
+        f"/nowhere/{given}",
+        f"/login?next={given}",
+        f"/?names={given}",
+    )
+    for path in (*views, f"/compare/task?task={given}", f"/sessions/{given}?find={given}"):
         page.goto(address + path)
         expect(page.locator("main h1")).to_be_visible()
         require_harmless(page)

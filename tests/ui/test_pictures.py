@@ -30,6 +30,8 @@ PAGES = {  # address, what is waited for, height of the picture in pixels
     "session": ("/sessions/session_1_2", ".verdict", 640),
     "call": ("/calls/call_session_1_2_2", "#tokens .strip", 480),
     "compare": ("/compare", "table", 240),
+    "task": ("/compare/task?task=add-0", "#picture canvas", 520),
+    "questions": ("/sql", "#cookbook a", 640),
     "sessions-compared": ("/compare/sessions?a=session_1_0&b=session_1_2", ".pair", 900),
     "sql": ("/sql?q=" + quote(QUESTION), "td", 640),
     "actions": ("/do/reward?session=session_1_2&name=human&value=0.5", ".effects", 220),

@@ -63,3 +63,27 @@ def test_all_who_asked_hear_why_it_failed(tmp_path: Path) -> None:
         await snapshots.close()
 
     asyncio.run(ask())
+
+
+def test_a_viewer_who_leaves_ends_no_other_viewers_wait(tmp_path: Path) -> None:
+    async def follow() -> None:
+        snapshots = Snapshots(store=StoreConfig(root=tmp_path), tokenizer=None, refresh_s=60.0, threads=2)
+        await snapshots.open()
+        counts = (0,)
+        staying = [asyncio.create_task(snapshots.next_change((0,), 60, lambda: counts)) for _ in range(20)]
+        leaving = [asyncio.create_task(snapshots.next_change((0,), 60, lambda: counts)) for _ in range(20)]
+        for _ in range(200):  # passes of the loop: all wait
+            await asyncio.sleep(0)
+        while not all(task.done() for task in leaving):
+            for task in leaving:
+                task.cancel()  # in every pass of the loop, as anyio does until a task has ended
+            await asyncio.sleep(0)
+        later = [asyncio.create_task(snapshots.next_change((0,), 60, lambda: counts)) for _ in range(20)]
+        for _ in range(200):
+            await asyncio.sleep(0)
+        counts = (1,)
+        await snapshots._renew()
+        assert await asyncio.gather(*staying, *later) == [(1,)] * 40
+        await snapshots.close()
+
+    asyncio.run(follow())

@@ -1,4 +1,4 @@
-"""Two weight versions on the same tasks: which were gained, which were lost."""
+"""Two weight versions on the same tasks: which were gained, which were lost; and one task over all versions."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import duckdb
 
 from weir.ui.data.rows import rows
+from weir.ui.errors import NotFound
 
 # A session belongs to the newest version that sampled it.
 _BY_TASK = """
@@ -24,6 +25,12 @@ ORDER BY abs(gain) DESC NULLS LAST, task_id LIMIT 500
 _VERSIONS = """
 SELECT version_max AS version, count(*) AS sessions
 FROM session_rows WHERE version_max IS NOT NULL GROUP BY 1 ORDER BY 1
+"""
+_TASK = """
+SELECT version_max AS version, count(*) AS sessions, avg(reward) AS reward, min(reward) AS least, max(reward) AS most,
+    avg(correct::INT) AS correct, avg(num_output_tokens) AS output_tokens, arg_max(session_id, reward) AS best,
+    arg_min(session_id, reward) AS worst
+FROM session_rows WHERE task_id = $task AND version_max IS NOT NULL GROUP BY 1 ORDER BY 1
 """
 
 
@@ -44,3 +51,11 @@ def compare(cursor: duckdb.DuckDBPyConnection, a: int | None, b: int | None) -> 
         "lost": sum(gain < 0 for gain in gains),
         "same": sum(gain == 0 for gain in gains),
     }
+
+
+def task_over_versions(cursor: duckdb.DuckDBPyConnection, task: str) -> dict[str, Any]:
+    """What each version's sessions earned with a task, the oldest version first. Raises NotFound."""
+    versions = rows(cursor, _TASK, {"task": task})
+    if not versions:
+        raise NotFound(f"no weight version has played a task {task!r}; the page Compare lists tasks")
+    return {"task": task, "versions": versions}

@@ -33,9 +33,11 @@ def curves_of_catalog(catalog: Catalog, name: str) -> Curves:
 
 def _curves(name: str, rounds: Sequence[Round]) -> Curves:
     series: dict[str, list[float | None]] = {}
+    before: Mapping[str, Any] = {}
     for place, (_, _, metrics) in enumerate(rounds):
-        for of_series, value in _numbers(metrics, ""):
+        for of_series, value in (*_numbers(metrics, ""), *_derived(metrics, before)):
             series.setdefault(of_series, [None] * len(rounds))[place] = value
+        before = metrics
     return {
         "name": name,
         "round": [number for number, _, _ in rounds],
@@ -51,3 +53,19 @@ def _numbers(metrics: Mapping[str, Any], before: str) -> Iterator[tuple[str, flo
             yield from _numbers(value, f"{before}{name}.")
         elif isinstance(value, int | float) and not isinstance(value, bool):
             yield before + name, float(value)
+
+
+def _derived(metrics: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Series that follow from metrics of a round and of the one before it.
+
+    `output_tokens_per_sample` is the mean length of what was sampled; `idle_share` is the share of the time since the
+    last step of the round before in which no step of this one ran, because groups were not finished.
+    """
+    if metrics.get("samples") and "output_tokens" in metrics:
+        yield "output_tokens_per_sample", metrics["output_tokens"] / metrics["samples"]
+    spans, earlier = metrics.get("timeline"), before.get("timeline")
+    if spans and earlier:
+        left = max(began + seconds for _, began, seconds in earlier)
+        began, ended = min(began for _, began, _ in spans), max(began + seconds for _, began, seconds in spans)
+        if ended > left:
+            yield "idle_share", max(began - left, 0.0) / (ended - left)

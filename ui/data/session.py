@@ -36,6 +36,7 @@ _EVALUATIONS = """
 SELECT call_id, compiled, correct, fault, raw_reward, speedup, CAST(result AS VARCHAR) AS result, created_at
 FROM evaluations WHERE session_id = $session ORDER BY created_at
 """
+_BUDGET = "SELECT * FROM stored.budgets WHERE session_id = $session"
 _SIBLINGS = """
 SELECT session_id, status, reward, correct, fault, num_turns, version_max FROM session_rows
 WHERE group_id = $group ORDER BY reward DESC NULLS LAST, session_id LIMIT 65
@@ -75,6 +76,7 @@ def session(cursor: duckdb.DuckDBPyConnection, session_id: str) -> dict[str, Any
         "session": found[0],
         "calls": walked,
         "rewards": rewards[None],
+        "budget": _budget(rows(cursor, _BUDGET, named)),
         "group": rows(cursor, _SIBLINGS, {"group": found[0]["group_id"]}),
         "actions": rows(cursor, _ACTIONS, named | {"group": found[0]["group_id"]}),
     }
@@ -85,6 +87,19 @@ def _by_call(found: list[Row]) -> defaultdict[str | None, list[Row]]:
     for row in found:
         kept[row["call_id"]].append(row)
     return kept
+
+
+def _budget(found: list[Row]) -> Row | None:
+    """What a session may use and has used, with `used` as texts."""
+    if not found:
+        return None
+    budget = found[0]
+    used = [
+        f"{budget[name]:,} of {most:,} {name.replace('_', ' ')}"
+        for name in ("calls", "output_tokens")
+        if (most := budget[f"max_{name}"]) is not None
+    ]
+    return budget | {"used": used + ([f"{budget['max_seconds']:g} s"] if budget["max_seconds"] is not None else [])}
 
 
 def _message(row: Row) -> Row:
@@ -124,7 +139,9 @@ def _verdict(row: Row) -> Row:
     """An evaluation; of the whole verdict the parts that a person reads first."""
     result = json.loads(row.pop("result") or "{}")
     told = result if isinstance(result, dict) else {}
-    return row | {"message": told.get("message") or told.get("error"), "result": told}
+    details = told.get("details")
+    log = details.get("output_tail") if isinstance(details, dict) else None
+    return row | {"message": told.get("message") or told.get("error"), "log": log, "result": told}
 
 
 def _walk(calls: list[Row]) -> list[Row]:

@@ -9,9 +9,13 @@ import { ordered, positive, smoothed } from "./series.js";
 /** @typedef {import("./series.js").Values} Values */
 /** @typedef {import("./plot.js").Range} Range */
 /** @typedef {{ name: string, round: Values, time: Values, series: Record<string, Values> }} Run */
-/** @typedef {{ x: string, smooth: number, isLog: boolean, names: string, zoom: Range | null, hidden: string[] }} View */
+/** @typedef {{ x: string, smooth: number, isLog: boolean, names: string, zoom: Range | null, hidden: string[], more: boolean }} View */
 /** @typedef {{ name: string, figure: HTMLElement, plot: { destroy(): void } | null, isNear: boolean }} Picture */
 
+const FIRST = [ // what people look at first, in this order; other series are below, folded
+  /^reward(_mean)?$/, /^correct$/, /^correct_at_k\./, /^fast_p\./, /^kl/, /^entropy$/, /^clip_(low|high)$/, /^loss$/, /^grad_norm$/,
+  /^output_tokens_per_sample$/, /^staleness_mean$/, /^tokens_per_s$/, /^idle_share$/, /^seconds\.(judge|train|publish)$/,
+];
 const AXES = { round: "round", time: "time" };
 const MOST_SMOOTHING = 0.99;
 const MOST_ROWS = 500; // of a table: the newest ones
@@ -34,9 +38,12 @@ class Curves {
     this.section = section;
     this.tools = make("form", { class: "tools", "aria-label": "View of the curves" });
     this.place = make("div", { class: "pictures" });
-    section.append(this.tools, this.place);
+    this.others = make("div", { class: "pictures" });
+    this.more = make("details", { class: "more", hidden: true, open: this.view.more }, make("summary"), this.others);
+    section.append(this.tools, this.place, this.more);
     this.sight = new IntersectionObserver((seen) => this.see(seen), { rootMargin: "300px" });
     this.makeTools();
+    this.more.addEventListener("toggle", () => this.keepMore());
     document.addEventListener("weir:changed", () => this.renew());
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
     new ResizeObserver(() => this.fit()).observe(this.place);
@@ -105,6 +112,7 @@ class Curves {
       names: String(said.get("names")).trim(),
       zoom: x === this.view.x ? this.view.zoom : null,
       hidden: this.runs.map((run) => run.name).filter((name) => !shown.includes(name)),
+      more: this.view.more,
     };
     this.keepView();
   }
@@ -125,18 +133,45 @@ class Curves {
     this.arrange();
   }
 
-  /** A figure for each series that is asked for, in the order of the data; those that are there stay. */
+  /** Whether the folded series are shown, in the address. */
+  keepMore() {
+    if (this.view.names === "") this.view.more = this.more.open;
+    keep({ more: this.view.more ? "1" : "" });
+  }
+
+  /** A figure for each series that is asked for: first what people look at first; those that are there stay. */
   arrange() {
     const words = this.view.names.toLowerCase().split(/\s+/).filter(Boolean);
     const all = [...new Set(this.runs.flatMap((run) => Object.keys(run.series)))];
     const asked = all.filter((name) => words.length === 0 || words.some((word) => name.toLowerCase().includes(word)));
-    for (const name of asked) if (!this.pictures.has(name)) this.add(name);
+    const isFlat = words.length > 0 || !asked.some((name) => rankOf(name) < FIRST.length); // then nothing is folded
+    const first = asked.filter((name) => isFlat || rankOf(name) < FIRST.length).sort((one, other) => rankOf(one) - rankOf(other));
+    const folded = asked.filter((name) => !first.includes(name));
     for (const [name, { figure }] of this.pictures) figure.hidden = !asked.includes(name);
+    this.fill(this.place, first);
+    this.fill(this.others, folded);
+    this.more.hidden = folded.length === 0;
+    /** @type {HTMLElement} */ (this.more.firstElementChild).textContent = `${folded.length} more series`;
     this.place.dataset.empty = all.length === 0 ? "No round has been trained yet." : asked.length === 0 ? "No series has such a name." : "";
     this.draw();
   }
 
-  /** @param {string} name */
+  /**
+   * Put the figures of series into a place, in this order; one that is where it belongs is not moved, so it keeps the focus.
+   * @param {HTMLElement} place
+   * @param {string[]} names
+   */
+  fill(place, names) {
+    names.forEach((name, at) => {
+      const { figure } = this.pictures.get(name) ?? this.add(name);
+      if (place.children[at] !== figure) place.insertBefore(figure, place.children[at] ?? null);
+    });
+  }
+
+  /**
+   * @param {string} name
+   * @returns {Picture}
+   */
   add(name) {
     const plot = make("div", { class: "plot", role: "img", tabindex: 0 });
     const details = make("details", {}, make("summary", {}, "table"));
@@ -144,9 +179,10 @@ class Curves {
     const whole = make("figure", { "data-series": name }, caption, plot, details);
     details.addEventListener("toggle", () => this.fillTable(name, details));
     plot.addEventListener("keydown", (event) => this.zoomByKey(event));
-    this.pictures.set(name, { name, figure: whole, plot: null, isNear: false });
-    this.place.append(whole);
+    const picture = { name, figure: whole, plot: null, isNear: false };
+    this.pictures.set(name, picture);
     this.sight.observe(whole);
+    return picture;
   }
 
   /** @param {IntersectionObserverEntry[]} seen */
@@ -254,7 +290,14 @@ function viewOfAddress() {
     names: chosen("names", ""),
     zoom: ends.length === 2 && ends.every(Number.isFinite) && ends[0] < ends[1] ? [ends[0], ends[1]] : null,
     hidden: chosenAll("hidden"),
+    more: chosen("more", "") === "1",
   };
+}
+
+/** @param {string} name of a series */
+function rankOf(name) {
+  const rank = FIRST.findIndex((pattern) => pattern.test(name));
+  return rank < 0 ? FIRST.length : rank;
 }
 
 /**

@@ -29,7 +29,7 @@ import uPlot from "./vendor/uplot-1.6.32/uPlot.esm.js";
  */
 
 export const NUM_COLOURS = 8;
-const HEIGHT = 220; // CSS pixels
+const HEIGHT = 190; // CSS pixels
 const WHOLE_STEPS = Array.from({ length: 48 }, (_, at) => [1, 2, 2.5, 5][at % 4] * 10 ** Math.floor(at / 4)).filter(Number.isInteger);
 const FONT = "11px system-ui, sans-serif";
 const CHARACTER = 6.5; // about its width in that font, CSS pixels

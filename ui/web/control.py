@@ -68,6 +68,7 @@ class ControlRoutes:
             Route("/do/{kind}", self.do, methods=["POST"]),
             Route("/actions.json", self.actions, methods=["GET"]),
             Route("/actions", self.actions, methods=["GET"]),
+            Route("/actions/{action_id}.json", self.action, methods=["GET"]),
             Route("/actions/{action_id}", self.action, methods=["GET"]),
             Route("/actions/{action_id}/file", self.file, methods=["GET"]),
         ]
@@ -163,6 +164,8 @@ class ControlRoutes:
         found = await self._found(request)
         output = self._commands.output_of(found.action_id)
         file = _exported(self._snapshots.store, found)
+        if request.url.path.endswith(".json"):
+            return as_json({"action": found, "output": output, "file": None if file is None else file.name})
         return self._page(request, "action.html", {"action": _shown(found), "output": output, "file": file})
 
     async def file(self, request: Request) -> Response:

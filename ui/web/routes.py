@@ -18,7 +18,8 @@ from starlette.staticfiles import StaticFiles
 from weir.store.errors import QueryRefused, QueryStopped
 from weir.store.query.question import asking, check_question
 from weir.ui.data.call import call, call_tokens, pretty
-from weir.ui.data.compare import compare
+from weir.ui.data.compare import compare, task_over_versions
+from weir.ui.data.cookbook import cookbook
 from weir.ui.data.curves import curves
 from weir.ui.data.question import answer, as_csv, as_json_lines, as_parquet, schema
 from weir.ui.data.run import run
@@ -77,6 +78,7 @@ class Routes:
             "/calls/{call_id:path}": self.call,
             "/compare": self.compare,
             "/compare/sessions": self.compare_sessions,
+            "/compare/task": self.compare_task,
             "/sql": self.sql,
         }
         pages: list[BaseRoute] = []
@@ -158,6 +160,11 @@ class Routes:
         a, b = (request.query_params.get(name, "") for name in ("a", "b"))
         return self._answer(request, "side_by_side.html", await self._snapshots.read(side_by_side, a, b))
 
+    async def compare_task(self, request: Request) -> Response:
+        """One task over all versions."""
+        found = await self._snapshots.read(task_over_versions, request.query_params.get("task", ""))
+        return self._answer(request, "task.html", found)
+
     async def curves(self, request: Request) -> Response:
         """The numbers of all rounds, of this store and of the others."""
         own = await self._snapshots.read(curves, self._name)
@@ -182,7 +189,7 @@ class Routes:
                 values["refused"], status = str(error), 400
         if request.url.path.endswith(".json"):
             return as_json(values["answer"])
-        return self._answer(request, "sql.html", values, status)
+        return self._answer(request, "sql.html", values | {"cookbook": cookbook()}, status)
 
     async def download(self, request: Request) -> Response:
         """The whole answer to a question, as a file. Raises NotFound for a format that there is not."""

@@ -111,6 +111,7 @@ def test_a_reward_is_shown_first_stored_once_and_in_the_audit(page: TestClient, 
     assert human(catalog) == [("session_2_1", None, 0.25, "page: Ann")]
     (row,) = page.get("/actions.json").json()
     assert row["kind"] == "reward" and row["outcome"] == "done" and row["note"] == "a <b>good</b> try"
+    assert page.get(f"{done.headers['location']}.json").json() == {"action": row, "output": None, "file": None}
     assert (row["subject"], row["person"], row["given"]["value"]) == ("session_2_1", "Ann", "0.25")
     for path in (done.headers["location"], "/actions"):
         assert "<b>good" not in page.get(path).text and "reward" in page.get(path).text
