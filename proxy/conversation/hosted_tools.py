@@ -19,7 +19,7 @@ def without_hosted_tools(request: CallRequest, dropped: Sequence[str]) -> CallRe
         if not any(tool.type == name or tool.type.startswith(f"{name}_") for name in dropped):
             raise BadRequest(
                 f"{tool.where}: the host would have to run the built-in tool {tool.type!r:.80}, which is not supported "
-                "here; only functions are. proxy.drop_builtin_tools leaves tools of a type out of prompts.",
+                "here; functions and custom tools are. proxy.drop_builtin_tools leaves tools of a type out of prompts.",
                 param=tool.where,
                 code="unsupported_parameter",
             )

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 
 from weir.proxy.conversation.call_request import AnswerStream, CallRequest, Finished
-from weir.proxy.dialects.responses_object import function_call_item, message_item, reasoning_item, response_object
+from weir.proxy.dialects.responses_object import call_item, message_item, reasoning_item, response_object
 from weir.proxy.dialects.responses_request import parse
 from weir.proxy.dialects.responses_stream import ResponsesStream
-from weir.proxy.dialects.responses_tools import namespaces
+from weir.proxy.dialects.responses_tools import call_fields
 from weir.proxy.errors import CallError, error_object
 
 _encode = msgspec.json.Encoder().encode
@@ -51,7 +51,7 @@ def _output(request: CallRequest, call_id: str, finished: Finished) -> list[dict
         items.append(reasoning_item(call_id, len(items), answer.reasoning, status="completed"))
     if answer.content or not answer.tool_calls:
         items.append(message_item(call_id, len(items), answer.content, finished.logprobs, status=status))
-    named = namespaces(request.echo.get("tools", ()))
+    named = call_fields(request.echo.get("tools", ()))
     for call in answer.tool_calls:
-        items.append(function_call_item(call_id, len(items), call, call.arguments, named, status="completed"))
+        items.append(call_item(call_id, len(items), call, call.arguments, named, status="completed"))
     return items

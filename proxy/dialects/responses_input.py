@@ -11,7 +11,8 @@ from typing import Any
 
 from weir.proxy.conversation.call_request import Message
 from weir.proxy.dialects.body import IMAGE, kind_of, optional, required_field, shown
-from weir.proxy.dialects.responses_tools import joined
+from weir.proxy.dialects.custom_tools import arguments_of
+from weir.proxy.dialects.responses_tools import CUSTOM_CALL, joined
 from weir.proxy.errors import BadRequest
 
 ROLES = ("user", "assistant", "system", "developer")
@@ -61,10 +62,16 @@ def _add_message(messages: list[Message], item: dict[str, Any], where: str, imag
 
 
 def _add_function_call(messages: list[Message], item: dict[str, Any], where: str, _images: list[str]) -> None:
-    function = {
-        "name": joined(optional(item, "namespace", str), required_field(item, "name", str, where)),
-        "arguments": required_field(item, "arguments", str, where),
-    }
+    name = joined(optional(item, "namespace", str), required_field(item, "name", str, where))
+    _add_call(messages, item, where, {"name": name, "arguments": required_field(item, "arguments", str, where)})
+
+
+def _add_custom_call(messages: list[Message], item: dict[str, Any], where: str, _images: list[str]) -> None:
+    arguments = arguments_of(required_field(item, "input", str, where))
+    _add_call(messages, item, where, {"name": required_field(item, "name", str, where), "arguments": arguments})
+
+
+def _add_call(messages: list[Message], item: dict[str, Any], where: str, function: dict[str, str]) -> None:
     call = {"id": required_field(item, "call_id", str, where), "type": "function", "function": function}
     _turn(messages).setdefault("tool_calls", []).append(call)
 
@@ -87,6 +94,8 @@ _ITEMS: dict[str, Callable[[list[Message], dict[str, Any], str, list[str]], None
     "message": _add_message,
     "function_call": _add_function_call,
     "function_call_output": _add_function_output,
+    CUSTOM_CALL: _add_custom_call,
+    "custom_tool_call_output": _add_function_output,
     "reasoning": _add_reasoning,
 }
 

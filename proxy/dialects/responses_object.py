@@ -7,6 +7,8 @@ from typing import Any
 
 from weir.proxy.conversation.call_request import CallRequest, Finished, TokenLogprob, ToolCall, Usage
 from weir.proxy.dialects.body import likeliest
+from weir.proxy.dialects.custom_tools import input_in
+from weir.proxy.dialects.responses_tools import CUSTOM_CALL
 from weir.proxy.errors import CallError
 
 PREFIX = "resp_"
@@ -89,15 +91,14 @@ def message_item(
     }
 
 
-def function_call_item(
+def call_item(
     call_id: str, index: int, call: ToolCall, arguments: str, named: Mapping[str, Item], *, status: str
 ) -> Item:
-    """A function call item; `named` are the functions in `namespaces`."""
-    return (
-        {"id": item_id("fc", call_id, index), "type": "function_call", "call_id": call.id}
-        | named.get(call.name, {"name": call.name})
-        | {"arguments": arguments, "status": status}
-    )
+    """The item of a call; `named` are the fields by which it differs from that of a plain function (`call_fields`)."""
+    fields = {"type": "function_call", "call_id": call.id, "name": call.name} | named.get(call.name, {})
+    is_custom = fields["type"] == CUSTOM_CALL
+    said = {"input": input_in(arguments)} if is_custom else {"arguments": arguments}
+    return {"id": item_id("ctc" if is_custom else "fc", call_id, index)} | fields | said | {"status": status}
 
 
 def text_part(text: str, logprobs: Sequence[TokenLogprob] | None) -> dict[str, Any]:

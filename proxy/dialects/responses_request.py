@@ -66,8 +66,8 @@ def parse(body: bytes, headers: Mapping[str, str]) -> CallRequest:
     refuse_unknown(fields, READ | HARMLESS | NEUTRAL.keys())
     refuse_values(fields, NEUTRAL)
     _check_hints(fields)
-    tools, hosted_tools = tools_in(fields)
-    tool_use, tool_named = _tool_choice(fields, tools)
+    tools = tools_in(fields)
+    tool_use, tool_named = _tool_choice(fields, tools.functions)
     instructions = _instructions(fields)
     previous = optional(fields, "previous_response_id", str)
     images: list[str] = []
@@ -78,8 +78,9 @@ def parse(body: bytes, headers: Mapping[str, str]) -> CallRequest:
         model=required(fields, "model", str),
         messages=messages,
         images=tuple(images),
-        tools=tools,
-        hosted_tools=hosted_tools,
+        tools=tools.functions,
+        hosted_tools=tools.hosted,
+        ignored_fields=tools.ignored_fields,
         tool_use=tool_use,
         tool_named=tool_named,
         parallel_tool_calls=optional(fields, "parallel_tool_calls", bool) is not False,
@@ -124,7 +125,7 @@ def _tool_choice(fields: dict[str, Any], tools: list[Tool] | None) -> tuple[Tool
     choice = fields.get("tool_choice", "auto")
     if choice in ("auto", "none"):
         return ToolUse(choice), None
-    is_function = isinstance(choice, dict) and choice.get("type") == "function"
+    is_function = isinstance(choice, dict) and choice.get("type") in ("function", "custom")
     if choice != "required" and not is_function:
         raise unsupported("tool_choice", choice, "auto", "none", "required", {"type": "function", "name": "…"})
     if tools is None:

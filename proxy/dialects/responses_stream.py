@@ -15,14 +15,14 @@ import msgspec
 from weir.proxy.conversation.call_request import CallRequest, Delta, Finished, TokenLogprob, ToolCall, Usage
 from weir.proxy.dialects.responses_object import (
     Item,
-    function_call_item,
+    call_item,
     logprob_list,
     message_item,
     reasoning_item,
     response_object,
     text_part,
 )
-from weir.proxy.dialects.responses_tools import namespaces
+from weir.proxy.dialects.responses_tools import CUSTOM_CALL, call_fields
 from weir.proxy.errors import CallError
 
 _encode = msgspec.json.Encoder().encode
@@ -50,7 +50,7 @@ class ResponsesStream:
         self._request = request
         self._call_id = call_id
         self._created_s = created_s
-        self._named = namespaces(request.echo.get("tools", ()))
+        self._named = call_fields(request.echo.get("tools", ()))
         self._sequence = 0
         self._opened = False
         self._items: list[Item] = []  # those that are done
@@ -70,7 +70,7 @@ class ResponsesStream:
         if delta.content:
             events += self._grow("output_text", delta.content, delta.logprobs)
         for call in delta.tool_calls:
-            events += self._function_call(call)
+            events += self._call(call)
         return events
 
     def finish(self, choice: int, rest: Delta, finished: Finished) -> bytes:
@@ -136,18 +136,21 @@ class ResponsesStream:
         )
         return events + self._item_done(item)
 
-    def _function_call(self, call: ToolCall) -> bytes:
+    def _call(self, call: ToolCall) -> bytes:
         events, index = self._end_item("completed"), len(self._items)
-        begun = function_call_item(self._call_id, index, call, "", self._named, status="in_progress")
+        begun = call_item(self._call_id, index, call, "", self._named, status="in_progress")
+        done = call_item(self._call_id, index, call, call.arguments, self._named, status="completed")
         events += self._event("response.output_item.added", output_index=index, item=begun)
         where = {"item_id": begun["id"], "output_index": index}
+        if begun["type"] == CUSTOM_CALL:
+            events += self._event("response.custom_tool_call_input.delta", **where, delta=done["input"])
+            events += self._event("response.custom_tool_call_input.done", **where, input=done["input"])
+            return events + self._item_done(done)
         events += self._event("response.function_call_arguments.delta", **where, delta=call.arguments)
         events += self._event(
             "response.function_call_arguments.done", **where, name=begun["name"], arguments=call.arguments
         )
-        return events + self._item_done(
-            function_call_item(self._call_id, index, call, call.arguments, self._named, status="completed")
-        )
+        return events + self._item_done(done)
 
     def _item_done(self, item: Item) -> bytes:
         self._items.append(item)

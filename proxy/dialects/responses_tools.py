@@ -1,4 +1,4 @@
-"""Tools of a Responses body: functions, namespaces of functions, and tools that the host would run.
+"""Tools of a Responses body: functions, namespaces of functions, custom tools, and tools that the host would run.
 
 The model sees a function of a namespace as `<namespace>__<name>`. In the items of an answer and of the next request the
 two names are apart, as the API has them. Pure.
@@ -6,34 +6,52 @@ two names are apart, as the API has them. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from weir.proxy.conversation.call_request import HostedTool, Tool
+from weir.proxy.dialects import custom_tools
 from weir.proxy.dialects.body import optional, required_field
 from weir.proxy.errors import BadRequest
 
 READ_IN_TOOLS = frozenset({"type", "name", "description", "parameters", "strict"})
 READ_IN_NAMESPACES = frozenset({"type", "name", "description", "tools"})
 JOINT = "__"
+CUSTOM_CALL = "custom_tool_call"
 
 
-def tools_in(fields: dict[str, Any]) -> tuple[list[Tool] | None, tuple[HostedTool, ...]]:
-    """Functions in the chat form (None without any), and the host's tools. Raises `BadRequest`."""
+class DeclaredTools(NamedTuple):
+    """The tools of a body: functions in the chat form (None without any), and what is not the model's to know."""
+
+    functions: list[Tool] | None
+    hosted: tuple[HostedTool, ...]
+    ignored_fields: tuple[str, ...]
+
+
+def tools_in(fields: dict[str, Any]) -> DeclaredTools:
+    """Read the tools. Raises `BadRequest`."""
     tools: dict[str, Tool] = {}
-    hosted = []
+    hosted, ignored_fields = [], []
     for i, item in enumerate(optional(fields, "tools", list) or []):
         where = f"tools[{i}]"
         kind = _type_of(item, where)
-        if kind not in ("function", "namespace"):
+        functions: Iterable[dict[str, Any]] = ()
+        if kind == "custom":
+            stand_in, ignored = custom_tools.function_of(item, where)
+            functions = [stand_in]
+            ignored_fields += ignored
+        elif kind == "namespace":
+            functions = _members(item, where)
+        elif kind == "function":
+            functions = [_function(item, where)]
+        else:
             hosted.append(HostedTool(where, kind))
-            continue
-        for function in [_function(item, where)] if kind == "function" else _members(item, where):
+        for function in functions:
             name = function["name"]
-            if kind == "namespace" and name in tools:
+            if kind != "function" and name in tools:
                 raise BadRequest(f"{where} has a second tool that the model would know as {name!r:.200}.", param=where)
             tools[name] = {"type": "function", "function": function}
-    return list(tools.values()) or None, tuple(hosted)
+    return DeclaredTools(list(tools.values()) or None, tuple(hosted), tuple(ignored_fields))
 
 
 def joined(namespace: str | None, name: str) -> str:
@@ -43,14 +61,18 @@ def joined(namespace: str | None, name: str) -> str:
     return namespace + name if namespace.endswith(JOINT) else namespace + JOINT + name
 
 
-def namespaces(tools: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
-    """By the name that the model knows: the fields `namespace` and `name` of a call; of a request's checked `tools`."""
-    return {
+def call_fields(tools: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
+    """By the name that the model knows: fields of a call's item that are not those of a plain function.
+
+    Those are `namespace` and `name`, and the type of custom tools. `tools` are those of a request that was checked.
+    """
+    named = {
         joined(item["name"], function["name"]): {"namespace": item["name"], "name": function["name"]}
         for item in tools
         if item["type"] == "namespace"
         for function in item["tools"]
     }
+    return named | {item["name"]: {"type": CUSTOM_CALL} for item in tools if item["type"] == "custom"}
 
 
 def _members(item: dict[str, Any], where: str) -> Iterator[dict[str, Any]]:

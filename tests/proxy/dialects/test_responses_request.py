@@ -141,6 +141,12 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"input": [{"type": "function_call_output", "output": "x"}]}, "input[0].call_id"),
     ({"tools": [{"type": 5}]}, "tools[0]"),
     ({"tools": [{"type": "namespace", "tools": [TOOL]}]}, "tools[0].name"),
+    ({"tools": [{"type": "custom"}]}, "tools[0].name"),
+    ({"tools": [{"type": "custom", "name": "p", "more": 1}]}, "tools[0].more"),
+    ({"tools": [{"type": "custom", "name": "p", "format": {"type": "regex"}}]}, "tools[0].format.type"),
+    ({"tools": [{"type": "custom", "name": "p", "format": {"type": "grammar"}}]}, "tools[0].format.syntax"),
+    ({"tools": [TOOL, {"type": "custom", "name": "add"}]}, "tools[1]"),
+    ({"input": [{"type": "custom_tool_call", "call_id": "c", "name": "p"}]}, "input[0].input"),
     ({"tools": [{"type": "namespace", "name": "n", "tools": {}}]}, "tools[0].tools"),
     ({"tools": [{"type": "namespace", "name": "n", "tools": [{"type": "custom", "name": "x"}]}]}, "tools[0].tools[0]"),
     ({"tools": [{"type": "namespace", "name": "n", "tools": [TOOL, TOOL]}]}, "tools[0]"),
@@ -185,18 +191,19 @@ content = st.lists(parts, max_size=3) | json_values
 items = st.fixed_dictionaries(
     {},
     optional={
-        "type": st.sampled_from(["message", "function_call", "function_call_output", "reasoning"]) | json_values,
+        "type": st.sampled_from(["message", "function_call", "function_call_output", "custom_tool_call", "reasoning"])
+        | json_values,
         "role": st.sampled_from(["user", "assistant", "system", "developer"]) | json_values,
     }
     | dict.fromkeys(("content", "summary", "output"), content)
-    | dict.fromkeys(("call_id", "name", "arguments"), st.text(max_size=5) | json_values),
+    | dict.fromkeys(("call_id", "name", "arguments", "input"), st.text(max_size=5) | json_values),
 )
 tools = st.fixed_dictionaries(
     {
-        "type": st.sampled_from(["function", "namespace", "web_search"]) | json_values,
+        "type": st.sampled_from(["function", "namespace", "custom", "web_search"]) | json_values,
         "name": st.text(max_size=5) | json_values,
     },
-    optional=dict.fromkeys(("description", "parameters", "strict", "tools"), json_values),
+    optional=dict.fromkeys(("description", "parameters", "strict", "tools", "format"), json_values),
 )
 others = dict.fromkeys(
     ("instructions", "tool_choice", "text", "include", "reasoning", "metadata", "user", "store", "stream"), json_values
