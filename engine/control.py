@@ -98,6 +98,7 @@ class Control:
                 "dtype": str(self._engine.decoder.model.dtype).removeprefix("torch."),
                 "startup_time": self._started,
                 "staged_weight_updates": True,
+                "relayed_weight_updates": True,
                 "internal_states": [
                     {
                         **load,

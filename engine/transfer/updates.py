@@ -64,7 +64,7 @@ class TensorBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupBody(msgspec.Struct, frozen=True, kw_only=True):
-    """/init_weights_update_group."""
+    """/init_weights_update_group; `relayed` is this engine's own: members pass on what they get to two others."""
 
     master_address: str
     master_port: int
@@ -72,6 +72,7 @@ class GroupBody(msgspec.Struct, frozen=True, kw_only=True):
     world_size: int
     group_name: str
     backend: Literal["gloo", "nccl"] = "nccl"
+    relayed: bool = False
 
 
 class LeaveBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,6 +195,7 @@ class Updates:
                 world_size=asked.world_size,
                 backend=asked.backend,
                 timeout_s=RECEIVE_LIMIT_S,
+                relayed=asked.relayed,
             )
 
         if asked.group_name in self._groups:

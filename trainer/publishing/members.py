@@ -21,6 +21,7 @@ class Member:
 
     url: str
     stages: bool  # it keeps what arrives beside what it serves, until the end of the update
+    relays: bool  # it passes on what it gets in a group
     dtype: str  # "float32", "bfloat16"; "auto" where only the engine knows
     device: str  # "cpu", "cuda"
     num_ranks: int  # of tensor parallelism
@@ -47,6 +48,7 @@ async def ask_members(
         members[url] = Member(
             url=url,
             stages=info.get("staged_weight_updates") is True,
+            relays=info.get("relayed_weight_updates") is True,
             dtype=str(info.get("dtype")),
             device=str(info.get("device")),
             num_ranks=int(info.get("tp_size") or 1),

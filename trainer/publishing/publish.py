@@ -44,7 +44,7 @@ class PublishReport:
     timeline: tuple[Span, ...]  # these steps, as they ran
     ways: dict[str, Way] = field(default_factory=dict)  # how the version reached each engine that serves it
     fallbacks: dict[str, str] = field(default_factory=dict)  # engine → why it did not go the first way; only with auto
-    bytes_sent: int = 0  # of tensors, written to shared memory or given to a broadcast
+    bytes_sent: int = 0  # written to shared memory, or given to the sockets of groups
 
     @property
     def gate_closed_s(self) -> float:

@@ -47,6 +47,8 @@ async def send_by_memory(
     ranks = {member.url: member.num_ranks for member in members}
 
     async def send(flat: torch.Tensor, entries: Sequence[FlattenedTensorMetadata], last: bool) -> None:
+        source.num_sent += len(flat)  # written once for all
+
         async def to_one(url: str) -> None:
             buckets = await asyncio.to_thread(lambda: [packed(flat, entries) for _ in range(ranks[url])])
             body = {"serialized_named_tensors": buckets} | _settings(version, last)
@@ -67,6 +69,7 @@ async def send_in_group(
     while left:
         group = _Group(http, left, version, timeout_s)
         lost = await group.send(source)
+        source.num_sent += group.sent_bytes
         if not lost:
             break
         failed |= lost
@@ -87,6 +90,7 @@ class _Group:
         self._name = f"weir-{version}-{uuid.uuid4().hex[:8]}"
         self._own: WeightGroup | None = None
         self._errors: dict[str, Refused] = {}  # of members, in the order in which they came
+        self.sent_bytes = 0  # over the sockets of this process, known at the group's end
 
     async def send(self, source: WeightSource) -> dict[str, str]:
         """Make the group, send everything and end it; returns those that made it fail, by URL."""
@@ -116,6 +120,8 @@ class _Group:
             "group_name": self._name,
             "backend": self._backend(),
         }
+        relayed = settings["backend"] == "gloo" and all(member.relays for member in self._members)
+        settings |= {"relayed": True} if relayed else {}
         asked, rank = [], 1
         for member in self._members:
             body = settings | {"rank_offset": rank}
@@ -125,7 +131,13 @@ class _Group:
         def join() -> WeightGroup:
             limit_s = self._timeout_s
             return WeightGroup(
-                store, self._name, rank=0, world_size=world_size, backend=settings["backend"], timeout_s=limit_s
+                store,
+                self._name,
+                rank=0,
+                world_size=world_size,
+                backend=settings["backend"],
+                timeout_s=limit_s,
+                relayed=relayed,
             )
 
         self._own = await _while_asking(join, asked)
@@ -160,6 +172,7 @@ class _Group:
         """End the group in all members; returns those that do not answer, by URL."""
         gone: dict[str, str] = {}
         limit_s = min(CONTROL_TIMEOUT_S, self._timeout_s)
+        self.sent_bytes = 0 if self._own is None else self._own.sent_bytes()  # before the others close the sockets
 
         async def end_one(url: str) -> None:
             body = {"group_name": self._name}

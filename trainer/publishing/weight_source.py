@@ -41,7 +41,7 @@ class WeightSource:
             self.close()
             raise PublishFailed(f"cannot read the weights in {folder}: {error}; publish another version") from error
         self.buckets = list(_grouped(listed, bucket_bytes))
-        self.num_sent = 0  # bytes put into buckets so far
+        self.num_sent = 0  # bytes that have left this process, as senders count them
 
     def __enter__(self) -> Self:
         return self
@@ -87,7 +87,6 @@ class WeightSource:
     def _fill(self, flat: torch.Tensor, entries: Sequence[FlattenedTensorMetadata]) -> None:
         for name, place in split(flat, entries):
             place.copy_(self.tensor(name))
-        self.num_sent += entries[-1].end_idx
 
 
 def _grouped(listed: list[FlattenedTensorMetadata], bucket_bytes: int) -> list[list[FlattenedTensorMetadata]]:

@@ -104,6 +104,7 @@ async def _publish(publishers: Publishers, engines: Engines, version: Path, faul
     way, engine = draw.choice(ways), draw.choice(engines.urls)
     delay_s = draw.uniform(0.0, median(publishers.took_s or [1.0]))
     process = publishers.start(version, way, damaged=fault == "bytes damaged")
+    ending = asyncio.create_task(publishers.ended(process))
     await asyncio.sleep(delay_s)
     if fault == "publisher killed":
         process.kill()
@@ -113,7 +114,7 @@ async def _publish(publishers: Publishers, engines: Engines, version: Path, faul
         await engines.hang(engine, draw.uniform(0.2, MOST_HANG_S))
     elif fault == "update lost":
         await _lose_update(engine)
-    done, again = await publishers.ended(process), 0
+    done, again = await ending, 0
     print(f"{version.name} by {way}: {fault} after {delay_s * 1000:.0f} ms, {'published' if done else 'not published'}")
     while not done:
         if (again := again + 1) > MOST_TRIES:
