@@ -31,7 +31,8 @@ class DeclaredTools(NamedTuple):
 def tools_in(fields: dict[str, Any]) -> DeclaredTools:
     """Read the tools. Raises `BadRequest`."""
     tools: dict[str, Tool] = {}
-    hosted, ignored_fields = [], []
+    hosted: list[HostedTool] = []
+    ignored_fields: list[str] = []
     for i, item in enumerate(optional(fields, "tools", list) or []):
         where = f"tools[{i}]"
         kind = _type_of(item, where)
