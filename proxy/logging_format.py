@@ -5,6 +5,7 @@ A log record is a message with fields. Invariant: in JSON, each record is exactl
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from typing import Any, Literal
@@ -58,7 +59,12 @@ def log_fields(logger: logging.Logger, level: int, message: str, fields: dict[st
 
 
 def _iso(created: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(created)) + f".{int(created % 1 * 1000):03d}Z"
+    return f"{_second(int(created))}.{int(created % 1 * 1000):03d}Z"
+
+
+@functools.lru_cache(4)
+def _second(created_s: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(created_s))
 
 
 def _shown(value: object) -> str:

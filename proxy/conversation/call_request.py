@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
@@ -21,8 +20,7 @@ Tool = dict[str, Any]
 Raw = str | list[int]  # a prompt that is no conversation: text or token ids
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sampling:
+class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     """Sampling parameters; the defaults are the full distribution, which trainers can recompute."""
 
     max_tokens: int | None = None
@@ -31,7 +29,7 @@ class Sampling:
     top_k: int = -1
     seed: int | None = None
     stop: tuple[str, ...] = ()
-    extra: dict[str, Any] = field(default_factory=dict)  # further sampling parameters, by the engine's names
+    extra: dict[str, Any] = {}  # further sampling parameters, by the engine's names
 
 
 class ToolUse(enum.StrEnum):
@@ -42,8 +40,7 @@ class ToolUse(enum.StrEnum):
     REQUIRED = "required"  # the answer opens with a tool call
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Thread:
+class Thread(msgspec.Struct, frozen=True, kw_only=True):
     """A request's link to earlier ones by id. Its messages are instructions, then inherited ones, then its own."""
 
     previous: str | None  # the call whose answer it continues
@@ -52,16 +49,14 @@ class Thread:
     kept: bool = True  # whether later requests may continue its answer
 
 
-@dataclass(frozen=True, slots=True)
-class HostedTool:
+class HostedTool(msgspec.Struct, frozen=True):
     """A tool that the host would have to run itself; `where` is its path in the body."""
 
     where: str
     type: str
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(msgspec.Struct, frozen=True):
     """What an agent wishes of the model's thinking or of its words; `where` is its path in the body.
 
     A chat template fulfils it by one of the `variables`, (name, value), the first that it knows; none fulfil it where
@@ -73,8 +68,7 @@ class Wish:
     names_variable: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallRequest:
+class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One request, free of its wire form. `messages` is empty exactly where `raw_prompts` is not."""
 
     model: str
@@ -97,11 +91,11 @@ class CallRequest:
     sampling: Sampling = Sampling()
     format_field: str = "response_format"  # path in the body of the format that the answer must have
     wishes: tuple[Wish, ...] = ()
-    template_variables: dict[str, Any] = field(default_factory=dict)  # by which the chat template fulfils wishes
+    template_variables: dict[str, Any] = {}  # by which the chat template fulfils wishes
     ignored_fields: tuple[str, ...] = ()  # paths in the body of wishes without effect here
     session_hint: str | None = None  # the session that the body names
-    agent_ids: dict[str, str] = field(default_factory=dict)  # every identifier in the body
-    echo: dict[str, Any] = field(default_factory=dict)  # fields of the body that the answer repeats
+    agent_ids: dict[str, str] = {}  # every identifier in the body
+    echo: dict[str, Any] = {}  # fields of the body that the answer repeats
 
     @property
     def num_calls(self) -> int:
@@ -114,8 +108,7 @@ class CallRequest:
         return self.tools is not None and self.tool_use is not ToolUse.NONE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCall:
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     """A tool call in an answer; `arguments` is JSON text."""
 
     id: str
@@ -123,8 +116,7 @@ class ToolCall:
     arguments: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """A finished answer."""
 
     content: str
@@ -150,8 +142,7 @@ class Answer:
         return message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenLogprob:
+class TokenLogprob(msgspec.Struct, frozen=True, kw_only=True):
     """One output token as text, with its logprob, and the likeliest tokens of its position where they were wanted."""
 
     text: str
@@ -159,8 +150,7 @@ class TokenLogprob:
     top: tuple[tuple[str, float], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
     """Token counts of a finished call."""
 
     prompt_tokens: int
@@ -187,8 +177,7 @@ class Delta(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 NOTHING = Delta()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
+class Finished(msgspec.Struct, frozen=True, kw_only=True):
     """A finished answer. `reason` is `stop` or `length`."""
 
     call_id: str

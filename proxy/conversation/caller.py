@@ -6,8 +6,9 @@ The strongest name decides and the others are kept as data. Sessions that must b
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from weir.proxy.errors import BadRequest
 from weir.store.records.call_record import SessionSource
@@ -20,8 +21,7 @@ AGENT_HEADERS = (  # identifiers of agents, kept with their calls
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Names:
+class Names(msgspec.Struct, frozen=True, kw_only=True):
     """A session and a group, as one part of a request names them."""
 
     session_id: str | None = None
@@ -42,19 +42,17 @@ class Caller(NamedTuple):
         return "x-weir-session" in headers or IDEMPOTENCY_KEY in headers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """Session and group of a request by its strongest name; None is left to inference."""
 
     session_id: str | None
     source: SessionSource
     group_id: str | None
-    agent_ids: dict[str, str] = field(default_factory=dict)
+    agent_ids: dict[str, str] = {}
     access_key: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Membership:
+class Membership(msgspec.Struct, frozen=True, kw_only=True):
     """The session and group of a call."""
 
     session_id: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+import msgspec
 
 from weir.proxy.conversation.call_request import CallRequest
 from weir.proxy.errors import BadRequest
@@ -25,4 +26,6 @@ def without_hosted_tools(request: CallRequest, dropped: Sequence[str]) -> CallRe
             )
     if not request.hosted_tools:
         return request
-    return replace(request, ignored_fields=request.ignored_fields + tuple(tool.where for tool in request.hosted_tools))
+    return msgspec.structs.replace(
+        request, ignored_fields=request.ignored_fields + tuple(tool.where for tool in request.hosted_tools)
+    )

@@ -6,7 +6,7 @@ render (level `passthrough`), images pass as they are.
 
 from __future__ import annotations
 
-from dataclasses import replace
+import msgspec
 
 from weir.proxy.conversation.call_request import CallRequest
 from weir.proxy.errors import BadRequest
@@ -24,4 +24,4 @@ def without_images(request: CallRequest, setting: str) -> CallRequest:
             param=request.images[0],
             code="unsupported_content",
         )
-    return replace(request, ignored_fields=request.ignored_fields + request.images)
+    return msgspec.structs.replace(request, ignored_fields=request.ignored_fields + request.images)

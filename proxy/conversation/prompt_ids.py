@@ -6,8 +6,6 @@ at: a hundred turns of Python ints would cost more than everything else in a cal
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 
 from weir.store.records.call_record import pack_ids, unpack_ids
@@ -15,8 +13,7 @@ from weir.store.records.call_record import pack_ids, unpack_ids
 _encode = msgspec.json.Encoder().encode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptIds:
+class PromptIds(msgspec.Struct, frozen=True, kw_only=True):
     """The ids of one prompt."""
 
     packed: bytes  # int32 LE, for the record

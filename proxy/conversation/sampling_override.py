@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
+
+import msgspec
 
 from weir.proxy.conversation.call_request import Sampling
 from weir.proxy.sampling_config import SamplingOverride
@@ -21,7 +22,7 @@ def overridden(sampling: Sampling, override: SamplingOverride) -> tuple[Sampling
     own = {name: _neutral(name) if value is None else value for name, value in values.items() if name in _OWN_FIELDS}
     extra = sampling.extra | {name: value for name, value in values.items() if name not in _OWN_FIELDS}
     extra = {name: value for name, value in extra.items() if value is not None}
-    used = replace(sampling, **own, extra=extra)
+    used = msgspec.structs.replace(sampling, **own, extra=extra)
     asked = {name: _value(sampling, name) for name in values if _value(used, name) != _value(sampling, name)}
     return used, asked
 

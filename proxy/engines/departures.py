@@ -122,9 +122,10 @@ class Departures:
         """Let calls go, as many as may."""
         while self._queue and self._may_go():
             ticket = self._queue.pop(now_us())
-            self._send(ticket)
             assert ticket.granted is not None
-            ticket.granted.set_result(None)
+            if not ticket.granted.done():  # else its client has just left, and it is about to learn of it
+                self._send(ticket)
+                ticket.granted.set_result(None)
         if self._queue and self._round is None and self._gate.is_open and self._pausing is None:
             self._round = asyncio.get_running_loop().call_later(ROUND_S, self._end_round, self.num_refused)
 

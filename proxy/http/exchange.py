@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import Any, Protocol
 
 from weir.proxy.errors import BadRequest, BodyTooSlow, CallError, RequestTooLarge
 from weir.proxy.http.answer_fanout import SharedAnswer
@@ -21,6 +21,17 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 JSON = b"application/json"
 EVENTS = b"text/event-stream; charset=utf-8"
+
+
+CONNECTION = "weir.connection"  # the extension of ASGI by which the server gives a request its connection
+
+
+class Connection(Protocol):
+    """The client's connection, as the server has it."""
+
+    def watch(self, left: Callable[[], None] | None) -> None:
+        """Have `left` called once the client has disconnected; None: no longer."""
+        ...
 
 
 class Exchange:
@@ -43,6 +54,7 @@ class Exchange:
         self.before_end: Callable[[], None] | None = None  # called before the last part is sent
         self._receive = receive
         self._send = send
+        self._connection: Connection = scope["extensions"][CONNECTION]
 
     def share(self, grace_s: float) -> None:
         """Let other clients follow this answer; when its own client leaves, it is given up only after `grace_s`."""
@@ -83,10 +95,9 @@ class Exchange:
             more = message.get("more_body", False)
         return b"".join(parts)
 
-    async def until_disconnected(self) -> None:
-        """Return when the client has disconnected; the body must have been read."""
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
+    def watch_client(self, left: Callable[[], None] | None) -> None:
+        """Have `left` called once the client has disconnected; None: no longer. The body must have been read."""
+        self._connection.watch(left)
 
     async def start(self, status: int, content_type: bytes, length: int | None = None) -> None:
         """Send status and headers, unless they were sent already."""

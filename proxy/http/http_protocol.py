@@ -9,12 +9,14 @@ the bodies of calls.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from weir.proxy.errors import BadRequest, error_object
+from weir.proxy.http.exchange import CONNECTION
 
 HEAD_LIMIT_S = 30.0
 MAX_HEAD_BYTES = 64 * 2**10
@@ -28,6 +30,16 @@ class BoundedHttp(HttpToolsProtocol):
     _in_body = False
     _head_bytes = 0
     _limit: asyncio.TimerHandle | None = None
+    _is_lost = False
+    _client_left: Callable[[], None] | None = None
+
+    def watch(self, left: Callable[[], None] | None) -> None:
+        """Have `left` called once the client has disconnected; None: no longer. Bodies must have been read."""
+        self._client_left = left
+        if left is not None:
+            self.flow.resume_reading()  # a long body paused it, and what is not read does not end
+            if self._is_lost:
+                self.loop.call_soon(left)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -36,6 +48,9 @@ class BoundedHttp(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._unlimit()
         super().connection_lost(exc)
+        self._is_lost = True
+        if self._client_left is not None:
+            self._client_left()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -52,6 +67,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._in_head = True
         self._head_bytes = 0
         super().on_message_begin()
+        self.scope["extensions"] = {CONNECTION: self}  # type: ignore[dict-item]  # ours, and no dictionary
 
     def on_headers_complete(self) -> None:
         self._in_head = False

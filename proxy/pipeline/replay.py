@@ -6,8 +6,9 @@ time. At the relayed levels the answer has the dialect's usual form, not the ups
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
+
+import msgspec
 
 from weir.proxy.conversation.call_request import CallRequest, Delta, Dialect, Finished, Usage, total_usage
 from weir.proxy.http.exchange import EVENTS, Exchange
@@ -40,7 +41,7 @@ async def replay(
         return
     stream = dialect.stream(request, first.call_id, created_s)
     usage = total_usage(finished, request.num_answers)
-    parts = [stream.open(dataclasses.replace(usage, completion_tokens=0))]
+    parts = [stream.open(msgspec.structs.replace(usage, completion_tokens=0))]
     parts += [stream.finish(choice, _whole(one), one) for choice, one in enumerate(finished)]
     await exchange.start(200, EVENTS)
     await exchange.end(b"".join([*parts, stream.close(usage)]))

@@ -58,7 +58,7 @@ class RelayOpening:
         tools, messages = history(dialect, fields)
         digests = chain(tools, messages)
         known = await self._continued(messages, digests, identity.session_id)
-        membership = await self._sessions.joined(identity, known, f"group_{digests[-1].hex()}")
+        membership = await self._sessions.joined(identity, known, lambda: f"group_{digests[-1].hex()}")
         call_id = new_id("call")
         return RelayedCall(
             call_id=call_id,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -93,7 +92,9 @@ class TemplateVariables:
                 ignored.append(wish.where)
             else:
                 variables[chosen[0]] = chosen[1]
-        return replace(request, template_variables=variables, ignored_fields=(*request.ignored_fields, *ignored))
+        return msgspec.structs.replace(
+            request, template_variables=variables, ignored_fields=(*request.ignored_fields, *ignored)
+        )
 
     def fact(self) -> str:
         """What it fulfils, for people."""

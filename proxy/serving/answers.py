@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
@@ -110,7 +109,7 @@ class AnswerEvents:
         self._opened = True
         _name_version(self._exchange, call)
         await self._exchange.start(200, EVENTS)
-        data = self._stream.open(dataclasses.replace(self._recorder.usage(call), completion_tokens=0))
+        data = self._stream.open(msgspec.structs.replace(self._recorder.usage(call), completion_tokens=0))
         if data:
             await self._exchange.send(data)
 

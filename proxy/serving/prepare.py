@@ -5,8 +5,10 @@ Invariant: what cannot be served is refused before anything is charged to a sess
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from weir.proxy.conversation.call_request import CallRequest, Sampling
 from weir.proxy.conversation.caller import Identity, Membership
@@ -33,7 +35,7 @@ _NORMALISED_SHORTER = 4  # how many characters a tokenizer's Unicode normalisati
 def _kept_to(sampling: Sampling, grammar: dict[str, Any]) -> Sampling:
     """The sampling of an answer that keeps to a grammar, which stands for the format that the agent asked for."""
     others = {name: value for name, value in sampling.extra.items() if name not in GRAMMARS}
-    return replace(sampling, extra=others | grammar)
+    return msgspec.structs.replace(sampling, extra=others | grammar)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +74,7 @@ class Opening:
         self._sessions = sessions
         self._budgets = budgets
         self._sampling = sampling
+        self._overrides = bool(sampling)  # asked once, because asking walks the settings
         self._grammars = grammars
         self._metrics = metrics
 
@@ -125,7 +128,7 @@ class Opening:
 
     def _sampled(self, asked: Sampling, member: Membership, access_key: str | None) -> tuple[Sampling, dict[str, Any]]:
         """The sampling of a call, and the fields of it that were overridden, as the agent asked for them."""
-        if not self._sampling:
+        if not self._overrides:
             return asked, {}
         override = self._sampling.override(
             session_id=member.session_id, group_id=member.group_id, access_key=access_key

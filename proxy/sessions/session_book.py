@@ -7,8 +7,9 @@ the same root prompt form a group. Which name of a request decides is `conversat
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from collections.abc import Callable
 
+import msgspec
 import xxhash
 from cachetools import LRUCache
 
@@ -31,8 +32,7 @@ def root_group(packed_ids: bytes) -> str:
     return "group_" + xxhash.xxh3_128_hexdigest(packed_ids)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class Known(msgspec.Struct, frozen=True, kw_only=True):
     """The properties of a session that its calls depend on."""
 
     group_id: str
@@ -71,10 +71,11 @@ class SessionBook:
 
     async def membership(self, identity: Identity, prompt: Prompt) -> Membership:
         """Session and group of a call, once its prompt is known. Raises `SessionFinished`."""
-        return await self.joined(identity, prompt.known if prompt.continues else None, root_group(prompt.ids.packed))
+        parent = prompt.known if prompt.continues else None
+        return await self.joined(identity, parent, lambda: root_group(prompt.ids.packed))
 
-    async def joined(self, identity: Identity, parent: KnownCall | None, root: str) -> Membership:
-        """Session and group of a call that continues `parent`; `root` is the group of what continues nothing.
+    async def joined(self, identity: Identity, parent: KnownCall | None, root: Callable[[], str]) -> Membership:
+        """Session and group of a call that continues `parent`; `root` gives the group of what continues nothing.
 
         Raises `SessionFinished`.
         """
@@ -86,7 +87,7 @@ class SessionBook:
         else:
             known = await self._known(session_id)
         if known is None:
-            known = Known(group_id=group_id or root)
+            known = Known(group_id=group_id or root())
         elif known.is_finished and self._refuse_finished:
             raise SessionFinished(
                 f"The session {session_id} was finished, so it takes no more calls; register another one, or set "
@@ -98,7 +99,7 @@ class SessionBook:
             group_id=group_id or known.group_id,
             has_budget=known.has_budget,
         )
-        self._sessions[session_id] = replace(known, group_id=membership.group_id)
+        self._sessions[session_id] = msgspec.structs.replace(known, group_id=membership.group_id)
         return membership
 
     async def _known(self, session_id: str) -> Known | None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from weir.proxy.conversation.digests import Digest
@@ -25,8 +25,7 @@ _SEEN_CALLS = 64  # calls remembered for each of them
 _SESSION_CALLS = 16  # the latest calls of a session that are found by its name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownCall:
+class KnownCall(msgspec.Struct, frozen=True, kw_only=True):
     """A recorded call that later ones may continue. Its ids are packed: Python ints would cost eight times more."""
 
     call_id: str

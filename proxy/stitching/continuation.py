@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from weir.proxy.conversation.call_request import CallRequest, Message
 from weir.proxy.conversation.digests import Digest, chain, extend, under
@@ -24,8 +25,7 @@ from weir.proxy.stitching.store_lookup import StoreLookup
 from weir.store.records.call_record import Stitch, unpack_ids
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prompt:
+class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     """The ids that a call is sent with, and where they come from."""
 
     ids: PromptIds

@@ -8,8 +8,9 @@ evicted first.
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+import msgspec
 import xxhash
 
 from weir.proxy.conversation.call_request import Raw
@@ -135,4 +136,4 @@ def _without_end(known: KnownCall, stop_ids: list[int]) -> KnownCall:
     output = unpack_ids(known.output)
     if not len(output) or int(output[-1]) not in stop_ids:
         return known
-    return replace(known, output=known.output[:-4], json=b"")
+    return msgspec.structs.replace(known, output=known.output[:-4], json=b"")

@@ -7,7 +7,6 @@ evicted first, and a conversation's beginning not before its end.
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 
 import msgspec
@@ -85,8 +84,8 @@ def continued(request: CallRequest, history: list[Message] | None) -> CallReques
             code="previous_response_not_found",
         )
     instructions, own = request.messages[: thread.num_instructions], request.messages[thread.num_instructions :]
-    return dataclasses.replace(
+    return msgspec.structs.replace(
         request,
         messages=[*instructions, *history, *own],
-        thread=dataclasses.replace(thread, num_inherited=len(history)),
+        thread=msgspec.structs.replace(thread, num_inherited=len(history)),
     )

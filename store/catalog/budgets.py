@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from weir.store.catalog import schema as t
 from weir.store.catalog.catalog import Catalog
+from weir.store.catalog.engine import Area
 from weir.store.catalog.rows import BudgetRow
 from weir.store.clock import now_us
 
@@ -47,7 +48,7 @@ def find_budget(catalog: Catalog, session_id: str) -> BudgetRow | None:
 
 def charge_budgets(catalog: Catalog, charges: Sequence[Charge]) -> list[Charged]:
     """Apply charges in order, in one transaction."""
-    with catalog.writing().begin() as connection:
+    with catalog.writing(Area.BUDGETS).begin() as connection:
         return [_charge(connection, charge, now_us()) for charge in charges]
 
 

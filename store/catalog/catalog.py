@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DatabaseError, IntegrityError
 
 from weir.store.catalog import schema as t
-from weir.store.catalog.engine import database_now_us, insert_if_absent, make_engine, only_one
+from weir.store.catalog.engine import Area, database_now_us, insert_if_absent, make_engine, only_one
 from weir.store.catalog.leases import Lease, check_lease
 from weir.store.catalog.migrations.runner import migrate
 from weir.store.catalog.rows import NO_BUDGET, Budget, EvaluationRow, RewardRow, RoundRow, SessionRow, VersionRow
@@ -58,7 +58,7 @@ class Catalog:
 
     def __init__(self, engine: sa.Engine) -> None:
         self._readers = engine
-        self._writers = engine.execution_options(weir_write=True)
+        self._writers = engine.execution_options(weir_write=(Area.RECORDS,))
 
     @classmethod
     def open(cls, config: StoreConfig) -> Catalog:
@@ -71,7 +71,7 @@ class Catalog:
             engine = make_engine(config.url)
             with (
                 only_one(config.folder / "catalog.lock"),
-                engine.execution_options(weir_write=True).begin() as connection,
+                engine.execution_options(weir_write=tuple(Area)).begin() as connection,
             ):
                 migrate(connection)
         except (OSError, DatabaseError, StoreUnavailable) as error:
@@ -89,9 +89,12 @@ class Catalog:
         """The engine for reads of several tables in one transaction: `with catalog.reading().begin()`."""
         return self._readers
 
-    def writing(self) -> sa.Engine:
-        """The engine for writes of other modules: its transactions hold the write lock from the start."""
-        return self._writers
+    def writing(self, *areas: Area) -> sa.Engine:
+        """The engine for writes of other modules: its transactions hold the areas' write locks from the start.
+
+        Without areas, that of the records.
+        """
+        return self._readers.execution_options(weir_write=areas) if areas else self._writers
 
     def now_us(self) -> int:
         """The time in unix microseconds by the clock that all users of the catalog share."""

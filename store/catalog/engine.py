@@ -1,12 +1,13 @@
 """SQLAlchemy engines for the catalog's database: SQLite in WAL mode by default, PostgreSQL by URL.
 
-Invariants: a transaction with the execution option `weir_write` holds the catalog's write lock before it reads, so that
-two writers never decide on the same state; every other transaction sees one state of the catalog from its first
-statement to its last, and writes nothing.
+Invariants: a transaction with the execution option `weir_write` names the areas that it decides on, and holds their
+write locks before it reads, so that two writers never decide on the same state; every other transaction sees one state
+of the catalog from its first statement to its last, and writes nothing. SQLite has one write lock for all areas.
 """
 
 from __future__ import annotations
 
+import enum
 import fcntl
 import sqlite3
 from collections.abc import Iterator
@@ -25,7 +26,25 @@ from weir.store.errors import StoreUnavailable
 BUSY_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 10
 IDLE_TIMEOUT_S = 60  # a writer that stalls between two statements loses the write lock
-WRITE_LOCK = 0x57454952  # key of the advisory lock that serialises writers on PostgreSQL
+
+
+class Area(enum.IntEnum):
+    """What a writer decides on, with the key of its advisory lock on PostgreSQL.
+
+    Tables of different areas do not depend on each other, so that what every call or heartbeat writes does not wait
+    for a compaction or a round. Whoever needs several areas locks them in this order, so that nobody waits in a circle.
+    """
+
+    RECORDS = 0x57454952  # sessions, groups, rewards, rounds, versions, leases, files, segments, pins, members
+    BUDGETS = 0x57454953
+    PROXIES = 0x57454954
+    READERS = 0x57454955  # snapshots that are renewed or released; they begin under RECORDS
+    REFUSALS = 0x57454956
+    KEYS = 0x57454957
+    ACTIONS = 0x57454958
+    ENGINES = 0x57454959  # which sleep, and what their changes of hands cost
+
+
 _REFUSALS = frozenset(
     (
         sqlite3.SQLITE_BUSY,
@@ -100,15 +119,16 @@ def _on_sqlite_connect(connection: sqlite3.Connection, _: object) -> None:
 
 def _on_sqlite_begin(connection: sa.Connection) -> None:
     """Take the write lock before the first read, so that two writers cannot decide on the same state."""
-    write = connection.get_execution_options().get("weir_write", False)
+    write = connection.get_execution_options().get("weir_write", ())
     connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
 
 def _on_postgresql_begin(connection: sa.Connection) -> None:
-    """As on SQLite: writers one after another, each on the state of the one before; readers on one state."""
-    if connection.get_execution_options().get("weir_write", False):
-        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({WRITE_LOCK})")
-    else:
+    """Writers of an area one after another, each on the state of the one before; readers on one state."""
+    areas = connection.get_execution_options().get("weir_write", ())
+    for area in sorted(areas):
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({int(area)})")
+    if not areas:
         connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
 
 

@@ -17,7 +17,7 @@ from sqlalchemy.exc import DatabaseError, IntegrityError
 from weir.store.catalog import schema as t
 from weir.store.catalog.age import advance_age
 from weir.store.catalog.catalog import Catalog, in_portions
-from weir.store.catalog.engine import database_now_us
+from weir.store.catalog.engine import Area, database_now_us
 from weir.store.catalog.retention import refuse_needed, remove_groups
 from weir.store.catalog.rows import CompactedSegment, FileGroup, FileRow
 from weir.store.config import StoreConfig
@@ -134,7 +134,8 @@ class Publication:
 def publish(catalog: Catalog, change: Publication, generation: int) -> None:
     """Apply a change that was prepared from `generation`. Raises CompactionRunning where a later one exists."""
     try:
-        with catalog.writing().begin() as connection:
+        areas = (Area.RECORDS, Area.BUDGETS) if change.retired is not None else (Area.RECORDS,)
+        with catalog.writing(*areas).begin() as connection:
             now = database_now_us(connection)
             latest = generation_now(connection)
             if latest != generation:

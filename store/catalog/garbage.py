@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from weir.store.catalog import schema as t
 from weir.store.catalog.age import advance_age
 from weir.store.catalog.catalog import Catalog
-from weir.store.catalog.engine import database_now_us
+from weir.store.catalog.engine import Area, database_now_us
 from weir.store.catalog.files import generation_now
 
 SNAPSHOT_LEASE_S = 120.0
@@ -49,7 +49,7 @@ def pin_generation(connection: sa.Connection, snapshot_id: str, holder: str) -> 
 
 def renew_snapshot(catalog: Catalog, snapshot_id: str) -> bool:
     """Renew a reader's lease. False: it expired, and its files may be deleted."""
-    with catalog.writing().begin() as connection:
+    with catalog.writing(Area.READERS).begin() as connection:
         mine = t.snapshots.c.snapshot_id == snapshot_id
         now = database_now_us(connection)
         row = {"seen_us": now, "doubted_us": None}
@@ -58,7 +58,7 @@ def renew_snapshot(catalog: Catalog, snapshot_id: str) -> bool:
 
 def release_snapshot(catalog: Catalog, snapshot_id: str) -> None:
     """Remove a reader's registration."""
-    with catalog.writing().begin() as connection:
+    with catalog.writing(Area.READERS).begin() as connection:
         connection.execute(t.snapshots.delete().where(t.snapshots.c.snapshot_id == snapshot_id))
 
 

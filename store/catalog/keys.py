@@ -12,6 +12,7 @@ from sqlalchemy.exc import IntegrityError
 
 from weir.store.catalog import schema as t
 from weir.store.catalog.catalog import Catalog
+from weir.store.catalog.engine import Area
 from weir.store.catalog.rows import AccessKeyRow
 from weir.store.clock import now_us
 from weir.store.errors import KeyConflict, KeyUnknown
@@ -25,7 +26,7 @@ def key_hash(key: str) -> str:
 def add_access_key(catalog: Catalog, name: str, key: str) -> None:
     """Add a key, of which the hash is kept. Raises KeyConflict where the name is taken."""
     try:
-        with catalog.writing().begin() as connection:
+        with catalog.writing(Area.KEYS).begin() as connection:
             connection.execute(t.access_keys.insert().values(name=name, key_hash=key_hash(key), created_us=now_us()))
     except IntegrityError as error:
         raise KeyConflict(f"cannot add the access key {name!r}: there is one of that name; choose another") from error
@@ -41,7 +42,7 @@ def access_keys(catalog: Catalog) -> list[AccessKeyRow]:
 def revoke_access_key(catalog: Catalog, name: str) -> bool:
     """Revoke a key; False where it was revoked already. Raises KeyUnknown."""
     known = t.access_keys.c.name == name
-    with catalog.writing().begin() as connection:
+    with catalog.writing(Area.KEYS).begin() as connection:
         if connection.execute(sa.select(t.access_keys).where(known)).first() is None:
             raise KeyUnknown(f"cannot revoke the access key {name!r}: there is none; `weir key list` names them")
         good = known & t.access_keys.c.revoked_us.is_(None)

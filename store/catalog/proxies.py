@@ -15,6 +15,7 @@ from sqlalchemy.exc import DatabaseError
 
 from weir.store.catalog import schema as t
 from weir.store.catalog.catalog import Catalog
+from weir.store.catalog.engine import Area
 from weir.store.catalog.rows import ProxyRow, Recording
 from weir.store.clock import now_us
 from weir.store.errors import StoreUnavailable
@@ -33,7 +34,7 @@ def seen_proxy(catalog: Catalog, proxy_id: str, *, url: str, writer: str, record
     known = t.proxies.c.proxy_id == proxy_id
     changing = {"url": url, "seen_us": now, **(asdict(recording) if recording is not None else {})}
     row = {"proxy_id": proxy_id, "writer": writer, "started_us": now, **changing}
-    with _reached(), catalog.writing().begin() as connection:
+    with _reached(), catalog.writing(Area.PROXIES).begin() as connection:
         connection.execute(t.proxies.delete().where(t.proxies.c.seen_us < now - int(FORGOTTEN_S * 1e6)))
         if connection.execute(t.proxies.update().where(known).values(changing)).rowcount == 0:
             connection.execute(t.proxies.insert().values(row))
@@ -53,7 +54,7 @@ def is_live(row: ProxyRow) -> bool:
 
 def forget_proxy(catalog: Catalog, proxy_id: str) -> None:
     """Remove the row of a process that ends, or was found dead."""
-    with _reached(), catalog.writing().begin() as connection:
+    with _reached(), catalog.writing(Area.PROXIES).begin() as connection:
         connection.execute(t.proxies.delete().where(t.proxies.c.proxy_id == proxy_id))
 
 

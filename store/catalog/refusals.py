@@ -16,6 +16,7 @@ from xxhash import xxh3_128_hexdigest
 
 from weir.store.catalog import schema as t
 from weir.store.catalog.catalog import Catalog, in_portions
+from weir.store.catalog.engine import Area
 
 KEPT = 10_000
 LEFT_OUT = "left out"  # refusal_id of the row that counts the rest
@@ -73,7 +74,7 @@ REST = Refusal(
 
 def note_refusals(catalog: Catalog, refused: Mapping[Refusal, Times], kept: int = KEPT) -> None:
     """Add refusals; the oldest beyond `kept` are counted together, as those of `REST` are."""
-    with catalog.writing().begin() as connection:
+    with catalog.writing(Area.REFUSALS).begin() as connection:
         for refusal, times in refused.items():
             _add(connection, refusal, times)
         excess = (connection.scalar(sa.select(sa.func.count()).where(_R.refusal_id != LEFT_OUT)) or 0) - kept

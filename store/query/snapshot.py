@@ -1,8 +1,9 @@
 """A consistent view of the recorded set: the files of one catalog transaction, and the log segments not in them.
 
 Invariants: a call is in a snapshot once; every call that was acknowledged before the snapshot began is in it. The log
-is listed before the catalog is read, so that segments compacted in between are found in their file. Folders of Parquet
-files are never listed.
+is listed before the catalog is read, so that segments compacted in between are found in their file. A generation is
+pinned before the catalog is read, so that what is read is of that generation or a later one, and none of it is deleted.
+Folders of Parquet files are never listed.
 """
 
 from __future__ import annotations
@@ -68,11 +69,12 @@ def take_snapshot(config: StoreConfig, tables: Sequence[sa.Table] = (), *, catal
             fetch_log(config, catalog)
             segments = list_segments(config.log_dir)
             with catalog.writing().begin() as connection:
+                pin.pin(connection)
+            with catalog.reading().begin() as connection:  # writers need not wait while the tables are read
                 fileset = file_set(connection)
                 rows: dict[str, Rows] = {
                     table.name: [tuple(row) for row in connection.execute(sa.select(table))] for table in tables
                 }
-                pin.pin(connection)
             try:
                 hot, unread = read_records(s for s in segments if s.segment_id not in fileset.compacted)
                 pin.copies.fetch([file.path for file in fileset.files])

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from weir.store.catalog import schema as t
 from weir.store.catalog.catalog import Catalog
-from weir.store.catalog.engine import database_now_us, insert_if_absent
+from weir.store.catalog.engine import Area, database_now_us, insert_if_absent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class Action(Asked):
 
 def begin_action(catalog: Catalog, asked: Asked) -> bool:
     """Write an action down before it is done; False where its id is known, so that it was begun before."""
-    with catalog.writing().begin() as connection:
+    with catalog.writing(Area.ACTIONS).begin() as connection:
         row = asdict(asked) | {"asked_us": database_now_us(connection)}
         insert = insert_if_absent(connection, t.actions, row).returning(t.actions.c.action_id)
         return connection.execute(insert).first() is not None
@@ -50,7 +50,7 @@ def begin_action(catalog: Catalog, asked: Asked) -> bool:
 def end_action(catalog: Catalog, action_id: str, *, done: bool, message: str) -> None:
     """Complete an action; the first end is final."""
     open_one = (t.actions.c.action_id == action_id) & t.actions.c.ended_us.is_(None)
-    with catalog.writing().begin() as connection:
+    with catalog.writing(Area.ACTIONS).begin() as connection:
         values = {
             "ended_us": database_now_us(connection),
             "outcome": "done" if done else "failed",

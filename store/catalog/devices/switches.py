@@ -16,6 +16,7 @@ import sqlalchemy as sa
 
 from weir.store.catalog import schema as t
 from weir.store.catalog.catalog import Catalog
+from weir.store.catalog.engine import Area
 from weir.store.clock import now_us
 
 Side = Literal["train", "rollout"]
@@ -67,7 +68,7 @@ def process_of(server_info: Mapping[str, Any]) -> str | None:
 def put_to_sleep(catalog: Catalog, engine: AsleepEngine) -> None:
     """Note that an engine is about to give its memory back. What an earlier row says that it served stays."""
     row = asdict(engine)
-    with catalog.writing().begin() as connection:
+    with catalog.writing(Area.ENGINES).begin() as connection:
         known = connection.execute(sa.select(t.asleep_engines).where(_A.url == engine.url)).first()
         if known is None:
             connection.execute(t.asleep_engines.insert().values(row))
@@ -81,19 +82,19 @@ def put_to_sleep(catalog: Catalog, engine: AsleepEngine) -> None:
 def hold(catalog: Catalog, member: str) -> None:
     """Renew the rows of a member's engines."""
     until_us = now_us() + int(HELD_S * 1e6)
-    with catalog.writing().begin() as connection:
+    with catalog.writing(Area.ENGINES).begin() as connection:
         connection.execute(t.asleep_engines.update().where(_A.member == member).values(held_until_us=until_us))
 
 
 def let_go(catalog: Catalog, member: str) -> None:
     """Let the watch bring back the engines of a member that still sleep."""
-    with catalog.writing().begin() as connection:
+    with catalog.writing(Area.ENGINES).begin() as connection:
         connection.execute(t.asleep_engines.update().where(_A.member == member).values(held_until_us=0))
 
 
 def wake_up(catalog: Catalog, urls: Collection[str]) -> None:
     """Note that engines serve again."""
-    with catalog.writing().begin() as connection:
+    with catalog.writing(Area.ENGINES).begin() as connection:
         connection.execute(t.asleep_engines.delete().where(_A.url.in_(list(urls))))
 
 
@@ -106,7 +107,7 @@ def asleep_engines(catalog: Catalog) -> dict[str, AsleepEngine]:
 
 def add_switch(catalog: Catalog, row: SwitchRow) -> None:
     """Keep what a change of hands cost."""
-    with catalog.writing().begin() as connection:
+    with catalog.writing(Area.ENGINES).begin() as connection:
         connection.execute(t.switches.insert().values(asdict(row) | {"steps": dict(row.steps)}))
 
 

@@ -96,6 +96,19 @@ def test_the_limit_does_not_grow_while_connections_are_not_accepted() -> None:
     played(play)
 
 
+def test_a_place_that_is_free_as_the_next_client_leaves_goes_to_the_one_behind() -> None:
+    async def play() -> None:
+        scene = Scene(most=1)
+        calls = [scene.ask(number) for number in range(3)]
+        await settled()
+        calls[1].cancel()  # and before it learns of that, the call in flight ends
+        scene.departures.ended(Ticket(None, "", 0), answered=True)
+        await settled()
+        assert (scene.gone, scene.gate.in_flight, scene.departures.waiting) == ([0, 2], 1, 0)
+
+    played(play)
+
+
 def test_a_client_that_leaves_while_it_waits_or_as_its_turn_comes_frees_its_place_at_once() -> None:
     async def play() -> None:
         scene = Scene(most=1)
