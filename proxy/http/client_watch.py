@@ -119,7 +119,8 @@ async def while_client_stays(exchange: Exchange, work: asyncio.Task[_T]) -> _T:
 
     exchange.watch_client(client_left)
     try:
-        await asyncio.wait({work, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        either: set[asyncio.Future[Any]] = {work, leaving}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not work.done():
             exchange.client_gone = exchange.abandoned = True
             raise asyncio.CancelledError
