@@ -70,7 +70,7 @@ class WeightGroup:
 
     def _pass_on(self, flat: torch.Tensor) -> None:
         sending = []
-        for number, piece in enumerate(flat.split(PIECE_BYTES)):
+        for number, piece in enumerate(torch.split(flat, PIECE_BYTES)):
             if self._from is not None:
                 self._group.recv([piece], self._from, number).wait()
             sending += [self._group.send([piece], member, number) for member in self._to]
