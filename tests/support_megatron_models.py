@@ -21,8 +21,8 @@ def make_moe(folder: Path) -> Path:
 
 
 def make_dense(folder: Path) -> Path:
-    """A tiny model with tied embeddings whose four key heads four tensor ranks can share."""
-    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2}
+    """A tiny model of four layers with tied embeddings whose four key heads four tensor ranks can share."""
+    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4}
     heads = {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 16}
     torch.manual_seed(0)
     Qwen3ForCausalLM(Qwen3Config(vocab_size=VOCABULARY, tie_word_embeddings=True, **sizes, **heads)).save_pretrained(

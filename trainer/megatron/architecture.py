@@ -108,6 +108,8 @@ def _unsupported(config: Any) -> Any:
     for name in ("attention_bias", "mlp_bias", "attention_dropout"):
         if getattr(config, name, None):
             yield f"{name} = {getattr(config, name)}"
+    if getattr(config, "output_router_logits", False):
+        yield "a load-balancing loss (output_router_logits)"
     if config.model_type == "qwen3_moe" and (config.mlp_only_layers or config.decoder_sparse_step != 1):
         yield "layers without experts between layers with them"
 
@@ -126,7 +128,7 @@ def check_layout(model: Architecture, layout: MegatronSettings, folder: Path) ->
     divided = [
         ("tensor", layout.tensor, "key and value heads", model.key_heads),
         ("tensor", layout.tensor, "rows of a feed-forward block", model.inner),
-        ("pipeline", layout.pipeline, "layers", model.layers),
+        ("pipeline × chunks", layout.pipeline * layout.chunks, "layers", model.layers),
     ]
     if model.experts is not None:
         divided.append(("expert", layout.expert, "experts", model.experts.count))

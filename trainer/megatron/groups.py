@@ -66,6 +66,7 @@ def join(layout: MegatronSettings, device: torch.device) -> ModelRanks:
     parallel_state.initialize_model_parallel(
         tensor_model_parallel_size=layout.tensor,
         pipeline_model_parallel_size=layout.pipeline,
+        virtual_pipeline_model_parallel_size=layout.chunks if layout.chunks > 1 else None,
         context_parallel_size=layout.context,
         expert_model_parallel_size=layout.expert,
         expert_tensor_parallel_size=layout.expert_tensor,

@@ -58,6 +58,23 @@ class PackedCritic(PackedModel):
         return hidden_states.flatten(0, 1) if self.post_process else hidden_states
 
 
+class PackedChunks(torch.nn.ModuleList):
+    """A rank's parts of a model, from its first layers to its last: one stage, or several where stages are interleaved.
+
+    Names of parameters begin with the number of their part.
+    """
+
+    @property
+    def config(self) -> TransformerConfig:
+        """Megatron-core's configuration, which is that of all parts."""
+        return self[0].config
+
+    @property
+    def last(self) -> PackedModel:
+        """The part with the last layers, which on the last stage has the head."""
+        return self[-1]  # type: ignore[return-value]
+
+
 def compute(module: Any, row: PackedRow) -> torch.Tensor:
     """What a stage makes of a row: on the last, the states (t, H) of this rank's tokens; else the next one's input.
 
@@ -84,7 +101,7 @@ def empty_model(
     precision: str = "float32",
     recompute: bool = False,
     critic: bool = False,
-) -> PackedModel:
+) -> PackedChunks:
     """This rank's part of a model, with weights that are still to be filled; groups have been joined."""
     config = transformer_config(model, layout, precision=precision, recompute=recompute)
     experts = None if model.experts is None else model.experts.count
@@ -96,17 +113,26 @@ def empty_model(
     attention.core_attention = PackedAttention
     if model.qk_norm:
         attention.q_layernorm = attention.k_layernorm = Norm
-    own = [spec] * (model.layers // layout.pipeline)
+    chunks = [_chunk(model, layout, config, spec, at, critic=critic) for at in range(layout.chunks)]
+    return PackedChunks(chunks)
+
+
+def _chunk(
+    model: Architecture, layout: MegatronSettings, config: TransformerConfig, spec: Any, at: int, *, critic: bool
+) -> PackedModel:
+    """One part of a rank's layers."""
+    own = [spec] * (model.layers // layout.pipeline // layout.chunks)
     network = (PackedCritic if critic else PackedModel)(
         config,
         TransformerBlockSubmodules(layer_specs=own, layer_norm=Norm),
         vocab_size=padded_vocabulary(model.vocabulary, layout.tensor),
         max_sequence_length=model.context,
-        pre_process=parallel_state.is_pipeline_first_stage(),
-        post_process=parallel_state.is_pipeline_last_stage(),
+        pre_process=parallel_state.is_pipeline_first_stage(ignore_virtual=False, vp_stage=at),
+        post_process=parallel_state.is_pipeline_last_stage(ignore_virtual=False, vp_stage=at),
         position_embedding_type="rope",
         rotary_base=model.rotary_base,
         share_embeddings_and_output_weights=model.tied and not critic,
+        vp_stage=at if layout.chunks > 1 else None,
     )
     if critic and network.post_process:
         del network.output_layer
@@ -121,7 +147,7 @@ def empty_model(
 
 def is_divided(name: str) -> bool:
     """Whether tensor ranks hold different numbers of a parameter."""
-    return "embeddings" in name or name.startswith("output_layer") or ".linear_" in name
+    return "embeddings" in name or "output_layer" in name or ".linear_" in name
 
 
 def transformer_config(
@@ -161,6 +187,7 @@ def transformer_config(
         tensor_model_parallel_size=layout.tensor,
         sequence_parallel=layout.sequence and layout.tensor > 1,
         pipeline_model_parallel_size=layout.pipeline,
+        virtual_pipeline_model_parallel_size=layout.chunks if layout.chunks > 1 else None,
         context_parallel_size=layout.context,
         expert_model_parallel_size=layout.expert,
         expert_tensor_parallel_size=layout.expert_tensor,

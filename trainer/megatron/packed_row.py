@@ -33,10 +33,16 @@ class PackedRow:
     num_tokens: int  # without padding
 
 
-def pack(sequences: Sequence[Tokens], device: torch.device, *, ranks: int, rank: int, tensor: int = 1) -> PackedRow:
-    """The part of rank `rank` of `ranks`, whose tokens `tensor` ranks can divide. The last token is no input."""
+def pack(
+    sequences: Sequence[Tokens], device: torch.device, *, ranks: int, rank: int, tensor: int = 1, length: int = 0
+) -> PackedRow:
+    """The part of rank `rank` of `ranks`, whose tokens `tensor` ranks can divide. The last token is no input.
+
+    The row is padded to `length` tokens, which another row has, where it is shorter.
+    """
     inputs = [sequence.ids[:-1] for sequence in sequences]
     lengths = _padded([len(ids) for ids in inputs], ranks, tensor)
+    lengths[-1] += max(0, length - sum(lengths))
     starts = np.cumsum([0, *lengths[:-1]])
     row = np.zeros(sum(lengths), dtype=np.int64)
     for start, ids in zip(starts, inputs, strict=True):

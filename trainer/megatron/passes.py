@@ -15,7 +15,7 @@ from megatron.core import parallel_state
 from megatron.core.pipeline_parallel.schedules import get_forward_backward_func
 
 from weir.trainer.megatron.architecture import Architecture
-from weir.trainer.megatron.packed_model import PackedCritic, PackedModel, compute
+from weir.trainer.megatron.packed_model import PackedChunks, PackedCritic, compute
 from weir.trainer.megatron.packed_row import PackedRow, pack
 from weir.trainer.megatron.vocab_logprobs import VocabularyPart, vocab_logprobs, whole_logits
 from weir.trainer.model.batching import Tokens
@@ -39,27 +39,32 @@ LossOf = Callable[[RowOutput[Any]], tuple[torch.Tensor, Any]]
 
 
 class Passes:
-    """Runs micro-batches through a model. `wrapped` is the model with its gradients' buffers, where it is trained."""
+    """Runs micro-batches through a model. `wrapped` are its parts with their gradients' buffers."""
 
     def __init__(
-        self, network: PackedModel, wrapped: Any, model: Architecture, layout: MegatronSettings, device: torch.device
+        self,
+        network: PackedChunks,
+        wrapped: Sequence[Any],
+        model: Architecture,
+        layout: MegatronSettings,
+        device: torch.device,
     ) -> None:
-        self.network = network
+        self.network = network.last
         self.model = model
         self.layout = layout
         self.device = device
         self._wrapped = wrapped
-        if parallel_state.is_pipeline_last_stage() and not isinstance(network, PackedCritic):
+        if parallel_state.is_pipeline_last_stage() and not isinstance(self.network, PackedCritic):
             self._part = VocabularyPart.of(
                 model.vocabulary,
-                len(network.head),
+                len(self.network.head),
                 parallel_state.get_tensor_model_parallel_rank(),
                 parallel_state.get_tensor_model_parallel_group(),
             )
 
     def run(self, parts: Sequence[tuple[Sequence[SequenceT], bool]], loss_of: LossOf, *, backward: bool) -> list[Any]:
         """The results of `loss_of` by micro-batch, on the last stage; it also returns the loss to differentiate."""
-        laid = [(sequences, counts, self._row(sequences)) for sequences, counts in parts]
+        laid = self._laid(parts)
 
         def step(rows: Iterator[Any], module: Any) -> tuple[torch.Tensor, Callable[[torch.Tensor], Any]]:
             sequences, counts, row = next(rows)
@@ -73,14 +78,28 @@ class Passes:
 
         found: list[Any] = get_forward_backward_func()(
             forward_step_func=step,
-            data_iterator=iter(laid),
-            model=[self._wrapped],
+            data_iterator=iter(laid) if len(self._wrapped) == 1 else [iter(laid) for _ in self._wrapped],
+            model=list(self._wrapped),
             num_microbatches=len(laid),
             seq_length=self.model.context,  # rows differ in length; stages tell each other
             micro_batch_size=1,
             forward_only=not backward,
         )
         return found
+
+    def _laid(
+        self, parts: Sequence[tuple[Sequence[SequenceT], bool]]
+    ) -> list[tuple[Sequence[SequenceT], bool, PackedRow]]:
+        """The micro-batches with their rows.
+
+        Where stages are interleaved, there are as many as full turns take, the further ones of which do not count, and
+        all rows are equally long: with two stages Megatron-core mixes up the lengths that they tell each other.
+        """
+        if self.layout.chunks == 1:
+            return [(sequences, counts, self._row(sequences)) for sequences, counts in parts]
+        filled = [*parts, *[(parts[0][0], False)] * (-len(parts) % self.layout.pipeline)]
+        longest = max(sum(self._row(sequences).lengths) for sequences, _ in filled)
+        return [(sequences, counts, self._row(sequences, longest)) for sequences, counts in filled]
 
     def logprobs(self, output: RowOutput[Any], temperatures: torch.Tensor) -> TargetLogprobs:
         """Logprobs and entropies of the row's N targets, whichever ranks hold them; `temperatures` is (N,)."""
@@ -114,13 +133,14 @@ class Passes:
             hidden = _OfAllRanks.apply(hidden, output.row.owned, len(output.row.targets))  # type: ignore[no-untyped-call]
         return lambda rows: whole_logits(hidden[rows], self.network.head, self._part, self.model.vocabulary)
 
-    def _row(self, sequences: Sequence[Tokens]) -> PackedRow:
+    def _row(self, sequences: Sequence[Tokens], length: int = 0) -> PackedRow:
         return pack(
             sequences,
             self.device,
             ranks=self.layout.context,
             rank=parallel_state.get_context_parallel_rank(),
             tensor=self.layout.tensor,
+            length=length,
         )
 
 

@@ -33,7 +33,7 @@ from weir.trainer.learner.saved_state import (
 )
 from weir.trainer.megatron.architecture import Architecture
 from weir.trainer.megatron.owned_shards import synchronise
-from weir.trainer.megatron.packed_model import PackedModel
+from weir.trainer.megatron.packed_model import PackedChunks
 from weir.trainer.megatron.state_names import StatePlace, state_places
 from weir.trainer.megatron.stepper import MegatronStepper
 from weir.trainer.megatron.weight_map import Place
@@ -86,7 +86,7 @@ class Trained:
 
     part: str
     stepper: MegatronStepper
-    network: PackedModel
+    network: PackedChunks
     model: Architecture
     place: Place
 

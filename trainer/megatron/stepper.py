@@ -16,20 +16,20 @@ from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 from weir.trainer.learner.optimizer import learning_rate
 from weir.trainer.learner.saved_state import AVERAGE, STEP, WEIGHTS
 from weir.trainer.megatron.owned_shards import MOMENTS, OwnedShard, groups_of, owned_shards, whole
-from weir.trainer.megatron.packed_model import PackedModel
+from weir.trainer.megatron.packed_model import PackedChunks
 from weir.trainer.settings.config import TrainerConfig
 
 
 class MegatronStepper:
-    """The optimiser of a model, whose gradients lie in the buffers of `wrapped`."""
+    """The optimiser of a model, whose gradients lie in the buffers of `wrapped`, one for each part."""
 
-    def __init__(self, network: PackedModel, config: TrainerConfig) -> None:
+    def __init__(self, network: PackedChunks, config: TrainerConfig) -> None:
         self.config = config
         self.num_steps = 0
         buffers = DistributedDataParallelConfig(
             use_distributed_optimizer=True, grad_reduce_in_fp32=True, overlap_grad_reduce=False
         )
-        self.wrapped: Any = DistributedDataParallel(network.config, buffers, network)
+        self.wrapped: list[Any] = [DistributedDataParallel(network.config, buffers, part) for part in network]
         options = OptimizerConfig(
             optimizer="adam",
             lr=config.peak_lr,
@@ -44,7 +44,7 @@ class MegatronStepper:
         )
         # Without overrides every weight decays; the default leaves out norms and biases.
         self.optimizer: Any = get_megatron_optimizer(
-            options, [self.wrapped], config_overrides={}, use_gloo_process_groups=False
+            options, self.wrapped, config_overrides={}, use_gloo_process_groups=False
         )
         self.owned = list(owned_shards(self.optimizer))
         self._groups = groups_of(self.optimizer)
@@ -53,12 +53,13 @@ class MegatronStepper:
 
     def clear(self) -> None:
         """Delete the gradient."""
-        self.wrapped.zero_grad_buffer()
+        for part in self.wrapped:
+            part.zero_grad_buffer()
         self.optimizer.zero_grad()
 
     def sum_over_ranks(self, *, whole: bool = False) -> None:
         """Add the gradients of all ranks; each keeps the part that it steps, or with `whole` all of it."""
-        finalize_model_grads([self.wrapped], None, force_all_reduce=whole)
+        finalize_model_grads(self.wrapped, None, force_all_reduce=whole)
 
     def clip(self) -> float:
         """Sum the gradient over ranks and clip it; returns its L2 norm before clipping."""

@@ -43,7 +43,7 @@ class Place:
     experts: int
     expert_tensor: int
     expert_tensors: int
-    first_layer: int  # of the pipeline stage
+    first_layers: tuple[int, ...]  # of each part of the pipeline stage
 
     @classmethod
     def here(cls, model: Architecture, layout: MegatronSettings) -> Place:
@@ -55,12 +55,18 @@ class Place:
             experts=layout.expert,
             expert_tensor=parallel_state.get_expert_tensor_parallel_rank(),
             expert_tensors=layout.expert_tensor,
-            first_layer=parallel_state.get_pipeline_model_parallel_rank() * (model.layers // layout.pipeline),
+            first_layers=_first_layers(model, layout, parallel_state.get_pipeline_model_parallel_rank()),
         )
 
 
+def _first_layers(model: Architecture, layout: MegatronSettings, stage: int) -> tuple[int, ...]:
+    layers = model.layers // (layout.pipeline * layout.chunks)
+    return tuple((part * layout.pipeline + stage) * layers for part in range(layout.chunks))
+
+
 def pieces(name: str, model: Architecture, place: Place) -> list[Piece]:
-    """The pieces of a parameter, which is named as in `PackedModel.named_parameters`."""
+    """The pieces of a parameter, which is named as in `PackedChunks.named_parameters`."""
+    part, _, name = name.partition(".")
     if name in ("embedding.word_embeddings.weight", "output_layer.weight"):
         height = padded_vocabulary(model.vocabulary, place.tensors) // place.tensors
         first = min(place.tensor * height, model.vocabulary)
@@ -71,7 +77,7 @@ def pieces(name: str, model: Architecture, place: Place) -> list[Piece]:
     if name.startswith("value_head."):
         return [Piece(name, 0, 1)]
     _, _, number, rest = name.split(".", 3)
-    path = f"model.layers.{place.first_layer + int(number)}."
+    path = f"model.layers.{place.first_layers[int(part)] + int(number)}."
     if rest.startswith("mlp.experts.local_experts."):
         return _of_expert(rest.removeprefix("mlp.experts.local_experts."), path, model, place)
     return _of_layer(rest, path, model, place)

@@ -17,7 +17,7 @@ from megatron.core import parallel_state
 
 from weir.trainer.errors import TrainerUsageError
 from weir.trainer.megatron.architecture import Architecture
-from weir.trainer.megatron.packed_model import PackedModel, is_divided
+from weir.trainer.megatron.packed_model import PackedChunks, is_divided
 from weir.trainer.megatron.weight_map import Piece, Place, pieces, stored_shapes
 from weir.trainer.model.shared_files import SharedFiles
 from weir.trainer.model.stored_tensors import StoredTensors
@@ -41,7 +41,7 @@ def check_shapes(model: Architecture, stored: StoredTensors) -> None:
 
 
 @torch.no_grad()
-def fill(network: PackedModel, model: Architecture, place: Place, rows: Rows) -> None:
+def fill(network: PackedChunks, model: Architecture, place: Place, rows: Rows) -> None:
     """Give all parameters their numbers, rounded to the parameters' precision."""
     for name, parameter in network.named_parameters():
         parameter.data.copy_(read(name, parameter, model, place, rows))
@@ -70,14 +70,14 @@ def read(
 
 @torch.no_grad()
 def hand_out(
-    network: PackedModel, model: Architecture, place: Place, value: Callable[[torch.nn.Parameter], torch.Tensor]
+    network: PackedChunks, model: Architecture, place: Place, value: Callable[[torch.nn.Parameter], torch.Tensor]
 ) -> Iterator[tuple[str, torch.Tensor, int]]:
     """Stored name, whole rows and the first row of what this rank has to write; all ranks go through all of it.
 
     `value` gives this rank's part of a tensor that belongs to a parameter and has its shape; it may be collective.
     """
     for index, (name, parameter) in enumerate(network.named_parameters()):
-        if name == "output_layer.weight" and model.tied:  # the first stage's copy of the embedding is handed out
+        if name.endswith("output_layer.weight") and model.tied:  # the first stage's copy of the embedding is handed out
             continue
         tensor = value(parameter)
         of_expert = ".experts." in name
@@ -120,7 +120,7 @@ def _rows_of_columns(piece: Piece, tensor: torch.Tensor, of_expert: bool) -> tup
 
 
 def write(
-    network: PackedModel,
+    network: PackedChunks,
     model: Architecture,
     place: Place,
     folder: Path,

@@ -19,6 +19,7 @@ class Division:
     tensor: int = 1
     sequence: bool = True
     pipeline: int = 1
+    chunks: int = 1
     context: int = 1
     expert: int = 1
     expert_tensor: int = 1
@@ -72,4 +73,8 @@ def row_tokens(division: Division, tokens: int) -> int:
 
 def stage_layers(shape: ModelShape, division: Division) -> int:
     """Layers whose activations a process of the first stage keeps at once: those of every micro-batch in flight."""
-    return -(-shape.num_layers // division.pipeline) * division.pipeline
+    layers = -(-shape.num_layers // division.pipeline)
+    kept = layers * division.pipeline
+    if division.chunks == 1:
+        return kept
+    return kept + -(-layers * (division.pipeline - 1) // division.chunks)  # arXiv 2205.05198, section 4

@@ -210,6 +210,10 @@ def _of_megatron(config: TrainerConfig) -> Iterator[tuple[bool, str]]:
         f"processes = {config.processes} is no multiple of tensor × pipeline × context = {copy} of [trainer.megatron], "
         "which make up one copy of the model",
     )
+    yield (
+        layout.chunks > 1 and layout.pipeline == 1,
+        f"chunks = {layout.chunks} divides the layers of a pipeline's stages: set pipeline = 2 or more",
+    )
     experts = layout.expert * layout.expert_tensor * layout.pipeline
     yield (
         config.processes % experts > 0,

@@ -15,6 +15,11 @@ class MegatronSettings(BaseModel):
         default=True, description="With tensor above 1, also divide activations between matrices by tokens (SP)."
     )
     pipeline: int = Field(default=1, ge=1, description="Stages of consecutive layers (PP).")
+    chunks: int = Field(
+        default=1,
+        ge=1,
+        description="Chunks of layers of each stage, which take turns: less waiting, more messages (interleaved PP).",
+    )
     context: int = Field(default=1, ge=1, description="Processes that share the tokens of each sequence (CP).")
     expert: int = Field(default=1, ge=1, description="Processes that share the experts of a layer (EP).")
     expert_tensor: int = Field(default=1, ge=1, description="Processes that share the matrices of an expert (ETP).")

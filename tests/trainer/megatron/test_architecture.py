@@ -38,6 +38,7 @@ def test_a_reference_of_another_form_is_refused_by_what_differs(tmp_path: Path) 
         ({"model_type": "gemma2"}, "this is gemma2"),
         ({"hidden_act": "gelu"}, "hidden_act = gelu"),
         ({"attention_bias": True}, "attention_bias = True"),
+        ({"output_router_logits": True}, "a load-balancing loss"),
     ],
 )
 def test_what_is_not_built_is_refused_by_name(tmp_path: Path, changes: dict[str, Any], named: str) -> None:
@@ -50,7 +51,8 @@ def test_what_is_not_built_is_refused_by_name(tmp_path: Path, changes: dict[str,
     ("layout", "named"),
     [
         ({"tensor": 3}, "tensor = 3 does not divide"),
-        ({"pipeline": 7}, "pipeline = 7 does not divide"),
+        ({"pipeline": 7}, "pipeline × chunks = 7 does not divide"),
+        ({"pipeline": 2, "chunks": 2}, "pipeline × chunks = 4 does not divide the 2 layers"),
         ({"expert": 2}, "has no experts"),
     ],
 )

@@ -49,6 +49,8 @@ CASES: list[tuple[str, int, dict[str, Any], dict[str, Any]]] = [
     ),
     ("qwen3", 4, {"tensor": 2}, {"correction": "tis", "old_logprobs": "recomputed", "loss_mean": "sequence_sum"}),
     ("qwen2", 4, {"pipeline": 2, "context": 2}, {"correction": "decoupled", "old_logprobs": "interpolated"}),
+    ("deep", 2, {"pipeline": 2, "chunks": 2}, {"algorithm": "grpo", "kl": "k3", "kl_coef": 0.1}),
+    ("deep", 4, {"tensor": 2, "pipeline": 2, "chunks": 2}, {"algorithm": "dapo", "off_policy_delta": 0.4}),
     ("moe", 4, {"tensor": 2, "expert": 2}, {"algorithm": "gmpo"}),
     ("moe", 4, {"tensor": 2, "context": 2}, {"algorithm": "cispo"}),
     ("moe", 4, {"context": 2, "expert": 2}, {"algorithm": "gspo", "clip_low": 0.04, "clip_high": 0.05}),
@@ -74,6 +76,7 @@ class Found:
         }  # type: ignore[arg-type]
         models["untied"] = make_tiny_model(folder / "untied", tied=False, vocab_size=VOCABULARY, seed=3)
         models["other"] = make_tiny_model(folder / "other", vocab_size=VOCABULARY, seed=5)
+        models["deep"] = make_tiny_model(folder / "deep", vocab_size=VOCABULARY, num_layers=4, seed=4)
         models["moe"] = make_moe(folder / "moe")
         for at, (model, _, layout, more) in enumerate(CASES):
             config = TrainerConfig(token_budget=120, device="cpu", **more)

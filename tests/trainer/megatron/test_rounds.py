@@ -150,6 +150,7 @@ def test_a_layout_that_cannot_divide_the_model_is_refused_before_ranks_start(tin
             "processes = 3 is no multiple of tensor × pipeline × context = 2",
         ),
         ({"processes": 2, "megatron": {"expert": 4}}, "processes = 2 is no multiple of expert × expert_tensor"),
+        ({"megatron": {"chunks": 2}}, "chunks = 2 divides the layers of a pipeline's stages"),
         ({"share_prefixes": False}, "share_prefixes = False has no effect here"),
         ({"backend": "torch", "megatron": {"tensor": 2}}, "it belongs to backend = megatron"),
     ],

@@ -36,7 +36,7 @@ PLAIN = TrainerConfig(device="cpu", algorithm="ppo", lr=1e-3, optimizer_steps=2)
 
 # Where each model's state goes from the layout that trained, one after the other: on four processes, last on two.
 CHAINS: dict[str, list[dict[str, int]]] = {
-    "tied": [{"tensor": 2, "pipeline": 2}, {"tensor": 4}, {"tensor": 2, "context": 2}, {}],
+    "tied": [{"tensor": 2, "pipeline": 2}, {"tensor": 4}, {"tensor": 2, "context": 2}, {"pipeline": 2, "chunks": 2}],
     "moe": [
         {"pipeline": 2, "expert": 2},
         {"tensor": 2, "expert_tensor": 2},
