@@ -13,8 +13,9 @@ import heapq
 import math
 from collections.abc import Iterable, Sequence
 
+from weir.cluster.due import EVENTS, fewest
 from weir.cluster.errors import PolicyFault
-from weir.cluster.state import Member, Role, Settings, State, Tag
+from weir.cluster.state import Event, Member, Role, Settings, State, Tag
 
 LEARNING_RATE = 0.05
 """Share of a new observation in a learned mean."""
@@ -29,6 +30,9 @@ class Book:
         self.staleness: dict[int, int] = {}  # how many samples were trained at each staleness
         self._ready: list[tuple[int, int]] = []  # heap of (version, sample)
         self._taken: list[int] = []
+        self._tokens: dict[int, float] = {}  # of ready and taken samples
+        self._update_s: float | None = None  # when the last update began
+        self._due_by: tuple[float, frozenset[Event]] = (0.0, frozenset())  # seconds and events when it did
         self._judging: set[int] = set()
         self._next = 0  # number of the next sample
         self._move_version: dict[str, int] = {}
@@ -36,6 +40,14 @@ class Book:
         self._gap_s = 0.0
         for member in members:
             self.join(member)
+
+    def happened(self, event: Event, now_s: float) -> None:
+        """What the state keeps of an event and of the time, for rules."""
+        if self._update_s is None:
+            self._update_s = now_s
+        self.state.since_update_s = now_s - self._update_s
+        if event in EVENTS:
+            self.state.events |= {event}
 
     def join(self, member: Member) -> None:
         """Add a member without a role.
@@ -83,13 +95,20 @@ class Book:
         state.episode_s = _learned(state.episode_s, seconds)
         state.episode_tokens = _learned(state.episode_tokens, kv_tokens)
 
-    def judged(self, sample: int, now_s: float) -> None:
-        """A sample has its reward and can be trained on."""
+    def judged(self, sample: int, now_s: float, *, tokens: float = 0.0, kv_tokens: float = 0.0) -> None:
+        """A sample has its reward and can be trained on.
+
+        `tokens` were generated for it; `kv_tokens` is what it held of KV cache, where nobody knew it before.
+        """
         state, version = self.state, self.sample_version[sample]
         _take(state.judging, version, 1)
         self._judging.discard(sample)
         state.ready[version] = state.ready.get(version, 0) + 1
         state.num_ready += 1
+        self._tokens[sample] = tokens
+        state.ready_tokens += tokens
+        if kv_tokens:
+            state.episode_tokens = _learned(state.episode_tokens, kv_tokens)
         heapq.heappush(self._ready, (version, sample))
         if self._last_ready_s is not None:
             self._gap_s = _learned(self._gap_s, now_s - self._last_ready_s)
@@ -103,8 +122,11 @@ class Book:
         self.state.version, self.state.updates = version, version * rules.updates_per_version
         self.state.started = self.state.updates * rules.batch
 
-    def adopt(self, version: int, now_s: float) -> int | None:
-        """A sample that was started elsewhere is ready; returns its number, or None where one would become too old."""
+    def adopt(self, version: int) -> int | None:
+        """A sample that was started elsewhere waits for `judged`; returns its number.
+
+        None where one would become too old.
+        """
         state = self.state
         version = min(version, state.version)
         if version < state.oldest_allowed or any(self._is_full(of) for of in range(version, state.version + 1)):
@@ -114,7 +136,6 @@ class Book:
         state.started += 1
         state.judging[version] = state.judging.get(version, 0) + 1
         self._judging.add(sample)
-        self.judged(sample, now_s)
         return sample
 
     def abandon(self, sample: int) -> None:
@@ -127,6 +148,7 @@ class Book:
             heapq.heapify(self._ready)
             _take(state.ready, version, 1)
             state.num_ready -= 1
+            state.ready_tokens -= self._tokens.pop(sample)
         elif sample in self._judging:
             self._judging.discard(sample)
             _take(state.judging, version, 1)
@@ -140,6 +162,7 @@ class Book:
 
         It counts as a batch, however many they are.
         """
+        told = len(self._taken) or self.state.settings.batch
         for sample in self._taken:
             self._put_back(sample)
         self._taken = list(samples)
@@ -147,9 +170,10 @@ class Book:
             version = self.sample_version[sample]
             self._ready.remove((version, sample))
             _take(self.state.ready, version, 1)
+            self.state.ready_tokens -= self._tokens[sample]
         heapq.heapify(self._ready)
         self.state.num_ready -= len(samples)
-        self.state.started += self.state.settings.batch - len(samples)
+        self.state.started += told - len(samples)
 
     def assign(self, names: Sequence[str], role: Role) -> None:
         """Members are on the way to a role; they leave the rotation at once.
@@ -209,29 +233,41 @@ class Book:
         self.state.num_loading -= 1
 
     def train(self, names: Sequence[str]) -> list[int]:
-        """Take the oldest batch of ready samples for an update on these members; returns their numbers.
+        """Take the oldest ready samples for an update on these members; returns their numbers.
+
+        They are a batch, or by other rules fewer, and more only where they would become too old otherwise. However many
+        they are, they count as a batch where samples are bounded: a version comes of them like of any others.
 
         Raises:
             PolicyFault: An update runs, a member does not train, or samples are missing, too old or would become so.
         """
         state = self.state
-        if state.training or not names or state.num_ready < state.settings.batch:
+        if state.training or not names or state.num_ready < fewest(state):
             raise PolicyFault(f"no update can start: {len(state.training)} members train, {state.num_ready} are ready")
         if any(state.members[name].role is not Role.TRAIN or state.members[name].moving for name in names):
             raise PolicyFault("a member of the update does not have the role train")
         if min(state.ready) < state.oldest_allowed or not state.update_keeps_bound():
             raise PolicyFault(f"the update from version {state.version} takes or leaves a sample that is too old")
-        self._taken = [heapq.heappop(self._ready)[1] for _ in range(state.settings.batch)]
+        count = min(state.num_ready, state.settings.batch)
+        if state.settings.takes_fewer:
+            count = max(count, state.old_ready)
+        self._taken = [heapq.heappop(self._ready)[1] for _ in range(count)]
         for sample in self._taken:
             _take(state.ready, self.sample_version[sample], 1)
-        state.num_ready -= len(self._taken)
+            state.ready_tokens -= self._tokens[sample]
+        state.num_ready -= count
+        state.started += state.settings.batch - count
         state.training = frozenset(names)
+        self._due_by = state.since_update_s, state.events
+        self._update_s = None if self._update_s is None else self._update_s + state.since_update_s
+        state.since_update_s, state.events = 0.0, frozenset()
         return list(self._taken)
 
     def trained(self) -> list[int]:
         """The update is complete, and there may be a new version. Returns the samples that it took."""
         state, taken = self.state, self._taken
         for sample in taken:
+            self._tokens.pop(sample)
             age = state.version - self.sample_version.pop(sample)
             self.staleness[age] = self.staleness.get(age, 0) + 1
         state.updates += 1
@@ -246,6 +282,11 @@ class Book:
         """The update is lost with a member: its samples are ready again."""
         for sample in self._taken:
             self._put_back(sample)
+        self.state.started -= self.state.settings.batch - len(self._taken)
+        seconds, events = self._due_by
+        self._update_s = None if self._update_s is None else self._update_s - seconds
+        self.state.since_update_s += seconds
+        self.state.events |= events
         self.state.training = frozenset()
         self._taken = []
 
@@ -261,6 +302,7 @@ class Book:
         heapq.heappush(self._ready, (version, sample))
         self.state.ready[version] = self.state.ready.get(version, 0) + 1
         self.state.num_ready += 1
+        self.state.ready_tokens += self._tokens[sample]
 
     def _leave_rotation(self, member: Member) -> None:
         if member.name in self.state.rotation:

@@ -6,6 +6,8 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from weir.cluster.due import KV_EXHAUSTED, checked_rules
+from weir.cluster.errors import ClusterInvalid
 from weir.cluster.state import Tag
 
 
@@ -55,7 +57,21 @@ class ClusterConfig(BaseModel):
         default=(), description="The members, as tables `[[cluster.members]]`; none: the engines of the run, all tags."
     )
     batch: int | None = Field(
-        default=None, ge=1, description="Groups of a round; unset: trainer.groups_per_round. A round takes no fewer."
+        default=None, ge=1, description="Groups of a round, at most; unset: trainer.groups_per_round."
+    )
+    round_when: tuple[str, ...] = Field(
+        default=("batch",),
+        description="Rules upon any of which a round is due: batch, tokens, seconds, member_lost, member_joined; "
+        "'tokens and seconds' is one that needs both. A full batch with no group under way always is.",
+    )
+    round_least: int = Field(
+        default=1, ge=1, description="A round takes no fewer groups than this, whatever the rules say."
+    )
+    round_tokens: float | None = Field(
+        default=None, gt=0, description="Generated tokens of the ready groups that the rule `tokens` asks for."
+    )
+    round_s: float | None = Field(
+        default=None, gt=0, description="Seconds since the last round began that the rule `seconds` asks for."
     )
     max_staleness: float | None = Field(
         default=None,
@@ -91,6 +107,14 @@ class ClusterConfig(BaseModel):
         for what, values in (("name", names), ("url", urls)):
             if twice := next((value for value in values if values.count(value) > 1), None):
                 raise ValueError(f"two members have the {what} {twice}: each needs its own")
+        if any(KV_EXHAUSTED in one for one in self.round_when):
+            raise ValueError(
+                f"round_when: engines do not tell of {KV_EXHAUSTED}; it is a rule of `weir simulate` alone"
+            )
+        try:
+            checked_rules(self.round_when, tokens=self.round_tokens, seconds=self.round_s)
+        except ClusterInvalid as error:
+            raise ValueError(f"round_when: {error} (round_tokens, round_s)") from error
         for tag in Tag:
             if self.members and not any(tag in member.tags for member in self.members):
                 raise ValueError(f"no member has the tag {tag}: nobody would {tag.value}")

@@ -12,6 +12,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from weir.cluster.due import checked_rules
 from weir.cluster.errors import ClusterInvalid
 from weir.cluster.state import Tag
 
@@ -108,7 +109,11 @@ class Costs(_Section):
 class Rules(_Section):
     """The rules of a run."""
 
-    batch: int = Field(default=512, ge=1, description="Samples of an update.")
+    batch: int = Field(default=512, ge=1, description="Samples of an update, at most.")
+    when: tuple[str, ...] = Field(default=("batch",), description="Rules upon any of which an update is due.")
+    least: int = Field(default=1, ge=1, description="An update takes no fewer samples, whatever the rules say.")
+    tokens: float | None = Field(default=None, gt=0, description="Generated tokens that the rule `tokens` asks for.")
+    seconds: float | None = Field(default=None, gt=0, description="Seconds that the rule `seconds` asks for.")
     max_staleness: float = Field(default=1.0, ge=0, description="Versions that a sample may be behind.")
     updates_per_version: int = Field(default=1, ge=1, description="Updates between two loads of new weights.")
     train_members: int = Field(default=16, ge=1, description="Members that train, by train_priority.")
@@ -165,7 +170,8 @@ def checked(description: Description) -> Description:
     """The description, if its parts fit together.
 
     Raises:
-        ClusterInvalid: A member's kind is no device, a tag is nobody's, or the weights exceed a member's memory.
+        ClusterInvalid: A member's kind is no device, a tag is nobody's, the weights exceed a member's memory, or a rule
+            is unknown or lacks its number.
     """
     for group in description.members:
         if group.kind not in description.devices:
@@ -178,6 +184,8 @@ def checked(description: Description) -> Description:
                 f"a {group.kind} has {memory / 1e9:.0f} GB for weights and KV cache, and the weights take "
                 f"{weights / 1e9:.0f} GB: describe one member for several devices, or set costs.kv_tokens"
             )
+    rules = description.rules
+    checked_rules(rules.when, tokens=rules.tokens, seconds=rules.seconds)
     for tag in Tag:
         if not any(tag in group.tags for group in description.members):
             raise ClusterInvalid(f"no member has the tag {tag}")

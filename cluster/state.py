@@ -40,12 +40,16 @@ class Settings:
     """The rules of a run.
 
     Attributes:
-        batch: Samples of one update.
+        batch: Samples of one update, at most.
         max_staleness: Versions that may lie between a sample's start and the update that takes it. A fraction bounds
             the share of a version's samples that may be older: with 0.5, half of them are started a version ahead.
         updates_per_version: Updates before the members that generate get new weights.
         train_members: How many members train; those with the highest train_priority are taken.
         in_flight_share: Samples in flight at the start, as a multiple of KV capacity over learned tokens of a sample.
+        when: Rules of `weir.cluster.due` upon any of which an update is due.
+        least: An update takes no fewer samples than this, whatever the rules say; at most a batch.
+        tokens: What the rule `tokens` asks for: generated tokens of the ready samples.
+        seconds: What the rule `seconds` asks for: seconds since the last update began.
     """
 
     batch: int
@@ -53,6 +57,15 @@ class Settings:
     updates_per_version: int = 1
     train_members: int = 1
     in_flight_share: float = 1.0
+    when: tuple[str, ...] = ("batch",)
+    least: int = 1
+    tokens: float = 0.0
+    seconds: float = 0.0
+
+    @property
+    def takes_fewer(self) -> bool:
+        """Whether an update may take fewer samples than a batch; a later one takes more then, if they are too old."""
+        return self.when != ("batch",)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -97,6 +110,9 @@ class State:
         ready: Samples that no update has taken, by version.
         num_running: Sum of `running`.
         num_ready: Sum of `ready`.
+        ready_tokens: Generated tokens of the samples in `ready`.
+        since_update_s: Seconds since the last update began, or since the run did.
+        events: Those events since then that may make an update due.
         started: Samples that were started in all.
         num_moving: Members that change their role.
         num_loading: Members that load weights.
@@ -120,6 +136,9 @@ class State:
     ready: dict[int, int] = field(default_factory=dict)
     num_running: int = 0
     num_ready: int = 0
+    ready_tokens: float = 0.0
+    since_update_s: float = 0.0
+    events: frozenset[Event] = frozenset()
     started: int = 0
     num_moving: int = 0
     num_loading: int = 0
@@ -148,13 +167,20 @@ class State:
         """Whether an update that takes the oldest ready samples now leaves the others time.
 
         Samples that are as old as is allowed must be taken before the next version, so no more of them may be left than
-        this version's other updates take. The update is to wait for those that are unfinished, otherwise.
+        this version's other updates take. The update is to wait for those that are unfinished, otherwise. Where updates
+        may be smaller than a batch, one takes all samples that must be taken.
         """
         rules, limit = self.settings, self.oldest_allowed
         updates_left = rules.updates_per_version - 1 - self.updates % rules.updates_per_version
-        old_ready = sum(count for of, count in self.ready.items() if of <= limit)
-        left = max(old_ready - rules.batch, 0) + self.unfinished_until(limit)
+        left = self.unfinished_until(limit)
+        if not rules.takes_fewer:
+            left += max(self.old_ready - rules.batch, 0)
         return left <= updates_left * rules.batch
+
+    @property
+    def old_ready(self) -> int:
+        """Ready samples that are as old as is allowed."""
+        return sum(count for of, count in self.ready.items() if of <= self.oldest_allowed)
 
     def unfinished_until(self, version: int) -> int:
         """Samples of that version or an older one that are still generated or judged."""
@@ -175,6 +201,7 @@ class Event(enum.StrEnum):
     MEMBER_LOST = "member_lost"
     MEMBER_JOINED = "member_joined"
     KV_EXHAUSTED = "kv_exhausted"
+    TIME = "time"
 
 
 @dataclass(frozen=True, slots=True)

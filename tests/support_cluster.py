@@ -24,6 +24,7 @@ class AnyOrderHost:
 
     def feed(self, event: Event) -> None:
         """One decision; it must be the same twice, and change nothing."""
+        self.book.happened(event, self.now_s)
         before = copy.deepcopy(self.book.state)
         actions = list(self.policy(self.book.state, event))
         assert list(self.policy(self.book.state, event)) == actions
@@ -63,7 +64,7 @@ class AnyOrderHost:
             self.feed(Event.SAMPLE_GENERATED)
         elif what == "judged":
             assert isinstance(which, int)
-            self.book.judged(which, self.now_s)
+            self.book.judged(which, self.now_s, tokens=10.0 + which % 3)
             self.feed(Event.SAMPLE_READY)
         elif what == "settled":
             self.book.settled(str(which), 2.0)
@@ -101,6 +102,9 @@ class AnyOrderHost:
             self.come_back()
         elif chance == 2:
             self.feed(Event.KV_EXHAUSTED)
+        elif chance == 3:
+            self.now_s += which % 7
+            self.feed(Event.TIME)
         elif possible:
             self.end(possible[which % len(possible)])
 

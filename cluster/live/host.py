@@ -15,11 +15,13 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from weir.cluster.book import Book
+from weir.cluster.due import SECONDS, uses
 from weir.cluster.errors import RoundRefused
-from weir.cluster.live.world import MemberFailed, Phase, RoundEnd, World
+from weir.cluster.live.world import GroupCalls, MemberFailed, Phase, RoundEnd, World
 from weir.cluster.state import Assign, Event, Load, Member, Policy, Role, Settings, Start, Train
 from weir.cluster.timeline import Activity, Timeline
 
+LEAST_PAUSE_S = 0.01
 LOOK = Event.STARTED  # for what no event stands for: a policy decides by the state
 
 
@@ -39,6 +41,7 @@ class Host:
         self._started_s: dict[int, float] = {}
         self._ended: set[str] = set()  # groups that wait for their rewards
         self._foreign: dict[str, int] = {}  # ready groups of others that wait → versions that they are behind
+        self._foreign_calls: dict[str, GroupCalls] = {}
         self._ignored: set[str] = set()  # groups that are consumed, or too old
         self._moves: dict[str, asyncio.Task[None]] = {}
         self._others: set[asyncio.Task[None]] = set()
@@ -52,6 +55,8 @@ class Host:
         """Decide until so many rounds are trained. Raises what a policy or the world raised unforeseen."""
         self._wanted, self._runs = rounds, True
         self._feed(Event.STARTED)
+        if uses(self.book.state.settings, SECONDS):
+            self._spawn(self._tell_the_time())
         try:
             await self._over.wait()
         finally:
@@ -114,15 +119,16 @@ class Host:
         self._ended.add(group)
         self._feed(Event.SAMPLE_GENERATED)
 
-    def group_ready(self, group: str, version: int | None) -> None:
-        """A group can be claimed; `version` is that of its oldest call, where it was not started here."""
+    def group_ready(self, group: str, found: GroupCalls) -> None:
+        """A group can be claimed; `found` is what is known of its calls."""
         if group in self._ended:
             self._ended.discard(group)
-            self.book.judged(self._sample_of[group], time.monotonic())
+            self._judged(self._sample_of[group], found)
         elif not self.is_foreign(group):
             return
         else:
-            self._foreign[group] = 0 if version is None else self.weights - version
+            self._foreign[group] = 0 if found.version is None else self.weights - found.version
+            self._foreign_calls[group] = found
             self._adopt_waiting()
         self._feed(Event.SAMPLE_READY)
 
@@ -157,12 +163,16 @@ class Host:
         """Groups of others train as soon as there is a place for them; agents' own groups wait meanwhile."""
         for group, age in list(self._foreign.items()):
             if age > self.book.state.settings.max_staleness:
-                del self._foreign[group]
+                del self._foreign[group], self._foreign_calls[group]
                 self._ignored.add(group)
                 self._world.say(f"group {group} is left out: it is {age} versions behind")
-            elif (sample := self.book.adopt(self.book.state.version - age, time.monotonic())) is not None:
+            elif (sample := self.book.adopt(self.book.state.version - age)) is not None:
                 del self._foreign[group]
                 self._sample_of[group] = sample
+                self._judged(sample, self._foreign_calls.pop(group))
+
+    def _judged(self, sample: int, found: GroupCalls) -> None:
+        self.book.judged(sample, time.monotonic(), tokens=found.tokens, kv_tokens=found.kv_tokens)
 
     def _abandon(self, group: str, why: str) -> None:
         self._world.say(f"group {group} will not be trained on: {why}")
@@ -177,6 +187,7 @@ class Host:
     def _feed(self, event: Event) -> None:
         if not self._runs or self._over.is_set() or (self._wanted is not None and self.rounds >= self._wanted):
             return
+        self.book.happened(event, time.monotonic())
         try:
             for action in self._policy(self.book.state, event):
                 match action:
@@ -194,6 +205,14 @@ class Host:
                         self.book.state.in_flight_share = action.in_flight_share
         except Exception as error:  # the edge: whatever it is, nobody decides any more
             self._fail(error)
+
+    async def _tell_the_time(self) -> None:
+        """Ask the policy whenever so many seconds have passed since an update began."""
+        state = self.book.state
+        while True:
+            left_s = state.settings.seconds - state.since_update_s
+            await asyncio.sleep(left_s if left_s > 0 else max(self._retry_s, LEAST_PAUSE_S))
+            self._feed(Event.TIME)
 
     def _later(self, event: Event) -> None:
         """Tell the policy after a pause, since what it would say now has just failed."""
@@ -290,8 +309,9 @@ class Host:
         for group in end.groups:
             if group in self._ended:
                 self._ended.discard(group)
-                self.book.judged(self._sample_of[group], time.monotonic())
+                self._judged(self._sample_of[group], GroupCalls())
             self._foreign.pop(group, None)
+            self._foreign_calls.pop(group, None)
             if group in self._sample_of:
                 taken.append(self._sample_of.pop(group))
         self._ignored.update(end.groups)  # a list of ready groups may be older than the claim

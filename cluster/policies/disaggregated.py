@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from weir.cluster.due import is_due
 from weir.cluster.policies.placement import OF_SAMPLES, generators, in_place, loads, missing_of_version, moves, trainers
 from weir.cluster.state import Action, Event, Role, Start, State, Train
 
 
 def decide(state: State, event: Event) -> Sequence[Action]:
     """Generate a batch on one half, train on it on the other, load the weights, and begin again."""
-    batch = state.settings.batch
-    enough = state.num_ready >= batch
+    enough = is_due(state) and state.update_keeps_bound()
     if event in OF_SAMPLES and (state.training or not enough):
         return ()
     training = trainers(state)

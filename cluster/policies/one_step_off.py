@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from weir.cluster.due import is_due
 from weir.cluster.policies.placement import OF_SAMPLES, generators, in_place, loads, moves, trainers
 from weir.cluster.state import Action, Event, Role, Start, State, Train
 
@@ -31,6 +32,6 @@ def decide(state: State, event: Event) -> Sequence[Action]:
     actions: list[Action] = []
     if allowed > 0 and state.rotation:
         actions.append(Start(min(batch, allowed)))
-    if state.num_ready >= batch and in_place(state, training, Role.TRAIN):
+    if is_due(state) and state.update_keeps_bound() and in_place(state, training, Role.TRAIN):
         actions.append(Train(training))
     return actions

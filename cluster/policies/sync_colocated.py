@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from weir.cluster.due import is_due
 from weir.cluster.policies.placement import OF_SAMPLES, generators, in_place, loads, missing_of_version, moves
 from weir.cluster.state import Action, Event, Role, Start, State, Tag, Train
 
 
 def decide(state: State, event: Event) -> Sequence[Action]:
     """Generate a batch on all members, then train on all that can."""
-    batch = state.settings.batch
-    enough = state.num_ready >= batch
+    enough = is_due(state) and state.update_keeps_bound()
     if state.training or state.num_moving or state.num_loading or (event in OF_SAMPLES and not enough):
         return ()
     if enough:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from weir.cluster.due import is_due
 from weir.cluster.policies.placement import OF_SAMPLES, generators, in_place, loads, moves, trainers
 from weir.cluster.state import Action, Event, Role, Start, State, Tag, Train, Tune
 
@@ -40,7 +41,7 @@ def decide(state: State, event: Event) -> Sequence[Action]:
 
 
 def _update_is_due(state: State) -> bool:
-    if state.training or state.num_ready < state.settings.batch:
+    if state.training or not is_due(state):
         return False
     return state.update_keeps_bound()
 

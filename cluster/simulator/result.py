@@ -24,7 +24,7 @@ class Totals:
     since_s: float = 0.0
     generated: float = 0.0
     trained: float = 0.0
-    samples: int = 0
+    updates: int = 0
     switches: int = 0
     waited_s: float = 0.0
     update_s: float = 0.0
@@ -34,7 +34,7 @@ class Totals:
         """Forget what was before, but for the number of events."""
         self.since_s, self.last_update_s = now_s, now_s
         self.generated = self.trained = self.waited_s = self.update_s = 0.0
-        self.samples = self.switches = 0
+        self.updates = self.switches = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,7 @@ class Result:
     ) -> Result:
         """The figures of a run that ended now."""
         seconds = now_s - totals.since_s
-        updates = totals.samples // book.state.settings.batch
+        updates = totals.updates
         per_update = 1 / updates if updates else None
         listed = sorted(timeline.seconds)[:MEMBERS_LISTED]
         shares = timeline.member_shares()

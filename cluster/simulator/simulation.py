@@ -18,6 +18,7 @@ from simpy.events import Timeout
 from weir.cluster.book import Book
 from weir.cluster.costs.roofline import step_cost, train_priority, update_s
 from weir.cluster.description import Description
+from weir.cluster.due import SECONDS, uses
 from weir.cluster.errors import ClusterInvalid
 from weir.cluster.simulator.engine import Engine, Request
 from weir.cluster.simulator.generation import Generation
@@ -26,6 +27,10 @@ from weir.cluster.state import Action, Assign, Event, Load, Member, Policy, Role
 from weir.cluster.timeline import Activity, Overlap, Timeline
 from weir.cluster.workloads.by_kind import arrivals, samples
 from weir.cluster.workloads.episode import Episode, Episodes
+
+ROUNDING = 1e-6  # of times
+TRIES = 20
+"""How often within the rule's seconds a policy is asked again, while what the rule makes due cannot begin."""
 
 
 class Simulation:
@@ -63,6 +68,10 @@ class Simulation:
                 max_staleness=rules.max_staleness,
                 updates_per_version=rules.updates_per_version,
                 train_members=rules.train_members,
+                when=rules.when,
+                least=rules.least,
+                tokens=rules.tokens or 0.0,
+                seconds=rules.seconds or 0.0,
             ),
             members,
         )
@@ -88,6 +97,7 @@ class Simulation:
         self._updates_wanted, self._warmup = updates, min(warmup, max(updates - 1, 0))
         began = time.perf_counter()
         self._feed(Event.STARTED)
+        self._tell_the_time(None)
         self._next_arrival()
         self.generation.flush(0.0)
         if until_s is not None:
@@ -105,12 +115,26 @@ class Simulation:
         self.totals.events += self.generation.num_admitted
         return Result.of(self.book, self.timeline, self.totals, self.generation, self.holds_s, self.env.now, wall_s)
 
+    def _tell_the_time(self, _: Any) -> None:
+        """Ask the policy whenever so many seconds have passed since an update began."""
+        state = self.book.state
+        if uses(state.settings, SECONDS):
+            self._feed(Event.TIME)
+            self.generation.flush(self.env.now)
+            left_s = state.settings.seconds - state.since_update_s
+            pause_s = state.settings.seconds / TRIES
+            self._after(left_s if left_s > ROUNDING * pause_s else pause_s, self._tell_the_time)
+
+    def _generated(self, sample: int) -> float:
+        return sum(self.samples[sample].outputs)
+
     def _after(self, delay_s: float, callback: Any, value: Any = None) -> None:
         event = Timeout(self.env, delay_s, value)
         assert event.callbacks is not None
         event.callbacks.append(callback)
 
     def _feed(self, event: Event) -> None:
+        self.book.happened(event, self.env.now)
         for action in self.policy(self.book.state, event):
             self._do(action)
 
@@ -178,7 +202,7 @@ class Simulation:
         costs = self.description.costs
         if not costs.judge_s or not costs.judge_overlaps:
             self.totals.events += 1
-            self.book.judged(sample, now)
+            self.book.judged(sample, now, tokens=self._generated(sample))
             self._feed(Event.SAMPLE_READY)
             return
         ends = now + costs.judge_s
@@ -192,7 +216,7 @@ class Simulation:
 
     def _judged(self, event: Any) -> None:
         self.totals.events += 1
-        self.book.judged(event.value, self.env.now)
+        self.book.judged(event.value, self.env.now, tokens=self._generated(event.value))
         self._feed(Event.SAMPLE_READY)
         self.generation.flush(self.env.now)
 
@@ -295,7 +319,7 @@ class Simulation:
         self.totals.last_update_s = now
         for sample in self.book.trained():
             self.totals.trained += sum(self.samples.pop(sample).outputs)
-            self.totals.samples += 1
+        self.totals.updates += 1
         for name in event.value:
             self.timeline.switch(name, Activity.AWAITS_SAMPLES, now)
         if self.book.state.updates == self._warmup:

@@ -11,7 +11,9 @@ import time
 from typing import Protocol
 
 from weir.cluster.config import ClusterConfig, ClusterMember
+from weir.cluster.due import TOKENS, uses
 from weir.cluster.live.host import Host
+from weir.cluster.live.world import GroupCalls
 from weir.cluster.state import Role
 from weir.proxy.engines.router import Liveness, Probe, RouterFailed
 from weir.scripts.launch.settings import Settings
@@ -29,6 +31,14 @@ from weir.trainer.settings.config import TrainerConfig
 SILENT_PROBES = 3  # without an answer, until an engine counts as dead: it may only be slow
 SEEN_EVERY_S = 5.0
 GROUPS_EVERY_S = 1.0  # for rewards that come later, and groups that others started
+
+
+CALLS_OF_GROUPS = """
+WITH of_sessions AS (
+  SELECT group_id, min(version_min) AS version, sum(num_output_tokens) AS tokens,
+         max(num_prompt_tokens + num_output_tokens) AS context
+  FROM calls WHERE group_id IN (SELECT unnest($1)) GROUP BY group_id, session_id)
+SELECT group_id, min(version), sum(tokens), sum(context) FROM of_sessions GROUP BY group_id"""
 
 
 class Run(Protocol):
@@ -53,6 +63,8 @@ class Lookout:
     ) -> None:
         self._host, self._engines, self._catalog, self._recorder = host, engines, catalog, recorder
         self._members, self._run = members, run
+        bounds_kv = any(member.kv_tokens for member in members.values())
+        self._counts_tokens = bounds_kv or uses(host.book.state.settings, TOKENS)
         self._silent: dict[str, int] = {}
         self._join_after: dict[str, float] = {}
         self._ended = asyncio.Event()
@@ -85,10 +97,10 @@ class Lookout:
         """Tell once of groups that can be claimed, or never will be."""
         ready, lost = await asyncio.to_thread(self._groups)
         unknown = [group for group in ready if not self._host.is_known(group)]
-        foreign = [group for group in unknown if self._host.is_foreign(group)]
-        versions = await asyncio.to_thread(oldest_versions, self._run.settings.store, foreign)
+        asked = [group for group in unknown if self._counts_tokens or self._host.is_foreign(group)]
+        found = await asyncio.to_thread(calls_of_groups, self._run.settings.store, asked)
         for group in unknown:
-            self._host.group_ready(group, versions.get(group))
+            self._host.group_ready(group, found.get(group, GroupCalls()))
         for group in lost:
             self._host.group_lost(group, "calls of it were lost")
 
@@ -166,10 +178,13 @@ def _is_older(probe: Probe, expected: int) -> bool:
     return probe.version is not None and probe.version.isdecimal() and int(probe.version) < expected
 
 
-def oldest_versions(store: StoreConfig, groups: list[str]) -> dict[str, int | None]:
-    """The oldest version among the calls of each group; None where they have none."""
+def calls_of_groups(store: StoreConfig, groups: list[str]) -> dict[str, GroupCalls]:
+    """The calls of each group: their oldest version, their tokens, and the contexts of its sessions at their ends."""
     if not groups:
         return {}
-    query = "SELECT group_id, min(version_min) FROM calls WHERE group_id IN (SELECT unnest($1)) GROUP BY group_id"
     with connect(store) as db:
-        return dict(db.execute(query, [groups]).fetchall())
+        rows = db.execute(CALLS_OF_GROUPS, [groups]).fetchall()
+    return {
+        group: GroupCalls(version=version, tokens=float(tokens or 0), kv_tokens=float(context or 0))
+        for group, version, tokens, context in rows
+    }

@@ -30,6 +30,10 @@ def rules_of(config: ClusterConfig, trainer: TrainerConfig) -> Settings:
         max_staleness=trainer.max_staleness if config.max_staleness is None else config.max_staleness,
         train_members=config.train_members,
         in_flight_share=config.in_flight_share,
+        when=config.round_when,
+        least=config.round_least,
+        tokens=config.round_tokens or 0.0,
+        seconds=config.round_s or 0.0,
     )
 
 

@@ -20,7 +20,11 @@ class Slot:
     ) -> None:
         given = str(config_path) if config_path else ""
         staleness = str(math.ceil(rules.max_staleness))
-        self._argv = [sys.executable, "-m", "weir.scripts.live.slot_process", given, str(rules.batch), staleness]
+        least, most = rules.batch, rules.batch
+        if rules.takes_fewer:
+            least, most = min(rules.least, rules.batch), rules.batch * (1 + math.ceil(rules.max_staleness))
+        numbers = [str(most), str(least), staleness]
+        self._argv = [sys.executable, "-m", "weir.scripts.live.slot_process", given, *numbers]
         self._log_path = log_path
         self._on_step = on_step
         self._child: Child | None = None

@@ -37,9 +37,9 @@ def left_to_the_controller(folder: Path, *_: Any) -> PublishReport:
 class Slot:
     """Rounds over one store."""
 
-    def __init__(self, trainer: Trainer, groups: int) -> None:
+    def __init__(self, trainer: Trainer, groups: int, least: int) -> None:
         self._trainer = trainer
-        trainer.config = trainer.config.model_copy(update={"groups_per_round": groups, "min_groups": groups})
+        trainer.config = trainer.config.model_copy(update={"groups_per_round": groups, "min_groups": least})
         self._may_be_left = True  # by an earlier process, or by a round of this one that failed
 
     def run(self, known: int, groups: list[str]) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def _report(report: dict[str, Any]) -> None:
         sys.stdout.flush()
 
 
-def main(config_path: Path | None, groups: int, max_staleness: int) -> None:
+def main(config_path: Path | None, groups: int, least: int, max_staleness: int) -> None:
     """Answer requests until the end of input."""
     settings = load_settings(config_path)
     model = first_weights(settings, None)
@@ -100,7 +100,7 @@ def main(config_path: Path | None, groups: int, max_staleness: int) -> None:
     Catalog.open(settings.store).close()
     config = trainer_config(settings).model_copy(update={"max_staleness": max_staleness})
     trainer = open_trainer(config, settings.store, model, renderer=lambda: chat_renderer(model, settings))
-    slot = Slot(trainer, groups)
+    slot = Slot(trainer, groups, least)
     try:
         for line in sys.stdin:
             request = json.loads(line)
@@ -110,4 +110,4 @@ def main(config_path: Path | None, groups: int, max_staleness: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if sys.argv[1] else None, int(sys.argv[2]), int(sys.argv[3]))
+    main(Path(sys.argv[1]) if sys.argv[1] else None, *(int(given) for given in sys.argv[2:5]))

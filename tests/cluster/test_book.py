@@ -19,6 +19,14 @@ def book_at(version: int, batch: int = 2) -> Book:
     return book
 
 
+def adopted(book: Book, version: int) -> int | None:
+    """A sample of another host that is ready."""
+    sample = book.adopt(version)
+    if sample is not None:
+        book.judged(sample, 0.0)
+    return sample
+
+
 def test_a_resumed_book_allows_what_a_book_that_trained_so_far_would() -> None:
     book = book_at(5)
     assert (book.state.version, book.state.updates, book.state.samples_allowed) == (5, 5, 4)
@@ -26,10 +34,10 @@ def test_a_resumed_book_allows_what_a_book_that_trained_so_far_would() -> None:
 
 def test_adopted_samples_train_before_they_become_too_old_and_others_are_refused() -> None:
     book = book_at(5)
-    assert book.adopt(3, 0.0) is None, "two versions behind"
-    old = [book.adopt(4, 0.0) for _ in range(3)]
+    assert adopted(book, 3) is None, "two versions behind"
+    old = [adopted(book, 4) for _ in range(3)]
     assert old == [0, 1, None], "one update can still take samples of version 4, and it takes two"
-    new = [book.adopt(5, 0.0) for _ in range(3)]
+    new = [adopted(book, 5) for _ in range(3)]
     assert new == [2, 3, None], "the updates from 5 and 6 take four in all"
     assert book.state.samples_allowed == 0
     assert book.train(["t"]) == [0, 1]
@@ -39,16 +47,16 @@ def test_adopted_samples_train_before_they_become_too_old_and_others_are_refused
 
 def test_an_old_sample_is_refused_where_newer_ones_would_become_too_old_for_it() -> None:
     book = book_at(5)
-    assert [book.adopt(5, 0.0) for _ in range(4)] == [0, 1, 2, 3]
-    assert book.adopt(4, 0.0) is None, "an update would take it, and leave one of the others too old"
+    assert [adopted(book, 5) for _ in range(4)] == [0, 1, 2, 3]
+    assert adopted(book, 4) is None, "an update would take it, and leave one of the others too old"
 
 
 def test_an_adopted_sample_takes_the_place_of_one_that_an_update_that_runs_has_left() -> None:
     book = book_at(5)
-    assert [book.adopt(5, 0.0) for _ in range(4)] == [0, 1, 2, 3]
+    assert [adopted(book, 5) for _ in range(4)] == [0, 1, 2, 3]
     book.train(["t"])
-    assert book.adopt(5, 0.0) is None, "the update from 6 takes the two that are left"
-    assert book.adopt(4, 0.0) is None, "no update after the one that runs may take it"
+    assert adopted(book, 5) is None, "the update from 6 takes the two that are left"
+    assert adopted(book, 4) is None, "no update after the one that runs may take it"
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2])

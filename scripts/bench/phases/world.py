@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from weir.cluster.live.host import Host
-from weir.cluster.live.world import Phase, RoundEnd
+from weir.cluster.live.world import GroupCalls, Phase, RoundEnd
 from weir.scripts.bench.phases.agents import Crowd
 from weir.scripts.live.engines import Engines
 from weir.store.config import StoreConfig
@@ -92,7 +92,7 @@ class BenchWorld:
         self.host.group_started(group)
         await self._crowd.conversation()
         self.host.group_ended(group, complete=True)
-        self.host.group_ready(group, None)
+        self.host.group_ready(group, GroupCalls())
 
     def _write(self, version: int, groups: list[str]) -> None:
         root = self._store.folder

@@ -10,7 +10,7 @@ import pytest
 
 from weir.cluster.errors import RoundRefused
 from weir.cluster.live.host import Host
-from weir.cluster.live.world import MemberFailed, Phase, RoundEnd
+from weir.cluster.live.world import GroupCalls, MemberFailed, Phase, RoundEnd
 from weir.cluster.policies.by_name import POLICIES
 from weir.cluster.state import BOTH, Member, Settings, Tag
 
@@ -104,13 +104,13 @@ class RandomWorld:
             self.host.group_lost(group, "its calls were lost")
             return
         self.ready[group] = version
-        self.host.group_ready(group, version)
+        self.host.group_ready(group, GroupCalls(version=version))
         if self.draw.random() < 0.1:  # a product's group, started a while ago
             other, self._groups = f"g{self._groups}", self._groups + 1
             age = self.draw.randrange(STALENESS + 2)
             if self.version >= age:
                 self.ready[other] = self.version - age
-                self.host.group_ready(other, self.version - age)
+                self.host.group_ready(other, GroupCalls(version=self.version - age))
 
     def began(self, member: str, phase: Phase, event: str, seconds: Mapping[str, float], note: str | None) -> None:
         assert all(spent >= 0 for spent in seconds.values())
@@ -171,9 +171,9 @@ def test_groups_of_others_are_trained_on_and_those_that_are_too_old_are_not() ->
     async def adopting() -> Host:
         world = RandomWorld(0)
         host = world.host = Host(POLICIES["tags"], Settings(batch=2, max_staleness=1), world, weights=7, retry_s=0.0)
-        host.group_ready("of-a-product", 6)
-        host.group_ready("old", 5)
-        host.group_ready("of-a-product", 6)
+        host.group_ready("of-a-product", GroupCalls(version=6))
+        host.group_ready("old", GroupCalls(version=5))
+        host.group_ready("of-a-product", GroupCalls(version=6))
         assert not host.is_foreign("of-a-product") and host.is_known("old")
         return host
 

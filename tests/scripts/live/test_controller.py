@@ -128,3 +128,16 @@ def test_a_second_controller_over_the_same_store_is_refused(cluster: Cluster) ->
     assert second.wait(240) == 1
     assert "another `weir train` decides over" in cluster.log
     assert first.wait(240) == 0
+
+
+def test_a_round_takes_fewer_groups_where_their_tokens_are_enough(cluster: Cluster) -> None:
+    before = {row.weight_version for row in cluster.rounds()}
+    rules = {"BATCH": "6", "ROUND_WHEN": '["batch", "tokens"]', "ROUND_TOKENS": "1"}
+    cluster.train("--rounds", "3", env={f"WEIR_CLUSTER__{name}": value for name, value in rules.items()})
+    cluster.ended()
+    rounds = cluster.rounds()
+    sizes = [len(row.group_ids) for row in rounds if row.weight_version not in before]
+    assert len(sizes) == 3 and min(sizes) < 6, sizes
+    groups = [group for row in rounds for group in row.group_ids]
+    assert len(groups) == len(set(groups))
+    assert cluster.in_rotation() == set(cluster.engine_urls)
