@@ -51,9 +51,13 @@ SORTS = ("reward", "num_calls", "num_new_tokens", "session_id", "last_call_at")
 
 
 def main(
-    num_calls: int = 1_000_000, store: Path | None = None, downloaded_mb: int = 1024, viewed_calls: int = VIEWED_CALLS
+    num_calls: int = 1_000_000,
+    store: Path | None = None,
+    downloaded_mb: int = 1024,
+    viewed_calls: int = VIEWED_CALLS,
+    only_json: bool = False,
 ) -> None:
-    """Run the benchmark; prints lines for people, then one JSON object.
+    """Run the benchmark; prints lines for people, unless only JSON is wanted, then one JSON object.
 
     A given store is made once and kept. Without `viewed_calls` no viewers are measured.
     """
@@ -66,8 +70,9 @@ def main(
         figures = _measure(config, downloaded_mb)
     figures |= measure_viewers(viewed_calls) if viewed_calls else {}
     figures["load_before"] = load
-    for name, value in figures.items():
-        typer.echo(f"{name:28} {'not measured' if value is None else format(value, ',.4g')}")
+    if not only_json:
+        for name, value in figures.items():
+            typer.echo(f"{name:28} {'not measured' if value is None else format(value, ',.4g')}")
     print_figures(figures)
 
 

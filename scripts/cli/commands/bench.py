@@ -218,6 +218,7 @@ def kernel_eval(
 def ui(
     calls: Annotated[int, typer.Option(min=1000, help="Calls of the store, in sessions of ten.")] = 1_000_000,
     store: Annotated[Path | None, typer.Option(help="Folder of the store, made if missing, and kept.")] = None,
+    only_json: Annotated[bool, typer.Option("--json", help="Print only the last line, with all figures.")] = False,
 ) -> None:
     """Time and memory of the page over a large store.
 
@@ -225,4 +226,4 @@ def ui(
     """
     from weir.scripts.bench.ui.run import main
 
-    main(calls, store)
+    main(calls, store, only_json=only_json)

@@ -13,8 +13,8 @@ from weir.scripts.bench.ui.viewers import measure_viewers
 
 
 def test_every_figure_is_measured_and_the_store_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(LONG_TURNS + 101, tmp_path / "store", downloaded_mb=8, viewed_calls=0)
-    figures = json.loads(capsys.readouterr().out.splitlines()[-1])
+    main(LONG_TURNS + 101, tmp_path / "store", downloaded_mb=8, viewed_calls=0, only_json=True)
+    figures = json.loads(capsys.readouterr().out)
     assert set(figures) == {
         *("open_s", "renewal_s", "rss_mb", "first_page_p95_ms", "sessions_p95_ms", "filter_p95_ms", "sort_p95_ms"),
         *("session_200_p95_ms", "tokens_32k_p95_ms", "slow_download_added_mb"),
