@@ -64,3 +64,10 @@ class Ranks:
             if isinstance(part, FSDPModule):
                 part.set_gradient_divide_factor(1.0)  # losses are divided once, for the whole step
                 part.set_force_sum_reduction_for_comms(True)
+
+
+def give_back_gathered(module: torch.nn.Module) -> None:
+    """Have a sharded module's parameters be this rank's rows again: a pass without gradient leaves some gathered."""
+    for part in module.modules():
+        if isinstance(part, FSDPModule):
+            part.reshard()

@@ -18,7 +18,7 @@ from torch.distributed.checkpoint.metadata import StorageMeta
 from torch.distributed.checkpoint.planner import SavePlanner
 from torch.distributed.checkpoint.state_dict_saver import save
 
-from weir.trainer.learner.distributed import Ranks
+from weir.trainer.learner.distributed import Ranks, give_back_gathered
 from weir.trainer.learner.optimizer import Stepper
 from weir.trainer.learner.saved_state import AVERAGE, FIRST, NUM_STEPS, SECOND, STEP, WEIGHTS, SavedState
 from weir.trainer.model.lora import LoraShape, adapters_of, is_adapter, save_adapters
@@ -38,8 +38,13 @@ def write_weights(
     ranks: Ranks,
     averaged: bool,
     lora: LoraShape | None,
+    keeps_adapters: bool = True,
 ) -> None:
-    """Write the published files; all ranks call it. `like_folder` has the names of tensors. Raises OSError."""
+    """Write the published files; all ranks call it. `like_folder` has the names of tensors. Raises OSError.
+
+    With LoRA the weights have the adapters merged into them, which are also written where `keeps_adapters`.
+    """
+    give_back_gathered(model)
     tensors = _published(model)
     stored = StoredTensors(like_folder)
     found = {name: places(str(name_in_files(name)), tuple(t.shape), stored) for name, t in tensors.items()}
@@ -59,7 +64,7 @@ def write_weights(
                 added = (of_average[pair[1]] @ of_average[pair[0]]) * lora.scaling
                 rows = rows + added[start : start + len(rows)]
             _write(files, found[name], rows, start)
-    if lora is not None and ranks.rank == 0:
+    if lora is not None and keeps_adapters and ranks.rank == 0:
         save_adapters(adapters, lora, folder)
     dist.barrier()  # no rank leaves before all have written
 
@@ -99,6 +104,7 @@ def whole(tensor: Any) -> torch.Tensor:
 
 def state_tensors(stepper: Stepper, part: str, *, weights: bool) -> dict[str, Any]:
     """Moments, step counts, average and, with `weights`, the stepped weights of a module, by name of `saved_state`."""
+    give_back_gathered(stepper.module)
     found: dict[str, Any] = {f"{part}/{NUM_STEPS}": torch.tensor(stepper.num_steps)}
     for name, parameter in stepper.module.named_parameters():
         for kind, value in stepper.optimizer.state.get(parameter, {}).items():

@@ -19,11 +19,13 @@ from rich.console import Console
 from weir.trainer.data.dataset import SupervisedRow
 from weir.trainer.errors import NotFinite
 from weir.trainer.learner.distributed import Ranks
-from weir.trainer.learner.loading import lora_shape
+from weir.trainer.learner.loading import lora_shape, open_model
 from weir.trainer.learner.optimizer import Stepper
+from weir.trainer.learner.rank_files import write_weights
 from weir.trainer.learner.supervised_loss import accumulate_supervised, mean_loss
 from weir.trainer.model.lora import merged
-from weir.trainer.model.token_model import choose_device, is_finite, load_model, save_model
+from weir.trainer.model.stored_tensors import BytesRead
+from weir.trainer.model.token_model import choose_device, is_finite, save_model
 from weir.trainer.progress import progress as progress_bar
 from weir.trainer.settings.config import SftConfig, TrainerConfig
 from weir.trainer.sft.resume import SftProgress
@@ -46,9 +48,12 @@ class SupervisedLearner:
         self.folder = model
         self.device = choose_device(config.device)
         self.lora = lora_shape(config)
-        self.model = load_model(
+        self.read = BytesRead()  # of the folder
+        self.model = open_model(
             model,
             self.device,
+            ranks,
+            count=self.read,
             precision=config.precision,
             checkpointing=config.gradient_checkpointing,
             lora=self.lora,
@@ -59,7 +64,6 @@ class SupervisedLearner:
             "layout": self.model.layout(),
             "device": self.device,
         }
-        ranks.shard(self.model, self.model.layers)
         self.stepper = Stepper(
             self.model, _steps(config, num_steps), lr=config.peak_lr, weight_decay=config.weight_decay
         )
@@ -85,7 +89,7 @@ class SupervisedLearner:
                 if held_back and (step + 1) % steps_per_epoch == 0:
                     progress.validation.append(mean_loss(self.model, held_back, **self._batching))
                 if config.checkpoint_steps and (step + 1) % config.checkpoint_steps == 0:
-                    progress.save(self.stepper, writes=self.ranks.rank == 0)
+                    progress.save(self.stepper, self.ranks)
                 advance(1, f"loss {progress.losses[-1]:.3f}")
                 on_step(step + 1)
         if not all(self.ranks.gather(is_finite(self.model))):
@@ -107,11 +111,25 @@ class SupervisedLearner:
         return loss
 
     def save(self, folder: Path) -> None:
-        """Write weights, with adapters merged into them, configuration and tokenizer; all ranks call it."""
+        """Write weights, with adapters merged into them, configuration and tokenizer; all ranks call it.
+
+        Each writes its own rows. Raises OSError.
+        """
+        if self.ranks.count > 1:
+            write_weights(
+                self.model,
+                self.stepper,
+                folder,
+                like_folder=self.folder,
+                ranks=self.ranks,
+                averaged=False,
+                lora=self.lora,
+                keeps_adapters=False,
+            )
+            return
         weights = self.stepper.weights()
-        if self.ranks.rank == 0:
-            whole = weights if self.lora is None else merged(weights, self.lora)
-            save_model(self.model, folder, tokenizer_from=self.folder, weights=whole)
+        whole = weights if self.lora is None else merged(weights, self.lora)
+        save_model(self.model, folder, tokenizer_from=self.folder, weights=whole)
 
 
 def _steps(config: SftConfig, num_steps: int) -> TrainerConfig:

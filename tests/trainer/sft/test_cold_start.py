@@ -193,7 +193,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(tiny_model_dir: Path, tmp_path: P
     assert (resumed.losses, resumed.validation_losses) == (whole.losses, whole.validation_losses)
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "killed")]
     assert weights[0] == weights[1]
-    assert not list(tmp_path.glob(".*.pt"))
+    assert not list(tmp_path.glob(".killed*"))
 
 
 def test_a_cold_start_that_is_killed_anywhere_again_and_again_ends_at_the_same_bits(tmp_path: Path) -> None:
@@ -229,15 +229,16 @@ def test_what_was_kept_to_go_on_from_goes_when_the_version_is_there_or_is_named_
 
     with pytest.raises(Killed):
         run(kill)
-    progress = tmp_path / ".out.progress.pt"
-    whole = progress.read_bytes()
-    for damaged in (b"", whole[:1000], b"nothing of torch"):
-        progress.write_bytes(damaged)
-        with pytest.raises(TrainerUsageError, match=r"\.out\.progress\.pt cannot be read .*; delete it to start anew"):
-            run()
-    progress.write_bytes(whole)
+    kept = shutil.copytree(tmp_path / ".out.progress", tmp_path / "kept")
+    for name in ("progress.json", "step-1/trainer_state.pt"):
+        whole = (kept / name).read_bytes()
+        for damaged in (b"", whole[: len(whole) // 2], b"nothing of torch"):
+            (tmp_path / ".out.progress" / name).write_bytes(damaged)
+            with pytest.raises(TrainerUsageError, match=r"\.out\.progress cannot be read .*; delete it to start anew"):
+                run()
+        (tmp_path / ".out.progress" / name).write_bytes(whole)
     run()
-    progress.write_bytes(whole)  # as if killed before it was deleted
+    shutil.copytree(kept, tmp_path / ".out.progress")  # as if killed before it was deleted
     (tmp_path / ".out.12345.new").mkdir()
     with pytest.raises(VersionError, match="never overwritten"):
         run()
