@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from weir.scripts.models.scale_table import DEVICE_BYTES, ROWS, memory_lines, plan_of, traffic_lines
-from weir.trainer.model.memory import usable
+import pytest
+
+from weir.scripts.models.scale_table import DEVICE_BYTES, ROWS, Row, memory_lines, plan_of, traffic_lines
+from weir.trainer.model.division import Division
+from weir.trainer.model.memory import TrainingPlan, training_memory, usable
 
 PAGE = Path(__file__).parents[3] / "docs" / "scale.md"
 
@@ -26,3 +29,15 @@ def test_the_page_has_the_tables_of_the_planner() -> None:
         ("GLM-4.5-Air", 64),
         ("DeepSeek-V3", 512),
     ]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.model}-{row.gpus}")
+def test_what_a_round_is_planned_with_agrees_with_the_page(row: Row) -> None:
+    """Two counts: part by part here, and for `weir round --plan` from a model's sizes with equal stages."""
+    paper, layout = plan_of(row), row.layout
+    division = Division(processes=row.gpus, **layout.model_dump())
+    plan = TrainingPlan(precision="bfloat16", tokens=row.tokens, checkpointing=True, division=division)
+    planned, memory = training_memory(paper.shape, plan), paper.memory()
+    whole = memory.weights + memory.gradients + memory.state + memory.host
+    assert planned.weights + planned.gradients + planned.moments == pytest.approx(whole, rel=0.03)
+    assert memory.activations < planned.activations < 2 * memory.activations, "a round counts a float32 residual stream"
