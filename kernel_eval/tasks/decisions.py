@@ -21,6 +21,7 @@ _AT = 3  # of that distance among the arguments
 _IGNORING = frozenset({"nll_loss_forward", "nll_loss2d_forward"})
 _IGNORED_AT = 4  # of the label that is ignored among the arguments
 _CASTS = frozenset({"_to_copy", "copy_"})
+_COUNTS = frozenset({"bucketize", "searchsorted"})  # positions that no other one is as right as
 
 Outcome = tuple[int, bool]
 
@@ -54,6 +55,7 @@ class Decisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if _is_float(given):
             if name in _COMPARISONS:
                 self._note(result.bool())
+                self._ask(args)
             elif name in _BOUNDS:
                 self._note(result != given)
             elif name in _SHRINKS:
@@ -61,19 +63,24 @@ class Decisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
             elif name in _LOSSES:
                 distance = args[_AT] if len(args) > _AT else kwargs.get(_LOSSES[name], 1.0)
                 self._note((args[0] - args[1]).abs() < distance)
-            elif name in _EQUALITIES and type(args[1]) in (int, float) and _address(args[0]) not in self._computed:
-                self.values.add(float(args[1]))
+            elif name in _EQUALITIES:
+                self._ask(args)
         elif name in _EQUALITIES and type(args[1]) is int and _address(args[0]) not in self._computed:
             self.integers.add(args[1])
         if name in _IGNORING and len(args) > _IGNORED_AT:
             self.ignored.add(args[_IGNORED_AT])
-        if any(map(_is_float, args)) and name + "_" * in_place not in _CASTS:
+        if any(map(_is_float, args)) and name + "_" * in_place not in _CASTS | _COUNTS:
             made = result if isinstance(result, tuple | list) else (result,)
             self.chooses = self.chooses or any(map(_is_position, made))
         if isinstance(result, torch.Tensor):
             shared = {_address(value) for value in args if isinstance(value, torch.Tensor)}
             self._computed |= {_address(result)} - (shared - self._computed)
         return result
+
+    def _ask(self, compared: tuple[Any, ...]) -> None:
+        """Note a number that an input itself is compared with."""
+        if len(compared) > 1 and type(compared[1]) in (int, float) and _address(compared[0]) not in self._computed:
+            self.values.add(float(compared[1]))
 
     def _note(self, decided: torch.Tensor) -> None:
         number, self._num_decisions = self._num_decisions, self._num_decisions + 1

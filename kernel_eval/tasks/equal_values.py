@@ -1,15 +1,18 @@
-"""Equal values and order in inputs: values that repeat in a tensor, that two tensors share, and rows that are sorted.
+"""Equal values and order in inputs: values that repeat in a tensor, that two share, rows of one value, sorted rows.
 
 Random numbers do not repeat, so that an order of distinct values would do for any. Draws use torch's generator.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
-from weir.kernel_eval.tasks.places import some
+from weir.kernel_eval.tasks.places import distinct, some
 
 _SHARE = 8  # one of so many values is taken from another place
+_EVEN_SHARE = 16  # one of so many rows holds one value everywhere
 _LEAST_SORTED = 8  # values in a row, which are in order by chance once in 40,320
 
 
@@ -23,8 +26,22 @@ def with_repeats(value: torch.Tensor) -> torch.Tensor:
 
 
 def with_values_of(value: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Some values of another tensor of the same shape, at their places."""
+    """Some values of another tensor: at their places if it is of the same shape, otherwise anywhere."""
+    if other.shape != value.shape:
+        other = other.reshape(-1)[torch.randint(other.numel(), value.shape, device=value.device)]
     return torch.where(some(value, _SHARE), other.to(value.dtype), value)
+
+
+def with_even_rows(value: torch.Tensor, points: Sequence[float]) -> torch.Tensor:
+    """Some rows hold one of the points everywhere: a mask that hides all of a row, or nothing. The others stay."""
+    if value.dim() < 2 or value.shape[-1] < 2 or value.numel() // value.shape[-1] < 2 * len(points):
+        return value
+    rows = value.clone(memory_format=torch.contiguous_format).view(-1, value.shape[-1])
+    each = max(1, len(rows) // (_EVEN_SHARE * len(points)))
+    at = distinct(each * len(points), len(rows))[torch.randperm(each * len(points))].to(value.device)
+    for number, point in enumerate(points):
+        rows[at[number * each : (number + 1) * each]] = point
+    return rows.view(value.shape)
 
 
 def is_sorted(value: torch.Tensor) -> bool:

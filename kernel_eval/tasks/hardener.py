@@ -29,22 +29,25 @@ class Hardener:
         self._refused = Counter[tuple[str, int]]()  # steps: how often before they were accepted
         self._accepted: set[tuple[str, int]] = set()  # steps
 
-    @property
-    def exact(self) -> tuple[float, ...]:
-        """The values that the task asks for, as far as it is known."""
-        return () if self._found is None else self._found.values
+    def exact(self, model: Any) -> tuple[float, ...]:
+        """The values that the task asks its inputs for: no rounding moves an input away from them."""
+        return self._known(model).values
+
+    def _known(self, model: Any) -> Found:
+        """What is known of the task, found out once."""
+        if self._found is None:
+            reference = self._reference
+            own = reference.integers(None)
+            self._found = find(self._source, lambda given: reference.expected(model, given), reference.inputs, own)
+        return self._found
 
     def harden(
         self, model: Any, inputs: list[Any], expected: Expected, draw: Draw, seed: int
     ) -> tuple[list[Any], Expected]:
         """Inputs of a draw with what else the task accepts, and the answer."""
-        reference = self._reference
-        if self._found is None:
-            own = reference.integers(None)
-            self._found = find(self._source, lambda given: reference.expected(model, given), reference.inputs, own)
+        known = self._known(model)
         takes_any = any(is_integer(output) for output in expected.outputs) and num_floating(inputs) > 0
-        ties = self._found.ties or (takes_any and self._found.chooses)
-        found = self._found._replace(ties=ties, whole=takes_any)
+        found = known._replace(ties=known.ties or (takes_any and known.chooses), whole=takes_any)
         for number, choices in enumerate(steps(inputs, draw, found)):
             for step in choices:
                 made = self._taken(model, inputs, expected, step, seed + number)

@@ -18,7 +18,7 @@ import torch
 
 from weir.kernel_eval.tasks.constant_inputs import is_constant, replacements
 from weir.kernel_eval.tasks.decisions import Decisions, Outcome
-from weir.kernel_eval.tasks.equal_values import in_order_of, with_repeats, with_values_of
+from weir.kernel_eval.tasks.equal_values import in_order_of, with_even_rows, with_repeats, with_values_of
 from weir.kernel_eval.tasks.errors import InvalidReference, UnsupportedReference
 from weir.kernel_eval.tasks.input_draws import (
     has_few_values,
@@ -29,7 +29,16 @@ from weir.kernel_eval.tasks.input_draws import (
     unsliced,
 )
 from weir.kernel_eval.tasks.input_variants import Draw
-from weir.kernel_eval.tasks.integer_draws import Integers, IntegerUse, above_zero, asked_for, widened, without_zeros
+from weir.kernel_eval.tasks.integer_draws import (
+    Integers,
+    IntegerUse,
+    above_zero,
+    asked_for,
+    even,
+    reordered,
+    widened,
+    without_zeros,
+)
 from weir.kernel_eval.tasks.places import holding, some
 from weir.kernel_eval.tasks.task_source import decides, harder_than_mixed
 
@@ -38,6 +47,7 @@ _LEAST_ROWS = 4  # of a tensor whose rows are replaced
 _BY_INPUT = (Draw.HARD, Draw.MIXED, Draw.MILD, Draw.NORMAL)  # the hardest first
 _OF_ALL = frozenset({Draw.EDGES, Draw.BEYOND, Draw.SPECIAL, Draw.NANS, Draw.INFINITE, Draw.HARD})
 _MOST_COMPARED = 4  # inputs, each with each other
+_ENDS = ((0, -1), (0,), (-1,))  # of rows of one value: the least, the largest, or both
 _HALF_RANGE = 1e3  # of what half precision holds, in the scales of values
 
 _Change = Callable[[torch.Tensor], torch.Tensor]
@@ -47,7 +57,8 @@ class Found(NamedTuple):
     """What is known of a task: where it decides otherwise, and how it uses integers.
 
     scales: at which it decides otherwise than at usual ones · values: which it asks inputs for (`x == 7`) · integers:
-    what its draws show, by tensor; empty if they say where something lies or how much of it there is · pointwise: it
+    what its draws show, by tensor · only_computes: it computes with them, and they say neither where something lies nor
+    how much of it there is · pointwise: it
     works value by value · ties: it may take any of equal values · asked: integers that it compares its own with, or
     leaves out · decides: it compares values · chooses: an operator gives positions · whole: its answer has integers,
     which a rounding may change.
@@ -56,6 +67,7 @@ class Found(NamedTuple):
     scales: tuple[float, ...] = ()
     values: tuple[float, ...] = ()
     integers: tuple[Integers, ...] = ()
+    only_computes: bool = False
     pointwise: bool = False
     ties: bool = False
     asked: tuple[int, ...] = ()
@@ -73,17 +85,24 @@ def find(
     """What is known of a task. `run` calls its model, `draw` gives inputs of its own, `seen` their integers."""
     ties = not harder_than_mixed(source)
     scales, values = _decisions(run, draw) if decides(source) and not ties else ((), ())
-    use = IntegerUse()
+    use, own = IntegerUse(), draw(0)
     if seen:
         with contextlib.suppress(InvalidReference, UnsupportedReference), use:
-            run(draw(0))
-    integers = tuple(seen) if use.only_computes else ()
+            run(own)
     watched = Decisions()
     with contextlib.suppress(InvalidReference, UnsupportedReference), watched:
-        run(draw(0))
+        run(own)
     asked = watched.integers | (watched.ignored if "ignore_index" in source else set())
     return Found(
-        scales, values, integers, use.is_pointwise, ties, tuple(sorted(asked)), decides(source), watched.chooses
+        scales,
+        tuple(sorted({*values, *watched.values})),
+        tuple(seen),
+        use.only_computes,
+        use.is_pointwise,
+        ties,
+        tuple(sorted(asked)),
+        decides(source),
+        watched.chooses,
     )
 
 
@@ -118,19 +137,28 @@ def _decisions(
 
 
 class Step(NamedTuple):
-    """One change of inputs. `sensitive`: whether a rounding may decide what the task answers to it."""
+    """One change of inputs.
+
+    `sensitive`: whether a rounding may decide what the task answers to it · `exact`: none does, since inputs themselves
+    are compared.
+    """
 
     name: tuple[str, int]
     apply: Callable[[list[Any]], list[Any]]
     sensitive: bool = False
+    exact: bool = False
 
 
 def steps(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[Step]]:
     """The steps for inputs of a draw; of each list, the first that the task accepts is enough."""
     for choices in itertools.chain(
-        _of_constants(inputs), _of_floats(inputs, drawn, found), _of_integers(inputs, found), _of_pairs(inputs, found)
+        _of_constants(inputs),
+        _of_floats(inputs, drawn, found),
+        _of_few_values(inputs),
+        _of_integers(inputs, found),
+        _of_pairs(inputs, found),
     ):
-        yield [step._replace(sensitive=step.sensitive or found.whole) for step in choices]
+        yield [step._replace(sensitive=step.sensitive or (found.whole and not step.exact)) for step in choices]
 
 
 def _of_constants(inputs: list[Any]) -> Iterator[list[Step]]:
@@ -139,6 +167,10 @@ def _of_constants(inputs: list[Any]) -> Iterator[list[Step]]:
             yield [Step((f"constant {name}", at), _changing(at, change)) for name, change in replacements(tensor)]
     if any(isinstance(value, float) for value in inputs):
         yield [Step(("numbers", 0), _other_numbers)]
+    most_dimensions = max((tensor.dim() for tensor in _tensors(inputs)), default=0)
+    for at, value in enumerate(inputs):
+        if type(value) is int and value > most_dimensions:  # a smaller one may name a dimension
+            yield [Step((f"whole {more:+}", at), functools.partial(_other_whole, at, more)) for more in (1, -1)]
 
 
 def _of_floats(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[Step]]:
@@ -154,6 +186,9 @@ def _of_floats(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[St
             continue
         if drawn is not Draw.EDGES:  # which has zeros and ones
             yield [Step(("zeros", at), _changing(at, _with_zero_rows))]
+            for dimension in range(tensors[at].dim() - 1):
+                change = functools.partial(_with_zero_columns, dimension=dimension)
+                yield [Step((f"zeros {dimension}", at), _changing(at, change))]
         if drawn is not Draw.EDGES or sums_to_one(tensors[at]):
             yield [Step(("ends", at), _changing(at, _with_ends))]
         for scale in found.scales:
@@ -166,6 +201,9 @@ def _of_integers(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
     tensors = list(_tensors(inputs))
     integers = [at for at, tensor in enumerate(tensors) if is_drawn_as_integers(tensor)]
     for at, seen in zip(integers, found.integers, strict=False):
+        change_order = functools.partial(reordered, seen=seen, only_computes=found.only_computes)
+        yield [Step(("another order", at), _changing(at, change_order))]
+    for at, seen in zip(integers, found.integers if found.only_computes else (), strict=False):
         change = functools.partial(widened, seen=seen, pointwise=found.pointwise)
         kinds: list[tuple[str, _Change]] = [
             ("integers", change),
@@ -173,9 +211,26 @@ def _of_integers(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
             ("above zero", lambda value, change=change: above_zero(change(value))),  # type: ignore[misc]
         ]
         yield [Step((name, at), _changing(at, change)) for name, change in kinds]
+    for at, seen in zip(integers, found.integers, strict=False):
+        rows = [functools.partial(even, seen=seen, ends=ends) for ends in _ENDS]
+        yield [Step((f"even {ends}", at), _changing(at, change)) for ends, change in zip(_ENDS, rows, strict=True)]
     for at in integers if found.asked else ():
         if tensors[at].dtype is not torch.bool:
             yield [Step(("asked", at), _changing(at, functools.partial(asked_for, numbers=found.asked)))]
+
+
+def _of_few_values(inputs: list[Any]) -> Iterator[list[Step]]:
+    """Masks of floats."""
+    for at, tensor in enumerate(_tensors(inputs)):
+        if (
+            tensor.is_floating_point()
+            and has_few_values(tensor)
+            and not is_constant(tensor)
+            and not sums_to_one(tensor)
+        ):
+            both = [float(end) for end in torch.aminmax(tensor)]
+            rows = [functools.partial(with_even_rows, points=[both[end] for end in ends]) for ends in _ENDS]
+            yield [Step((f"even {ends}", at), _changing(at, change)) for ends, change in zip(_ENDS, rows, strict=True)]
 
 
 def _of_pairs(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
@@ -185,8 +240,9 @@ def _of_pairs(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
     tensors = list(_tensors(inputs))
     floating = [at for at, tensor in enumerate(tensors) if _is_drawn(tensor) and not sums_to_one(tensor)]
     for one, two in itertools.combinations(floating[:_MOST_COMPARED], 2):
-        if tensors[one].shape == tensors[two].shape:
-            yield [Step((f"shared {a}", b), functools.partial(_shared, a, b)) for a, b in ((one, two), (two, one))]
+        yield [
+            Step((f"shared {a}", b), functools.partial(_shared, a, b), exact=True) for a, b in ((one, two), (two, one))
+        ]
 
 
 def _shared(source: int, at: int, inputs: list[Any]) -> list[Any]:
@@ -249,6 +305,19 @@ def _with_zero_rows(value: torch.Tensor) -> torch.Tensor:
     return changed
 
 
+def _with_zero_columns(value: torch.Tensor, dimension: int) -> torch.Tensor:
+    """Some fibres along a dimension are zeros, and of more than two dimensions all at one index of it."""
+    size, others = value.shape[dimension], value.numel() // max(1, value.shape[dimension])
+    if size < 2 or others < _LEAST_ROWS or sums_to_one(value):
+        return value
+    changed = value.movedim(dimension, -1).clone(memory_format=torch.contiguous_format)
+    fibres = changed.view(-1, size)
+    fibres[torch.randperm(len(fibres))[: max(1, len(fibres) // _SHARE)]] = 0.0
+    if value.dim() > 2 and dimension > 0 and size >= _SHARE // 2:
+        changed[..., int(torch.randint(size, ()))] = 0.0
+    return changed.movedim(-1, dimension)
+
+
 def _with_ends(value: torch.Tensor) -> torch.Tensor:
     """The ends of a closed range, 0 to 1 or -1 to 1, and probabilities of zero."""
     if sums_to_one(value):
@@ -282,12 +351,21 @@ def _of_scale(scale: float) -> Callable[[torch.Tensor], torch.Tensor]:
 
 
 def _with_values(values: tuple[float, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
-    return functools.partial(holding, points=values, share=_SHARE)
+    def change(value: torch.Tensor) -> torch.Tensor:
+        narrow = torch.finfo(value.dtype).bits < 32  # kernels compare in float32 what torch compares in half precision
+        held = [number for number in values if not narrow or float(torch.tensor(number, dtype=value.dtype)) == number]
+        return holding(value, held, _SHARE)
+
+    return change
 
 
 def _other_numbers(inputs: list[Any]) -> list[Any]:
     """Other floats in place of Python's; what is between 0 and 1 stays there."""
     return [_other_number(value) if isinstance(value, float) else value for value in inputs]
+
+
+def _other_whole(at: int, more: int, inputs: list[Any]) -> list[Any]:
+    return [value + more if number == at else value for number, value in enumerate(inputs)]
 
 
 def _other_number(value: float) -> float:

@@ -63,10 +63,11 @@ SPECIAL = (Draw.SPECIAL, Draw.NANS, Draw.INFINITE)
 _OTHERS = (Draw.WIDE, Draw.NEAR_ONE, Draw.SPARSE, Draw.OFFSET, Draw.NEGATED, Draw.DECLARED, Draw.MIXED)
 
 
-def plan(num_calls: int, relaxed: frozenset[str], seed: int) -> list[Variant]:
+def plan(num_calls: int, relaxed: frozenset[str], seed: int, *, few_rows: bool = False) -> list[Variant]:
     """One variant for each call: the first plain, the second mixed, the others in an unpredictable order.
 
-    With three calls or more, one of them has another size, unless the task relaxes that.
+    With three calls or more, one of them has another size, unless the task relaxes that. `few_rows`: one call has tiny
+    values only, since a mixed draw holds no row of them.
     """
     generator = random.Random(seed)
     if "varied_inputs" in relaxed:
@@ -74,6 +75,8 @@ def plan(num_calls: int, relaxed: frozenset[str], seed: int) -> list[Variant]:
     else:
         others = list(_OTHERS)
         generator.shuffle(others)
+        if few_rows:
+            others.insert(0, Draw.TINY)
         draws = [Draw.DECLARED, Draw.MIXED, *(others[i % len(others)] for i in range(num_calls - 2))][:num_calls]
     variants = [Variant(draw) for draw in draws]
     if num_calls > 2 and "varied_shapes" not in relaxed:

@@ -14,9 +14,14 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from weir.kernel_eval.tasks.places import distinct, holding
+from weir.kernel_eval.tasks.equal_values import with_even_rows
+from weir.kernel_eval.tasks.places import distinct, holding, some
 
 NUM_DRAWS = 4
+MANY_DRAWS = 12  # of small tensors: that a position holds one of two values in all of them is seldom chance
+SMALL = 1 << 16  # elements
+_CHANCE = 1.25  # times as many positions as by chance may hold the same value in all draws, and some deviations more
+_DEVIATIONS = 4.0
 _FEW_VALUES = 16
 _MAX_RANGE = 2**62
 _MOST = 2**30  # beyond a range: kernels may count and sum in 32 bits
@@ -100,6 +105,7 @@ def observed(draws: list[torch.Tensor]) -> Integers:
     fixed = torch.ones_like(first, dtype=torch.bool)
     for other in rest:
         fixed &= other == first
+    fixed = _but_by_chance(fixed, wide)
     rows = [draw.flatten(0, -2) if draw.dim() > 1 else draw.reshape(1, -1) for draw in wide]
     ordered = [row.sort(-1).values for row in rows]
     long = first.dim() > 0 and first.shape[-1] > 2
@@ -112,6 +118,17 @@ def observed(draws: list[torch.Tensor]) -> Integers:
         long and all(torch.equal(sums[0], other) for other in sums[1:]),
         all(_is_symmetric(draw) for draw in wide),
     )
+
+
+def _but_by_chance(fixed: torch.Tensor, draws: list[torch.Tensor]) -> torch.Tensor:
+    """The positions that are fixed; none if independent values of the same shares would give as many."""
+    number = fixed.numel()
+    if not number or bool(fixed.all()):
+        return fixed
+    counts = torch.unique(torch.cat([draw.reshape(-1) for draw in draws]), return_counts=True)[1]
+    by_chance = float(((counts / counts.sum()) ** len(draws)).sum()) * number
+    is_more = int(fixed.sum()) > _CHANCE * by_chance + _DEVIATIONS * math.sqrt(by_chance)
+    return fixed if is_more else torch.zeros_like(fixed)
 
 
 def redrawn_integers(declared: torch.Tensor, seen: Integers) -> torch.Tensor:
@@ -161,6 +178,39 @@ def widened(declared: torch.Tensor, seen: Integers, pointwise: bool) -> torch.Te
     drawn = torch.stack(kinds).gather(0, kind)[0]
     drawn = torch.where(seen.fixed, declared.cpu().to(torch.int64), drawn.view(declared.shape))
     return drawn.to(declared.dtype).to(declared.device)
+
+
+def even(declared: torch.Tensor, seen: Integers, ends: tuple[int, ...]) -> torch.Tensor:
+    """Integers or booleans with rows of one value, where the task's own draws allow such rows.
+
+    `ends`: which values, 0 for the least that occurred and -1 for the largest.
+    """
+    keeps = seen.sums_are_fixed or seen.distinct or seen.symmetric
+    if keeps or declared.shape != seen.fixed.shape or bool(seen.fixed.all()):
+        return declared
+    return torch.where(
+        seen.fixed.to(declared.device), declared, with_even_rows(declared, seen.values[list(ends)].tolist())
+    )
+
+
+def reordered(declared: torch.Tensor, seen: Integers, only_computes: bool) -> torch.Tensor:
+    """Other values where the task's own draws all hold the same: positions, a triangular mask, an order of rows.
+
+    Booleans are turned over here and there, integers come in another order. What is in order stays in order, within
+    its ends; unless the task `only_computes` with it, it stays as it is, since it may say where pieces begin.
+    """
+    is_same = declared.numel() > 1 and declared.shape == seen.fixed.shape and bool(seen.fixed.all())
+    if not is_same or seen.symmetric or len(seen.values) < 2:
+        return declared
+    if declared.dtype is torch.bool:
+        return declared ^ some(declared, _FEW_VALUES)
+    if not seen.sorted:
+        return _shuffled(declared)
+    if not only_computes:
+        return declared
+    drawn = _drawn(declared.numel(), seen.values).view(declared.shape)
+    drawn[..., 0], drawn[..., -1] = declared[..., 0].cpu(), declared[..., -1].cpu()
+    return drawn.sort(-1).values.to(declared.dtype).to(declared.device)
 
 
 def without_zeros(value: torch.Tensor) -> torch.Tensor:
@@ -221,7 +271,7 @@ def _drawn(count: int, values: torch.Tensor) -> torch.Tensor:
 
 def _shuffled(values: torch.Tensor) -> torch.Tensor:
     """Each row in another order."""
-    return values.gather(-1, torch.rand(values.shape).argsort(-1))
+    return values.gather(-1, torch.rand(values.shape, device=values.device).argsort(-1))
 
 
 def _is_symmetric(values: torch.Tensor) -> bool:

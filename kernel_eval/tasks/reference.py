@@ -32,7 +32,7 @@ from weir.kernel_eval.tasks.errors import InvalidReference, OutOfMemory, Unsuppo
 from weir.kernel_eval.tasks.hardener import ROUNDINGS, Hardener
 from weir.kernel_eval.tasks.input_draws import redrawn
 from weir.kernel_eval.tasks.input_variants import MILDER, PLAIN, SPECIAL, Draw, Variant, other_sizes
-from weir.kernel_eval.tasks.integer_draws import NUM_DRAWS, Integers, observed
+from weir.kernel_eval.tasks.integer_draws import MANY_DRAWS, NUM_DRAWS, SMALL, Integers, observed
 from weir.kernel_eval.tasks.rounding import RoundedOperators, in_float64, nudged
 from weir.kernel_eval.tasks.rows import MANY, rows
 from weir.kernel_eval.tasks.seeds import seed_everything
@@ -45,6 +45,7 @@ _NUM_LOOKED_AT = 3  # draws of a kind, whose decisions are looked at
 _OTHER_SEED = 20_261  # of weights, which no evaluation has but by chance
 _NO_MEMORY = "can't allocate memory"  # in the text of torch's error
 _TOO_MUCH = "needs more memory than kernel_eval.task_memory_bytes allows; make its sizes smaller"
+_FEW_ROWS = 4
 _PIECE = 1 << 20  # elements that are looked at together
 
 
@@ -75,6 +76,7 @@ class Reference:
         self._decides_beyond: bool | None = None
         self._gives_specials: bool | None = None
         self._pointwise: PointwiseWatch | None = None
+        self._few_rows: bool | None = None
         self._known_integers: dict[int | None, list[Integers]] = {}
         self._fixed: frozenset[str] | None = None
         self._hardener = Hardener(self, source)
@@ -140,10 +142,6 @@ class Reference:
             inputs, expected = self._hardener.harden(model, inputs, expected, Draw.DECLARED, seed)
         return inputs, expected, PLAIN
 
-    @property
-    def _exact(self) -> tuple[float, ...]:
-        return self._hardener.exact
-
     def is_comparable(self, model: Any, inputs: list[Any], expected: Expected) -> bool:
         """Whether an answer is finite, or has NaN and infinities that another way to compute it would have, too.
 
@@ -167,6 +165,15 @@ class Reference:
                 model(*own)
             self._pointwise = watch
         return self._pointwise
+
+    def has_few_rows(self, model: Any) -> bool:
+        """Whether the largest input has so few rows that all of them hold what a mixed draw does."""
+        if self._few_rows is None:
+            given = [value for value in tree_leaves(self.inputs(0)) if num_floating(value) and value.dim()]
+            largest = max(given, key=torch.Tensor.numel, default=None)
+            few = largest is not None and largest.numel() < _FEW_ROWS * largest.shape[-1]
+            self._few_rows = few and not self._watched(model).is_pointwise
+        return self._few_rows
 
     def _within_borders(
         self, model: Any, inputs: list[Any], expected: Expected, seed: int, size: int | None
@@ -227,7 +234,10 @@ class Reference:
         if size not in self._known_integers:
             draws: list[list[torch.Tensor]] = []
             with contextlib.suppress(InvalidReference, UnsupportedReference):
-                draws += [integers_among(self._sized_inputs(number, size)) for number in range(NUM_DRAWS)]
+                draws.append(integers_among(self._sized_inputs(0, size)))
+                is_small = sum(tensor.numel() for tensor in draws[0]) <= SMALL
+                more = range(1, MANY_DRAWS if is_small and draws[0] else NUM_DRAWS)
+                draws += [integers_among(self._sized_inputs(number, size)) for number in more]
             forms = {tuple((t.shape, t.dtype) for t in tensors) for tensors in draws}
             of_one_form = len(forms) == 1
             self._known_integers[size] = (
@@ -350,7 +360,7 @@ class Reference:
         try:
             with self._step("a copy in float64"):
                 precise = copy.deepcopy(model).double() if isinstance(model, torch.nn.Module) else model
-                copied = nudged(inputs, roundings, self._exact) if roundings else in_float64(inputs)
+                copied = nudged(inputs, roundings, self._hardener.exact(model)) if roundings else in_float64(inputs)
             doubles = any(getattr(value, "dtype", None) is torch.float64 for value in [*tree_leaves(inputs), *like])
             rounded = RoundedOperators() if roundings and not doubles else None
             with rounded or contextlib.nullcontext():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from typing import Any
 
 from weir.kernel_eval.tasks.input_variants import SPECIAL, Draw
@@ -21,7 +22,7 @@ SET_BOUNDS = frozenset(
 )
 _DECIDE = frozenset(
     {
-        *("smooth_l1_loss", "SmoothL1Loss", "huber_loss", "HuberLoss"),
+        *("smooth_l1_loss", "SmoothL1Loss", "huber_loss", "HuberLoss", "searchsorted", "bucketize"),
         *("softshrink", "Softshrink", "hardshrink", "Hardshrink"),
     }
 )  # as comparisons do
@@ -36,7 +37,7 @@ _EQUALITIES = (ast.Eq, ast.NotEq)
 _PICK_ONE_OF_EQUALS = frozenset(
     {
         *("argmax", "argmin", "argsort", "sort", "msort", "topk", "kthvalue", "median", "nanmedian", "mode", "unique"),
-        *("unique_consecutive", "searchsorted", "bucketize", "multinomial"),
+        *("unique_consecutive", "multinomial"),
     }
 )  # functions that may take any of equal values
 
@@ -65,12 +66,19 @@ def decides(source: str) -> bool:
 
 
 def names_in(source: str) -> set[str | None]:
-    return {getattr(node, "attr", None) or getattr(node, "id", None) for node in ast.walk(ast.parse(source))}
+    """The names that the source uses, but for those in what makes its inputs."""
+    return {getattr(node, "attr", None) or getattr(node, "id", None) for node in _nodes(source)}
+
+
+def _nodes(source: str) -> Iterator[ast.AST]:
+    for node in ast.parse(source).body:
+        if getattr(node, "name", None) not in ("get_inputs", "get_init_inputs"):
+            yield from ast.walk(node)
 
 
 def _compares(source: str, orders: tuple[type[ast.cmpop], ...] = _ORDERS) -> bool:
     """Whether a source compares values, of tensors perhaps."""
-    found = (node.ops for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Compare))
+    found = (node.ops for node in _nodes(source) if isinstance(node, ast.Compare))
     return any(isinstance(operator, orders) for operators in found for operator in operators)
 
 

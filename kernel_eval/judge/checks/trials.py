@@ -88,7 +88,9 @@ class Trials:
         # on a GPU the replay is timed instead
         num_timed = 0 if self._on_gpu else min(self._job.num_perf_trials, self._limits.perf_trials)
         num_trials = self._job.num_correct_trials + num_timed
-        for trial, variant in enumerate(plan(num_trials, self._relaxed, derive_seed(secret, "variants"))):
+        few_rows = reference.has_few_rows(self.model)
+        variants = plan(num_trials, self._relaxed, derive_seed(secret, "variants"), few_rows=few_rows)
+        for trial, variant in enumerate(variants):
             inputs, expected, drawn = reference.question(self.model, derive_seed(secret, "inputs", trial), variant)
             self._count_draw(drawn)
             self._trial(worker, inputs, expected)

@@ -166,7 +166,9 @@ class _Attempt:
         draws: dict[str, int] = self.details.setdefault(
             "inputs", {}
         )  # a task that takes only its own is tried less hard
-        for trial, variant in enumerate(plan(num_trials, self._relaxed, derive_seed(job.secret, "variants"))):
+        few_rows = self._reference.has_few_rows(subjects[-1].model)
+        variants = plan(num_trials, self._relaxed, derive_seed(job.secret, "variants"), few_rows=few_rows)
+        for trial, variant in enumerate(variants):
             drawn = self._try_one(recording, trials, subjects, init_arguments, records, trial, variant)
             draws[drawn.draw.value] = draws.get(drawn.draw.value, 0) + 1
         if num_timed:

@@ -127,6 +127,59 @@ ADDED: dict[str, tuple[str, str, Holds]] = {
         "torch.randn(64, 128), torch.randn(32).sort().values",
         lambda x, y: bool((y[1:] >= y[:-1]).all()),
     ),
+    "rows of one boolean": (
+        "(x * y).cumsum(-1)",
+        "torch.randn(64, 128), torch.rand(64, 128) < 0.5",
+        lambda x, y: bool(y.all(-1).any()) and bool((~y).all(-1).any()),
+    ),
+    "rows of one value in a mask of floats": (
+        "(x * y).cumsum(-1)",
+        "torch.randn(64, 128), (torch.rand(64, 128) < 0.5).float()",
+        lambda x, y: bool((y == 1).all(-1).any()) and bool((y == 0).all(-1).any()),
+    ),
+    "rows of one integer, within the range where it is a position": (
+        "x.gather(1, y)",
+        INTEGERS,
+        lambda x, y: bool((y == y.amin()).all(-1).any()) and int(y.min()) >= 0 and int(y.max()) < 50,
+    ),
+    "masks that are the same in each draw": (
+        "x.masked_fill(~y, -1e9).softmax(-1)",
+        "torch.randn(64, 64), torch.ones(64, 64).tril().bool()",
+        lambda x, y: 0 < int((y != torch.ones(64, 64).tril().bool()).sum()) < 1024,
+    ),
+    "an order that is the same in each draw": (
+        "x[y] * 2",
+        "torch.randn(64, 128), torch.arange(63, -1, -1)",
+        lambda x, y: sorted(y.tolist()) == list(range(64)) and y.tolist() != list(range(63, -1, -1)),
+    ),
+    "positions that are the same in each draw": (
+        "x * torch.cos(y[:, None] * 0.01)",
+        "torch.randn(64, 128), torch.arange(64)",
+        lambda x, y: int(y[0]) == 0 and int(y[-1]) == 63 and y.tolist() != list(range(64)),
+    ),
+    "bounds of pieces stay": (
+        "torch.stack([x[int(y[i]) : int(y[i + 1])].sum(0) for i in range(4)])",
+        "torch.randn(64, 128), torch.tensor([0, 16, 32, 48, 64])",
+        lambda x, y: y.tolist() == [0, 16, 32, 48, 64],
+    ),
+    "columns of zeros": (
+        "F.normalize(x, dim=0).cumsum(-1) + y",
+        FLOATS,
+        lambda x, y: bool((x == 0).all(0).any()),
+    ),
+    "channels of zeros": (
+        "F.batch_norm(x, None, None, training=True) + y",
+        "torch.randn(4, 16, 5, 5), torch.randn(4, 16, 5, 5)",
+        lambda x, y: bool((x == 0).all(0).all(-1).all(-1).any()),
+    ),
+    "bounds of intervals among the values": (
+        "torch.bucketize(x, y)",
+        "torch.randn(64, 128), torch.randn(32).sort().values",
+        lambda x, y: bool(torch.isin(x, y).any()) and bool((y[1:] >= y[:-1]).all()),
+    ),
+    "a threshold itself": ("(x >= 0.3).float().cumsum(-1) + y", FLOATS, lambda x, y: bool((x == 0.3).any())),
+    "whole numbers": ("x.cumsum(-1) ** y", "torch.rand(64, 128), 3", lambda x, y: y == 4),
+    "a dimension stays": ("x.cumsum(y)", "torch.rand(64, 128), 1", lambda x, y: y == 1),
     "numbers": ("x.cumsum(-1) * y", "torch.rand(64, 128), 0.75", lambda x, y: 0 < y < 1 and y != 0.75),
 }
 
@@ -187,6 +240,23 @@ def test_no_draw_of_a_small_tensor_lacks_what_a_task_asks_for(what: str) -> None
     for seed in range(200):
         drawn, _, _ = reference.question(model, seed, HARDEST)
         assert holds(*drawn), drawn
+
+
+@pytest.mark.parametrize(("shape", "has"), [("1, 4096", True), ("4096", True), ("3, 64", True), ("4, 64", False)])
+def test_inputs_of_few_rows_are_told(shape: str, has: bool) -> None:
+    for function, wanted in (("x.cumsum(-1)", has), ("x.exp()", False)):
+        task = TASK.replace("self, x, y", "self, x").replace("FUNCTION", function)
+        reference = Reference(task.replace("INPUTS", f"torch.randn({shape})"), 30.0)
+        assert reference.has_few_rows(reference.build([], 1)) == wanted
+
+
+def test_thresholds_that_half_precision_does_not_hold_are_not_drawn() -> None:
+    task = TASK.replace("FUNCTION", "(x > 0.3).half().cumsum(-1) + (y > 0.25)")
+    inputs = "torch.randn(64, 128).half(), torch.randn(64, 128).half()"
+    reference = Reference(task.replace("INPUTS", inputs), 30.0)
+    (_, y), _, _ = reference.question(reference.build([], 1), 1, HARDEST)
+    assert bool((y == 0.25).any())
+    assert reference._hardener.exact(reference.build([], 1)) == (0.25, 0.3)
 
 
 @pytest.mark.parametrize("seed", [4994189076330584, 3344805581983947])

@@ -144,7 +144,7 @@ def test_inputs_are_milder_where_the_task_has_no_finite_answer_to_the_others() -
     reference, model = sized("x.log().cummax(-1).values")
     inputs, expected, variant = reference.question(model, 1, HARDEST)
     assert variant.draw is Draw.POSITIVE  # mixed and normal values have no logarithm
-    assert bool((inputs[0] > 0).all())
+    assert bool((inputs[0] >= 0).all())  # of a zero the logarithm is the least, which no maximum is
     assert float(inputs[0].max()) > 30
     assert float(inputs[0].min()) < 0.01
     assert bool(torch.isfinite(expected.outputs[0]).all())

@@ -1,0 +1,9 @@
+import torch
+import torch.nn.functional as F
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return F.layer_norm(x, (4096,))
+
+def get_inputs():
+    return [torch.randn(2, 4096)]

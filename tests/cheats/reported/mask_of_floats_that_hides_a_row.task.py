@@ -1,0 +1,9 @@
+import torch
+import torch.nn.functional as F
+
+class Model(torch.nn.Module):
+    def forward(self, x, y):
+        return (x * y).sum(-1) / y.sum(-1).clamp(min=1)
+
+def get_inputs():
+    return [torch.randn(64, 128), (torch.rand(64, 128) < 0.5).float()]

@@ -1,0 +1,9 @@
+import torch
+import torch.nn.functional as F
+
+class Model(torch.nn.Module):
+    def forward(self, x, y):
+        return x ** y
+
+def get_inputs():
+    return [torch.randn(64, 128), 3]
