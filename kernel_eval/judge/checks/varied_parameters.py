@@ -157,7 +157,8 @@ def _draw(kind: _Kind, own: torch.Tensor, generator: torch.Generator, far: bool)
         return own.reshape(-1).cpu() ^ (torch.rand(num_elements, generator=generator) < 1 / _FLIPPED)
     if far:
         usual = own.float().reshape(-1).cpu().abs().clamp_min(_SHIFT_SCALE)
-        return usual * torch.randn(num_elements, generator=generator) * _FAR
+        signs = (torch.randperm(num_elements, generator=generator) % 2) * 2 - 1  # both occur, by no chance
+        return usual * torch.randn(num_elements, generator=generator).abs().clamp_min(0.5) * signs * _FAR
     if isinstance(value, bytes):
         return own.float().reshape(-1).cpu() * (torch.rand(num_elements, generator=generator) + 0.5)
     if value:
