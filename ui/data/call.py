@@ -169,5 +169,5 @@ def pretty(text: str | None) -> str:
     """JSON with indents; other text as it is."""
     try:
         return msgspec.json.format((text or "").encode(), indent=2).decode()
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):  # text, or nested too deep
         return text or ""

@@ -53,9 +53,12 @@ def schema(cursor: duckdb.DuckDBPyConnection) -> dict[str, Any]:
 def as_csv(cursor: duckdb.DuckDBPyConnection, query: str) -> Iterator[bytes]:
     """The whole answer as CSV, batch by batch; lists and structures as JSON."""
     reader = answer_batches(cursor, query, {})
-    yield _csv_lines([reader.schema.names])
-    for batch in reader:
-        yield _csv_lines([[_scalar(value) for value in row.values()] for row in batch.to_pylist()])
+    head = _csv_lines([reader.schema.names])
+    for batch in reader:  # the head goes with the first one, so that nothing is sent of a question that fails at once
+        yield head + _csv_lines([[_scalar(value) for value in row.values()] for row in batch.to_pylist()])
+        head = b""
+    if head:
+        yield head
 
 
 def as_json_lines(cursor: duckdb.DuckDBPyConnection, query: str) -> Iterator[bytes]:

@@ -45,6 +45,7 @@ _ACTIONS = """
 SELECT action_id, kind, person, note, message, asked_at FROM actions
 WHERE subject IN ($session, $group) ORDER BY asked_at DESC LIMIT 50
 """
+DIFF_LINES = 2000  # a difference of longer code can take minutes: it grows with the cube of the lines
 _FENCE = re.compile(r"```([A-Za-z0-9_+-]*)[ \t]*\r?\n(.*?)(?:\r?\n```|\Z)", re.DOTALL)
 
 
@@ -70,6 +71,8 @@ def session(cursor: duckdb.DuckDBPyConnection, session_id: str) -> dict[str, Any
         )
         call["messages"] = [_message(message) for message in messages[name]]
         call["rewards"], call["verdicts"] = rewards[name], verdicts[name]
+        if call["verdicts"]:
+            _show_as_judged(call["messages"])
     walked = _walk(calls)
     _compare_attempts(walked)
     return {
@@ -104,12 +107,28 @@ def _budget(found: list[Row]) -> Row | None:
 
 def _message(row: Row) -> Row:
     """A message with its text split into prose and fenced code, and its tool calls read."""
-    calls = json.loads(row["tool_calls"]) if row["tool_calls"] else []
     return {
         **{name: row[name] for name in ("role", "is_answer", "reasoning", "tool_call_id", "content")},
         "parts": _parts(row["text"] or ""),
-        "tool_calls": [_tool_call(call) for call in calls] if isinstance(calls, list) else [],
+        "tool_calls": _tool_calls(row["tool_calls"]),
     }
+
+
+def _tool_calls(text: str | None) -> list[Row]:
+    """Tool calls from their JSON; one whose numbers or nesting Python does not read is shown as it stands."""
+    try:
+        calls = json.loads(text or "[]")
+    except (ValueError, RecursionError):
+        return [{"name": "", "arguments": text}]
+    return [_tool_call(call) for call in calls] if isinstance(calls, list) else []
+
+
+def _show_as_judged(messages: list[Row]) -> None:
+    """Make an answer without a code block one: the judge takes all of such an answer as code."""
+    for message in messages:
+        parts = message["parts"]
+        if message["is_answer"] and parts and not any("code" in part for part in parts):
+            message["parts"] = [{"language": "", "code": "".join(part["text"] for part in parts)}]
 
 
 def _tool_call(call: Any) -> Row:
@@ -141,7 +160,8 @@ def _verdict(row: Row) -> Row:
     told = result if isinstance(result, dict) else {}
     details = told.get("details")
     log = details.get("output_tail") if isinstance(details, dict) else None
-    return row | {"message": told.get("message") or told.get("error"), "log": log, "result": told}
+    message = told.get("fault_message") or told.get("message") or told.get("error")
+    return row | {"message": message, "log": log, "result": told}
 
 
 def _walk(calls: list[Row]) -> list[Row]:
@@ -174,7 +194,15 @@ def _compare_attempts(walked: list[Row]) -> None:
                     continue
                 last = before.get(call["indent"])
                 if last is not None and last != part["code"]:
-                    part["diff"] = list(
-                        difflib.unified_diff(last.splitlines(), part["code"].splitlines(), "before", "now", lineterm="")
-                    )
+                    difference = code_difference(last, part["code"], "before", "now")
+                    if difference is not None:
+                        part["diff"] = difference
                 before[call["indent"]] = part["code"]
+
+
+def code_difference(one: str, other: str, name: str, other_name: str) -> list[str] | None:
+    """The lines of the unified difference, none where both are alike; None where one has more than `DIFF_LINES`."""
+    lines, other_lines = one.splitlines(), other.splitlines()
+    if max(len(lines), len(other_lines)) > DIFF_LINES:
+        return None
+    return list(difflib.unified_diff(lines, other_lines, name, other_name, lineterm=""))

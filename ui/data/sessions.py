@@ -86,7 +86,9 @@ def _beyond(page: Page) -> tuple[str, dict[str, Any]]:
         return "true", {}
     try:
         value, session_id = json.loads(page.after)
-    except ValueError as error:
+        if not isinstance(session_id, str) or not isinstance(value, str | int | float | None):
+            raise TypeError
+    except (ValueError, TypeError, RecursionError) as error:
         raise BadQuestion("the parameter `after` is not one that a page gave; begin again without it") from error
     if value is None:
         return f"({page.sort} IS NULL AND session_id > $last_id)", {"last_id": session_id}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import duckdb
 
 from weir.ui.data.rows import Row
-from weir.ui.data.session import session
+from weir.ui.data.session import code_difference, session
 from weir.ui.errors import BadQuestion
 
 _FACTS = (
@@ -78,7 +77,7 @@ def _codes(call: Row | None) -> Iterator[str]:
 
 
 def _difference(one: str | None, other: str | None) -> list[str] | None:
-    """The unified difference of two codes; None where one is missing, empty where they are alike."""
+    """The unified difference of two codes; None where one is missing or too long, empty where they are alike."""
     if one is None or other is None:
         return None
-    return list(difflib.unified_diff(one.splitlines(), other.splitlines(), "left", "right", lineterm=""))
+    return code_difference(one, other, "left", "right")

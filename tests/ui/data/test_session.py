@@ -1,7 +1,8 @@
-"""What a session's page says beside its calls: its budget, and the end of a candidate's output."""
+"""What a session's page says beside its calls: its budget, verdicts, and answers that are code or cannot be read."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ from support_stores import Recording, make_call
 from weir.store.catalog.budgets import Charge, charge_budgets
 from weir.store.catalog.rows import Budget, EvaluationRow
 from weir.store.config import StoreConfig
+from weir.store.records.call_record import CallRecord
 from weir.ui.app import create_app
 from weir.ui.config import UiConfig
+from weir.ui.data.session import DIFF_LINES
 
 
 @pytest.fixture
@@ -73,3 +76,79 @@ def test_the_end_of_a_candidates_output_is_shown(store: StoreConfig, recording: 
     data, page = shown(store, "s")
     assert data["calls"][0]["verdicts"][0]["log"] == "line 3: <no> such name"
     assert "line 3: &lt;no&gt; such name" in page
+
+
+def turns(*answers: dict[str, Any]) -> list[CallRecord]:
+    """The calls of the session s, one for each answer, each of which ends with a question."""
+    calls, messages, prompt = [], [{"role": "user", "content": "Write a kernel."}], [1]
+    for at, answer in enumerate(answers):
+        same: dict[str, Any] = {"session_id": "s", "group_id": "s", "at": 1_780_000_000_000_000 + 1_000_000 * at}
+        request, said = json.dumps({"messages": messages}).encode(), json.dumps(answer).encode()
+        calls.append(make_call(f"call_{at}", prompt, [2 + at], request=request, answer=said, **same))
+        messages, prompt = [*messages, answer, {"role": "user", "content": "Again."}], [*prompt, 2 + at, 1]
+    return calls
+
+
+def judged(call_id: str, message: str) -> EvaluationRow:
+    """What the judge of kernels says of a call."""
+    return EvaluationRow(
+        call_id=call_id,
+        session_id="s",
+        group_id="s",
+        round_id=None,
+        content_hash=f"hash of {call_id}",
+        compiled=True,
+        correct=False,
+        fault="output_mismatch",
+        raw_reward=0.3,
+        result={"fault": "output_mismatch", "fault_message": message, "details": {}},
+        created_us=1,
+    )
+
+
+def test_an_answer_that_is_all_code_has_colours_a_difference_and_the_judges_message(
+    store: StoreConfig, recording: Recording
+) -> None:
+    recording.record(*turns(*({"role": "assistant", "content": f"def kernel():\n    return {at}"} for at in (1, 2))))
+    recording.catalog.add_evaluations([judged(f"call_{at}", f"{at} of 100 values are wrong") for at in (0, 1)])
+    data, page = shown(store, "s")
+    assert [call["verdicts"][0]["message"] for call in data["calls"]] == [
+        "0 of 100 values are wrong",
+        "1 of 100 values are wrong",
+    ]
+    assert '<pre tabindex="0">1 of 100 values are wrong</pre>' in page
+    part = data["calls"][1]["messages"][-1]["parts"][0]
+    assert part["code"] == "def kernel():\n    return 2"
+    assert [line for line in part["diff"] if line.startswith(("-  ", "+  "))] == ["-    return 1", "+    return 2"]
+    assert '<span class="k">def</span>' in page
+
+
+def test_code_that_is_too_long_for_a_difference_is_shown_whole(store: StoreConfig, recording: Recording) -> None:
+    codes = ["\n".join(str(way * at % 110) for at in range(DIFF_LINES + 1)) for way in (1, -1)]
+    recording.record(*turns(*({"role": "assistant", "content": f"```text\n{code}\n```"} for code in codes)))
+    parts = [call["messages"][-1]["parts"][0] for call in shown(store, "s")[0]["calls"]]
+    assert [part["code"] for part in parts] == codes and not any("diff" in part for part in parts)
+
+
+def test_arguments_of_a_tool_that_python_does_not_read_are_shown_as_they_stand(
+    store: StoreConfig, recording: Recording
+) -> None:
+    number = "9" * 5000
+    answer = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"function": {"name": "add", "arguments": {"n": 0}}}],
+    }
+    call = turns(answer)[0]
+    said = json.dumps(answer).replace('{"n": 0}', '{"n": ' + number + "}").encode()
+    recording.record(make_call("huge", [1], [2], session_id="s", group_id="s", request=call.request, answer=said))
+    data, page = shown(store, "s")
+    assert number in data["calls"][0]["messages"][-1]["tool_calls"][0]["arguments"] and number in page
+
+
+def test_a_call_whose_answer_is_nested_too_deep_is_shown_as_it_stands(store: StoreConfig, recording: Recording) -> None:
+    nested = '{"role":"assistant","content":' + "[" * 5000 + "]" * 5000 + "}"
+    recording.record(make_call("deep", [1], [2], session_id="s", group_id="s", answer=nested.encode()))
+    with TestClient(create_app(UiConfig(), store, None), base_url="http://127.0.0.1:8800") as page:
+        told = page.get("/calls/deep")
+    assert told.status_code == 200 and "[[[[" in told.text
