@@ -1,6 +1,7 @@
 """Answers as pages: Jinja templates that escape everything, and the filters by which they show values.
 
-Invariant: no template marks a value as safe, except highlighted code, whose every piece Pygments escapes.
+Invariants: no template marks a value as safe, except highlighted code, whose every piece Pygments escapes. Colours take
+at most `COLOUR_S` of a page: some lexers need the square of the length of a text that a model can write.
 """
 
 from __future__ import annotations
@@ -8,25 +9,30 @@ from __future__ import annotations
 import datetime
 import functools
 import math
+import time
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import msgspec
 from markupsafe import Markup, escape
-from pygments import highlight
+from pygments import format as formatted
 from pygments.formatters import HtmlFormatter
 from pygments.lexer import Lexer
 from pygments.lexers import get_lexer_by_name
+from pygments.token import Text, _TokenType
 from pygments.util import ClassNotFound
 from starlette.responses import HTMLResponse, Response
 
 CODE_CHARACTERS = 200_000  # longer code is shown without colours
+COLOUR_S = 1.0  # CPU seconds of a page; the code after them is shown without colours
 
 _FOLDER = Path(__file__).parent.parent / "templates"
 _FORMATTER = HtmlFormatter(nowrap=True)
+_colours_left_s: ContextVar[float] = ContextVar("colours_left_s", default=COLOUR_S)
 
 
 class Pages:
@@ -53,7 +59,13 @@ class Pages:
 
     def page(self, template: str, values: Mapping[str, Any], status: int = 200) -> HTMLResponse:
         """A page by its template."""
+        begin_colours()
         return HTMLResponse(self._environment.get_template(template).render(values), status)
+
+
+def begin_colours() -> None:
+    """Give the page that is rendered next its time for colours."""
+    _colours_left_s.set(COLOUR_S)
 
 
 def as_json(values: Any, status: int = 200) -> Response:
@@ -96,9 +108,23 @@ def seconds(value: float | None) -> str:
 
 def code(text: str, language: str) -> Markup:
     """Code as spans with Pygments' classes; Python where the language is not named or not known."""
-    if len(text) > CODE_CHARACTERS:
+    left_s = _colours_left_s.get()
+    if len(text) > CODE_CHARACTERS or left_s <= 0:
         return escape(text)
-    return Markup(highlight(text, _lexer(language or "python"), _FORMATTER))
+    began = time.thread_time()
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n") + "\n"  # as lexers want them
+    coloured = formatted(_pieces(_lexer(language or "python"), lines, began + left_s), _FORMATTER)
+    _colours_left_s.set(left_s - (time.thread_time() - began))
+    return Markup(coloured)
+
+
+def _pieces(lexer: Lexer, text: str, until: float) -> Iterator[tuple[_TokenType, str]]:
+    """The pieces of a text with their kinds; what is left at this time of the thread's CPU clock is one piece."""
+    for at, kind, piece in lexer.get_tokens_unprocessed(text):
+        if time.thread_time() > until:
+            yield Text, text[at:]
+            return
+        yield kind, piece
 
 
 @functools.lru_cache(64)  # finding one takes longer than it needs for a short text
