@@ -245,6 +245,8 @@ def test_a_long_answer_is_cut_on_the_screen_and_whole_in_the_file(page: TestClie
         ("/calls/unknown/tokens.json", 404, "there is no call"),
         ("/sessions?sort=metadata", 400, "cannot sort by"),
         ("/sessions?after=nonsense", 400, "begin again without it"),
+        ("/sessions?after=5", 400, "begin again without it"),
+        ("/sessions?after=" + "[" * 5000, 400, "begin again without it"),
         ("/sessions?where=rewar", 400, "rewar"),
         ("/sessions?where=" + quote("1) ORDER BY (1"), 400, "not a condition"),
         ("/compare?a=new", 400, "give an integer"),
@@ -253,6 +255,10 @@ def test_a_long_answer_is_cut_on_the_screen_and_whole_in_the_file(page: TestClie
         ("/sql?q=" + quote("SELECT * FROM read_csv('/etc/passwd')"), 400, "read_csv"),
         ("/download/xlsx?q=SELECT", 404, "csv, jsonl, parquet"),
         ("/download/csv?q=SELEC", 400, "SELEC"),
+        ("/download/csv?q=SELECT+rewar+FROM+sessions", 400, "rewar"),
+        ("/download/jsonl?q=SELECT+rewar+FROM+sessions", 400, "rewar"),
+        ("/download/parquet?q=SELECT+rewar+FROM+sessions", 400, "rewar"),
+        ("/download/csv?q=" + quote("SELECT error('no such task') FROM sessions"), 400, "no such task"),
     ],
 )
 def test_what_cannot_be_shown_says_why(page: TestClient, path: str, status: int, words: str) -> None:
@@ -381,6 +387,7 @@ def test_a_change_between_a_page_and_its_first_event_is_told_at_once(tmp_path: P
             pass
         assert first_event(client, f"/live?seen={found[1]}", {}) == "event: changed"
         assert first_event(client, "/live", {"last-event-id": found[1]}) == "event: changed"
+        assert first_event(client, f"/live?seen={'9' * 5000}-1", {}) == "event: changed", "no page gave this"
         newest = re.search(r'data-seen="([0-9-]+)"', client.get("/").text)
         assert newest and newest[1] != found[1]
         assert first_event(client, f"/live?seen={newest[1]}", {}) == ": still here", "there is nothing else to tell"

@@ -11,12 +11,12 @@ from support_page import ClientServer, needs_chromium
 pytestmark = needs_chromium
 
 
-def called(page: Page, server: ClientServer, function: str, *arguments: Any) -> Any:
+def called(page: Page, server: ClientServer, function: str, *arguments: Any, module: str = "series") -> Any:
     """What a function of the module gives."""
     server.show("")
     page.goto(server.url)
-    script = "async ([name, given]) => (await import('/static/series.js'))[name](...given)"
-    return page.evaluate(script, [function, list(arguments)])
+    script = "async ([module, name, given]) => (await import(`/static/${module}.js`))[name](...given)"
+    return page.evaluate(script, [module, function, list(arguments)])
 
 
 def test_smoothing_is_the_average_with_falling_weights_over_the_values_so_far(page: Page, server: ClientServer) -> None:
@@ -51,3 +51,13 @@ def test_a_histogram_counts_every_value_once_in_bins_that_reach_from_the_least_t
 def test_a_histogram_of_one_value_has_one_bin_and_of_none_has_no_bin(page: Page, server: ClientServer) -> None:
     assert called(page, server, "histogram", [7, 7, 7]) == {"from": [7], "width": 1, "counts": [3]}
     assert called(page, server, "histogram", [])["counts"] == []
+
+
+@pytest.mark.parametrize(
+    ("height", "text"),
+    [(0, "0"), (0.00015000000000000001, "1.5e-4"), (0.0015, "0.0015"), (-0.25, "-0.25"), (2500, "2,500"), (None, "")],
+)
+def test_small_heights_have_digits_of_their_own(
+    page: Page, server: ClientServer, height: float | None, text: str
+) -> None:
+    assert called(page, server, "heightText", height, module="plot") == text

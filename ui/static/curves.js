@@ -145,7 +145,7 @@ class Curves {
     const all = [...new Set(this.runs.flatMap((run) => Object.keys(run.series)))];
     const asked = all.filter((name) => words.length === 0 || words.some((word) => name.toLowerCase().includes(word)));
     const isFlat = words.length > 0 || !asked.some((name) => rankOf(name) < FIRST.length); // then nothing is folded
-    const first = asked.filter((name) => isFlat || rankOf(name) < FIRST.length).sort((one, other) => rankOf(one) - rankOf(other));
+    const first = asked.filter((name) => isFlat || rankOf(name) < FIRST.length).sort((one, other) => rankOf(one) - rankOf(other) || one.localeCompare(other, "en", { numeric: true }));
     const folded = asked.filter((name) => !first.includes(name));
     for (const [name, { figure }] of this.pictures) figure.hidden = !asked.includes(name);
     this.fill(this.place, first);

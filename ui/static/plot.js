@@ -50,7 +50,7 @@ export function draw(place, traces, manner) {
       legend: { show: false },
       cursor: { y: false, drag: { x: manner.onZoom !== undefined, y: false, setScale: false }, bind: { dblclick: () => () => showAll(manner) } },
       scales: { x: { time: manner.isTime ?? false, range: (_, low, high) => xRange(low, high, manner) }, y: yScale(manner) },
-      axes: [{ ...axis(), ...labels(manner, traces) }, { ...axis(), size: labelWidth }],
+      axes: [{ ...axis(), ...labels(manner, traces) }, { ...axis(), size: labelWidth, values: (_, ticks) => ticks.map(heightText) }],
       series: [{}, ...traces.map((trace) => look(trace, manner, traces.length > 1))],
       tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
       hooks: {
@@ -137,6 +137,16 @@ function labels({ names, isTime }, traces) {
   if (names) return { values: (_, ticks) => ticks.map((tick) => names[tick] ?? ""), size: 30, space: 60, incrs: [1, 2, 5, 10, 20, 50] };
   const isWhole = traces.every(({ x }) => x.every((value) => value === null || Number.isInteger(value)));
   return isWhole ? { size: 30, incrs: WHOLE_STEPS } : { size: 30 };
+}
+
+/**
+ * A number of the y axis: small ones too have digits of their own, where uPlot rounds to three decimals.
+ * @param {number | null} value
+ */
+export function heightText(value) {
+  if (value === null) return "";
+  const short = Number(value.toPrecision(6));
+  return short !== 0 && Math.abs(short) < 0.001 ? short.toExponential() : short.toLocaleString("en-US", { maximumFractionDigits: 8 });
 }
 
 /** @param {number[]} ticks Unix seconds */

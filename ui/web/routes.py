@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import Send
 
 from weir.store.errors import QueryRefused, QueryStopped
 from weir.store.query.question import asking, check_question
@@ -35,6 +36,7 @@ from weir.ui.web.rendering import Pages, as_json, clock
 
 DOWNLOADS_AT_ONCE = 2
 LIVE_SILENCE_S = 15.0
+COUNT_DIGITS = 19  # of 64 bits
 MOST_ROUNDS = 1000  # of the timeline
 EXAMPLE = (
     "SELECT version_max AS version, count(*) AS sessions, avg(reward) AS reward\nFROM sessions GROUP BY ALL ORDER BY 1"
@@ -192,16 +194,17 @@ class Routes:
         return self._answer(request, "sql.html", values | {"cookbook": cookbook()}, status)
 
     async def download(self, request: Request) -> Response:
-        """The whole answer to a question, as a file. Raises NotFound for a format that there is not."""
+        """The whole answer to a question, as a file.
+
+        Raises NotFound for a format that there is not, and what a question raises that fails before its first rows.
+        """
         kind, question = request.path_params["kind"], request.query_params.get("q", "")
         if kind not in FILES:
             raise NotFound(f"there is no format {kind!r}: choose one of {', '.join(FILES)}")
         await self._snapshots.read(check_question, question)
         media_type, form = FILES[kind]
         name = f'attachment; filename="answer.{kind}"'
-        return StreamingResponse(
-            self._file(form, question), media_type=media_type, headers={"content-disposition": name}
-        )
+        return _Download(self._file(form, question), media_type=media_type, headers={"content-disposition": name})
 
     async def _file(
         self, form: Callable[[duckdb.DuckDBPyConnection, str], Iterator[bytes]], question: str
@@ -269,6 +272,21 @@ class Routes:
         return self._pages.page(template, frame | values, status)
 
 
+class _Download(StreamingResponse):
+    """A file whose head is sent when there is a first chunk, so that what fails before that is answered as an error."""
+
+    async def stream_response(self, send: Send) -> None:
+        chunks = aiter(self.body_iterator)
+        self.body_iterator = _continued(await anext(chunks, b""), chunks)
+        await super().stream_response(send)
+
+
+async def _continued(first: Any, rest: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    yield first
+    async for chunk in rest:
+        yield chunk
+
+
 def _asked(cursor: duckdb.DuckDBPyConnection, chunks: Iterator[bytes]) -> Generator[bytes]:
     with asking(cursor):
         yield from chunks
@@ -280,7 +298,7 @@ def _name(counts: tuple[int, ...]) -> str:
 
 def _counts(name: str) -> tuple[int, ...]:
     """What a page has, by the name that it was given; another text is another state."""
-    return tuple(int(part) for part in name.split("-") if part.isdecimal())
+    return tuple(int(part) for part in name.split("-") if part.isdecimal() and len(part) <= COUNT_DIGITS)
 
 
 def _whole(request: Request, name: str) -> int | None:
