@@ -245,11 +245,18 @@ def _refuse_other_sites(request: Request) -> None:
     Origin.
     """
     site = request.headers.get("sec-fetch-site")
-    origin = urllib.parse.urlsplit(request.headers.get("origin", ""))
-    if site != "same-origin" if site is not None else origin.netloc != request.headers.get("host"):
+    if site != "same-origin" if site is not None else _origin(request) != request.headers.get("host"):
         raise Forbidden(
             "this request does not come from a page of this server: open the page itself, and send it there"
         )
+
+
+def _origin(request: Request) -> str:
+    """Host and port of the page that sends a request; empty where it names none."""
+    try:
+        return urllib.parse.urlsplit(request.headers.get("origin", "")).netloc
+    except ValueError:  # e.g. half of an address of IPv6
+        return ""
 
 
 def _own_path(text: str) -> str:

@@ -72,7 +72,8 @@ class Guard:
         await (refusal or self._app)(scope, receive, send_guarded)
 
     def _foreign_host(self, request: HTTPConnection) -> PlainTextResponse | None:
-        if is_own_address(request.url.hostname or ""):
+        url = request.url  # of the address that was connected to, where the Host is missing or none
+        if url.netloc == request.headers.get("host") and is_own_address(url.hostname or ""):
             return None
         return PlainTextResponse(
             "this page is served at this machine's own address only: open it as http://127.0.0.1 or http://localhost, "

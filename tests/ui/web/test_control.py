@@ -180,6 +180,7 @@ def test_what_cannot_be_done_says_why_before_it_is_offered(
         {"origin": "http://evil.example"},
         {"origin": "http://127.0.0.1:9999"},
         {"origin": "null"},
+        {"origin": "http://["},
         {},
     ],
 )

@@ -47,6 +47,12 @@ def test_a_foreign_name_for_this_machine_is_refused(store: StoreConfig, host: st
         assert answer.status_code == 421 and "127.0.0.1" in answer.text
 
 
+@pytest.mark.parametrize("host", ["", "[", "evil example", "127.0.0.1@evil.example", "evil.example:8800x"])
+def test_what_is_no_host_is_refused(store: StoreConfig, host: str) -> None:
+    with TestClient(create_app(UiConfig(), store, None), base_url="http://127.0.0.1:8800") as client:
+        assert client.get("/sessions.json", headers={"host": host}).status_code == 421
+
+
 def test_elsewhere_a_key_opens_it_as_password_or_bearer(elsewhere: TestClient) -> None:
     refused = elsewhere.get("/")
     assert refused.status_code == 401 and refused.headers["www-authenticate"].startswith("Basic")
