@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import os
-import socket
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from weir.scripts.launch.servers import free_ports_in_row
 from weir.trainer.learner.distributed import Ranks
 from weir.trainer.settings.launch import LaunchConfig
 
 
 def launch_on_two(**more: Any) -> LaunchConfig:
     """Two machines that meet at two free ports in a row of this one."""
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-            with suppress(OSError, OverflowError), socket.create_server(("127.0.0.1", port + 1)):
-                return LaunchConfig(nodes=2, rendezvous=f"127.0.0.1:{port}", **more)
+    first = free_ports_in_row(2)  # the second is bound late, and no outgoing connection may take it until then
+    return LaunchConfig(nodes=2, rendezvous=f"127.0.0.1:{first}", **more)
 
 
 @dataclass(frozen=True)

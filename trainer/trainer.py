@@ -23,7 +23,8 @@ from weir.store.catalog.devices.switches import let_go
 from weir.store.catalog.leases import Lease, renew_lease
 from weir.store.catalog.ready_groups import count_ready
 from weir.store.config import StoreConfig
-from weir.trainer.errors import PublishFailed
+from weir.store.errors import StoreUnavailable
+from weir.trainer.errors import TrainerError
 from weir.trainer.lease import round_turn
 from weir.trainer.publishing.catalog_entries import enter_version, serve
 from weir.trainer.publishing.publish import PublishReport
@@ -301,18 +302,13 @@ class Trainer:
                 self.catalog, self.store, self.config, parent=claimed.version, on_step=self.on_step
             )
         try:
-            self._take_devices(claimed, config, times)
-            with times.step("train"):
-                metrics = self._train(claimed, data, config)
-            with times.step("checkpoint"):
-                version = self._checkpoint(claimed, config, metrics | times_so_far(times), lease)
+            version = self._new_version(claimed, data, config, times, lease)
+            with times.step("share"):
+                version = self._finisher.share(version)
+            finished = self._finisher.finish(version, times, lease)
         except BaseException:
-            self._backend.forget()  # its weights were stepped and belong to no version
             self._return_devices()
             raise
-        with times.step("share"):
-            version = self._finisher.share(version)
-        finished = self._finisher.finish(version, times, lease)
         return RoundReport(
             round=claimed.round,
             version=claimed.version,
@@ -321,6 +317,20 @@ class Trainer:
             published=finished.published,
             seconds=times.seconds,
         )
+
+    def _new_version(
+        self, claimed: ClaimedRound, data: RoundData, config: TrainerConfig, times: RoundTimes, lease: Lease
+    ) -> Version:
+        """The round's version folder; training has the devices from here on, and still has them afterwards."""
+        try:
+            self._take_devices(claimed, config, times)
+            with times.step("train"):
+                metrics = self._train(claimed, data, config)
+            with times.step("checkpoint"):
+                return self._checkpoint(claimed, config, metrics | times_so_far(times), lease)
+        except BaseException:
+            self._backend.forget()  # its weights were stepped and belong to no version
+            raise
 
     def _take_devices(self, claimed: ClaimedRound, config: TrainerConfig, times: RoundTimes) -> None:
         """Where engines have the devices, training gets them. Raises `SwitchFailed`."""
@@ -348,7 +358,7 @@ class Trainer:
             return
         try:
             switch(self._devices, to="rollout")
-        except PublishFailed as error:
+        except (TrainerError, StoreUnavailable, OSError, RuntimeError) as error:
             self.console.print(f"[red]the engines did not come back[/red]: {error}", soft_wrap=True)
 
     def _train(self, claimed: ClaimedRound, data: RoundData, config: TrainerConfig) -> Metrics:

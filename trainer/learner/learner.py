@@ -125,14 +125,13 @@ class Learner(RoundSteps):
         From a CPU, and with `needed_bytes` None, everything goes; into a file in `away`, from a GPU into the memory of
         the machine. Raises `TrainerError` where there is no room for it.
         """
-        steppers = [self.stepper, *([self.critic.stepper] if self.critic is not None else [])]
-        for stepper in steppers:
+        for stepper in self._steppers:
             stepper.clear()
         self._old_logprobs = self._reference_logprobs = self._values = self._off_policy = None
         self._credit = {}
         give_back()
         may_stay = 0 if needed_bytes is None else max(0, free_bytes(self.device) - needed_bytes)
-        tensors = [tensor for stepper in steppers for tensor in stepper.tensors(self.device)]
+        tensors = [tensor for stepper in self._steppers for tensor in stepper.tensors(self.device)]
         self._away = PutAway(tensors, away, may_stay=may_stay)
 
     def wake(self) -> None:

@@ -181,11 +181,12 @@ class Stepper:
         return {"state": moments, "param_groups": groups}
 
     def tensors(self, device: torch.device) -> Iterator[torch.Tensor]:
-        """Weights, buffers, moments and average that lie on a device."""
-        yield from (tensor for tensor in self.module.parameters() if tensor.device == device)
-        yield from (tensor for tensor in self.module.buffers() if tensor.device == device)
+        """Weights, buffers, moments and average that lie on a device of this type; the process uses one of each."""
+        kind = device.type  # devices compare by their index too, and "cuda" is not "cuda:0"
+        yield from (tensor for tensor in self.module.parameters() if tensor.device.type == kind)
+        yield from (tensor for tensor in self.module.buffers() if tensor.device.type == kind)
         for state in self.optimizer.state.values():
-            yield from (value for value in state.values() if torch.is_tensor(value) and value.device == device)
+            yield from (value for value in state.values() if torch.is_tensor(value) and value.device.type == kind)
         if self.average is not None:
             yield from self.average.tensors()
 

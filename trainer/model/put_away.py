@@ -26,7 +26,7 @@ class PutAway:
     """
 
     def __init__(self, tensors: Iterable[torch.Tensor], folder: Path, *, may_stay: int = 0) -> None:
-        """Raises `TrainerError` where the folder's disk has no room; then nothing has moved."""
+        """Raises `TrainerError` where the folder's disk or the machine has no room; then nothing has moved."""
         self._file: IO[bytes] | None = None
         self._moved: list[tuple[torch.UntypedStorage, int, torch.UntypedStorage | None]] = []
         self.num_bytes = 0
@@ -43,6 +43,10 @@ class PutAway:
         except OSError as error:
             raise TrainerError(
                 f"training state cannot be put into {folder}: {error.strerror or error}; make room there"
+            ) from error
+        except RuntimeError as error:  # torch's, for pinned memory
+            raise TrainerError(
+                f"training state cannot be put into the machine's memory: {error}; make room there"
             ) from error
         for storage, num_bytes, _ in self._moved:
             storage.resize_(0)

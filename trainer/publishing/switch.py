@@ -40,7 +40,6 @@ from weir.trainer.publishing.catalog_entries import control_key, serve
 from weir.trainer.publishing.engine_memory import release
 from weir.trainer.publishing.gates import Gates
 from weir.trainer.publishing.publish import PublishReport, publish
-from weir.trainer.publishing.router import set_rotation
 from weir.trainer.settings.config import TrainerConfig
 from weir.trainer.timings import RoundTimes
 
@@ -65,8 +64,8 @@ class TrainingState(Protocol):
 class Member:
     """Engines and training state that take the same devices in turns.
 
-    `config` names the engines, and proxies and router around them. With `closes_gates` all calls wait while training
-    has the devices; without, the engines leave the router's rotation, and others serve. One thread uses a member.
+    `config` names the engines, and the proxies around them, at which all calls wait while training has the devices. One
+    thread uses a member.
     """
 
     name: str
@@ -74,7 +73,6 @@ class Member:
     store: StoreConfig
     catalog: Catalog
     state: TrainingState
-    closes_gates: bool = True
     console: Console = field(default_factory=lambda: Console(quiet=True))
     side: Side = "rollout"
     freed_bytes: int | None = None  # by the engines, the last time
@@ -163,36 +161,37 @@ async def _go_on(member: Member) -> None:
     """No engine gave anything back: they continue, and the gates open."""
     async with _client() as http:
         await for_each(member.config.engine_urls, lambda url: post(http, f"{url}/continue_generation", {}))
-        if member.closes_gates:
-            gates = _gates(http, member)
-            with contextlib.suppress(PublishFailed):
-                await gates.close()  # finds them
-            await gates.open(None, {})
-        elif member.config.router_url is not None:
-            await set_rotation(http, member.config.router_url, into=set(member.config.engine_urls), out=set())
+    await _open_gates(member, {})
+
+
+async def _open_gates(member: Member, left_out: dict[str, str]) -> None:
+    async with _client() as http:
+        gates = _gates(http, member)
+        with contextlib.suppress(PublishFailed):
+            await gates.close()  # finds them
+        await gates.open(None, left_out)
 
 
 async def _clear(member: Member, times: RoundTimes) -> None:
     """Engines stop and give their memory back. Raises `PublishFailed` and `Refused`; nothing is undone here."""
     config, limit_s = member.config, min(CONTROL_TIMEOUT_S, member.config.publish_timeout_s)
     async with _client() as http:
-        pause = "abort"  # the proxies send what is aborted again, to whoever serves then
-        if member.closes_gates:
-            gates = _gates(http, member)
-            with times.step("gates_close"):
-                await gates.close()
-            pause = gates.engine_pause
-        elif config.router_url is not None:
-            with times.step("rotation"):
-                await set_rotation(http, config.router_url, into=set(), out=set(config.engine_urls))
-        freed: dict[str, int | None] = {}
+        gates = _gates(http, member)
+        with times.step("gates_close"):
+            await gates.close()
+        pause = gates.engine_pause
 
-        async def one(url: str) -> None:
-            freed[url] = await release(http, url, member.name, member.catalog, pause=pause, timeout_s=limit_s)
+        async def one(url: str) -> int | None:
+            return await release(http, url, member.name, member.catalog, pause=pause, timeout_s=limit_s)
 
         with times.step("engines_release"):
-            await asyncio.gather(*map(one, config.engine_urls))
-        known = [amount for amount in freed.values() if amount is not None]
+            # To the end of all: an engine that was asked has answered before any of them is woken.
+            ended = await asyncio.gather(*map(one, config.engine_urls), return_exceptions=True)
+        known: list[int] = []
+        for freed in ended:
+            if isinstance(freed, BaseException):
+                raise freed
+            known += [] if freed is None else [freed]
         member.freed_bytes = sum(known) if known else member.freed_bytes
 
 
@@ -200,37 +199,31 @@ def _to_rollout(member: Member, folder: Path | None, times: RoundTimes) -> Publi
     if member._holding is not None:
         member._holding.end()
         member._holding = None
-    with times.step("state_out"):
-        member.state.sleep(member.freed_bytes)
     try:
+        with times.step("state_out"):
+            member.state.sleep(member.freed_bytes)
         with times.step("engines_back"):
-            if folder is None and not _asleep(member):
-                return None
-            if folder is not None:
-                return serve(
-                    folder,
-                    member.catalog,
-                    member.store,
-                    member.config,
-                    member.console,
-                    holds_calls=member.closes_gates,
-                    holder=member.name,
-                )
-            path, version = _served_before(member)
-            key = control_key(member.config, member.store)
-            with publish_turn(member.catalog, member.store, lease_s=member.config.lease_s):
-                return publish(
-                    path,
-                    version,
-                    member.config,
-                    key,
-                    member.catalog,
-                    holds_calls=member.closes_gates,
-                    holder=member.name,
-                )
+            return _bring_back(member, folder)
+    except BaseException:
+        with contextlib.suppress(StoreUnavailable):  # what fails before the publish leaves the gates closed
+            left_out = dict.fromkeys((engine.url for engine in _asleep(member)), "it gave its memory back to training")
+            asyncio.run(_open_gates(member, left_out))
+        raise
     finally:
         member.side = "rollout"
         let_go(member.catalog, member.name)
+
+
+def _bring_back(member: Member, folder: Path | None) -> PublishReport | None:
+    """Publish to the engines that sleep; None where none does and no version is wanted. Raises `PublishFailed`."""
+    config, store, catalog = member.config, member.store, member.catalog
+    if folder is not None:
+        return serve(folder, catalog, store, config, member.console, holder=member.name)
+    if not _asleep(member):
+        return None
+    path, version = _served_before(member)
+    with publish_turn(catalog, store, lease_s=config.lease_s):
+        return publish(path, version, config, control_key(config, store), catalog, holder=member.name)
 
 
 def _asleep(member: Member) -> list[AsleepEngine]:
@@ -267,8 +260,7 @@ class _Holding:
         while not self._ended.wait(RENEW_S):
             try:
                 hold(self._member.catalog, self._member.name)
-                if self._member.closes_gates:
-                    asyncio.run(self._renew())
+                asyncio.run(self._renew())
             except (StoreUnavailable, PublishFailed, Refused) as error:
                 logger.warning("the devices of %s were not renewed, trying again: %s", self._member.name, error)
 

@@ -40,6 +40,12 @@ def test_a_learner_that_slept_takes_the_same_steps(
             assert str(states[0]) == str(states[1])
 
 
+def test_a_device_is_the_same_with_its_index_and_without(tiny_model_dir: Path) -> None:
+    learner = Learner(tiny_model_dir, TrainerConfig(device="cpu"))
+    named, indexed = (list(learner.stepper.tensors(torch.device(name))) for name in ("cpu", "cpu:0"))
+    assert len(named) == len(indexed) == len(list(learner.model.parameters())) + len(list(learner.model.buffers()))
+
+
 def test_the_largest_tensors_go_until_the_rest_may_stay(tmp_path: Path) -> None:
     small, large = torch.arange(10.0), torch.arange(1000.0)
     view = large[500:]
@@ -57,3 +63,14 @@ def test_where_there_is_no_room_nothing_has_moved(tmp_path: Path) -> None:
         PutAway([tensor], tmp_path / "missing")
     assert torch.equal(tensor, torch.arange(1000.0))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_machine_without_memory_for_a_gpu_s_tensors_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA error: out of memory")
+
+    monkeypatch.setattr(PutAway, "_copy", refuse)  # as pinning does, which only GPUs have
+    tensor = torch.arange(1000.0)
+    with pytest.raises(TrainerError, match=r"the machine's memory: CUDA error.*make room there"):
+        PutAway([tensor], tmp_path)
+    assert torch.equal(tensor, torch.arange(1000.0))

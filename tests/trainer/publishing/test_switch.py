@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support_calls import generate, logprobs_of
@@ -30,6 +32,7 @@ class State:
     def __init__(self, engine: ServerProcess) -> None:
         self.engine = engine
         self.refuses: Exception | None = None
+        self.stays: Exception | None = None  # what keeps it from going out
         self.steps: list[tuple[str, list[str]]] = []
 
     def wake(self) -> None:
@@ -39,6 +42,8 @@ class State:
 
     def sleep(self, needed_bytes: int | None) -> None:
         self.steps.append(("out", released(self.engine)))
+        if self.stays is not None:
+            raise self.stays
 
 
 def released(engine: ServerProcess) -> list[str]:
@@ -127,8 +132,14 @@ def test_training_comes_in_after_the_engine_has_let_go_and_leaves_before_it_take
 
 
 def test_what_engines_had_is_known_to_whoever_comes_after_a_killed_trainer(
-    member: Member, engine: ServerProcess, relay: EngineRelay, proxy: Proxy, catalog: Catalog, tmp_path: Path
+    member: Member,
+    engine: ServerProcess,
+    proxy: Proxy,
+    catalog: Catalog,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("weir.trainer.publishing.switch.RENEW_S", 3600.0)  # that trainer renews nothing
     switch(member, to="train")
     (asleep,) = asleep_engines(catalog).values()
     assert asleep.is_held
@@ -171,6 +182,54 @@ def test_state_that_does_not_come_in_gives_the_devices_back(
     assert logprobs_of(generate(engine)) == logprobs_of(before)
     assert asleep_engines(catalog) == {}
     assert expected_s(catalog, "gpu", "train") is None
+
+
+def test_state_that_does_not_go_out_leaves_the_engine_to_the_watch(
+    member: Member, relay: EngineRelay, proxy: Proxy, catalog: Catalog, tiny_model_dir: Path
+) -> None:
+    assert isinstance(member.state, State)
+    switch(member, to="train")
+    member.state.stays = RuntimeError("CUDA error")
+    with pytest.raises(RuntimeError, match="CUDA error"):
+        switch(member, to="rollout")
+    assert (member.side, proxy.gate) == ("rollout", "open")
+    assert not asleep_engines(catalog)[relay.url].is_held
+    path, told = proxy.told[-1]
+    assert (path, list(told["left_out"])) == ("/weir/resume", [relay.url])
+    publish(tiny_model_dir, 5, member.config, KEY, catalog)
+    assert asleep_engines(catalog) == {}
+
+
+def test_an_engine_that_gives_its_memory_back_slowly_is_woken_after_it_has(
+    member: Member, relay: EngineRelay, running: ServerProcess, tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    second = start_engine(tiny_model_dir, folder=tmp_path)
+    refused, woken = threading.Event(), threading.Event()
+    order: list[str] = []
+
+    def note_refusal(path: str, body: Any) -> Any:
+        if path == RELEASE:
+            refused.set()
+        return body
+
+    def hold(path: str, body: Any) -> Any:
+        if path == RELEASE:
+            refused.wait()
+            woken.wait(0.5)  # long enough to be overtaken, where nothing waits for it
+        elif path == RESUME:
+            woken.set()
+        order.append(path)
+        return body
+
+    with engine_relay(second.url) as slow:
+        member.config = member.config.model_copy(update={"engine_urls": [relay.url, slow.url]})
+        refuse(relay, RELEASE)
+        relay.of_answer, slow.of_request = note_refusal, hold
+        with pytest.raises(SwitchFailed, match=f"{RELEASE} answered 400"):
+            switch(member, to="train")
+        assert order.index(RELEASE) < order.index(RESUME)
+        assert released(second) == []
+    second.stop()
 
 
 def test_a_gate_that_stays_open_stops_nothing(member: Member, engine: ServerProcess, proxy: Proxy) -> None:
@@ -224,14 +283,3 @@ def test_the_gate_is_closed_again_before_its_limit_while_training_lasts(
     held = asleep_engines(member.catalog)
     switch(member, to="rollout")
     assert all(engine.is_held for engine in held.values())
-
-
-def test_without_gates_the_engine_leaves_the_rotation_and_no_call_waits(
-    member: Member, engine: ServerProcess, proxy: Proxy
-) -> None:
-    member.closes_gates = False
-    switch(member, to="train")
-    assert released(engine) == ["kv_cache", "weights"]
-    switch(member, to="rollout")
-    assert proxy.told == []
-    assert len(generate(engine)["output_ids"]) == 16

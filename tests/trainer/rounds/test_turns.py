@@ -13,6 +13,7 @@ from support_servers import ServerProcess, start_engine
 from weir.store.catalog.catalog import Catalog
 from weir.store.catalog.devices.switches import asleep_engines, switches
 from weir.store.config import StoreConfig
+from weir.store.errors import StoreUnavailable
 from weir.trainer.errors import NotFinite
 from weir.trainer.settings.config import TrainerConfig
 from weir.trainer.trainer import Trainer
@@ -94,6 +95,26 @@ def test_a_round_that_fails_leaves_the_engine_serving_and_the_next_start_ends_it
     trainer.on_step = lambda _: None
     report = trainer.run_round()
     assert report is not None
+    assert version_of(engine) == "1"
+    trainer.close()
+
+
+@pytest.mark.parametrize("step", ["shared", "version_added"])
+def test_an_outage_before_the_version_is_published_leaves_the_engine_serving_what_it_had(
+    step: str, engine: ServerProcess, judge: Judge, store: StoreConfig, tiny_model_dir: Path
+) -> None:
+    add_group(store, tiny_model_dir, "g1", [0.0, 0.3, 1.0])
+
+    def fail(name: str) -> None:
+        if name == step:
+            raise StoreUnavailable("scripted")
+
+    trainer = Trainer(turns_of(engine, judge), store, model_path=tiny_model_dir, on_step=fail)
+    with pytest.raises(StoreUnavailable):
+        trainer.run_round()
+    assert version_of(engine) == "0"
+    trainer.on_step = lambda _: None
+    assert trainer.run_round() is None, "the round is finished, and there is no other"
     assert version_of(engine) == "1"
     trainer.close()
 
