@@ -84,13 +84,13 @@ def _responses(fields: Mapping[str, Any]) -> list[Message]:
 def _responses_message(item: Any) -> Message:
     if isinstance(item, dict) and "role" in item:
         return {"role": _text(item["role"]), "content": _text(item.get("content"))}
-    if isinstance(item, dict) and item.get("type") == "function_call_output":
+    if isinstance(item, dict) and item.get("type") in ("function_call_output", "custom_tool_call_output"):
         return {"role": "tool", "content": _text(item.get("output"))}
     return {"role": "user", "content": _text(item)}
 
 
 def _is_assistants(item: Mapping[str, Any]) -> bool:
-    return item.get("role") == "assistant" or item.get("type") in ("function_call", "reasoning")
+    return item.get("role") == "assistant" or item.get("type") in ("function_call", "custom_tool_call", "reasoning")
 
 
 def _text(value: Any) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from weir.proxy.dialects.custom_tools import arguments_of
 from weir.proxy.relay.chat_answer import AnswerParser, ChatAnswerParser, ParsedChoice
 from weir.proxy.relay.wire import read_fields
 from weir.store.records.call_record import FinishReason
@@ -150,11 +151,12 @@ class ResponsesAnswerParser(_Items):
 
 
 def add_item(parsed: ParsedChoice, index: int, item: Mapping[str, Any]) -> None:
-    """Add one output item of a response: a message, reasoning, or a function call."""
-    if item.get("type") == "function_call":
-        parsed.add_tool_call(
-            index, {"id": item.get("call_id"), "function": {n: item.get(n) for n in ("name", "arguments")}}
-        )
+    """Add one output item of a response: a message, reasoning, or a call of a function or custom tool."""
+    if item.get("type") in ("function_call", "custom_tool_call"):
+        said = item.get("input")  # of a custom tool: in records it is the one argument of a function
+        arguments = arguments_of(said) if isinstance(said, str) else item.get("arguments")
+        function = {"name": item.get("name"), "arguments": arguments}
+        parsed.add_tool_call(index, {"id": item.get("call_id"), "function": function})
         return
     parts = parsed.reasoning if item.get("type") == "reasoning" else parsed.content
     content = item.get("content")

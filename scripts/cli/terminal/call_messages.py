@@ -57,7 +57,9 @@ def _item(item: dict[str, Any]) -> Iterator[Line]:
     kind, role = item.get("type"), item.get("role")
     if kind == "function_call":
         yield Line("calls", f"{item.get('name')} {item.get('arguments')}")
-    elif kind == "function_call_output":
+    elif kind == "custom_tool_call":
+        yield Line("calls", f"{item.get('name')} {item.get('input')}")
+    elif kind in ("function_call_output", "custom_tool_call_output"):
         yield Line("tool", _text(item.get("output")))
     elif kind == "reasoning":
         yield Line("thinks", _text(item.get("summary") or item.get("content")))

@@ -37,8 +37,8 @@ placed AS (
             list_transform(
                 items[:len(items) - answered::INT], lambda m: json_extract_string(m, ['$.type', '$.role'])
             ),
-            lambda k: CASE k[1] WHEN 'function_call_output' THEN false
-                WHEN 'function_call' THEN true WHEN 'reasoning' THEN true ELSE k[2] = 'assistant' END
+            lambda k: CASE WHEN k[1] IN ('function_call_output', 'custom_tool_call_output') THEN false
+                WHEN k[1] IN ('function_call', 'custom_tool_call', 'reasoning') THEN true ELSE k[2] = 'assistant' END
         )), true
     ) AS num_since_own
     FROM listed
@@ -54,16 +54,17 @@ read AS (
         position = num_asked AS is_answer,
         position > coalesce(num_asked - nullif(num_since_own, 0), -1) AS is_new,
         json_extract_string(item, '$.type') AS kind,
-        CASE kind WHEN 'function_call_output' THEN 'tool' WHEN 'function_call' THEN 'assistant'
-            WHEN 'reasoning' THEN 'assistant' ELSE json_extract_string(item, '$.role') END AS role,
+        CASE WHEN kind IN ('function_call_output', 'custom_tool_call_output') THEN 'tool'
+            WHEN kind IN ('function_call', 'custom_tool_call', 'reasoning') THEN 'assistant'
+            ELSE json_extract_string(item, '$.role') END AS role,
         coalesce(
             nullif(json_extract(item, '$.content'), 'null'), json_extract(item, '$.output'),
             json_extract(item, '$.summary')
         ) AS content,
         coalesce(nullif(json_extract_string(item, '$.reasoning_content'), 'null'), CASE kind WHEN 'reasoning' THEN
             array_to_string(json_extract_string(item, '$.summary[*].text'), '') END) AS reasoning,
-        CASE kind WHEN 'function_call' THEN json_array(item) ELSE nullif(json_extract(item, '$.tool_calls'), 'null') END
-            AS tool_calls,
+        CASE WHEN kind IN ('function_call', 'custom_tool_call') THEN json_array(item)
+            ELSE nullif(json_extract(item, '$.tool_calls'), 'null') END AS tool_calls,
         coalesce(json_extract_string(item, '$.tool_call_id'), json_extract_string(item, '$.call_id')) AS tool_call_id
     FROM item
 )

@@ -146,6 +146,14 @@ RESPONSES = {
         {"type": "function_call_output", "call_id": "t1", "output": "a.py"},
     ],
 }
+CUSTOM_CALL = {"type": "custom_tool_call", "call_id": "t1", "name": "apply_patch", "input": "+ a"}
+CUSTOM = {
+    "input": [
+        {"role": "user", "content": "Edit a.py."},
+        CUSTOM_CALL,
+        {"type": "custom_tool_call_output", "call_id": "t1", "output": "Applied."},
+    ],
+}
 ANTHROPIC = {"system": "Be brief.", "messages": [{"role": "user", "content": "List files."}]}
 
 
@@ -173,6 +181,15 @@ ANTHROPIC = {"system": "Be brief.", "messages": [{"role": "user", "content": "Li
             ],
         ),
         (
+            CUSTOM,
+            [
+                ("user", "Edit a.py.", False),
+                ("assistant", None, False),
+                ("tool", "Applied.", True),
+                ("assistant", "One file.", True),
+            ],
+        ),
+        (
             ANTHROPIC,
             [("system", "Be brief.", True), ("user", "List files.", True), ("assistant", "One file.", True)],
         ),
@@ -190,6 +207,13 @@ def test_messages_of_every_dialect_are_rows_and_the_new_ones_are_marked(
     assert [row[:3] for row in rows] == told
     assert [row[3] for row in rows] == [False] * (len(told) - 1) + [True]
     assert set(calls) <= {("t1",), (None,)}
+
+
+def test_the_call_of_a_custom_tool_has_its_input(config: StoreConfig, record: Any, make_call: Any) -> None:
+    record([make_call("a", [1], [2], request=json.dumps(CUSTOM).encode(), text="Done.")])
+    with connect(config) as db:
+        rows = db.sql("SELECT tool_calls, tool_call_id FROM messages WHERE tool_calls IS NOT NULL").fetchall()
+    assert [(json.loads(calls), call_id) for calls, call_id in rows] == [([CUSTOM_CALL], "t1")]
 
 
 ODD_BODIES = [
