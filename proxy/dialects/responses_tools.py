@@ -31,6 +31,7 @@ class DeclaredTools(NamedTuple):
 def tools_in(fields: dict[str, Any]) -> DeclaredTools:
     """Read the tools. Raises `BadRequest`."""
     tools: dict[str, Tool] = {}
+    kinds: dict[str, str] = {}
     hosted: list[HostedTool] = []
     ignored_fields: list[str] = []
     for i, item in enumerate(optional(fields, "tools", list) or []):
@@ -49,9 +50,10 @@ def tools_in(fields: dict[str, Any]) -> DeclaredTools:
             hosted.append(HostedTool(where, kind))
         for function in functions:
             name = function["name"]
-            if kind != "function" and name in tools:
+            if name in tools and not kind == kinds[name] == "function":  # of two plain functions the last one counts
                 raise BadRequest(f"{where} has a second tool that the model would know as {name!r:.200}.", param=where)
             tools[name] = {"type": "function", "function": function}
+            kinds[name] = kind
     return DeclaredTools(list(tools.values()) or None, tuple(hosted), tuple(ignored_fields))
 
 

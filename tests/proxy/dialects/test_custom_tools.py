@@ -11,6 +11,7 @@ from support_way import Way, text_of
 
 from weir.proxy.dialects.custom_tools import arguments_of, input_in
 from weir.proxy.dialects.responses_request import parse
+from weir.proxy.errors import BadRequest
 
 PATCH = '*** Begin Patch\n+ "é" \\ x\n*** End Patch'
 USER = {"role": "user", "content": "Hi"}
@@ -39,6 +40,15 @@ def test_a_grammar_is_in_the_description_and_named_as_not_enforced() -> None:
     assert (request.ignored_fields, request.tool_named) == (("tools[0].format",), "apply_patch")
     plain = parse(json.dumps(body | {"tools": [{"type": "custom", "name": "apply_patch"}]}).encode(), {})
     assert plain.ignored_fields == ()
+
+
+@pytest.mark.parametrize("custom_first", [True, False])
+def test_a_function_of_the_same_name_is_refused_in_either_order(custom_first: bool) -> None:
+    tools = [TOOL, {"type": "function", "name": TOOL["name"], "parameters": {"type": "object"}}]
+    body = {"model": "weir", "input": [USER], "tools": tools if custom_first else tools[::-1]}
+    with pytest.raises(BadRequest, match="second tool that the model would know as 'apply_patch'") as refused:
+        parse(json.dumps(body).encode(), {})
+    assert refused.value.param == "tools[1]"
 
 
 def test_a_call_is_an_item_of_its_own_and_its_turn_stays_exact(way: Way) -> None:
