@@ -9,6 +9,7 @@ checksums of the version's folder, where it stages weights and can so be asked b
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -18,7 +19,7 @@ import httpx
 
 from weir.store.catalog.devices.switches import AsleepEngine
 from weir.trainer.http_json import CONTROL_TIMEOUT_S, Refused, done, for_each, post
-from weir.trainer.publishing.engine_memory import take_again
+from weir.trainer.publishing.engine_memory import TAGS, give_again, take_again
 from weir.trainer.publishing.members import Member, ask_members
 from weir.trainer.settings.config import TrainerConfig
 from weir.trainer.settings.publishing import Way
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from weir.trainer.publishing.weight_source import WeightSource
 
     Sender = Callable[[httpx.AsyncClient, Sequence[Member], WeightSource, int, float], Awaitable[dict[str, str]]]
+
+
+logger = logging.getLogger("weir.trainer.publishing.delivery")
 
 
 class Delivery:
@@ -48,6 +52,7 @@ class Delivery:
         # engines that hold parts of two versions, or none, and must not serve
         self.spoiled: set[str] = set(self._asleep)
         self.bytes_sent = 0
+        self._taken: dict[str, list[str]] = {}  # what engines that slept have taken again
         self._http = http
         self._folder = folder
         self._version = version
@@ -65,26 +70,44 @@ class Delivery:
         await self._send([member for member in self._members if member.stages])
 
     async def load(self, pause: str) -> None:
-        """Make every engine serve the version, which it is paused for; closed gates keep calls away meanwhile."""
+        """Make every engine serve the version, which it is paused for; closed gates keep calls away meanwhile.
+
+        An engine that sleeps takes all of its memory, or sleeps again afterwards.
+        """
         limit_s = min(CONTROL_TIMEOUT_S, self._config.publish_timeout_s)
 
         async def stop(url: str) -> None:
             await post(self._http, f"{url}/pause_generation", {"mode": pause}, timeout_s=limit_s)
 
         self.failed = await for_each(self._config.engine_urls, stop) | self.failed
-        await self._take_again("weights")
-        await self._send([m for m in self._members if not m.stages and m.url not in self.failed])
-        left = [url for url in self._config.engine_urls if url not in self.failed]
-        self.failed |= await for_each(left, self._switch)
-        await self._take_again("kv_cache")
+        try:
+            await self._take_again("weights")
+            await self._send([m for m in self._members if not m.stages and m.url not in self.failed])
+            left = [url for url in self._config.engine_urls if url not in self.failed]
+            self.failed |= await for_each(left, self._switch)
+            await self._take_again("kv_cache")
+        finally:
+            await self._sleep_again(limit_s)
 
     async def _take_again(self, tag: str) -> None:
         """Engines that sleep take memory: for weights before they come, for keys and values once they are there."""
 
         async def take(url: str) -> None:
-            await take_again(self._http, self._asleep[url], tag, timeout_s=self._config.publish_timeout_s)
+            if await take_again(self._http, self._asleep[url], tag, timeout_s=self._config.publish_timeout_s):
+                self._taken.setdefault(url, []).append(tag)
 
         self.failed |= await for_each([url for url in self._asleep if url not in self.failed], take)
+
+    async def _sleep_again(self, limit_s: float) -> None:
+        """Engines that took a part of their memory give it back: to be asked for it twice ends an engine of SGLang."""
+        halfway = [url for url, tags in self._taken.items() if len(tags) < len(TAGS)]
+        self.spoiled |= set(halfway)
+
+        async def sleep(url: str) -> None:
+            await give_again(self._http, url, self._taken[url], timeout_s=limit_s)
+
+        for url, why in (await for_each(halfway, sleep)).items():
+            logger.warning("the engine %s may keep a part of its memory, restart it: %s", url, why)
 
     async def _send(self, members: Sequence[Member]) -> None:
         """Send to all members whose way is not by disk; where that fails, the settings decide what becomes of it."""

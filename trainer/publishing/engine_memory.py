@@ -66,11 +66,21 @@ async def _release(
     return int(freed) if isinstance(freed, int) else None
 
 
-async def take_again(http: httpx.AsyncClient, engine: AsleepEngine, tag: str, *, timeout_s: float) -> None:
-    """Have an engine that sleeps take memory again; one that was started since has it. Raises `Refused`."""
+async def take_again(http: httpx.AsyncClient, engine: AsleepEngine, tag: str, *, timeout_s: float) -> bool:
+    """Have an engine that sleeps take memory again; False for one that was started since, which has it.
+
+    Raises `Refused`.
+    """
     info = await get(http, f"{engine.url}/server_info", timeout_s=timeout_s)
-    if engine.is_process(info):
-        await post(http, f"{engine.url}/resume_memory_occupation", {"tags": [tag]}, timeout_s=timeout_s)
+    if not engine.is_process(info):
+        return False
+    await post(http, f"{engine.url}/resume_memory_occupation", {"tags": [tag]}, timeout_s=timeout_s)
+    return True
+
+
+async def give_again(http: httpx.AsyncClient, url: str, tags: list[str], *, timeout_s: float) -> None:
+    """Have an engine that woke by half give back what it took, so that it sleeps as its row says. Raises `Refused`."""
+    await post(http, f"{url}/release_memory_occupation", {"tags": tags}, timeout_s=timeout_s)
 
 
 async def _is_gone(http: httpx.AsyncClient, url: str) -> bool:

@@ -106,10 +106,11 @@ async def _publish(
             with times.step("engines_load"):
                 await delivery.load(gates.engine_pause)
                 loaded = [url for url in config.engine_urls if url not in delivery.failed]
+                await asyncio.to_thread(wake_up, catalog, loaded)  # they have their memory, whatever they report
                 failed = delivery.failed | await _read_back(http, loaded, version, config)
             served = len(failed) < len(config.engine_urls)
-            await asyncio.to_thread(wake_up, catalog, [url for url in loaded if url not in failed])
         finally:
+            failed = dict.fromkeys(delivery.spoiled, "it has no version whole") | delivery.failed | failed
             left_out = {url: why for url, why in failed.items() if served or url in delivery.spoiled}
             with times.step("engines_go_on"):
                 await _resume_engines(http, [url for url in config.engine_urls if url not in left_out], config)

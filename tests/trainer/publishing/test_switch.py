@@ -283,3 +283,75 @@ def test_the_gate_is_closed_again_before_its_limit_while_training_lasts(
     held = asleep_engines(member.catalog)
     switch(member, to="rollout")
     assert all(engine.is_held for engine in held.values())
+
+
+@pytest.fixture
+def slept(member: Member, catalog: Catalog, proxy: Proxy) -> Member:
+    """The member's engine sleeps, and nobody holds its devices or renews the gates."""
+    switch(member, to="train")
+    assert member._holding is not None
+    member._holding.end()
+    let_go(catalog, member.name)
+    proxy.told.clear()
+    return member
+
+
+def test_a_publish_that_does_not_reach_the_load_leaves_sleeping_engines_out(
+    slept: Member, engine: ServerProcess, relay: EngineRelay, proxy: Proxy, catalog: Catalog, tiny_model_dir: Path
+) -> None:
+    asked: list[str] = []
+
+    def note(path: str, body: Any) -> Any:
+        asked.append(path)
+        return body
+
+    relay.of_request = note
+    proxy.refuses = "/weir/pause"
+    with pytest.raises(PublishFailed, match="did not close its gate"):
+        publish(tiny_model_dir, 5, slept.config, KEY, catalog)
+    assert asked == []
+    assert (is_paused(engine), list(asleep_engines(catalog))) == (True, [relay.url])
+    path, told = proxy.told[-1]
+    assert (path, list(told["left_out"])) == ("/weir/resume", [relay.url])
+    proxy.refuses = None
+    relay.as_it_is()
+    publish(tiny_model_dir, 5, slept.config, KEY, catalog)
+    assert generate(engine)["meta_info"]["weight_version"] == "5"
+
+
+@pytest.mark.parametrize(("fails", "at"), [("/update_weights_from_disk", 1), (RESUME, 2)])
+def test_an_engine_that_wakes_by_half_sleeps_again_and_is_asked_once_for_each_part(
+    fails: str,
+    at: int,
+    slept: Member,
+    engine: ServerProcess,
+    relay: EngineRelay,
+    catalog: Catalog,
+    tiny_model_dir: Path,
+) -> None:
+    asked: list[tuple[str, Any]] = []
+
+    def note(path: str, body: Any) -> Any:
+        if path in (RELEASE, RESUME, fails):
+            asked.append((path, body.get("tags")))
+        return {"tags": ["nothing"]} if [seen for seen, _ in asked].count(fails) == at and path == fails else body
+
+    relay.of_request = note
+    with pytest.raises(PublishFailed, match=f"stay paused.*{fails} answered 400"):
+        publish(tiny_model_dir, 5, slept.config, KEY, catalog)
+    assert asked[0] == (RESUME, ["weights"])
+    assert asked[-1] == (RELEASE, ["weights"])
+    assert (is_paused(engine), list(asleep_engines(catalog))) == (True, [relay.url])
+    assert "weights" in released(engine)
+    relay.as_it_is()
+    publish(tiny_model_dir, 5, slept.config, KEY, catalog)
+    assert (generate(engine)["meta_info"]["weight_version"], released(engine)) == ("5", [])
+
+
+def test_an_engine_that_has_its_memory_and_reports_another_version_is_not_asked_to_take_it_again(
+    slept: Member, engine: ServerProcess, relay: EngineRelay, catalog: Catalog, tiny_model_dir: Path
+) -> None:
+    relay.of_answer = lambda path, body: body | {"weight_version": "another"} if path == "/model_info" else body
+    with pytest.raises(PublishFailed, match="it reports version 'another'"):
+        publish(tiny_model_dir, 5, slept.config, KEY, catalog)
+    assert (released(engine), asleep_engines(catalog)) == ([], {})
