@@ -94,14 +94,14 @@ class Upstream:
 
     async def has_workers(self) -> bool:
         """Whether the router answers and has a healthy engine."""
-        return any(worker.is_healthy for worker in await self._workers())
+        return any(worker.is_healthy for worker in await self._workers() or ())
 
     async def continue_engines(self, *, asleep: Collection[str] = ()) -> None:
         """Let every engine of the router continue: the publisher that paused them is gone, and calls wait in them.
 
         But for those that hold no memory: the watch brings them weights first.
         """
-        for worker in await self._workers():
+        for worker in await self._workers() or ():
             if worker.url in asleep:
                 continue
             url = f"{worker.url}/continue_generation"
@@ -115,36 +115,63 @@ class Upstream:
 
     async def grammar_backends(self) -> frozenset[str]:
         """What the engines that say so keep grammars with; a router that lists none is the engine itself."""
-        backends = [(info or {}).get("grammar_backend") for info in await self._of_engines("/server_info")]
+        backends = [(info or {}).get("grammar_backend") for info in await self._of_engines("/server_info") or ()]
         return frozenset(backend for backend in backends if isinstance(backend, str))
 
     async def context_lengths(self) -> list[int] | None:
-        """The context lengths that the engines name, as SGLang and vLLM list them; None where no engine answers."""
-        answers = [answer for answer in await self._of_engines("/v1/models") if answer is not None]
-        cards = [card for answer in answers for card in answer.get("data") or () if isinstance(card, dict)]
-        lengths = [card.get("max_model_len") for card in cards]
-        return [length for length in lengths if isinstance(length, int) and length > 0] if answers else None
+        """The context lengths that the engines name, as SGLang and vLLM list them; None unless all engines answer."""
+        answers = await self._of_engines("/v1/models")
+        lengths: list[int] = []
+        if not answers:
+            return None
+        for answer in answers:
+            if answer is None:
+                return None
+            lengths += _lengths_in(answer)
+        return lengths
 
-    async def _of_engines(self, path: str) -> list[dict[str, Any] | None]:
-        """What each engine answers to a GET, None where that is no object; without workers the router is the engine."""
-        urls = [worker.url for worker in await self._workers()] or [self.url]
+    async def _of_engines(self, path: str) -> list[dict[str, Any] | None] | None:
+        """What each engine answers to a GET, {} where that is no object, None where it does not answer.
+
+        What is no router is the engine itself. None where the router does not answer.
+        """
+        body = await self._body_at(workers_url(self.url))
+        if body is None:
+            return None
+        workers = decode_workers(body)
+        urls = [self.url] if workers is None else [worker.url for worker in workers]
         return await asyncio.gather(*(self._object_at(f"{url}{path}") for url in urls))
 
     async def _object_at(self, url: str) -> dict[str, Any] | None:
+        body = await self._body_at(url)
+        try:
+            found = msgspec.json.decode(body) if body else None
+        except msgspec.DecodeError:
+            found = None
+        return None if body is None else found if isinstance(found, dict) else {}
+
+    async def _workers(self) -> list[Worker] | None:
+        """The router's engines, none where it is no router; None where it does not answer."""
+        body = await self._body_at(workers_url(self.url))
+        return None if body is None else decode_workers(body) or []
+
+    async def _body_at(self, url: str) -> bytes | None:
+        """What is to be had at a URL, b"" where nothing is; None where the server does not answer, or cannot now."""
         try:
             async with self._session.get(url, timeout=_CONTROL_TIMEOUT) as response:
-                found = msgspec.json.decode(await response.read()) if response.status == 200 else None
-        except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError):
+                body = await response.read()
+        except (aiohttp.ClientError, TimeoutError, ConnectionError):
             return None
-        return found if isinstance(found, dict) else None
+        if response.status in TRY_LATER or response.status >= 500:
+            return None
+        return body if response.status == 200 else b""
 
-    async def _workers(self) -> list[Worker]:
-        """The router's engines; none when the router cannot be asked."""
-        try:
-            async with self._session.get(workers_url(self.url), timeout=_CONTROL_TIMEOUT) as response:
-                return (decode_workers(await response.read()) if response.status == 200 else None) or []
-        except (aiohttp.ClientError, TimeoutError):
-            return []
+
+def _lengths_in(models: dict[str, Any]) -> list[int]:
+    """The context lengths in an engine's list of models."""
+    cards = models.get("data")
+    lengths = [card.get("max_model_len") for card in cards if isinstance(card, dict)] if isinstance(cards, list) else []
+    return [length for length in lengths if type(length) is int and length > 0]  # a bool is no length
 
 
 async def _streamed_chunks(answer: Answer, interval_s: float) -> AsyncGenerator[list[Chunk], None]:

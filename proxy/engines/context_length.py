@@ -2,7 +2,7 @@
 
 An engine may be started with less than the model's positions; it says so in its list of models (`max_model_len`).
 Invariants: no call waits for engines that were asked once and answered, later asks run beside the calls; an engine that
-names no length takes the model's.
+names no length takes the model's; what was learned holds until all engines have answered again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ContextLength:
         *,
         remembered_s: float = _REMEMBERED_S,
     ) -> None:
-        """`longest` is the model's own. `ask` returns the lengths that engines name; None where none answered."""
+        """`longest` is the model's own. `ask` returns the lengths that engines name; None unless all answered."""
         self.tokens = longest
         self._longest = longest
         self._ask = ask

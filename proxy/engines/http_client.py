@@ -24,11 +24,11 @@ import httptools
 from yarl import URL
 
 from weir.proxy.engines.connections import Connections
+from weir.proxy.engines.ticks import Ticks
 from weir.proxy.errors import UpstreamLost, UpstreamNotReached
 
-KEPT_S = 30.0  # how long an unused connection is kept
+KEPT_S = 4.0  # how long an unused connection is kept; servers on uvicorn close it after 5 s
 RESOLVED_S = 10.0  # how long a name's addresses are believed
-_AFTER_TICK = 1 / 16  # of the interval between two common readings
 _READ_BYTES = 2**18
 _UNSAFE = re.compile(r"[^\x21-\x7e]")
 _ENDS_LINE = re.compile(r"[\r\n\0]")
@@ -69,7 +69,7 @@ class HttpClient(Connections):
         super().__init__()
         self.connect_timeout_s = connect_timeout_s
         self.answer_timeout_s = answer_timeout_s
-        self.ticks = _Ticks()
+        self.ticks = Ticks()
         self._origins: dict[str, Origin] = {}
         self._connections: set[_Connection] = set()
         self._sweep: asyncio.TimerHandle | None = None
@@ -99,7 +99,7 @@ class HttpClient(Connections):
         oldest_s = time.monotonic() - KEPT_S
         while origin.idle:
             connection, since_s = origin.idle.pop()
-            if since_s > oldest_s and not connection.is_lost:
+            if since_s > oldest_s and connection.is_usable():
                 return connection
             connection.drop()
         try:
@@ -201,7 +201,7 @@ class Answer:
 
     __slots__ = ("_connection", "_ticks", "headers", "status")
 
-    def __init__(self, connection: _Connection, ticks: _Ticks) -> None:
+    def __init__(self, connection: _Connection, ticks: Ticks) -> None:
         self.status = connection.status
         self.headers = connection.headers
         self._connection = connection
@@ -238,7 +238,7 @@ class Answer:
         """
         if not self._connection.parts and not self._connection.is_complete:
             self._connection.rest()
-            self._ticks.add(self._connection, interval_s)
+            self._ticks.add(self._connection.read_now, interval_s)
             await self._connection.until_more()
         return await self.part()
 
@@ -247,32 +247,6 @@ class Answer:
         sock = self._connection.sock
         if sock is not None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
-
-
-class _Ticks:
-    """The timer that all streams share."""
-
-    def __init__(self) -> None:
-        self._waiting: list[_Connection] = []
-
-    def add(self, connection: _Connection, interval_s: float) -> None:
-        """Have a connection read at the next tick."""
-        if not self._waiting:
-            asyncio.get_running_loop().call_later(until_tick_s(interval_s, time.monotonic()), self._read)
-        self._waiting.append(connection)
-
-    def _read(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for connection in waiting:
-            connection.read_now()
-
-
-def until_tick_s(interval_s: float, now_s: float) -> float:
-    """Seconds until the next tick, and a little: a timer may fire early by a millisecond, which is no tick of its own.
-
-    At most the interval and that little.
-    """
-    return interval_s - now_s % interval_s + interval_s * _AFTER_TICK
 
 
 class _Connection(asyncio.Protocol):
@@ -373,8 +347,21 @@ class _Connection(asyncio.Protocol):
             else:
                 self.eof_received()
 
+    def is_usable(self) -> bool:
+        """Whether a kept connection takes another request: neither data nor an end has come, not even to the kernel."""
+        if not self.may_be_kept or self.sock is None:
+            return self.may_be_kept
+        try:
+            self.sock.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass
+        return False
+
     def drop(self) -> None:
         """Close it at once."""
+        self.may_be_kept = False
         if not self.is_lost:
             self._transport.abort()
 
