@@ -140,3 +140,27 @@ def test_a_hidden_page_has_no_connection_and_is_new_when_it_is_seen_again(page: 
 def test_the_stream_is_told_what_the_page_shows(page: Page, server: ClientServer) -> None:
     open_live(page, server)
     assert "/live?seen=3-1" in server.requests
+
+
+def show_calls(server: ClientServer, count: int) -> None:
+    calls = "".join(f"<article>call {call}</article>" for call in range(count))
+    server.show(
+        f'<input id="find"><output id="found"></output><p id="count" data-live>{count}</p>'
+        f'<section id="calls" data-live>{calls}</section>'
+    )
+
+
+def test_calls_that_waited_are_looked_through_when_they_are_shown(page: Page, server: ClientServer) -> None:
+    show_calls(server, 2)
+    page.goto(server.url)
+    expect(page.locator(STATE)).to_have_text("live")
+    page.locator("#find").fill("call 1")
+    expect(page.locator("#found")).to_have_text("1 of 2 calls")
+    page.evaluate("getSelection().selectAllChildren(document.querySelector('#calls'))")
+    show_calls(server, 3)
+    server.changed()
+    expect(page.locator("#count")).to_have_text("3")
+    expect(page.locator("#calls > article")).to_have_count(2)
+    page.evaluate("getSelection().removeAllRanges()")
+    expect(page.locator("#found")).to_have_text("1 of 3 calls")
+    assert page.locator("#calls > article:not([hidden])").all_text_contents() == ["call 1"]

@@ -10,7 +10,7 @@ export function start(field) {
     keep({ find: field.value });
     show(field.value);
   });
-  document.addEventListener("weir:changed", () => show(field.value));
+  document.addEventListener("weir:replaced", () => show(field.value));
   show(field.value);
 }
 

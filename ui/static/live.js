@@ -89,19 +89,24 @@ async function refresh() {
 }
 
 /**
- * Replace what differs from what the server sent before.
+ * Replace what differs from what the server sent before; `weir:replaced` is for parts that change what the page shows.
  * @param {Document} page
  */
 function apply(page) {
   newest = null;
+  let hasReplaced = false;
   for (const element of liveElements(document)) {
     const fresh = page.getElementById(element.id);
     const differs = fresh !== null && fresh.outerHTML !== sent.get(element.id);
     const waits = differs && isInUse(element);
     element.toggleAttribute("data-held", waits);
     if (waits) newest = page;
-    else if (differs) replace(element, fresh);
+    else if (differs) {
+      replace(element, fresh);
+      hasReplaced = true;
+    }
   }
+  if (hasReplaced) document.dispatchEvent(new Event("weir:replaced"));
 }
 
 /**
