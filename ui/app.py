@@ -43,7 +43,9 @@ def create_app(
     addresses: Addresses = Addresses(),
     others: Sequence[StoreConfig] = (),
 ) -> Starlette:
-    """The application; its lifespan opens the store. `tokenizer` is a folder with tokenizer.json, for tokens' texts.
+    """The application; its lifespan opens the store, and `state.refused` is why it could not.
+
+    `tokenizer` is a folder with tokenizer.json, for tokens' texts.
 
     Without a `control_key` it is the one in the proxy's file. Actions that are commands run with the weir.toml at
     `config_path`, else with the one in the working directory. `addresses` are those of servers whose state is shown,
@@ -62,7 +64,11 @@ def create_app(
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        await snapshots.open()
+        try:
+            await snapshots.open()
+        except StoreError as error:
+            app.state.refused = error
+            raise
         try:
             yield
         finally:
@@ -80,7 +86,7 @@ def create_app(
         return pages.page("error.html", frame | {"status": status, "message": message}, status)
 
     kinds = (UiError, QueryRefused, QueryStopped, StoreError, HTTPException)
-    return Starlette(
+    app = Starlette(
         routes=[*control.routes(), *Routes(snapshots, servers, other_stores, pages, tokenizer, name).routes()],
         middleware=[
             Middleware(Guard, host=config.host, catalog=catalog),
@@ -89,6 +95,8 @@ def create_app(
         exception_handlers=dict.fromkeys(kinds, explain),
         lifespan=lifespan,
     )
+    app.state.refused = None
+    return app
 
 
 def _explained(error: Exception) -> tuple[int, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from collections.abc import Sequence
@@ -32,7 +33,14 @@ def serve(
         host = f"[{config.host}]" if ":" in config.host else config.host
         print(f"weir ui: http://{host}:{listener.getsockname()[1]}", flush=True)
         settings = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=2)
-        uvicorn.Server(settings).run(sockets=[listener])
+        logging.getLogger("uvicorn.error").addFilter(lambda _: app.state.refused is None)  # said by what is raised
+        try:
+            uvicorn.Server(settings).run(sockets=[listener])
+        except SystemExit:
+            if app.state.refused is None:
+                raise
+    if app.state.refused is not None:
+        raise app.state.refused.with_traceback(None)
 
 
 def _listener(host: str, port: int) -> socket.socket:

@@ -84,15 +84,28 @@ def read_groups(files: Sequence[Path], group_ids: Sequence[str], columns: Sequen
 
 
 def read_calls(files: Sequence[Path], wanted: Mapping[str, Sequence[str]], columns: Sequence[str]) -> pa.Table:
-    """The stored calls with one of the wanted values in each named column; statistics skip most of the file."""
+    """The stored calls with one of the wanted values in each named column; statistics skip most of the file.
+
+    Raises StoreCorrupt where a file cannot be read.
+    """
     chosen = functools.reduce(operator.and_, (_one_of(column, names) for column, names in wanted.items()))
-    return _dataset(files).to_table(columns=list(columns), filter=chosen)
+    return _read(files, columns, chosen)
 
 
 def groups_of_sessions(files: Sequence[Path], session_ids: Sequence[str]) -> set[str]:
     """The groups of the stored calls of these sessions."""
-    found = _dataset(files).to_table(columns=["group_id"], filter=_one_of("session_id", session_ids))
+    found = _read(files, ["group_id"], _one_of("session_id", session_ids))
     return set(found["group_id"].unique().to_pylist())
+
+
+def _read(files: Sequence[Path], columns: Sequence[str], chosen: ds.Expression) -> pa.Table:
+    try:
+        return _dataset(files).to_table(columns=list(columns), filter=chosen)
+    except (OSError, pa.ArrowException) as error:
+        what = " ".join(str(error).split())
+        raise StoreCorrupt(
+            f"cannot read the store's files: {what}; weir store verify says which are damaged"
+        ) from error
 
 
 def _one_of(column: str, names: Sequence[str]) -> ds.Expression:
