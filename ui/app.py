@@ -45,11 +45,9 @@ def create_app(
 ) -> Starlette:
     """The application; its lifespan opens the store, and `state.refused` is why it could not.
 
-    `tokenizer` is a folder with tokenizer.json, for tokens' texts.
-
-    Without a `control_key` it is the one in the proxy's file. Actions that are commands run with the weir.toml at
-    `config_path`, else with the one in the working directory. `addresses` are those of servers whose state is shown,
-    `others` are stores whose curves are.
+    `tokenizer` is a folder with tokenizer.json, for tokens' texts. Without a `control_key` it is the one in the proxy's
+    file. Actions that are commands run with the weir.toml at `config_path`, else with the one in the working directory.
+    `addresses` are those of servers whose state is shown, `others` are stores whose curves are.
     """
     name = str(store.root)
     snapshots = Snapshots(store=store, tokenizer=tokenizer, refresh_s=config.refresh_s, threads=config.threads)
@@ -69,14 +67,11 @@ def create_app(
         except StoreError as error:
             app.state.refused = error
             raise
-        try:
+        async with contextlib.AsyncExitStack() as closing:
+            closing.callback(catalog.close)
+            for part in (snapshots, other_stores, servers, commands):
+                closing.push_async_callback(part.close)
             yield
-        finally:
-            await commands.close()
-            await servers.close()
-            await other_stores.close()
-            await snapshots.close()
-            catalog.close()
 
     async def explain(request: Request, error: Exception) -> Response:
         status, message = _explained(error)
