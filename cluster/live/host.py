@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any
 
 from weir.cluster.book import Book
@@ -22,6 +22,7 @@ from weir.cluster.state import Assign, Event, Load, Member, Policy, Role, Settin
 from weir.cluster.timeline import Activity, Timeline
 
 LEAST_PAUSE_S = 0.01
+LEFT_OUT = "no round takes it as it is"
 LOOK = Event.STARTED  # for what no event stands for: a policy decides by the state
 
 
@@ -42,7 +43,8 @@ class Host:
         self._ended: set[str] = set()  # groups that wait for their rewards
         self._foreign: dict[str, int] = {}  # ready groups of others that wait → versions that they are behind
         self._foreign_calls: dict[str, GroupCalls] = {}
-        self._ignored: set[str] = set()  # groups that are consumed, or too old
+        self._ignored: set[str] = set()  # groups that are consumed, left out, or too old
+        self._told: frozenset[str] = frozenset()  # groups that the round which runs was told to train on
         self._moves: dict[str, asyncio.Task[None]] = {}
         self._others: set[asyncio.Task[None]] = set()
         self._seconds: dict[str, dict[Activity, float]] = {}  # of each member at the begin of its phase
@@ -133,8 +135,11 @@ class Host:
         self._feed(Event.SAMPLE_READY)
 
     def group_lost(self, group: str, why: str) -> None:
-        """A group can never be trained on; another one is started for it."""
-        if group in self._sample_of:
+        """A group can never be trained on as it is; another one is started for it.
+
+        One that a round was told stays: the round says whether it takes it.
+        """
+        if group in self._sample_of and group not in self._told:
             self._abandon(group, why)
 
     def agents_died(self) -> None:
@@ -175,12 +180,23 @@ class Host:
         self.book.judged(sample, time.monotonic(), tokens=found.tokens, kv_tokens=found.kv_tokens)
 
     def _abandon(self, group: str, why: str) -> None:
+        self._drop(group, why)
+        self._adopt_waiting()
+        self._feed(LOOK)
+
+    def _drop(self, group: str, why: str) -> None:
         self._world.say(f"group {group} will not be trained on: {why}")
         sample = self._sample_of.pop(group)
         self._started_s.pop(sample, None)
         self._ended.discard(group)
         self.book.abandon(sample)
-        self._feed(LOOK)
+
+    def _leave_out(self, groups: Iterable[str], why: str) -> None:
+        """Drop groups for good. The policy is not asked in between: it would train on those that are still to go."""
+        for group in groups:
+            self._ignored.add(group)
+            if group in self._sample_of:
+                self._drop(group, why)
 
     # Decisions
 
@@ -279,6 +295,7 @@ class Host:
     def _train(self, names: Sequence[str], event: Event) -> None:
         samples = set(self.book.train(names))
         groups = [group for group, sample in self._sample_of.items() if sample in samples]
+        self._told = frozenset(groups)
         for name in names:
             self._begin(name, Phase.TRAIN, Activity.TRAIN, event)
         self._spawn(self._trained(names, groups))
@@ -287,11 +304,14 @@ class Host:
         end = await self._world.train(names, groups)
         if end.is_fatal:
             raise RoundRefused(end.failure)
+        self._told = frozenset()
         if end.version is None:
             self.book.training_failed()
             self._rest(names, Event.TRAINING_FAILED)
-            for group in end.left_out:
-                self.group_lost(group, "no round will take it")
+            if end.left_out:
+                self._leave_out(end.left_out, LEFT_OUT)
+                self._adopt_waiting()
+                self._feed(LOOK)
             if end.failure is not None:
                 self._world.say(f"the round did not end: {end.failure}")
             self._later(Event.TRAINING_FAILED)
@@ -317,10 +337,17 @@ class Host:
         self._ignored.update(end.groups)  # a list of ready groups may be older than the claim
         self.book.took(taken)
         self.book.trained()
+        self._leave_out(end.left_out, LEFT_OUT)
+        self._leave_out(self._too_old(), "the round took others, and no later one may take it")
         self._foreign = {group: age + end.version - self.weights for group, age in self._foreign.items()}
         self.weights = end.version
         self.rounds += 1
         self._adopt_waiting()
+
+    def _too_old(self) -> list[str]:
+        """Groups that have ended and are older than any round may take from now on."""
+        versions, limit = self.book.sample_version, self.book.state.oldest_allowed
+        return [of for of, one in self._sample_of.items() if versions[one] < limit and one not in self._started_s]
 
     def _rest(self, names: Sequence[str], event: Event) -> None:
         for name in names:
@@ -360,9 +387,3 @@ class Host:
     def _fail(self, error: Exception) -> None:
         self._failure = self._failure or error
         self._over.set()
-
-
-def shares(timeline: Timeline) -> Mapping[str, Mapping[Activity, float]]:
-    """The share of each activity in each member's time so far."""
-    timeline.close(time.monotonic())
-    return timeline.member_shares()

@@ -30,7 +30,7 @@ class RoundEnd:
     Attributes:
         version: The weights that it made; None: it made none.
         groups: The groups that it consumed.
-        left_out: Groups that were ready and that no round will take.
+        left_out: Groups that it was told and that no round takes as they are.
         failure: Why it made none; the next attempt resumes it.
         is_fatal: No further attempt would succeed: settings or data are wrong.
     """
