@@ -19,7 +19,7 @@ import psutil
 from support_servers import find_free_port
 
 from weir.scripts.launch.fleet import fleet
-from weir.scripts.launch.servers import Server, running, start
+from weir.scripts.launch.servers import Server, free_ports_in_row, running, start
 from weir.scripts.launch.settings import Settings, load_settings
 from weir.store.catalog.catalog import Catalog, RoundRow
 from weir.store.catalog.cluster.members import members
@@ -152,7 +152,7 @@ class Cluster:
 
 def config_of(folder: Path, model: Path) -> str:
     """The weir.toml of a cluster of three engines: one that only generates, two that do both."""
-    port = find_free_port()
+    port = free_ports_in_row(3)
     urls = [f"http://127.0.0.1:{port + number}" for number in range(3)]
     tables = "".join(
         f'[[cluster.members]]\nname = "{name}"\nurl = "{url}"\ntags = {json.dumps(tags)}\nkind = "cpu"\n\n'

@@ -63,19 +63,23 @@ def test_calls_wait_at_the_gate_while_every_engine_is_taken_for_training(cluster
         f"SELECT member, count(*) FROM phases WHERE event = 'member_settled' AND phase = 'rollout' "
         f"AND phase_id > {phases_before} GROUP BY member"
     )
-    assert dict(rollouts) == {"all-0": 2, "all-1": 2, "all-2": 2}, "a round takes all, and gives them back"
+    counts = dict(rollouts)
+    assert counts.keys() == {"all-0", "all-1", "all-2"}
+    assert min(counts.values()) >= 2, "a round takes all, and gives them back; one that was slow may have joined again"
 
 
 def test_a_killed_controller_goes_on_where_it_was(cluster: Cluster) -> None:
-    first = cluster.train()
-    two_more = cluster.made(2)
-    cluster.wait(lambda: two_more() and cluster.has_open_round())
-    first.kill()
-    first.wait()
-    done, was_open = len(cluster.rounds()), cluster.has_open_round()
+    while True:  # it is to be killed within a round, which may end between the look and the kill
+        first = cluster.train()
+        cluster.wait(cluster.made(2))
+        cluster.wait(cluster.has_open_round)
+        first.kill()
+        first.wait()
+        if cluster.has_open_round():
+            break
+    done = len(cluster.rounds())
     cluster.train("--rounds", "2")
     cluster.ended()
-    assert was_open, "it was killed within a round"
     check(cluster, done + 1 + 2)  # the round that was open, which counts for the start before
     still_open = cluster.sql("SELECT member FROM phases WHERE ended_at IS NULL")
     assert len(still_open) == 3, "of the killed one none is left open"
@@ -122,11 +126,12 @@ def test_a_killed_engine_is_lost_and_joins_again_with_the_newest_weights(
 
 
 def test_a_second_controller_over_the_same_store_is_refused(cluster: Cluster) -> None:
-    first = cluster.train("--rounds", "2")
+    first = cluster.train()
     cluster.wait(cluster.made(1))
     second = cluster.train("--rounds", "1")
     assert second.wait(240) == 1
     assert "another `weir train` decides over" in cluster.log
+    first.terminate()
     assert first.wait(240) == 0
 
 
