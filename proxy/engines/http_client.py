@@ -49,17 +49,18 @@ class Origin:
             credentials = f"{parts.user}:{parts.password or ''}".encode()
             self.head += f"Authorization: Basic {base64.b64encode(credentials).decode()}\r\n"
         self.idle: list[tuple[_Connection, float]] = []
+        self.reached = ""  # the address that accepted last
         self._addresses: list[str] = []
         self._resolved_s = -RESOLVED_S
 
     async def addresses(self) -> list[str]:
-        """The host's addresses. Raises OSError where it has none."""
+        """The host's addresses, first the one that accepted last. Raises OSError where it has none."""
         now_s = time.monotonic()
         if not self._addresses or now_s - self._resolved_s > RESOLVED_S:
             found = await asyncio.get_running_loop().getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
             self._addresses = list(dict.fromkeys(str(info[4][0]) for info in found))
             self._resolved_s = now_s
-        return self._addresses
+        return sorted(self._addresses, key=lambda address: address != self.reached)
 
 
 class HttpClient(Connections):
@@ -128,14 +129,21 @@ class HttpClient(Connections):
         loop = asyncio.get_running_loop()
         name = origin.host if origin.tls else None
         refused: OSError = OSError(f"{origin.host} has no address")
-        for address in await origin.addresses():
+        addresses = await origin.addresses()
+        for address in addresses:
             try:
-                _, connection = await loop.create_connection(
-                    lambda: _Connection(self._connections), address, origin.port, ssl=origin.tls, server_hostname=name
-                )
-            except OSError as error:
+                async with asyncio.timeout(self.connect_timeout_s / len(addresses)):  # one may swallow what it gets
+                    _, connection = await loop.create_connection(
+                        lambda: _Connection(self._connections),
+                        address,
+                        origin.port,
+                        ssl=origin.tls,
+                        server_hostname=name,
+                    )
+            except OSError as error:  # or a TimeoutError, which is one
                 refused = error
             else:
+                origin.reached = address
                 return connection
         raise refused
 

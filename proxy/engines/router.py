@@ -82,16 +82,25 @@ class RouterClient:
         return Probe(liveness=Liveness.ALIVE, version=None if version is None else str(version))
 
     async def load(
-        self, engine: str, folder: str, version: str, limit_s: float, *, asleep: AsleepEngine | None = None
+        self,
+        engine: str,
+        folder: str,
+        version: str,
+        limit_s: float,
+        *,
+        asleep: AsleepEngine | None = None,
+        taken: set[str] | None = None,
     ) -> None:
         """Load weights into an engine that is out of rotation, and read the version back. Raises `RouterFailed`.
 
-        `asleep`: what is known of an engine that gave its memory back; it takes it again.
+        `asleep`: what is known of an engine that gave its memory back; it takes it again, but for what earlier attempts
+        noted in `taken`, as this one does.
         """
         await self._request("POST", f"{engine}/pause_generation", {"mode": "abort"})
         sleeps = asleep is not None and asleep.is_process(await self._request("GET", f"{engine}/server_info"))
+        taken = set() if taken is None else taken
         if sleeps:
-            await self._request("POST", f"{engine}/resume_memory_occupation", {"tags": ["weights"]}, limit_s)
+            await self._take_memory(engine, "weights", taken, limit_s)
         body = {"model_path": folder, "weight_version": version, "flush_cache": True}
         loaded = await self._request("POST", f"{engine}/update_weights_from_disk", body, limit_s)
         if loaded.get("success") is not True:
@@ -100,8 +109,14 @@ class RouterClient:
         if reported != version:
             raise RouterFailed(f"it reports version {reported} after loading version {version}")
         if sleeps:
-            await self._request("POST", f"{engine}/resume_memory_occupation", {"tags": ["kv_cache"]}, limit_s)
+            await self._take_memory(engine, "kv_cache", taken, limit_s)
         await self._request("POST", f"{engine}/continue_generation", {})
+
+    async def _take_memory(self, engine: str, tag: str, taken: set[str], limit_s: float) -> None:
+        """Have an engine take memory again, once: a second time ends SGLang's process."""
+        if tag not in taken:
+            await self._request("POST", f"{engine}/resume_memory_occupation", {"tags": [tag]}, limit_s)
+            taken.add(tag)
 
     async def _request(self, method: str, url: str, body: Any = None, limit_s: float | None = None) -> dict[str, Any]:
         limits = REQUEST_LIMIT if limit_s is None else aiohttp.ClientTimeout(total=limit_s)

@@ -15,7 +15,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -71,6 +71,7 @@ class EngineWatch:
         self._assumed_version = assumed_version
         self._remarked: str | None = None
         self._load_after: dict[str, float] = {}
+        self._taken: dict[tuple[str, str | None], set[str]] = {}  # of engines and processes: memory taken again so far
         self._nudged = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -137,6 +138,7 @@ class EngineWatch:
         current = await self._current(probes)
         controlled = await asyncio.to_thread(controlled_engines, self._catalog)
         asleep = await asyncio.to_thread(asleep_engines, self._catalog)
+        self._forget_taken(asleep)
         for engine, probe in probes.items():
             if not self._gate.is_open or self._gate.times_closed != times_closed:
                 return  # the probes are from before an update
@@ -144,6 +146,9 @@ class EngineWatch:
                 await self._leave_to_controller(engine, probe, is_in=engine in inside, is_kept=engine in out)
             elif (sleeper := asleep.get(engine)) is None:
                 await self._update(engine, probe, current, is_in=engine in inside, why_out=out.get(engine))
+            elif not sleeper.is_held and self._is_dead(engine, probe):
+                if engine in inside:
+                    await self._take_out(engine, "it does not answer")
             elif not sleeper.is_held and probe.liveness is Liveness.ALIVE:
                 await self._bring_back(sleeper, current, is_in=engine in inside)
 
@@ -190,6 +195,11 @@ class EngineWatch:
         has_weights = current is not None and current.folder is not None
         await self._load(sleeper.url, current if current is not None and has_weights else had, asleep=sleeper)
 
+    def _forget_taken(self, asleep: Mapping[str, AsleepEngine]) -> None:
+        """Only while nobody puts an engine to sleep again does it still have the memory that it took again."""
+        brought_back = {(row.url, row.process) for row in asleep.values() if not row.is_held}
+        self._taken = {key: tags for key, tags in self._taken.items() if key in brought_back}
+
     def _is_dead(self, engine: str, probe: Probe) -> bool:
         silent = self._silent.get(engine, 0) + 1 if probe.liveness is Liveness.SILENT else 0
         self._silent[engine] = silent
@@ -218,8 +228,9 @@ class EngineWatch:
     async def _load(self, engine: str, current: Current, *, mark: str = "", asleep: AsleepEngine | None = None) -> None:
         if current.folder is None or time.monotonic() < self._load_after.get(engine, 0.0):
             return
+        taken = self._taken.setdefault((engine, asleep.process), set()) if asleep is not None else set()
         try:
-            await self._rotation.load(engine, current.folder, current.version, LOAD_LIMIT_S, asleep=asleep)
+            await self._rotation.load(engine, current.folder, current.version, LOAD_LIMIT_S, asleep=asleep, taken=taken)
             if asleep is not None:
                 await asyncio.to_thread(wake_up, self._catalog, [engine])
         except RouterFailed as error:

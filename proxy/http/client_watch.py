@@ -60,7 +60,7 @@ class ClientWatch:
             return
         self._serving = None
         self._exchange.before_end = None  # else both would be a cycle, which only the garbage collector frees
-        self._exchange.watch_client(None)
+        self._exchange.unwatch_client(self._client_left)
         for running in (self._timer, self._sending, self._following):
             if running is not None:
                 running.cancel()
@@ -126,5 +126,5 @@ async def while_client_stays(exchange: Exchange, work: asyncio.Task[_T]) -> _T:
             raise asyncio.CancelledError
         return work.result()
     finally:
-        exchange.watch_client(None)
+        exchange.unwatch_client(client_left)
         work.cancel()

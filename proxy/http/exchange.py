@@ -29,8 +29,12 @@ CONNECTION = "weir.connection"  # the extension of ASGI by which the server give
 class Connection(Protocol):
     """The client's connection, as the server has it."""
 
-    def watch(self, left: Callable[[], None] | None) -> None:
-        """Have `left` called once the client has disconnected; None: no longer."""
+    def watch(self, left: Callable[[], None]) -> None:
+        """Have `left` called once the client has disconnected."""
+        ...
+
+    def unwatch(self, left: Callable[[], None]) -> None:
+        """Have `left` called no longer; what another request watches with stays."""
         ...
 
 
@@ -95,9 +99,13 @@ class Exchange:
             more = message.get("more_body", False)
         return b"".join(parts)
 
-    def watch_client(self, left: Callable[[], None] | None) -> None:
-        """Have `left` called once the client has disconnected; None: no longer. The body must have been read."""
+    def watch_client(self, left: Callable[[], None]) -> None:
+        """Have `left` called once the client has disconnected. The body must have been read."""
         self._connection.watch(left)
+
+    def unwatch_client(self, left: Callable[[], None]) -> None:
+        """Have `left` called no longer. The connection may be at its next request by then, which has its own watch."""
+        self._connection.unwatch(left)
 
     async def start(self, status: int, content_type: bytes, length: int | None = None) -> None:
         """Send status and headers, unless they were sent already."""

@@ -33,13 +33,17 @@ class BoundedHttp(HttpToolsProtocol):
     _is_lost = False
     _client_left: Callable[[], None] | None = None
 
-    def watch(self, left: Callable[[], None] | None) -> None:
-        """Have `left` called once the client has disconnected; None: no longer. Bodies must have been read."""
+    def watch(self, left: Callable[[], None]) -> None:
+        """Have `left` called once the client has disconnected. Bodies must have been read."""
         self._client_left = left
-        if left is not None:
-            self.flow.resume_reading()  # a long body paused it, and what is not read does not end
-            if self._is_lost:
-                self.loop.call_soon(left)
+        self.flow.resume_reading()  # a long body paused it, and what is not read does not end
+        if self._is_lost:
+            self.loop.call_soon(left)
+
+    def unwatch(self, left: Callable[[], None]) -> None:
+        """Have `left` called no longer; what another request watches with stays."""
+        if self._client_left == left:
+            self._client_left = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)

@@ -160,7 +160,10 @@ def test_a_kept_connection_that_is_ending_is_not_used_again(
             _, peer = await asyncio.gather(whole(client, origin), asyncio.to_thread(answer_first_on, listener))
             ((kept, _),) = origin.idle
             assert kept.sock is not None
-            peer.sendall(stray) if stray else peer.shutdown(socket.SHUT_WR)
+            if stray:
+                peer.sendall(stray)
+            else:
+                peer.shutdown(socket.SHUT_WR)
             select.select([kept.sock], [], [])  # the kernel has it, and the loop does not know yet
             for _ in range(turns):
                 await asyncio.sleep(0)
@@ -171,6 +174,31 @@ def test_a_kept_connection_that_is_ending_is_not_used_again(
             await client.close()
 
     run(main())
+
+
+def test_an_address_that_swallows_connections_leaves_time_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        client = HttpClient(connect_timeout_s=6.0, answer_timeout_s=30.0)
+        with socket.create_server(("127.0.0.2", 0)) as listener, socket.socket() as silent:
+            listener.settimeout(30)
+            port = listener.getsockname()[1]
+            silent.bind(("127.0.0.1", port))
+            silent.listen(0)
+            filling = [socket.socket() for _ in range(4)]  # its queue: the kernel drops what comes after
+            for one in filling:
+                one.setblocking(False)
+                one.connect_ex(("127.0.0.1", port))
+            found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port)) for host in ("127.0.0.1", "127.0.0.2")]
+            monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+            origin = client.origin(f"http://two.invalid:{port}", "router")
+            answer, peer = await asyncio.gather(whole(client, origin), asyncio.to_thread(answer_first_on, listener))
+            assert answer == (200, b"ok")
+            assert await origin.addresses() == ["127.0.0.2", "127.0.0.1"]
+            for one in (*filling, peer):
+                one.close()
+            await client.close()
+
+    asyncio.run(main())
 
 
 def answer_first_on(listener: socket.socket) -> socket.socket:
