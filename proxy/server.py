@@ -28,6 +28,7 @@ from weir.proxy.control.service import Control, control_key
 from weir.proxy.engines.gate import Gate
 from weir.proxy.engines.router import RouterClient
 from weir.proxy.engines.watch import EngineWatch
+from weir.proxy.errors import UpstreamNotReached
 from weir.proxy.http.admission import Admission
 from weir.proxy.http.http_protocol import BoundedHttp
 from weir.proxy.http.sockets import BACKLOG, raise_file_limit, url_of
@@ -47,11 +48,13 @@ from weir.store.catalog.catalog import Catalog
 from weir.store.catalog.devices.switches import asleep_engines
 from weir.store.catalog.rows import Recording
 from weir.store.config import StoreConfig
+from weir.store.errors import StoreError
 from weir.store.log.writer import LogWriter
 from weir.store.shared.log import LogSharing
 
 logger = logging.getLogger("weir.proxy.server")
 
+CONTINUE_RETRY_S = 1.0  # between two attempts to let paused engines continue
 PEER_LIMIT_S = 5  # how long peers' requests may take to finish after the last call
 
 
@@ -220,6 +223,8 @@ class Proxy:
 
     async def close(self) -> None:
         """Close the parts in the order in which calls depend on them; the log last."""
+        for task in self._background:
+            task.cancel()
         await self.engines.close()  # again, where nothing was ever joined
         await self.assembled.close()
         await self.upstream.close()
@@ -231,13 +236,20 @@ class Proxy:
         self.catalog.close()
 
     def _wake_engines(self) -> None:
-        """Let paused engines continue: whoever closed the gate is gone."""
+        """Let paused engines continue, once it is known which of them sleep: whoever closed the gate is gone."""
         if self._has_engines:
             self._run_aside(self._continue_engines())
 
     async def _continue_engines(self) -> None:
-        asleep = await asyncio.to_thread(asleep_engines, self.catalog)
-        await self.upstream.continue_engines(asleep=asleep)
+        while self.gate.is_open:
+            try:
+                asleep = await asyncio.to_thread(asleep_engines, self.catalog)
+                await self.upstream.continue_engines(asleep=asleep)
+            except (StoreError, UpstreamNotReached) as error:
+                logger.warning("paused engines do not continue yet, which is tried again: %s", error)
+                await asyncio.sleep(CONTINUE_RETRY_S)
+            else:
+                return
 
     def _on_trouble(self) -> None:
         """An engine failed a call: the worker that watches the engines checks them now."""

@@ -99,9 +99,13 @@ class Upstream:
     async def continue_engines(self, *, asleep: Collection[str] = ()) -> None:
         """Let every engine of the router continue: the publisher that paused them is gone, and calls wait in them.
 
-        But for those that hold no memory: the watch brings them weights first.
+        But for those that hold no memory: the watch brings them weights first. Raises `UpstreamNotReached` where the
+        router does not answer.
         """
-        for worker in await self._workers() or ():
+        workers = await self._workers()
+        if workers is None:
+            raise UpstreamNotReached(f"the {self._router.name} does not name its engines")
+        for worker in workers:
             if worker.url in asleep:
                 continue
             url = f"{worker.url}/continue_generation"

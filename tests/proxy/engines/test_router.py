@@ -14,6 +14,10 @@ from support_scripted_engine import Script, ScriptedEngine
 from support_servers import EngineFactory
 from support_way import Way, ids_of
 
+from weir.proxy import server
+from weir.store.catalog.catalog import Catalog
+from weir.store.catalog.devices.switches import AsleepEngine, asleep_engines
+from weir.store.errors import StoreUnavailable
 from weir.store.records.call_record import VersionSpan, unpack_ids
 
 USER: Any = [{"role": "user", "content": "Hi"}]
@@ -123,3 +127,28 @@ def test_calls_go_on_after_a_publisher_died_between_pause_and_continue(
         answer: Any = client.chat.completions.create(model="weir", messages=USER, max_tokens=4, stream=stream)
         assert list(answer)
         assert len(proxy.records()) == 1
+
+
+def test_paused_engines_continue_once_the_catalog_answers_again(
+    engine_server: EngineFactory, tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[str] = []
+
+    def away_at_first(catalog: Catalog) -> dict[str, AsleepEngine]:
+        tries.append("asked")
+        if len(tries) < 3:
+            raise StoreUnavailable("the catalog does not answer")
+        return asleep_engines(catalog)
+
+    monkeypatch.setattr(server, "asleep_engines", away_at_first)
+    monkeypatch.setattr(server, "CONTINUE_RETRY_S", 0.01)
+    engine = engine_server(tiny_model_dir)
+    with (
+        running_router([engine.url], tmp_path) as router,
+        running_proxy(tmp_path / "store", tiny_model_dir, router.url, gate_limit_s=0.3) as proxy,
+    ):
+        proxy.control("POST", "/weir/pause")
+        engine.post("/pause_generation", {"mode": "abort"})
+        answer: Any = proxy.client(timeout=60.0).chat.completions.create(model="weir", messages=USER, max_tokens=4)
+        assert answer.choices
+    assert len(tries) >= 3
