@@ -5,7 +5,6 @@ Invariant: a failure does not end the loop; it is reported, and the next turn re
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -48,16 +47,19 @@ def planned_garbage(config: StoreConfig) -> tuple[Retirement, Garbage]:
 def keep_up(
     config: StoreConfig,
     every_s: float,
-    stop: threading.Event,
+    stop_asked: Callable[[float], bool],
     done: Callable[[CompactReport], None],
     failed: Callable[[StoreError], None],
 ) -> None:
-    """Compact at intervals until asked to stop. Another compacting process is not a failure: it does the same work."""
-    while not stop.is_set():
+    """Compact at intervals until `stop_asked`, which waits so many seconds at most, says so.
+
+    Another compacting process is not a failure: it does the same work.
+    """
+    while not stop_asked(0):
         try:
             done(compact(config))
         except CompactionRunning:
             pass
         except StoreError as error:
             failed(error)
-        stop.wait(every_s)
+        stop_asked(every_s)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -27,6 +25,7 @@ def store_compact(
     Small files are merged, retention removes old groups, and garbage is deleted. It can be interrupted at any point and
     run again. `weir up` runs it periodically.
     """
+    from weir.scripts.launch.stop_signal import StopSignal
     from weir.store.maintenance.compact import compact
     from weir.store.maintenance.upkeep import keep_up
 
@@ -34,16 +33,18 @@ def store_compact(
         typer.echo(_compacted(compact(existing_store(root, config), seal_open=seal_open)))
         return
     store = load_settings(config).store.at(root)  # it may begin before the first call makes the store
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+    stop = StopSignal()
 
     def tell(report: CompactReport) -> None:
         if report.segments or report.files_merged or report.retirement.groups:
             typer.echo(_compacted(report))
 
     keep_up(
-        store, every, stop, tell, lambda error: typer.echo(f"cannot compact, and will try again: {error}", err=True)
+        store,
+        every,
+        stop.wait,
+        tell,
+        lambda error: typer.echo(f"cannot compact, and will try again: {error}", err=True),
     )
 
 

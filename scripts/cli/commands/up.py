@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -37,6 +37,7 @@ def up(
     """
     from weir.scripts.launch.fleet import check_ports, fleet
     from weir.scripts.launch.servers import running
+    from weir.scripts.launch.stop_signal import SIGNALS, StopSignal
     from weir.store.catalog.catalog import Catalog
 
     if settings_only and not check:
@@ -48,12 +49,10 @@ def up(
     servers = fleet(settings, config)
     check_ports(settings)
     Catalog.open(settings.store).close()  # the page opens a store that exists
-    for number in (signal.SIGINT, signal.SIGTERM):  # also where a shell's background job ignores SIGINT
+    for number in SIGNALS:  # also where a shell's background job ignores SIGINT
         signal.signal(number, signal.default_int_handler)  # what was started is stopped
     with running(servers, ready_timeout_s=settings.engine.start_limit_s, on_wait=_say_wait) as processes:
-        stop = threading.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: stop.set())
+        stop = StopSignal()
         base = f"http://{settings.proxy.host}:{settings.proxy.port}"
         typer.echo(f"base_url     {base}/v1")
         typer.echo(f"control      {base}/weir (key: {settings.store.folder / 'control.key'})")
@@ -64,7 +63,7 @@ def up(
             typer.echo(f"page         http://{settings.ui.host}:{settings.ui.port}")
         typer.echo(f"logs         {settings.store.folder / 'logs'}")
         typer.echo("Stop with Ctrl-C.")
-        look_after(stop, servers, processes)
+        look_after(stop.wait, servers, processes)
 
 
 def _rendering(settings: Settings, base: str) -> dict[str, str]:
@@ -94,8 +93,10 @@ def _check(settings: Settings, config: Path | None, *, settings_only: bool) -> N
         raise typer.Exit(1)
 
 
-def look_after(stop: threading.Event, servers: list[Server], processes: list[subprocess.Popen[bytes]]) -> None:
-    """Restart servers that end, until asked to stop.
+def look_after(
+    stop_asked: Callable[[float], bool], servers: list[Server], processes: list[subprocess.Popen[bytes]]
+) -> None:
+    """Restart servers that end, until `stop_asked`, which waits so many seconds at most, says so.
 
     A server that keeps ending is given up; for a vital one that raises ServerFailed. `processes` always holds the
     running ones, in the order of `servers`.
@@ -105,7 +106,7 @@ def look_after(stop: threading.Event, servers: list[Server], processes: list[sub
 
     ends: dict[str, list[float]] = {server.name: [] for server in servers}
     given_up: set[str] = set()
-    while not stop.wait(0.5):
+    while not stop_asked(0.5):
         for place, server in enumerate(servers):
             status = processes[place].poll()
             if status is None or server.name in given_up:

@@ -26,7 +26,7 @@ def test_a_server_that_is_killed_is_started_again(tmp_path: Path) -> None:
     processes = [start(each) for each in servers]
     steady, killed = processes
     asked = threading.Event()
-    looking = threading.Thread(target=look_after, args=(asked, servers, processes))
+    looking = threading.Thread(target=look_after, args=(asked.wait, servers, processes))
     looking.start()
     killed.kill()
     while processes[1] is killed:
@@ -43,7 +43,7 @@ def test_a_server_that_keeps_ending_is_given_up(tmp_path: Path) -> None:
     servers = [server("hopeless", tmp_path, "false")]
     processes: list[subprocess.Popen[bytes]] = [start(servers[0])]
     with pytest.raises(ServerFailed, match="hopeless ended 5 times within 120 s, last with status 1"):
-        look_after(threading.Event(), servers, processes)
+        look_after(threading.Event().wait, servers, processes)
 
 
 def test_the_others_go_on_without_a_server_that_is_not_vital(
@@ -55,7 +55,7 @@ def test_the_others_go_on_without_a_server_that_is_not_vital(
     ]
     processes = [start(each) for each in servers]
     steady, said, asked = processes[0], "", threading.Event()
-    looking = threading.Thread(target=look_after, args=(asked, servers, processes), daemon=True)
+    looking = threading.Thread(target=look_after, args=(asked.wait, servers, processes), daemon=True)
     looking.start()
     while looking.is_alive() and "the others go on" not in said:
         said += capsys.readouterr().out
