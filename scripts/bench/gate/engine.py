@@ -2,8 +2,8 @@
 
 Tokens are random; all calls in the batch get their next ones at the same step, as in continuous batching; calls beyond
 its slots wait, first come, first served. Steps are due at fixed times: late ones are caught up. Loading weights takes a
-fixed time. Invariant: the ledger has every token with the version that was loaded when it was sampled, whether or not
-a client received it.
+fixed time. Invariants: the ledger has every token with the version that was loaded when it was sampled, whether or not
+a client received it, and before one received the last: who has an answer finds it in the ledger.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class Sampling:
         self.rows: list[tuple[float, int]] = []
         self.versions: list[list[Any]] = []  # [version, start, end]
         self.finish: str | None = None
+        self.is_noted = False  # in the ledger
         self.changed = asyncio.Event()
 
     def step(self, version: str) -> None:
@@ -126,12 +127,19 @@ class Engine:
                 while not sampling.finish:
                     sampling.changed.clear()
                     await sampling.changed.wait()
+                self._note(sampling)
                 return web.Response(body=sampling.chunk(0, self.version), content_type="application/json")
             return await self._stream(request, sampling)
         finally:
             self._running.discard(sampling)
             with contextlib.suppress(ValueError):
                 self._waiting.remove(sampling)
+            self._note(sampling)
+
+    def _note(self, sampling: Sampling) -> None:
+        """Write a sampling that got its last token, or lost its client, into the ledger; once."""
+        if not sampling.is_noted:
+            sampling.is_noted = True
             row = {"rid": sampling.rid, "rows": sampling.rows, "versions": sampling.versions}
             self._ledger.write(json.dumps(row | {"arrived_us": sampling.arrived_us, "finish": sampling.finish}) + "\n")
 
@@ -143,6 +151,8 @@ class Engine:
             data, ended = sampling.chunk(shown, self.version), sampling.finish is not None
             shown = len(sampling.rows)
             sampling.changed.clear()
+            if ended:
+                self._note(sampling)
             if shown or ended:
                 await response.write(b"data: " + data + b"\n\n")
             if ended:
