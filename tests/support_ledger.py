@@ -55,12 +55,12 @@ class Tap:
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
-        assert self._started.wait(20)
+        assert self._started.wait(120)
 
     def stop(self) -> None:
         """Stop serving; what was kept stays readable."""
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(120)
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)

@@ -104,7 +104,7 @@ class Cluster:
     def in_rotation(self) -> set[str]:
         """The engines that the router lists."""
         url = f"http://127.0.0.1:{self.settings.router.port}/workers"
-        return {worker["url"].rstrip("/") for worker in httpx.get(url, trust_env=False).json()["workers"]}
+        return {worker["url"].rstrip("/") for worker in httpx.get(url, trust_env=False, timeout=120).json()["workers"]}
 
     def kill(self, name: str) -> None:
         """kill -9 of a server, and its start anew, as `weir up` does it."""

@@ -70,13 +70,13 @@ def narrow_listener(target_url: str, every_s: float) -> Iterator[str]:
     async def make() -> NarrowListener:
         return NarrowListener(target_url, every_s)
 
-    listener = asyncio.run_coroutine_threadsafe(make(), loop).result(10)
+    listener = asyncio.run_coroutine_threadsafe(make(), loop).result(120)
     serving = asyncio.run_coroutine_threadsafe(listener.serve(), loop)
     try:
         yield listener.url
     finally:
         serving.cancel()
-        asyncio.run_coroutine_threadsafe(listener.stopped.wait(), loop).result(10)
+        asyncio.run_coroutine_threadsafe(listener.stopped.wait(), loop).result(120)
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+        thread.join(120)
         loop.close()

@@ -96,8 +96,8 @@ def running_proxy(
         yield RunningProxy(url=url, store=store_config, proxy=proxy)
     finally:
         server.should_exit = True
-        serving.result(40)
-        asyncio.run_coroutine_threadsafe(proxy.close(), loop).result(20)
+        serving.result(120)
+        asyncio.run_coroutine_threadsafe(proxy.close(), loop).result(120)
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+        thread.join(120)
         loop.close()

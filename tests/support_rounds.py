@@ -200,7 +200,7 @@ def add_sessions(
             key_hash=None,
         )
         for future in [log.append(call) for call in calls]:
-            future.result(timeout=30)
+            future.result(120)
         catalog.finish_session(session_id, status="done", info={})
     log.close()
     catalog.close()

@@ -52,9 +52,9 @@ def running_router(
 
 def wait_for_workers(url: str, workers: set[str]) -> None:
     """Return when exactly these workers are in a router's rotation, which it changes asynchronously."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
-        listed = httpx.get(f"{url}/workers", trust_env=False).json()["workers"]
+        listed = httpx.get(f"{url}/workers", trust_env=False, timeout=120).json()["workers"]
         if {worker["url"] for worker in listed if worker.get("is_healthy", True)} == workers:
             return
         time.sleep(0.05)

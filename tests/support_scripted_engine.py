@@ -83,33 +83,33 @@ class ScriptedEngine:
     def start(self) -> ScriptedEngine:
         if not self._thread.is_alive():
             self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(120)
         return self
 
     def kill(self) -> None:
         """Drop all connections and stop listening; `start` brings it back on the same port."""
-        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(120)
 
     def stop(self) -> None:
         if not self._loop.is_closed():
             self.kill()
             self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(10)
+            self._thread.join(120)
             self._loop.close()
 
     def wait_arrived(self, number: int = 1) -> None:
         """Return when `number` more calls have arrived."""
         for _ in range(number):
-            assert self._arrived.acquire(timeout=20), "no call arrived at the engine"
+            assert self._arrived.acquire(timeout=120), "no call arrived at the engine"
 
     def wait_waiting(self, number: int = 1) -> None:
         """Return when `number` more calls wait in the middle of their answers."""
         for _ in range(number):
-            assert self._waiting.acquire(timeout=20), "no call waits at the engine"
+            assert self._waiting.acquire(timeout=120), "no call waits at the engine"
 
     def wait_left(self) -> None:
         """Return when a call's client has gone away."""
-        assert self._left.acquire(timeout=20), "no client left"
+        assert self._left.acquire(timeout=120), "no client left"
 
     def go_on(self, how: Literal["finish", "abort", "die"] = "finish") -> None:
         """Decide how the waiting calls end: with the rest of their answer, an abort, or a dropped connection."""

@@ -43,7 +43,7 @@ def record(config: StoreConfig) -> Record:
     def write(records: Sequence[CallRecord], writer: str = "proxy", seal: bool = True) -> None:
         log = LogWriter(config.root, writer, config)
         for future in [log.append(one) for one in records]:
-            future.result(timeout=30)
+            future.result(120)
         if seal:
             log.close()
         writers.append(log)

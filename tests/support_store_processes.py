@@ -53,7 +53,7 @@ def write_beyond_the_limit(config: StoreConfig, record: CallRecord, results: Any
     log = LogWriter(config.root, "proxy", config)
     results.put(str(log.append(record).exception(20)))
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    log.append(record).result(20)
+    log.append(record).result(120)
     log.close()
 
 
@@ -62,7 +62,7 @@ def write_fifty(config: StoreConfig, name: str, start: Any) -> None:
     start.wait()
     log = LogWriter(config.root, name, config)
     for i in range(50):
-        log.append(make_call(f"{name}-{i}", [i], [i], session_id=name)).result(20)
+        log.append(make_call(f"{name}-{i}", [i], [i], session_id=name)).result(120)
     log.close()
 
 

@@ -36,7 +36,7 @@ class Recording:
     def record(self, *calls: CallRecord) -> None:
         """Append calls and wait until they are acknowledged."""
         for future in [self.log.append(call) for call in calls]:
-            future.result(timeout=30)
+            future.result(120)
 
     def close(self) -> None:
         """Seal what was written, and share it."""

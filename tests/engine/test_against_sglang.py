@@ -235,5 +235,5 @@ def test_wrong_requests_get_the_same_status(pair: Pair) -> None:
         {"input_ids": [1] * 5000, "sampling_params": {}},
         {"input_ids": [1] * 4000, "sampling_params": {"max_new_tokens": 1000}},
     ):
-        statuses = [httpx.post(f"{s.url}/generate", json=body, trust_env=False).status_code for s in pair]
+        statuses = [httpx.post(f"{s.url}/generate", json=body, trust_env=False, timeout=120).status_code for s in pair]
         assert statuses == [400, 400], body

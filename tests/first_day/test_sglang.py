@@ -49,7 +49,7 @@ def test_the_page_leads_from_nothing_to_a_round_and_clients_stay_as_they_are(pla
     printed = follow(place, blocks_of_page()[0])
     assert f"version 1 is served by {place.url(31000)}" in printed["weir round"]
     assert place.url(31000) in printed["weir versions"]
-    info = httpx.get(place.url(31000) + "/model_info", trust_env=False).json()
+    info = httpx.get(place.url(31000) + "/model_info", trust_env=False, timeout=120).json()
     assert info["weight_version"] == "1"
     store = StoreConfig(root=place.folder / "weir-data")
     with connect(store) as sql:

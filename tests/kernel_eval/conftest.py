@@ -71,7 +71,7 @@ def running_server(**settings: Any) -> Iterator[Server]:
         server.http.close()
     finally:
         process.terminate()
-        process.wait(timeout=30)
+        process.wait(120)
 
 
 @pytest.fixture(scope="session")

@@ -119,7 +119,7 @@ class Fleet:
         """Whether all workers are open, and all engines in rotation with the current version."""
         try:
             state = self.proxy.state()
-            listed = httpx.get(self.router.url + "/workers", trust_env=False).json()["workers"]
+            listed = httpx.get(self.router.url + "/workers", trust_env=False, timeout=120).json()["workers"]
         except httpx.TransportError:
             return False
         versions = [engine.get("/model_info")["weight_version"] for engine in self.engines]

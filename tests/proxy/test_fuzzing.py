@@ -80,7 +80,9 @@ def test_any_json_to_any_control_route_finds_no_500(proxy: RunningProxy, body: A
     content = json.dumps({"session": body, "budget": body, "value": body, "name": body, "rewards": body}).encode()
     for path in ("/weir/sessions", "/weir/sessions/x/finish", "/weir/rewards", "/weir/rewards/batch", "/weir/resume"):
         headers = {"authorization": f"Bearer {CONTROL_KEY}"}
-        refuse_a_bad_answer(httpx.post(proxy.url + path, content=content, headers=headers, trust_env=False))
+        refuse_a_bad_answer(
+            httpx.post(proxy.url + path, content=content, headers=headers, trust_env=False, timeout=120)
+        )
 
 
 PIECES = st.sampled_from(["/", "//", "s", "g", "v1", "chat", "completions", "models", "weir", "..", ".", "%2f", "%2F"])
@@ -120,7 +122,7 @@ def test_odd_headers_and_methods_find_no_500(
 def test_a_method_that_a_route_does_not_take_is_405_and_says_which_it_takes(
     proxy: RunningProxy, method: str, path: str
 ) -> None:
-    answer = httpx.request(method, proxy.url + path, trust_env=False)
+    answer = httpx.request(method, proxy.url + path, trust_env=False, timeout=120)
     if path == "/v1/nothing":
         assert answer.status_code == 404
     elif (method, path) == ("HEAD", "/v1/models"):

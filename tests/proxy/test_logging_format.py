@@ -94,12 +94,12 @@ def test_a_line_of_the_log_is_one_line_whatever_is_in_it() -> None:
 
 def test_the_documented_metrics_are_those_that_there_are(way: Way) -> None:
     documented = set(re.findall(r"`(weir_[a-z_]+)`", DOCS.read_text().partition("## Metrics")[2].partition("\n## ")[0]))
-    exposed = re.findall(r"^# HELP (\S+) ", httpx.get(way.proxy.url + "/metrics").text, re.MULTILINE)
+    exposed = re.findall(r"^# HELP (\S+) ", httpx.get(way.proxy.url + "/metrics", timeout=120).text, re.MULTILINE)
     assert documented == {name for name in exposed if not name.endswith("_created")}
 
 
 def test_what_can_be_counted_is_there_as_zero_from_the_start(way: Way) -> None:
-    metrics = httpx.get(way.proxy.url + "/metrics").text
+    metrics = httpx.get(way.proxy.url + "/metrics", timeout=120).text
     for sample in (
         "weir_records_lost_total 0.0",
         'weir_calls_total{dialect="chat",finish="stop"} 0.0',
@@ -117,7 +117,7 @@ def test_requests_are_counted_by_status_and_budgets_by_what_they_ended(way: Way)
     ask(way, api_key=session["api_key"])
     with pytest.raises(openai.BadRequestError):
         ask(way, api_key=session["api_key"])
-    metrics = httpx.get(way.proxy.url + "/metrics").text
+    metrics = httpx.get(way.proxy.url + "/metrics", timeout=120).text
     for sample in (
         'weir_requests_total{dialect="chat",status="200"} 1.0',
         'weir_requests_total{dialect="chat",status="400"} 1.0',

@@ -53,7 +53,7 @@ def started(
 
 
 def ask(url: str) -> Any:
-    client = openai.OpenAI(base_url=url, api_key="agent", max_retries=0, timeout=20)
+    client = openai.OpenAI(base_url=url, api_key="agent", max_retries=0, timeout=120)
     return client.chat.completions.create(model="weir", messages=USER)
 
 
@@ -85,8 +85,8 @@ def test_the_control_key_is_made_once_and_readable_by_its_owner_only(
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     url = started[1].removesuffix("/v1") + "/weir/state"
     key = path.read_text().strip()
-    assert httpx.get(url, headers={"authorization": f"Bearer {key}"}).status_code == 200
-    assert httpx.get(url, headers={"authorization": "Bearer agent"}).status_code == 401
+    assert httpx.get(url, headers={"authorization": f"Bearer {key}"}, timeout=120).status_code == 200
+    assert httpx.get(url, headers={"authorization": "Bearer agent"}, timeout=120).status_code == 401
     assert list(path.parent.glob("control.key.*")) == []
 
 
@@ -107,8 +107,8 @@ def test_sigterm_lets_calls_in_flight_finish_and_closes_the_log(
         except httpx.TransportError:
             break
     engine.go_on()
-    thread.join(20)
-    assert process.wait(20) == 0
+    thread.join(120)
+    assert process.wait(120) == 0
     assert answers[0].choices[0].message.content == "Hello."
     assert len(records(tmp_path / "store")) == 1
     assert all(segment.path.name.endswith(".sealed.wal") for segment in list_segments(tmp_path / "store" / "log"))
@@ -146,7 +146,7 @@ def test_a_call_in_flight_at_kill_9_is_lost_and_those_before_it_are_not(
         assert db.sql("FROM lost_calls").fetchall() == [], "it is on its way"
     process.kill()
     process.wait()
-    thread.join(20)
+    thread.join(120)
     engine.go_on()
     with connect(tmp_path / "store") as db:
         rows = db.sql("SELECT session_id, group_id, reason FROM lost_calls").fetchall()

@@ -53,7 +53,7 @@ def test_calls_meet_any_worker_and_all_are_recorded_and_counted(workers: Workers
     assert (state["calls"], state["weight_version"], len(state["workers"])) == (number, "3", 2)
     assert len(workers.records()) == number
     assert len(list((workers.store / "log").iterdir())) == 2
-    metrics = httpx.get(workers.url + "/metrics", trust_env=False).text
+    metrics = httpx.get(workers.url + "/metrics", trust_env=False, timeout=120).text
     assert f'weir_calls_total{{dialect="chat",finish="stop"}} {float(number)}' in metrics
     assert "weir_gate_open 1.0" in metrics
 
@@ -67,7 +67,7 @@ def test_a_pause_at_one_worker_holds_the_calls_of_all(
         state = workers.wait_until(lambda state: state["held"] == 12)
         assert [worker["gate"] for worker in state["workers"]] == ["closed"] * 2
         assert scripted[0].requests == []
-        assert "weir_gate_open 0.0" in httpx.get(workers.url + "/metrics", trust_env=False).text
+        assert "weir_gate_open 0.0" in httpx.get(workers.url + "/metrics", trust_env=False, timeout=120).text
         assert workers.control("POST", "/weir/resume", {"weight_version": 4}) == {"gate": "open"}
         assert [answer.result() for answer in answers] == [ANSWER] * 12
     assert [worker["announced_version"] for worker in workers.state()["workers"]] == ["4"] * 2
@@ -125,7 +125,7 @@ def test_workers_that_cannot_start_end_the_proxy_with_their_reason(tmp_path: Pat
 
 def _status(url: str) -> int:
     try:
-        return httpx.get(url, trust_env=False).status_code
+        return httpx.get(url, trust_env=False, timeout=120).status_code
     except httpx.TransportError:
         return 503
 
@@ -149,7 +149,7 @@ def test_retries_that_reach_other_workers_are_given_the_answer_in_flight(
         return httpx.post(workers.url + "/s/a/v1/chat/completions", json=body, headers=headers, timeout=60)
 
     def counted(how: str) -> float:
-        shown = httpx.get(workers.url + "/metrics", trust_env=False).text
+        shown = httpx.get(workers.url + "/metrics", trust_env=False, timeout=120).text
         return sum(float(n) for n in re.findall(rf'weir_retries_total{{how="{how}"}} (\S+)', shown))
 
     with concurrent.futures.ThreadPoolExecutor(40) as pool:

@@ -292,7 +292,7 @@ def test_processes_write_their_own_logs_and_are_read_together(config: StoreConfi
     start = PROCESSES.Barrier(3)
     writers = [started(write_fifty, config, f"p{i}", start) for i in range(3)]
     for writer in writers:
-        writer.join(30)
+        writer.join(120)
         assert writer.exitcode == 0
     assert ask(config, "SELECT session_id, count(*) FROM calls GROUP BY 1 ORDER BY 1") == [
         ("p0", 50),
@@ -364,7 +364,7 @@ def test_ids_that_json_cannot_hold_whole_survive(config: StoreConfig, record: An
 def test_paths_with_quotes_are_read(config: StoreConfig, make_call: Any, tmp_path: Path) -> None:
     odd = config.model_copy(update={"root": tmp_path / "it's a store"})
     log = LogWriter(odd.root, "proxy", odd)
-    log.append(make_call("a", [1], [2])).result(20)
+    log.append(make_call("a", [1], [2])).result(120)
     log.close()
     compact(odd)
     assert ask(odd, "SELECT call_id FROM calls") == [("a",)]

@@ -291,7 +291,7 @@ def test_bad_input_gets_an_openai_error_and_the_next_call_works(
     way = open_way(max_request_bytes=40_000 if code == "context_length_exceeded" else 16_000)
     way.say("Hello.")
     content = {"content": body} if isinstance(body, bytes) else {"json": body}
-    answer = httpx.request(method, way.proxy.url + path, trust_env=False, **content)
+    answer = httpx.request(method, way.proxy.url + path, trust_env=False, **content, timeout=120)
     assert answer.status_code == status
     error = answer.json()["error"]
     assert set(error) == {"message", "type", "param", "code"}

@@ -38,7 +38,7 @@ def state(way: Way) -> dict[str, Any]:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline, "it did not become true"
         threading.Event().wait(0.005)
@@ -69,7 +69,7 @@ def test_a_call_in_flight_is_one_answer_with_two_version_spans(
     assert state(way) | {"gate": "closed", "in_flight": 0} == state(way)
     assert not answer.done()
     assert way.proxy.control("POST", "/weir/resume", {"weight_version": 2}).json() == {"gate": "open"}
-    assert answer.result(20) == ANSWER
+    assert answer.result(120) == ANSWER
     (record,) = way.proxy.records()
     assert_continued(record, ids, 4)
     first, second = way.engine.requests
@@ -89,7 +89,7 @@ def test_a_new_call_waits_and_costs_the_engine_nothing(
     wait_until(lambda: state(way)["held"] == 5)
     assert way.engine.requests == []
     way.proxy.control("POST", "/weir/resume")
-    assert [answer.result(20) for answer in answers] == [ANSWER] * 5
+    assert [answer.result(120) for answer in answers] == [ANSWER] * 5
     assert all(record.held_us > 0 for record in way.proxy.records())
 
 
@@ -106,7 +106,7 @@ def test_many_updates_in_one_answer_leave_a_span_for_each(
         way.engine.go_on("abort")
         wait_until(lambda: state(way)["held"] == 1)
         way.proxy.control("POST", "/weir/resume")
-    assert answer.result(20) == ANSWER
+    assert answer.result(120) == ANSWER
     (record,) = way.proxy.records()
     assert record.spans == (*(VersionSpan(i, i + 1, str(i)) for i in range(4)), VersionSpan(4, len(ids), "4"))
 
@@ -120,7 +120,7 @@ def test_a_call_aborted_at_its_last_allowed_token_is_finished_by_length(
     way.engine.wait_waiting()
     way.proxy.control("POST", "/weir/pause")
     way.engine.go_on("abort")
-    assert answer.result(20) == text_of(ids[:3])
+    assert answer.result(120) == text_of(ids[:3])
     assert way.proxy.records()[0].finish is FinishReason.LENGTH
     assert len(way.engine.requests) == 1
 
@@ -138,7 +138,7 @@ def test_a_stop_string_across_the_cut_still_ends_the_answer(
     way.engine.go_on("abort")
     wait_until(lambda: state(way)["held"] == 1)
     way.proxy.control("POST", "/weir/resume")
-    assert answer.result(20) == "one "
+    assert answer.result(120) == "one "
     (record,) = way.proxy.records()
     assert (record.finish, record.finish_matched) == (FinishReason.STOP, "STOP")
 
@@ -152,11 +152,11 @@ def test_draining_lets_calls_in_flight_finish_first(way: Way, pool: concurrent.f
     second = pool.submit(answer_text, way, False)
     wait_until(lambda: state(way)["held"] == 1)
     way.engine.go_on()
-    assert closing.result(20).json() == {"gate": "closed", "in_flight": 0}
-    assert first.result(20) == ANSWER
+    assert closing.result(120).json() == {"gate": "closed", "in_flight": 0}
+    assert first.result(120) == ANSWER
     assert not second.done()
     way.proxy.control("POST", "/weir/resume")
-    assert second.result(20) == ANSWER
+    assert second.result(120) == ANSWER
     assert [len(record.engine_rids) for record in way.proxy.records()] == [1, 1]
 
 
@@ -167,7 +167,7 @@ def test_draining_goes_over_to_continue_at_its_limit(way: Way, pool: concurrent.
     answer = way.proxy.control("POST", "/weir/pause", {"mode": "drain", "limit_s": 0.05})
     assert answer.json() == {"gate": "closed", "in_flight": 1}
     way.engine.go_on()
-    assert first.result(20) == ANSWER
+    assert first.result(120) == ANSWER
     way.proxy.control("POST", "/weir/resume")
 
 
@@ -177,7 +177,7 @@ def test_a_gate_that_stays_closed_opens_by_itself_and_says_so(open_way: Callable
     way.proxy.control("POST", "/weir/pause")
     assert answer_text(way, False) == ANSWER
     assert state(way) | {"gate": "open", "opened_by_limit": True} == state(way)
-    assert "weir_gate_expired 1.0" in httpx.get(way.proxy.url + "/metrics").text
+    assert "weir_gate_expired 1.0" in httpx.get(way.proxy.url + "/metrics", timeout=120).text
 
 
 def test_a_held_stream_is_kept_alive_with_comments(
@@ -187,7 +187,7 @@ def test_a_held_stream_is_kept_alive_with_comments(
     way.say(ANSWER)
     way.proxy.control("POST", "/weir/pause")
     body = {"model": "weir", "messages": USER, "stream": True}
-    with httpx.stream("POST", way.proxy.url + "/v1/chat/completions", json=body, timeout=20) as response:
+    with httpx.stream("POST", way.proxy.url + "/v1/chat/completions", json=body, timeout=120) as response:
         parts = response.iter_text()
         assert response.status_code == 200
         assert next(parts) == ": waiting\n\n"
@@ -200,7 +200,7 @@ def test_a_held_stream_is_kept_alive_with_comments(
     wait_until(lambda: state(way)["held"] == 1)
     threading.Event().wait(0.15)
     way.proxy.control("POST", "/weir/resume")
-    assert answer.result(20) == ANSWER
+    assert answer.result(120) == ANSWER
 
 
 def test_a_held_json_call_is_kept_alive_with_white_space(
@@ -214,10 +214,10 @@ def test_a_held_json_call_is_kept_alive_with_white_space(
     wait_until(lambda: state(way)["held"] == 2)
     threading.Event().wait(0.2)
     way.proxy.control("POST", "/weir/resume")
-    answer = raw.result(20)
+    answer = raw.result(120)
     assert answer.text.startswith("  ")
     assert json.loads(answer.text)["choices"][0]["message"]["content"] == ANSWER
-    assert sdk.result(20) == ANSWER
+    assert sdk.result(120) == ANSWER
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -232,7 +232,7 @@ def test_an_engine_that_dies_while_the_gate_is_closed_is_waited_out(
     way.engine.go_on("die")
     wait_until(lambda: state(way)["held"] == 1)
     way.proxy.control("POST", "/weir/resume")
-    assert answer.result(20) == ANSWER
+    assert answer.result(120) == ANSWER
     (record,) = way.proxy.records()
     if stream and record.spans[0].label == "1":
         assert_continued(record, ids, record.spans[0].end)

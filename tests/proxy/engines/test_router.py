@@ -123,7 +123,7 @@ def test_calls_go_on_after_a_publisher_died_between_pause_and_continue(
     ):
         proxy.control("POST", "/weir/pause")
         engine.post("/pause_generation", {"mode": "abort"})
-        client = proxy.client(timeout=20.0)
+        client = proxy.client(timeout=120.0)
         answer: Any = client.chat.completions.create(model="weir", messages=USER, max_tokens=4, stream=stream)
         assert list(answer)
         assert len(proxy.records()) == 1

@@ -35,7 +35,7 @@ class Fleet:
         self.proxy = proxy
 
     def inside(self) -> set[str]:
-        workers = httpx.get(self.router.url + "/workers", trust_env=False).json()["workers"]
+        workers = httpx.get(self.router.url + "/workers", trust_env=False, timeout=120).json()["workers"]
         return {worker["url"] for worker in workers}
 
     def ask(self) -> str:
@@ -94,7 +94,7 @@ def test_a_dead_engine_leaves_the_rotation_under_load_and_no_call_fails(fleet: F
         assert [answer.result() for answer in first + later] == ["0"] * 32
     wait_for(lambda: fleet.inside() == {alive.url})
     assert fleet.out() == {dead.url: "it does not answer"}
-    assert "weir_engines_out 1.0" in httpx.get(fleet.proxy.url + "/metrics", trust_env=False).text
+    assert "weir_engines_out 1.0" in httpx.get(fleet.proxy.url + "/metrics", trust_env=False, timeout=120).text
 
 
 def test_an_engine_restarted_on_old_weights_loads_the_current_ones_before_it_serves(
@@ -119,9 +119,9 @@ def test_an_engine_that_a_publish_left_out_loads_the_current_weights_and_returns
     left.post("/pause_generation", {"mode": "abort"})  # it also says that it serves the version, with other weights
     left.post("/update_weight_version", {"new_version": "3"})
     good.post("/update_weights_from_disk", {"model_path": str(tiny_model_dir), "weight_version": "3"})
-    workers = httpx.get(fleet.router.url + "/workers", trust_env=False).json()["workers"]
+    workers = httpx.get(fleet.router.url + "/workers", trust_env=False, timeout=120).json()["workers"]
     (worker,) = [worker["id"] for worker in workers if worker["url"] == left.url]
-    httpx.delete(f"{fleet.router.url}/workers/{worker}", trust_env=False)
+    httpx.delete(f"{fleet.router.url}/workers/{worker}", trust_env=False, timeout=120)
     wait_for(lambda: fleet.inside() == {good.url})
     fleet.proxy.control("POST", "/weir/resume", {"weight_version": 3, "left_out": {left.url: "it hung"}})
     assert fleet.out() == {left.url: "left out by a publish: it hung"}
@@ -170,7 +170,7 @@ def test_an_engine_that_comes_later_with_a_version_that_is_no_integer_is_named_o
 ) -> None:
     named = start_engine(tiny_model_dir, folder=tmp_path, arguments=("--weight-version", "default"))
     fleet.engines.append(named)
-    httpx.post(fleet.router.url + "/workers", json={"url": named.url}, trust_env=False)
+    httpx.post(fleet.router.url + "/workers", json={"url": named.url}, trust_env=False, timeout=120)
     wait_for(lambda: "'default', which is not an integer" in caplog.text)
     fleet.engines[0].kill()
     wait_for(lambda: fleet.engines[0].url in fleet.out())  # a later check

@@ -52,7 +52,9 @@ def in_background(work: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def until_joined(proxy: RunningProxy) -> None:
-    while 'weir_retries_total{how="joined"} 1' not in httpx.get(proxy.url + "/metrics", trust_env=False).text:
+    while (
+        'weir_retries_total{how="joined"} 1' not in httpx.get(proxy.url + "/metrics", trust_env=False, timeout=120).text
+    ):
         threading.Event().wait(0.01)
 
 

@@ -30,7 +30,7 @@ COLUMNS = "session_id, num_requests, method, route, status, code, field"
 
 def refusals(way: Way, num_requests: int, columns: str = COLUMNS) -> list[tuple[Any, ...]]:
     """The rows, once so many requests are in them."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while True:
         with connect(way.proxy.store) as db:
             [(found,)] = db.sql("SELECT coalesce(sum(num_requests), 0) FROM refusals").fetchall()

@@ -55,7 +55,9 @@ def direct(host: ScriptedHost, body: bytes, path: str = "/v1/chat/completions") 
     """The same call without the proxy, on a host that adds nothing by itself."""
     host.server_flags = False
     try:
-        return httpx.post(host.url + path, content=body, headers={"content-type": "application/json"}, trust_env=False)
+        return httpx.post(
+            host.url + path, content=body, headers={"content-type": "application/json"}, trust_env=False, timeout=120
+        )
     finally:
         host.server_flags = True
 
@@ -250,7 +252,7 @@ def test_a_logprob_that_the_host_left_out_lowers_the_level_and_is_counted(opened
 
 
 def metrics(proxy: RunningProxy) -> str:
-    return httpx.get(proxy.url + "/metrics", trust_env=False).text
+    return httpx.get(proxy.url + "/metrics", trust_env=False, timeout=120).text
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -342,7 +344,7 @@ def test_a_client_that_leaves_frees_the_host_and_the_partial_answer_is_recorded(
     host, proxy = opened("sglang")
     host.script = lambda _: Said(cut="wait", cut_after=3)
     body = with_fields(BODY, stream=True)
-    with httpx.stream("POST", proxy.url + "/v1/chat/completions", content=body, trust_env=False) as answer:
+    with httpx.stream("POST", proxy.url + "/v1/chat/completions", content=body, trust_env=False, timeout=120) as answer:
         parts = answer.iter_raw()
         seen = b""
         while seen.count(b"content") < 4:

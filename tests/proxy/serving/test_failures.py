@@ -117,18 +117,18 @@ def test_a_router_without_workers_gives_503_and_recovers_with_them(tiny_model_di
         running_proxy(tmp_path / "store", tiny_model_dir, router.url, **settings) as proxy,
     ):
         way = Way(engine=engine, router=router, proxy=proxy)
-        workers = httpx.get(router.url + "/workers").json()["workers"]
-        httpx.delete(f"{router.url}/workers/{workers[0]['id']}")
-        while httpx.get(router.url + "/workers").json()["workers"]:
+        workers = httpx.get(router.url + "/workers", timeout=120).json()["workers"]
+        httpx.delete(f"{router.url}/workers/{workers[0]['id']}", timeout=120)
+        while httpx.get(router.url + "/workers", timeout=120).json()["workers"]:
             threading.Event().wait(0.02)
-        assert httpx.get(proxy.url + "/readyz").status_code == 503
+        assert httpx.get(proxy.url + "/readyz", timeout=120).status_code == 503
         for stream in (False, True):
             body = {"model": "weir", "messages": USER, "stream": stream}
             answer = proxy.post("/v1/chat/completions", body)
             assert (answer.status_code, answer.json()["error"]["code"]) == (503, "no_engine_available")
             assert answer.headers["retry-after"] == "1"
-        httpx.post(router.url + "/workers", json={"url": engine.url})
-        while httpx.get(proxy.url + "/readyz").status_code != 200:
+        httpx.post(router.url + "/workers", json={"url": engine.url}, timeout=120)
+        while httpx.get(proxy.url + "/readyz", timeout=120).status_code != 200:
             threading.Event().wait(0.02)
         assert create(way).choices[0].message.content == ANSWER
         assert [record.finish for record in proxy.records()] == [FinishReason.ERROR] * 2 + [FinishReason.STOP]
@@ -179,10 +179,10 @@ def test_an_answer_that_cannot_be_recorded_is_not_given_and_the_next_one_is(
     assert error["code"] == "not_recorded"
     assert "No space left on device" in error["message"]
     assert "No space left on device" in way.proxy.control("GET", "/weir/state").json()["record_failure"]
-    assert "weir_record_failures 1.0" in httpx.get(way.proxy.url + "/metrics").text
-    assert httpx.get(way.proxy.url + "/readyz").status_code == 503
+    assert "weir_record_failures 1.0" in httpx.get(way.proxy.url + "/metrics", timeout=120).text
+    assert httpx.get(way.proxy.url + "/readyz", timeout=120).status_code == 503
     full_disk.clear()
-    while httpx.get(way.proxy.url + "/readyz").status_code == 503:
+    while httpx.get(way.proxy.url + "/readyz", timeout=120).status_code == 503:
         threading.Event().wait(0.01)
     assert way.proxy.control("GET", "/weir/state").json()["record_failure"] is None
     assert create(way).choices[0].message.content == ANSWER
@@ -198,7 +198,7 @@ def test_a_store_that_may_lose_records_answers_and_counts_them(
     assert create(way).choices[0].message.content == ANSWER
     assert text_in(create(way, stream=True)) == ANSWER
     assert way.proxy.control("GET", "/weir/state").json()["records_lost"] == 2
-    assert "weir_records_lost_total 2.0" in httpx.get(way.proxy.url + "/metrics").text
+    assert "weir_records_lost_total 2.0" in httpx.get(way.proxy.url + "/metrics", timeout=120).text
 
 
 def test_a_client_that_leaves_in_mid_stream_stops_the_engine_and_leaves_a_partial_record(way: Way) -> None:

@@ -40,7 +40,7 @@ def test_a_deleted_response_is_neither_given_nor_continued_and_its_call_stays(wa
 
 @pytest.mark.parametrize("response_id", ["resp_none", "none", "resp_..%2F"])
 def test_a_response_that_was_never_given_is_not_found(way: Way, response_id: str) -> None:
-    answer = httpx.get(f"{way.proxy.url}/v1/responses/{response_id}", trust_env=False)
+    answer = httpx.get(f"{way.proxy.url}/v1/responses/{response_id}", trust_env=False, timeout=120)
     assert answer.status_code == 404
 
 
@@ -60,5 +60,5 @@ def test_an_agent_reaches_the_responses_of_its_own_session_only(way: Way) -> Non
 
 def test_what_is_no_part_of_a_whole_response_is_refused(way: Way) -> None:
     first = with_call(way)
-    answer = httpx.get(f"{way.proxy.url}/v1/responses/{first.id}?stream=true", trust_env=False)
+    answer = httpx.get(f"{way.proxy.url}/v1/responses/{first.id}?stream=true", trust_env=False, timeout=120)
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "unsupported_parameter")

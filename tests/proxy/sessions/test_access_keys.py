@@ -63,9 +63,9 @@ def test_only_good_keys_open_a_proxy_that_asks_for_them(open_way: Callable[..., 
         assert status(way, {"x-api-key": bad}) == 401
     assert status(way, {}) == 401
     assert status(way, {}, "/s/named/v1/chat/completions") == 401
-    assert httpx.get(way.proxy.url + "/v1/models").status_code == 401
-    assert httpx.get(way.proxy.url + "/v1/models", headers={"x-api-key": key}).status_code == 200
-    assert httpx.get(way.proxy.url + "/healthz").status_code == 200
+    assert httpx.get(way.proxy.url + "/v1/models", timeout=120).status_code == 401
+    assert httpx.get(way.proxy.url + "/v1/models", headers={"x-api-key": key}, timeout=120).status_code == 200
+    assert httpx.get(way.proxy.url + "/healthz", timeout=120).status_code == 200
 
 
 def test_a_revoked_key_opens_nothing(open_way: Callable[..., Way], monkeypatch: pytest.MonkeyPatch) -> None:

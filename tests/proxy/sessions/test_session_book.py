@@ -146,7 +146,7 @@ def test_agents_keys_open_no_control_route(way: Way, method: str, path: str) -> 
     key = way.proxy.control("POST", "/weir/sessions", {}).json()["api_key"]
     for wrong in (key, "agent", "é"):
         headers = {b"authorization": b"Bearer " + wrong.encode()}
-        answer = httpx.request(method, way.proxy.url + path, json={}, headers=headers, trust_env=False)  # type: ignore[arg-type]
+        answer = httpx.request(method, way.proxy.url + path, json={}, headers=headers, trust_env=False, timeout=120)  # type: ignore[arg-type]
         assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
     assert way.proxy.proxy.gate.is_open
 
@@ -214,9 +214,9 @@ def test_state_health_and_metrics_tell_what_happened(open_way: Callable[..., Way
         == state
     )
     assert (state["level"], state["renderer"], state["models"]) == ("tokens", "qwen3", ["weir"])
-    assert httpx.get(way.proxy.url + "/healthz").status_code == 200
-    assert httpx.get(way.proxy.url + "/readyz").status_code == 200
-    metrics = httpx.get(way.proxy.url + "/metrics").text
+    assert httpx.get(way.proxy.url + "/healthz", timeout=120).status_code == 200
+    assert httpx.get(way.proxy.url + "/readyz", timeout=120).status_code == 200
+    metrics = httpx.get(way.proxy.url + "/metrics", timeout=120).text
     assert 'weir_calls_total{dialect="chat",finish="stop"} 1.0' in metrics
     assert 'weir_stitch_total{result="new_root"} 1.0' in metrics
     assert "weir_records_lost_total 0.0" in metrics

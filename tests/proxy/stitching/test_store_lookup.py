@@ -98,7 +98,7 @@ def test_turns_that_go_to_two_processes_by_turns_are_all_bridged(
     assert len(calls) == 6
     assert_bridged(calls)
     assert len({segment.writer for segment in list_segments(tmp_path / "store" / "log")}) == 2
-    shown = httpx.get(processes[1].url + "/metrics").text
+    shown = httpx.get(processes[1].url + "/metrics", timeout=120).text
     assert 'weir_look_ups_total{found="log",what="parent"} 3.0' in shown, "one for each turn that came from the other"
 
 
@@ -155,5 +155,5 @@ def test_a_store_that_cannot_be_read_costs_exactness_and_is_counted(way: Way) ->
 
 
 def look_ups(way: Way) -> dict[str, float]:
-    text = httpx.get(way.proxy.url + "/metrics", trust_env=False).text
+    text = httpx.get(way.proxy.url + "/metrics", trust_env=False, timeout=120).text
     return {found: float(n) for found, n in re.findall(r'weir_look_ups_total\{found="(\w+)".*?\} (\S+)', text)}

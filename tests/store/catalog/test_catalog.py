@@ -268,7 +268,7 @@ def test_of_processes_that_claim_the_same_groups_at_once_one_wins(
     finished_group(catalog, "b")
     start, results = PROCESSES.Barrier(3), PROCESSES.Queue()
     processes = [started(claim, config, lease, i, start, results) for i in (1, 2, 3)]
-    winners = [winner for winner in (results.get(timeout=30) for _ in processes) if winner is not None]
+    winners = [winner for winner in (results.get(timeout=120) for _ in processes) if winner is not None]
     for process in processes:
         process.join()
     assert [r.round_id for r in catalog.rounds()] == winners

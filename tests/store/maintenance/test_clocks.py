@@ -35,7 +35,7 @@ def test_what_is_recorded_across_a_jump_is_kept_in_order_and_compacted_once(
     log = LogWriter(config.root, "proxy", config)
     prompt = [1]
     for turn in range(6):
-        log.append(make_call(f"c{turn}", prompt, [turn], at=10**15 + turn)).result(30)
+        log.append(make_call(f"c{turn}", prompt, [turn], at=10**15 + turn)).result(120)
         prompt = [*prompt, turn, 7]
         clock.move(jump_s if turn % 2 else -jump_s)
         if turn == 3:

@@ -240,7 +240,7 @@ def test_readers_see_every_acknowledged_call_once_while_writers_write_and_compac
     def write() -> None:
         nonlocal written
         while not stop.is_set() and written < 2000:
-            log.append(make_call(f"{written:06d}", [written], [1], session_id=f"s{written % 7}")).result(20)
+            log.append(make_call(f"{written:06d}", [written], [1], session_id=f"s{written % 7}")).result(120)
             written += 1
 
     writer = threading.Thread(target=write)

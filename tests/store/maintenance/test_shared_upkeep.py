@@ -75,7 +75,7 @@ def record(one: StoreConfig, make_call: MakeCall) -> Callable[..., None]:
         sharing = LogSharing(one, catalog, f"writer-{names[0]}")
         log = LogWriter(one.folder, f"writer-{names[0]}", one)
         for name in names:
-            log.append(make_call(name, [1, 2, 3], [4] * 50, group_id=name, session_id=name)).result(30)
+            log.append(make_call(name, [1, 2, 3], [4] * 50, group_id=name, session_id=name)).result(120)
         log.close()
         sharing.close()
         catalog.close()

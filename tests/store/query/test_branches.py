@@ -109,7 +109,7 @@ def test_every_sampled_token_is_a_target_once_and_every_sequence_is_what_its_lea
         prompt, output = [*ends[parent % len(ends)], 100 + parent], [1000 + i] * length
         ends.append(prompt + output)
         name = {"session_id": f"s{session}", "at": 1_000_000 * (i + 1)}
-        log.append(make_call(f"c{i:02}", prompt, output, **name)).result(timeout=30)
+        log.append(make_call(f"c{i:02}", prompt, output, **name)).result(120)
     log.close()
     whole = {c.call_id: c for of in load_calls(config, ["s0", "s1", "s2"]).values() for c in of}
     for policy in ("first", "last", "longest"):

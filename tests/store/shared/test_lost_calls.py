@@ -40,7 +40,7 @@ def test_what_a_dead_writer_had_upstream_is_lost_but_for_what_it_recorded(
     for name in ("answered", "written", "lost"):
         slot = log.intents.begin(name, "s", "g", 5)
         if name != "lost":
-            log.append(make_call(name, [1], [2])).result(10)
+            log.append(make_call(name, [1], [2])).result(120)
         if name == "answered":
             log.intents.end(slot)
     assert lost_calls(config) == [], "its process lives"
@@ -56,7 +56,7 @@ def test_a_record_that_was_compacted_before_anybody_looked_is_not_lost(
 ) -> None:
     log = LogWriter(config.folder, "proxy", config)
     log.intents.begin("written", "s", "g", 5)
-    log.append(make_call("written", [1], [2], digest=digest)).result(10)
+    log.append(make_call("written", [1], [2], digest=digest)).result(120)
     writer_dies(log)
     kept = (log.folder / FILE).read_bytes()
     compact(config)

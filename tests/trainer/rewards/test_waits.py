@@ -172,7 +172,7 @@ def test_a_server_of_a_publish_that_drips_nests_or_has_no_port_is_named() -> Non
 
 
 async def ask_what_never_answers() -> None:
-    async with httpx.AsyncClient(trust_env=False) as http:
+    async with httpx.AsyncClient(trust_env=False, timeout=120) as http:
         named = "TimeoutError no complete answer within 0.3 s"
         with dripping() as url, pytest.raises(Unreachable, match=f"POST {url}: {named}"):
             await post(http, url, {}, timeout_s=0.3)
