@@ -7,7 +7,7 @@ nothing is computed on the path of agents' calls.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from weir.ui.control.commands import Commands
 from weir.ui.control.login import ControlKey, Logins
 from weir.ui.errors import UiError
 from weir.ui.other_stores import OtherStores
+from weir.ui.round_tokens import RoundTokens
 from weir.ui.servers import Addresses, Servers
 from weir.ui.snapshots import Snapshots
 from weir.ui.web.control import ControlRoutes
@@ -55,10 +56,12 @@ def create_app(
     catalog = Catalog.open(store)
     key = ControlKey(control_key, store.folder / "control.key")
     logins = Logins(key)
+    round_tokens = RoundTokens(store)
     other_stores = OtherStores(others, config.refresh_s)
     servers = Servers(addresses, catalog, key.known, config.refresh_s)
     commands = Commands(catalog, store, config_path)
     control = ControlRoutes(snapshots, pages, catalog, logins, commands)
+    views = Routes(snapshots, servers, other_stores, round_tokens, pages, tokenizer, name)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -69,9 +72,29 @@ def create_app(
             raise
         async with contextlib.AsyncExitStack() as closing:
             closing.callback(catalog.close)
-            for part in (snapshots, other_stores, servers, commands):
+            for part in (snapshots, other_stores, round_tokens, servers, commands):
                 closing.push_async_callback(part.close)
             yield
+
+    kinds = (UiError, QueryRefused, QueryStopped, StoreError, HTTPException)
+    app = Starlette(
+        routes=[
+            *control.routes(),
+            *views.routes(),
+        ],
+        middleware=[
+            Middleware(Guard, host=config.host, catalog=catalog),
+            Middleware(GZipMiddleware, minimum_size=1024, compresslevel=4),
+        ],
+        exception_handlers=dict.fromkeys(kinds, _explainer(pages)),
+        lifespan=lifespan,
+    )
+    app.state.refused = None
+    return app
+
+
+def _explainer(pages: Pages) -> Callable[[Request, Exception], Awaitable[Response]]:
+    """What answers an error: a page, or JSON where that was asked for."""
 
     async def explain(request: Request, error: Exception) -> Response:
         status, message = _explained(error)
@@ -80,18 +103,7 @@ def create_app(
         frame: dict[str, Any] = {"as_of": "", "seen": "", "stale": None, "path": request.url.path, "given": {}}
         return pages.page("error.html", frame | {"status": status, "message": message}, status)
 
-    kinds = (UiError, QueryRefused, QueryStopped, StoreError, HTTPException)
-    app = Starlette(
-        routes=[*control.routes(), *Routes(snapshots, servers, other_stores, pages, tokenizer, name).routes()],
-        middleware=[
-            Middleware(Guard, host=config.host, catalog=catalog),
-            Middleware(GZipMiddleware, minimum_size=1024, compresslevel=4),
-        ],
-        exception_handlers=dict.fromkeys(kinds, explain),
-        lifespan=lifespan,
-    )
-    app.state.refused = None
-    return app
+    return explain
 
 
 def _explained(error: Exception) -> tuple[int, str]:

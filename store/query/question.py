@@ -69,7 +69,7 @@ def asking(connection: duckdb.DuckDBPyConnection, timeout_s: float | None = None
             "the query was stopped: it needs more memory than allowed; raise the limit (--memory-mb), or ask for less"
         ) from error
     except duckdb.Error as error:
-        raise QueryRefused(f"{_first_sentence(error)} ({_HINT})") from error
+        raise QueryRefused(f"{first_sentence(error)} ({_HINT})") from error
     finally:
         timer.cancel()
         _roll_back(connection)
@@ -153,7 +153,7 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _first_sentence(error: duckdb.Error) -> str:
+def first_sentence(error: duckdb.Error) -> str:
     """DuckDB's message without its excerpt of the query, or the message of one of our functions."""
     message = str(error).split(f"{QueryRefused.__name__}: ")[-1]
     return " ".join(message.split("\n\nLINE")[0].split())

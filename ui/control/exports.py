@@ -9,7 +9,7 @@ from weir.store.config import StoreConfig
 from weir.store.query.trajectories import Policy, choose, chosen_groups
 from weir.ui.control.plan import Given, Plan, View
 from weir.ui.data.session_rows import SESSION_ROWS
-from weir.ui.data.sessions import filter_condition
+from weir.ui.data.sessions import count_sessions, filter_condition
 from weir.ui.errors import BadQuestion
 
 FORMATS = {"trl": "parquet", "verl": "parquet", "slime": "pt", "jsonl": "jsonl", "parquet": "parquet"}  # the file's end
@@ -17,13 +17,14 @@ NEEDS_REWARD = ("trl", "verl", "slime")
 
 
 def plan_export(view: View, given: Given) -> Plan:
-    """The branches of the sessions that a filter selects. Raises BadQuestion, and QueryRefused for the filter."""
+    """The branches of the sessions that a filter selects. Raises BadQuestion."""
     form, policy, where = given.get("format", "jsonl"), given.get("policy", "longest"), given.get("where", "").strip()
     if form not in FORMATS:
         raise BadQuestion(f"there is no format {form!r}: choose one of {', '.join(FORMATS)}")
     if policy not in list(Policy):
         raise BadQuestion(f"there is no policy {policy!r}: choose one of {', '.join(Policy)}")
     filtered = filter_condition(view.cursor, where)
+    count_sessions(view.cursor, filtered)  # refuses what does not fit the table, by the names of its columns
     selected = f"session_id IN (SELECT session_id FROM session_rows WHERE {filtered})"
     choice = choose(view.cursor, selected, {}, Policy(policy), with_reward=form in NEEDS_REWARD)
     num_groups = len(chosen_groups(view.cursor))

@@ -13,10 +13,9 @@ import msgspec
 import numpy as np
 from tokenizers import Tokenizer
 
-from weir.store.config import StoreConfig
 from weir.store.parquet.columns import TOKEN_COLUMNS
 from weir.store.parquet.prompts import rebuild
-from weir.store.parquet.round_tokens import DROPPED, PART_NAMES, find_round_tokens, read_round_call
+from weir.store.parquet.round_tokens import DROPPED, PART_NAMES, read_round_call
 from weir.ui.data.rows import Row, rows
 from weir.ui.errors import NotFound
 
@@ -54,19 +53,19 @@ def call(cursor: duckdb.DuckDBPyConnection, call_id: str) -> dict[str, Any]:
 
 
 def call_tokens(
-    cursor: duckdb.DuckDBPyConnection, call_id: str, tokenizer: Path | None, store: StoreConfig
+    cursor: duckdb.DuckDBPyConnection, call_id: str, tokenizer: Path | None, kept: Path | None
 ) -> dict[str, Any]:
     """The tokens of prompt and answer: parallel lists, one item a token.
 
     `pieces` are texts (without a tokenizer, the ids), `logprobs` natural logarithms under the sampling distribution,
     None where none was recorded; `trained` is 1 for a token of a call that a committed round took, 0 for one of a
     prompt and of a call that it left out, None where no round has taken the call. What the round kept of its tokens
-    (`trainer.keep_tokens`, in `store`) are `masks`, texts that say whether a token was trained on or why not, and the
-    trainer's `advantages`, `trainer_logprobs` and `entropies` (nats), and `ratios`, exp(trainer's logprob - the one
-    that it compares with). Raises NotFound, StoreCorrupt and StoreUnavailable.
+    (`trainer.keep_tokens`, in the file `kept`) are `masks`, texts that say whether a token was trained on or why not,
+    and the trainer's `advantages`, `trainer_logprobs` and `entropies` (nats), and `ratios`, exp(trainer's logprob -
+    the one that it compares with). Raises NotFound, StoreCorrupt and StoreUnavailable.
     """
     named = {"call": call_id}
-    group = _found(rows(cursor, "SELECT group_id FROM stored.calls WHERE call_id = $call", named), call_id)["group_id"]
+    group = _group_of(cursor, call_id)
     chain = cursor.sql(_CHAIN, params=named | {"group": group}).to_arrow_table()
     tokens = next(one for one in rebuild(chain) if one.call_id == call_id)
     ids = tokens.sequence.ids(0, len(tokens.sequence)).tolist()
@@ -80,10 +79,21 @@ def call_tokens(
         "logprobs": _prompt_logprobs(recorded, start) + _numbers(recorded["output_logprobs"], len(ids) - start),
         "sampling_logprobs": [None] * start + _numbers(recorded["sampling_logprobs"], len(ids) - start),
         "versions": [None] * start + (versions or [None] * (len(ids) - start)),
-        **_of_round(cursor, group, call_id, store, start, len(ids) - start),
+        **_of_round(cursor, group, call_id, kept, start, len(ids) - start),
         "output_start": start,
         "note": note,
     }
+
+
+def round_of_call(cursor: duckdb.DuckDBPyConnection, call_id: str) -> int | None:
+    """The committed round that took the call's group. Raises NotFound."""
+    found = rows(cursor, _ROUND, {"group": _group_of(cursor, call_id)})
+    return int(found[0]["round_id"]) if found else None
+
+
+def _group_of(cursor: duckdb.DuckDBPyConnection, call_id: str) -> str:
+    found = rows(cursor, "SELECT group_id FROM stored.calls WHERE call_id = $call", {"call": call_id})
+    return str(_found(found, call_id)["group_id"])
 
 
 def _found(found: list[Row], call_id: str) -> Row:
@@ -107,7 +117,7 @@ def _numbers(values: Sequence[float] | np.ndarray[Any, Any] | None, length: int)
 
 
 def _of_round(
-    cursor: duckdb.DuckDBPyConnection, group: str, call_id: str, store: StoreConfig, start: int, length: int
+    cursor: duckdb.DuckDBPyConnection, group: str, call_id: str, kept_at: Path | None, start: int, length: int
 ) -> dict[str, list[Any]]:
     """What the committed round of the group did with each token, `start` of the prompt and `length` of the answer."""
     found = rows(cursor, _ROUND, {"group": group})
@@ -116,7 +126,7 @@ def _of_round(
     groups = json.loads(found[0]["manifest"] or "{}").get("groups", [])
     if not any(call_id in calls for one in groups for calls in one["calls"].values()):
         return _lists(start, length, 0, "not in the round")
-    kept = read_round_call(find_round_tokens(store, found[0]["round_id"]), call_id)
+    kept = None if kept_at is None else read_round_call(kept_at, call_id)
     if kept is None:
         return _lists(start, length, 1, "trained")
     if kept.left_out is not None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import duckdb
 
-from weir.store.query.question import check_question
+from weir.store.query.question import check_question, first_sentence
 from weir.ui.data.rows import Row, rows
 from weir.ui.errors import BadQuestion
 
@@ -43,9 +43,10 @@ class Page:
 def sessions_page(cursor: duckdb.DuckDBPyConnection, page: Page) -> dict[str, Any]:
     """The rows of a page, how many sessions the filter has in all, its facets, and where the next page begins.
 
-    Raises BadQuestion for a filter that is no condition, or an `after` that no page gave.
+    Raises BadQuestion for a filter that the table refuses, or an `after` that no page gave.
     """
     condition = filter_condition(cursor, page.where)
+    num_sessions = count_sessions(cursor, condition)
     beyond, given = _beyond(page)
     way = "DESC" if page.descending else "ASC"
     found = rows(
@@ -57,7 +58,7 @@ def sessions_page(cursor: duckdb.DuckDBPyConnection, page: Page) -> dict[str, An
     shown = found[:PAGE_ROWS]
     return {
         "sessions": shown,
-        "num_sessions": _count(cursor, condition),
+        "num_sessions": num_sessions,
         "next": _after(shown[-1], page.sort) if len(found) > PAGE_ROWS else None,
         "facets": [{"name": name, "values": _facet(cursor, name, condition)} for name in FACETS],
     }
@@ -78,6 +79,17 @@ def filter_condition(cursor: duckdb.DuckDBPyConnection, where: str) -> str:
             f"the filter is not a condition: {str(error).splitlines()[0]}; an example: reward > 0.5 AND fault IS NULL"
         ) from error
     return f"(\n{where}\n)"
+
+
+def count_sessions(cursor: duckdb.DuckDBPyConnection, condition: str) -> int:
+    """How many sessions a condition selects. Raises BadQuestion, with the columns, for one that the table refuses."""
+    columns = [name for name, *_ in cursor.execute("SELECT * FROM session_rows LIMIT 0").description]
+    try:
+        return int(rows(cursor, f"SELECT count(*) AS n FROM session_rows WHERE {condition}")[0]["n"])
+    except (duckdb.InterruptException, duckdb.OutOfMemoryException):
+        raise
+    except duckdb.Error as error:
+        raise BadQuestion(f"the filter: {first_sentence(error)} (columns: {', '.join(columns)})") from error
 
 
 def _beyond(page: Page) -> tuple[str, dict[str, Any]]:
@@ -109,10 +121,6 @@ def _type_of(column: str) -> str:
 def _after(row: Row, sort: str) -> str:
     value = row[sort]
     return json.dumps([value if value is None or isinstance(value, int | float) else str(value), row["session_id"]])
-
-
-def _count(cursor: duckdb.DuckDBPyConnection, condition: str) -> int:
-    return int(rows(cursor, f"SELECT count(*) AS n FROM session_rows WHERE {condition}")[0]["n"])
 
 
 def _facet(cursor: duckdb.DuckDBPyConnection, name: str, condition: str) -> list[Row]:

@@ -27,6 +27,8 @@ from pygments.token import Text, _TokenType
 from pygments.util import ClassNotFound
 from starlette.responses import HTMLResponse, Response
 
+from weir.ui.web.addresses import call_address, session_address
+
 CODE_CHARACTERS = 200_000  # longer code is shown without colours
 COLOUR_S = 1.0  # CPU seconds of a page; the code after them is shown without colours
 
@@ -54,6 +56,8 @@ class Pages:
             "code": code,
             "query": query,
             "json": as_text,
+            "session_address": session_address,
+            "call_address": call_address,
         }
         self._environment.globals["store"] = title
 

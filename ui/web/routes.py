@@ -18,7 +18,7 @@ from starlette.types import Send
 
 from weir.store.errors import QueryRefused, QueryStopped
 from weir.store.query.question import asking, check_question
-from weir.ui.data.call import call, call_tokens, pretty
+from weir.ui.data.call import call, call_tokens, pretty, round_of_call
 from weir.ui.data.compare import compare, task_over_versions
 from weir.ui.data.cookbook import cookbook
 from weir.ui.data.curves import curves
@@ -30,6 +30,7 @@ from weir.ui.data.side_by_side import side_by_side
 from weir.ui.data.timeline import ROUNDS_SHOWN
 from weir.ui.errors import BadQuestion, NotFound
 from weir.ui.other_stores import OtherStores
+from weir.ui.round_tokens import Found, RoundTokens
 from weir.ui.servers import Servers
 from weir.ui.snapshots import Snapshot, Snapshots
 from weir.ui.web.rendering import Pages, as_json, clock
@@ -59,6 +60,7 @@ class Routes:
         snapshots: Snapshots,
         servers: Servers,
         others: OtherStores,
+        round_tokens: RoundTokens,
         pages: Pages,
         tokenizer: Path | None,
         name: str,
@@ -66,6 +68,7 @@ class Routes:
         self._snapshots = snapshots
         self._servers = servers
         self._others = others
+        self._round_tokens = round_tokens
         self._pages = pages
         self._tokenizer = tokenizer
         self._name = name
@@ -77,7 +80,9 @@ class Routes:
             "/": self.run,
             "/sessions": self.sessions,
             "/sessions/{session_id:path}": self.session,
+            "/session": self.session,
             "/calls/{call_id:path}": self.call,
+            "/call": self.call,
             "/compare": self.compare,
             "/compare/sessions": self.compare_sessions,
             "/compare/task": self.compare_task,
@@ -89,6 +94,7 @@ class Routes:
             pages += [Route("/run.json" if path == "/" else f"{path}.json", framed), Route(path, framed)]
         return [
             Route("/calls/{call_id:path}/tokens.json", self.tokens),
+            Route("/call/tokens.json", self.tokens),
             Route("/curves.json", self.curves),
             Route("/schema.json", self.schema),
             Route("/download/{kind}", self.download),
@@ -137,20 +143,20 @@ class Routes:
 
     async def session(self, request: Request) -> Response:
         """One session."""
-        return self._answer(
-            request, "session.html", await self._snapshots.read(session, request.path_params["session_id"])
-        )
+        return self._answer(request, "session.html", await self._snapshots.read(session, _id(request, "session_id")))
 
     async def call(self, request: Request) -> Response:
         """One call."""
-        found = await self._snapshots.read(call, request.path_params["call_id"])
+        found = await self._snapshots.read(call, _id(request, "call_id"))
         return self._answer(request, "call.html", found | {"pretty": pretty})
 
     async def tokens(self, request: Request) -> Response:
         """The tokens of a call."""
-        call_id = request.path_params["call_id"]
-        store = self._snapshots.store
-        return as_json(await self._snapshots.read(call_tokens, call_id, self._tokenizer, store))
+        call_id = _id(request, "call_id")
+        round_id = await self._snapshots.read(round_of_call, call_id)
+        kept = Found() if round_id is None else await self._round_tokens.of(round_id)
+        found = await self._snapshots.read(call_tokens, call_id, self._tokenizer, kept.path)
+        return as_json(found | {"note": " ".join(filter(None, (found["note"], kept.note)))})
 
     async def compare(self, request: Request) -> Response:
         """Two versions side by side."""
@@ -299,6 +305,14 @@ def _name(counts: tuple[int, ...]) -> str:
 def _counts(name: str) -> tuple[int, ...]:
     """What a page has, by the name that it was given; another text is another state."""
     return tuple(int(part) for part in name.split("-") if part.isdecimal() and len(part) <= COUNT_DIGITS)
+
+
+def _id(request: Request, name: str) -> str:
+    """What the page is of: an id in the path, or in the parameter `id` (`addresses.py`). Raises BadQuestion."""
+    found: str = request.path_params.get(name) or request.query_params.get("id", "")
+    if not found:
+        raise BadQuestion("the parameter `id` is missing: it names what the page is of")
+    return found
 
 
 def _whole(request: Request, name: str) -> int | None:
