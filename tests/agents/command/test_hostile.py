@@ -225,7 +225,8 @@ def test_daemons_end_with_the_command(contained: Any) -> None:
                         time.sleep(0.05)
                         open("alive", "a").write("x")
                 os._exit(0)
-        time.sleep(0.5)
+        while not os.path.exists("alive"):
+            time.sleep(0.01)
         print("left three")
         """)
     )

@@ -188,7 +188,7 @@ def test_a_held_stream_is_kept_alive_with_comments(
     way.proxy.control("POST", "/weir/pause")
     body = {"model": "weir", "messages": USER, "stream": True}
     with httpx.stream("POST", way.proxy.url + "/v1/chat/completions", json=body, timeout=120) as response:
-        parts = response.iter_text()
+        parts = response.iter_text(len(": waiting\n\n"))
         assert response.status_code == 200
         assert next(parts) == ": waiting\n\n"
         assert next(parts) == ": waiting\n\n"
@@ -209,14 +209,15 @@ def test_a_held_json_call_is_kept_alive_with_white_space(
     way = open_way(keepalive_s=0.05)
     way.say(ANSWER)
     way.proxy.control("POST", "/weir/pause")
-    raw = pool.submit(way.proxy.post, "/v1/chat/completions", {"model": "weir", "messages": USER})
     sdk = pool.submit(answer_text, way, False)
-    wait_until(lambda: state(way)["held"] == 2)
-    threading.Event().wait(0.2)
-    way.proxy.control("POST", "/weir/resume")
-    answer = raw.result(120)
-    assert answer.text.startswith("  ")
-    assert json.loads(answer.text)["choices"][0]["message"]["content"] == ANSWER
+    body = {"model": "weir", "messages": USER}
+    with httpx.stream("POST", way.proxy.url + "/v1/chat/completions", json=body, timeout=120) as response:
+        parts = response.iter_text(1)
+        assert [next(parts), next(parts)] == [" ", " "]
+        wait_until(lambda: state(way)["held"] == 2)
+        way.proxy.control("POST", "/weir/resume")
+        text = "".join(parts)
+    assert json.loads(text)["choices"][0]["message"]["content"] == ANSWER
     assert sdk.result(120) == ANSWER
 
 
