@@ -9,7 +9,7 @@ import os
 import pickle
 import subprocess
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -62,6 +62,7 @@ def main(file: Path) -> None:
 
     from weir.trainer.learner.distributed import Ranks
     from weir.trainer.learner.learner import Learner
+    from weir.trainer.learner.rank_requests import dividing
     from weir.trainer.model.sharded_model import local_rows
 
     ranks = Ranks.of_torchrun(torch.device("cpu"))
@@ -69,7 +70,7 @@ def main(file: Path) -> None:
     for job in pickle.loads(file.read_bytes()):
         peaks = []
         with LiveBytes() as held:
-            own = replace(ranks, gathers_half=job.config.gather_precision == "bfloat16")
+            own = dividing(ranks, job.config)
             learner = Learner(job.folder, job.config, reference=job.reference, ranks=own)
             peaks.append(held.peak)
             held.peak = 0

@@ -107,7 +107,7 @@ def open_backend(folder: Path, config: TrainerConfig, *, reference: Path) -> Bac
         return open_megatron(folder, config, reference=reference)
     if config.backend != "torch":
         return _open_other(import_function(config.backend), folder, config, reference)
-    if config.processes > 1:
+    if config.processes > 1 or config.offload_weights:
         from weir.trainer.learner.torchrun import TorchrunLearner
 
         return TorchrunLearner(folder, config, reference=reference)

@@ -76,12 +76,12 @@ class Critic:
         self.layout = policy.layout(share_prefixes=config.share_prefixes)
         self.model = self._opened(Path(config.critic_path or folder), policy, count)
         self.stepper = Stepper(self.model, config, lr=config.critic_lr or config.peak_lr, weight_decay=0.0)
-        if ranks.count == 1 and (folder / CRITIC_FILE).exists():
+        if not ranks.shards and (folder / CRITIC_FILE).exists():
             self._load(folder / CRITIC_FILE)
 
     def _opened(self, first: Path, policy: TokenModel, count: BytesRead | None) -> ValueModel:
         """The value model before its first step, each rank's own rows."""
-        if self.ranks.count == 1:
+        if not self.ranks.shards:
             begun = policy if self.config.critic_path is None else load_model(first, self.device)
             return ValueModel(begun).to(self.device)
         empty = empty_model(first, precision=self.config.precision if self.config.critic_path is None else "float32")
@@ -93,7 +93,14 @@ class Critic:
         def stored_name(name: str) -> str | None:
             return prefix + name.removeprefix("base.") if name.startswith("base.") else None
 
-        fill(model, StoredTensors(first, count), stored_name, network=empty.network, device=self.device)
+        fill(
+            model,
+            StoredTensors(first, count),
+            stored_name,
+            network=empty.network,
+            device=self.device,
+            home=self.ranks.home(self.device),
+        )
         return model
 
     @torch.no_grad()

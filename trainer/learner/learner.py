@@ -146,7 +146,7 @@ class Learner(RoundSteps):
         The optimiser's is written with only each `keep_state_every`th save since the last state. Returns the entries of
         files that are already synced. Raises OSError.
         """
-        if self.ranks.count > 1:
+        if self.ranks.shards:
             return self._save_on_ranks(folder)
         weights, own = self.stepper.weights(), self.stepper.state()
         if self.config.kl_target is not None:
@@ -231,7 +231,7 @@ class Learner(RoundSteps):
 
     def _load_state(self, folder: Path) -> None:
         """Load the folder's state, if it has any, whichever number of processes wrote it."""
-        if self.ranks.count == 1 and (folder / STATE_FILE).exists():
+        if not self.ranks.shards and (folder / STATE_FILE).exists():
             self._load_own_state(folder / STATE_FILE)
             return
         saved = saved_state(folder, self.read)

@@ -40,12 +40,13 @@ def open_model(
 
     Raises `TrainerUsageError` when the folder holds no model that is supported.
     """
-    model = load_model(folder, device, **how) if ranks.count == 1 else empty_model(folder, **how)
+    model = empty_model(folder, **how) if ranks.shards else load_model(folder, device, **how)
     if adapters is not None:
         model.load_state_dict(adapters, strict=False)
-    if ranks.count > 1:
+    if ranks.shards:
         ranks.shard(model, model.layers)
-        fill(model, StoredTensors(folder, count), name_in_files, network=model.network, device=device)
+        stored, home = StoredTensors(folder, count), ranks.home(device)
+        fill(model, stored, name_in_files, network=model.network, device=device, home=home)
     return model
 
 

@@ -120,7 +120,9 @@ class Stepper:
         self.num_steps = 0
         self.average = None if ema is None else WeightAverage(module, ema)
         trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
-        self.optimizer = torch.optim.AdamW(trained, lr=lr, betas=config.betas, weight_decay=weight_decay)
+        # one pass over memory that lies on the CPU; elsewhere torch chooses
+        fused = True if config.offload_weights else None
+        self.optimizer = torch.optim.AdamW(trained, lr=lr, betas=config.betas, weight_decay=weight_decay, fused=fused)
 
     def clear(self) -> None:
         """Delete the gradient."""

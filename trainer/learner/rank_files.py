@@ -63,7 +63,8 @@ def write_weights(
             if lora is not None and (pair := adapters_of(name)) is not None:
                 added = (of_average[pair[1]] @ of_average[pair[0]]) * lora.scaling
                 rows = rows + added[start : start + len(rows)]
-            _write(files, found[name], rows, start)
+            if ranks.is_first_copy:
+                _write(files, found[name], rows, start)
     if lora is not None and keeps_adapters and ranks.rank == 0:
         save_adapters(adapters, lora, folder)
     dist.barrier()  # no rank leaves before all have written

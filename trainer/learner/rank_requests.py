@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,20 @@ from weir.trainer.credit.samples import Sample
 from weir.trainer.data.dataset import SupervisedRow
 from weir.trainer.learner.distributed import Ranks
 from weir.trainer.learner.step_stats import StepStats
+from weir.trainer.model.token_model import choose_device
 from weir.trainer.settings.config import TrainerConfig
 
 LEARNER = "learner"
+
+
+def dividing(ranks: Ranks, config: TrainerConfig) -> Ranks:
+    """The ranks, which divide models as the settings say; a collective operation."""
+    return ranks.dividing(
+        choose_device(config.device),
+        replicas=config.replicas,
+        offloads=config.offload_weights,
+        gathers_half=config.gather_precision == "bfloat16",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +39,7 @@ class Open:
         """As `Request.run`."""
         from weir.trainer.learner.learner import Learner
 
-        own = replace(ranks, gathers_half=self.config.gather_precision == "bfloat16")
+        own = dividing(ranks, self.config)
         learner = held[LEARNER] = Learner(self.folder, self.config, reference=self.reference, ranks=own)
         return learner.num_steps
 

@@ -46,9 +46,11 @@ class TrainingPlan:
 
     precision: Literal["float32", "bfloat16"] = "float32"
     processes: int = 1
+    replicas: int = 1  # copies of the model that the processes make up (HSDP)
     tokens: int  # of the largest micro-batch
     checkpointing: bool = False
     offload_optimizer: bool = False
+    offload_weights: bool = False  # with gradients and moments, in CPU memory (CPU Adam)
     average: bool = False  # a moving average of the weights (ema)
     critic: bool = False  # GAE's value model
     gathers_half: bool = False  # ranks gather weights in bfloat16
@@ -72,21 +74,32 @@ class TrainingMemory:
     loading: int  # while weights are loaded: all of them in one process, else this rank's rows
     reference: int  # a reference model while it is loaded
     offloaded: bool  # whether the moments are in CPU memory except during the step
+    on_host: bool = False  # whether weights, gradients, moments, average and critic are in CPU memory, always
 
     @property
     def resident(self) -> int:
         """What stays between steps on the device."""
+        if self.on_host:
+            return 0
         return self.weights + self.average + self.critic + (0 if self.offloaded else self.moments)
 
     @property
     def phases(self) -> dict[str, int]:
         """The device memory that each phase needs at its peak."""
-        step = self.weights + self.average + self.critic + self.moments + self.gradients
-        passes = self.resident + self.gradients + self.rounded + self.gathered + self.activations + self.logits
+        passes = self.rounded + self.gathered + self.activations + self.logits
+        if self.on_host:  # the reference's weights are there, too
+            return {"load": 0, "forward and backward": passes, "step": 0}
+        step = self._state + self.gradients
+        passes += self.resident + self.gradients
         found = {"load": self.loading + self.critic // 4, "forward and backward": passes, "step": step}
         if self.reference:
             found["score by the reference"] = self.resident + self.reference
         return found
+
+    @property
+    def _state(self) -> int:
+        """What is the same after a step, but for its numbers."""
+        return self.weights + self.average + self.critic + self.moments
 
     @property
     def certain(self) -> int:
@@ -102,7 +115,9 @@ class TrainingMemory:
 
     @property
     def host(self) -> int:
-        """CPU memory of one rank: the model while it is loaded, and offloaded moments."""
+        """CPU memory of one rank: the model while it is loaded, and offloaded moments, or all that a step takes."""
+        if self.on_host:
+            return self._state + max(self.gradients, self.reference)
         return self.loading + (self.moments if self.offloaded else 0)
 
     def as_json(self) -> dict[str, object]:
@@ -115,10 +130,11 @@ def training_memory(shape: ModelShape, plan: TrainingPlan) -> TrainingMemory:
     """What one rank needs to train a model with AdamW."""
     if plan.division is not None:
         return _divided_memory(shape, plan, plan.division)
-    share = -(-shape.num_parameters // plan.processes) * FLOAT32
+    owners = plan.processes // plan.replicas
+    share = -(-shape.num_parameters // owners) * FLOAT32
     in_half = plan.precision == "bfloat16"
-    sharded = plan.processes > 1
-    of_critic = (shape.num_parameters * FLOAT32 // plan.processes) * (2 + MOMENTS)
+    sharded = plan.processes > 1 or plan.offload_weights
+    of_critic = (shape.num_parameters * FLOAT32 // owners) * (2 + MOMENTS)
     return TrainingMemory(
         weights=share,
         gradients=share,
@@ -133,6 +149,7 @@ def training_memory(shape: ModelShape, plan: TrainingPlan) -> TrainingMemory:
         loading=share,
         reference=share + (_gathered(shape, plan) if sharded else 0) if plan.reference else 0,
         offloaded=plan.offload_optimizer,
+        on_host=plan.offload_weights,
     )
 
 

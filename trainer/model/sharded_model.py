@@ -58,8 +58,11 @@ def fill(
     *,
     network: Any,
     device: torch.device,
+    home: torch.device,
 ) -> None:
     """Give a sharded module its numbers: this rank's rows of every parameter that `stored_name` knows, in float32.
+
+    The rows lie on `home`, buffers on `device`, which computes.
 
     `network` is the Hugging Face model that the module is or was made of; it computes the buffers that no file holds.
     Raises `TrainerUsageError` where the files lack a tensor.
@@ -74,7 +77,7 @@ def fill(
             and id(parameter) not in filled
             and _is_stored(own, stored, parameter)
         ):
-            filled[id(parameter)] = _filled(parameter, own, stored, device)
+            filled[id(parameter)] = _filled(parameter, own, stored, home)
     for name, parameter in module.named_parameters(remove_duplicate=False):
         if id(parameter) in filled:
             state[name] = filled[id(parameter)]

@@ -6,7 +6,7 @@ micro-batch can avoid: weights, gradients, moments, and what ranks gather.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from weir.trainer.settings.combinations import BUILT_IN
 from weir.trainer.settings.config import TrainerConfig
 
 GIB = 2**30
+Remedy = tuple[str, dict[str, object]]  # in words, and what it changes of a plan
 
 
 def training_plan(config: TrainerConfig, *, sample_tokens: int | None = None) -> TrainingPlan:
@@ -31,7 +32,9 @@ def training_plan(config: TrainerConfig, *, sample_tokens: int | None = None) ->
         processes=config.processes,
         tokens=max(config.token_budget, longest),
         checkpointing=config.gradient_checkpointing,
+        replicas=config.replicas,
         offload_optimizer=config.offload_optimizer,
+        offload_weights=config.offload_weights,
         average=config.ema is not None,
         critic=config.advantage == "gae",
         reference=config.kl != "none" and config.lora_rank is None,
@@ -98,30 +101,45 @@ def remedies(
 
     half = max(shortest or 1, plan.tokens // 2)
     ranks: dict[str, object] = {"processes": _more_processes(plan)}
-    steps: list[tuple[str, dict[str, object]]] = [
-        (f"trainer.token_budget = {half}", {"tokens": half}),
-        ("trainer.gradient_checkpointing = true", {"checkpointing": True}),
-        ("trainer.offload_optimizer = true", {"offload_optimizer": True}),
-        (f"trainer.processes = {ranks['processes']} (a GPU for each)", ranks),
-    ]
+    fewer: Remedy = (f"trainer.token_budget = {half}", {"tokens": half})
+    recomputed: Remedy = ("trainer.gradient_checkpointing = true", {"checkpointing": True})
+    steps: list[Remedy] = [fewer, recomputed]
+    if not plan.offload_weights:
+        steps.append(("trainer.offload_optimizer = true", {"offload_optimizer": True}))
+    steps.append((f"trainer.processes = {ranks['processes']} (a GPU for each)", ranks))
     if plan.precision == "bfloat16" and plan.division is None:
         steps.append(('trainer.gather_precision = "bfloat16"', ranks | {"gathers_half": True}))
+    yield from (text for text, change in steps if fits(change) and not _holds(plan, change))
+    yield from _together(steps, plan, fits, at_least=2)
+    if plan.division is None:  # the slowest: every pass copies all weights to the device
+        on_host: Remedy = ("trainer.offload_weights = true", {"offload_weights": True, "offload_optimizer": False})
+        yield from _together([on_host, recomputed, fewer], plan, fits, at_least=1)
+
+
+def _together(
+    steps: Sequence[Remedy], plan: TrainingPlan, fits: Callable[[dict[str, object]], bool], *, at_least: int
+) -> Iterator[str]:
+    """The fewest of the steps, from the first one on, that are enough together; nothing where all are not."""
     words, changes = list[str](), dict[str, object]()
     for text, change in steps:
-        if all(getattr(plan, name) == value for name, value in change.items()):
+        if _holds(plan, change):
             continue
-        if fits(change):
-            yield text
         words.append(text)
         changes |= change
-        if len(words) > 1 and fits(changes):
+        if len(words) >= at_least and fits(changes):
             yield " with ".join(words)
             return
 
 
+def _holds(plan: TrainingPlan, change: dict[str, object]) -> bool:
+    return all(getattr(plan, name) == value for name, value in change.items())
+
+
 def _more_processes(plan: TrainingPlan) -> int:
     """8, or, where a model is divided already, twice the processes, which share gradients' and moments' owners."""
-    return max(8, plan.processes) if plan.division is None else 2 * plan.processes
+    if plan.division is not None:
+        return 2 * plan.processes
+    return -(-max(8, plan.processes) // plan.replicas) * plan.replicas
 
 
 def _gib(num_bytes: int) -> str:

@@ -109,6 +109,11 @@ DEPENDENCIES = (
         settings=("published_weights",), where="an ema, such as 0.99", holds=lambda config: config.ema is not None
     ),
     Dependency(
+        settings=("offload_weights", "replicas"),
+        where="backend = torch, whose weights FSDP2 shards",
+        holds=lambda config: config.backend == "torch",
+    ),
+    Dependency(
         settings=("processes",), where="backend = torch or megatron", holds=lambda config: config.backend in BUILT_IN
     ),
     Dependency(settings=("megatron",), where="backend = megatron", holds=lambda config: config.backend == "megatron"),
@@ -141,6 +146,14 @@ def check_combination(config: TrainerConfig) -> None:
         )
 
 
+def shared_unevenly(processes: int, replicas: int) -> str:
+    """Why so many processes cannot hold so many copies of a model."""
+    return (
+        f"replicas = {replicas} copies of the model cannot be shared evenly by processes = {processes}: set processes "
+        "to a multiple of it"
+    )
+
+
 def _without_effect(config: TrainerConfig) -> Iterator[tuple[str, str]]:
     for dependency in DEPENDENCIES:
         if not dependency.holds(config):
@@ -167,6 +180,14 @@ def _contradictions(config: TrainerConfig) -> Iterator[tuple[bool, str]]:
     yield (
         config.processes % nodes > 0 or (nodes > 1 and config.backend not in BUILT_IN),
         f"processes = {config.processes} cannot be shared evenly by launch.nodes = {nodes}: set a multiple of it",
+    )
+    yield (
+        config.processes % config.replicas > 0,
+        shared_unevenly(config.processes, config.replicas),
+    )
+    yield (
+        config.offload_weights and config.offload_optimizer,
+        "offload_weights keeps the moments in CPU memory and steps there: remove offload_optimizer",
     )
     yield (
         config.lora_rank is not None and config.advantage == "gae",

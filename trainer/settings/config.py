@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from weir.trainer.settings.algorithms import AlgorithmConfig
-from weir.trainer.settings.combinations import check_combination
+from weir.trainer.settings.combinations import check_combination, shared_unevenly
 from weir.trainer.settings.defaults import default_lr, default_sft_lr
 from weir.trainer.settings.launch import LaunchConfig
 from weir.trainer.settings.lora import LoraSettings
@@ -245,6 +245,11 @@ class TrainerConfig(AlgorithmConfig, MixingConfig, LoraSettings):
     offload_optimizer: bool = Field(
         default=False, description="Keep the optimiser's moments in CPU memory between steps."
     )
+    offload_weights: bool = Field(
+        default=False,
+        description="Keep weights, gradients and moments in CPU memory and step there (CPU Adam); a GPU gets the "
+        "layers that a pass computes with. Training runs under torchrun, also with processes = 1.",
+    )
     backend: str = Field(
         default="torch",
         description="Training backend: torch, megatron (Megatron-core, extra `megatron`), or an import path "
@@ -258,6 +263,13 @@ class TrainerConfig(AlgorithmConfig, MixingConfig, LoraSettings):
         ge=1,
         le=1024,
         description="Training processes on all machines together; one per GPU. torch shards the model by FSDP2.",
+    )
+    replicas: int = Field(
+        default=1,
+        ge=1,
+        le=1024,
+        description="Copies of the model that the processes make up (HSDP): processes / replicas neighbours share the "
+        "rows of a copy, and weights are gathered among them alone.",
     )
     launch: LaunchConfig = Field(
         default=LaunchConfig(), description="Training on several machines, see [trainer.launch]."
@@ -411,13 +423,26 @@ class SftConfig(LoraSettings):
     gradient_checkpointing: bool = Field(
         default=False, description="Recompute activations in the backward pass to save memory."
     )
+    offload_weights: bool = Field(
+        default=False,
+        description="Keep weights, gradients and moments in CPU memory and step there (CPU Adam), under torchrun.",
+    )
     processes: int = Field(
         default=1, ge=1, le=1024, description="Training processes on this machine, sharded by FSDP2; one per GPU."
+    )
+    replicas: int = Field(
+        default=1, ge=1, le=1024, description="Copies of the model that the processes make up (HSDP)."
     )
     seed: int = Field(default=0, ge=0, lt=2**62, description="Seed of the order of the data and of new adapters.")
     version: int = Field(default=0, ge=0, description="Number of the resulting weight version.")
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto: CUDA where there is one.")
     torch_threads: int = Field(default=1, ge=1, le=1024, description="Threads of torch on a CPU; results depend on it.")
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> Self:
+        if self.processes % self.replicas:
+            raise ValueError(shared_unevenly(self.processes, self.replicas))
+        return self
 
     def with_defaults(self, count: Callable[[], int]) -> Self:
         """As `TrainerConfig.with_defaults`."""

@@ -140,7 +140,7 @@ def _trained(
     on_step: Callable[[int], None],
 ) -> SupervisedLearner | TrainedOnRanks:
     """The trained model, in memory or in the files of its ranks."""
-    if config.processes > 1:
+    if config.processes > 1 or config.offload_weights:
         console.print(f"sft: training on {config.processes} processes")
         on_ranks = TrainedOnRanks(config, model, rows, held_back, progress)
         on_step(len(progress.losses))

@@ -16,6 +16,7 @@ from rich.console import Console
 from weir.trainer.data.dataset import SupervisedRow
 from weir.trainer.launch.pool import RankPool
 from weir.trainer.learner.distributed import Ranks
+from weir.trainer.model.token_model import choose_device
 from weir.trainer.settings.config import SftConfig
 from weir.trainer.settings.launch import LaunchConfig
 from weir.trainer.sft.resume import SftProgress
@@ -37,7 +38,10 @@ class TrainAll:
 
     def run(self, ranks: Ranks, held: dict[str, Any]) -> tuple[list[float], list[float]]:
         """As `Request.run`."""
-        learner = SupervisedLearner(self.config, self.model, len(batches_of(self.rows, self.config)), ranks)
+        own = ranks.dividing(
+            choose_device(self.config.device), replicas=self.config.replicas, offloads=self.config.offload_weights
+        )
+        learner = SupervisedLearner(self.config, self.model, len(batches_of(self.rows, self.config)), own)
         learner.train(self.rows, self.held_back, self.progress, Console(quiet=True))
         held[LEARNER] = learner
         return self.progress.losses, self.progress.validation

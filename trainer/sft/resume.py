@@ -75,10 +75,10 @@ class SftProgress:
                 shutil.rmtree(part, ignore_errors=True)  # of a killed run
                 part.mkdir(parents=True)
             ranks.gather(None)
-            if ranks.count == 1:
-                save_state(stepper.state() | {"weights": stepper.weights()}, part / STATE_FILE)
-            else:
+            if ranks.shards:
                 write_state(state_tensors(stepper, POLICY, weights=True), part)
+            else:
+                save_state(stepper.state() | {"weights": stepper.weights()}, part / STATE_FILE)
             if ranks.rank == 0:
                 self._commit(part)
             ranks.gather(None)

@@ -115,7 +115,7 @@ class SupervisedLearner:
 
         Each writes its own rows. Raises OSError.
         """
-        if self.ranks.count > 1:
+        if self.ranks.shards:
             write_weights(
                 self.model,
                 self.stepper,
@@ -142,6 +142,7 @@ def _steps(config: SftConfig, num_steps: int) -> TrainerConfig:
             "lr_min_ratio": config.min_lr_ratio,
             "betas": config.betas,
             "grad_clip": config.grad_clip,
+            "offload_weights": config.offload_weights,
         }
     )
 

@@ -130,6 +130,20 @@ def test_the_phases_name_the_peak(tiny_model_dir: Path) -> None:
     assert moved.host == one.host + one.moments
 
 
+def test_weights_in_cpu_memory_leave_layers_and_activations_on_the_device(tiny_model_dir: Path) -> None:
+    shape = read_shape(tiny_model_dir)
+    one, moved = (training_memory(shape, TrainingPlan(tokens=128, offload_weights=is_on)) for is_on in (False, True))
+    assert moved.peak == moved.gathered + moved.activations + moved.logits
+    assert moved.host == 16 * shape.num_parameters
+    assert one.peak - moved.peak == 8 * shape.num_parameters + one.moments - moved.gathered
+
+
+def test_copies_of_the_model_share_its_rows_among_fewer_ranks(tiny_model_dir: Path) -> None:
+    shape = read_shape(tiny_model_dir)
+    copies = training_memory(shape, TrainingPlan(tokens=128, processes=8, replicas=4))
+    assert copies == training_memory(shape, TrainingPlan(tokens=128, processes=2))
+
+
 def test_serving_counts_the_cache_that_the_engine_allocates(tiny_model_dir: Path) -> None:
     shape = read_shape(tiny_model_dir)
     memory = serving_memory(shape, dtype="bfloat16", tokens=1000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from weir.trainer.model.memory import TrainingPlan, training_memory, usable
 from weir.trainer.model.shape import read_shape
 from weir.trainer.rounds import fit
 from weir.trainer.trainer import Trainer
+
+CONFIGS = Path(__file__).parents[3] / "recipes" / "configs"
 
 
 def test_a_round_that_cannot_fit_is_refused_with_what_would_and_claims_nothing(
@@ -36,6 +39,23 @@ def test_what_is_certain_depends_on_no_micro_batch(tiny_model_dir: Path) -> None
     short, long = (training_memory(shape, TrainingPlan(tokens=tokens)) for tokens in (1, 100_000))
     assert short.certain == long.certain == 16 * shape.num_parameters
     assert long.peak > 10 * long.certain
+
+
+def test_an_8b_on_one_gpu_is_sent_to_cpu_memory_with_what_else_it_takes() -> None:
+    shape = read_shape(CONFIGS / "Qwen3-8B")
+    plan = TrainingPlan(tokens=32768, precision="bfloat16", checkpointing=True)
+    capacity = 79 << 30
+    assert training_memory(shape, plan).peak > 2 * capacity
+    (found,) = (text for text in fit.remedies(shape, plan, capacity) if "offload_weights" in text)
+    assert found == "trainer.offload_weights = true"
+    moved = training_memory(shape, replace(plan, offload_weights=True))
+    assert moved.peak <= usable(capacity) and moved.host == 16 * shape.num_parameters
+    (found,) = (
+        text
+        for text in fit.remedies(shape, replace(plan, checkpointing=False), capacity, shortest=plan.tokens)
+        if "offload_weights" in text
+    )
+    assert found == "trainer.offload_weights = true with trainer.gradient_checkpointing = true"
 
 
 def test_ranks_that_gather_half_are_named_where_they_help(tiny_model_dir: Path) -> None:

@@ -35,9 +35,15 @@ def weights(report: SftReport) -> dict[str, torch.Tensor]:
     return load_file(report.version.path / "model.safetensors")
 
 
-@pytest.mark.parametrize("more", [{}, LORA], ids=["all", "lora"])
-def test_two_ranks_learn_what_one_process_does(tiny_model_dir: Path, tmp_path: Path, more: dict[str, Any]) -> None:
-    one, two = (run(tiny_model_dir, tmp_path, str(n), processes=n, **more) for n in (1, 2))
+@pytest.mark.parametrize(
+    ("more", "ranks"),
+    [({}, {"processes": 2}), (LORA, {"processes": 2}), ({}, {"processes": 2, "replicas": 2, "offload_weights": True})],
+    ids=["all", "lora", "copies on the host"],
+)
+def test_two_ranks_learn_what_one_process_does(
+    tiny_model_dir: Path, tmp_path: Path, more: dict[str, Any], ranks: dict[str, Any]
+) -> None:
+    one, two = (run(tiny_model_dir, tmp_path, name, **more, **how) for name, how in (("one", {}), ("two", ranks)))
     assert one.losses == pytest.approx(two.losses, rel=1e-4)
     assert one.validation_losses == pytest.approx(two.validation_losses, rel=1e-4)
     assert len(one.validation_losses) == 2
