@@ -25,7 +25,8 @@ from weir.trainer.errors import RoundError
 from weir.trainer.rewards.stored import StoredRewards, joined_rewards
 from weir.trainer.rounds.group_selection import Choice, ChosenGroup, choose_groups
 from weir.trainer.rounds.vocabulary_check import check_vocabulary
-from weir.trainer.settings.config import TrainerConfig, config_hash
+from weir.trainer.settings.config import TrainerConfig
+from weir.trainer.settings.pinning import config_hash
 from weir.trainer.versions.stored import make_whole
 from weir.trainer.versions.version_folder import (
     MANIFEST,

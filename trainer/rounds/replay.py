@@ -25,7 +25,8 @@ from weir.trainer.rounds.metrics import METRICS_FILE
 from weir.trainer.rounds.prepare import prepare
 from weir.trainer.rounds.restored_state import lacks_state, restored
 from weir.trainer.rounds.supervised_mix import MixedData
-from weir.trainer.settings.config import TrainerConfig, config_hash
+from weir.trainer.settings.config import TrainerConfig
+from weir.trainer.settings.pinning import config_hash
 from weir.trainer.timings import RoundTimes
 from weir.trainer.versions.object_store import fetch_version
 from weir.trainer.versions.version_folder import (

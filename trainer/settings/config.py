@@ -6,8 +6,6 @@ manifest pins the former (`pinned`) and a round resumes after the latter changed
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, Self
 
@@ -21,6 +19,7 @@ from weir.trainer.settings.lora import LoraSettings
 from weir.trainer.settings.megatron import MegatronSettings
 from weir.trainer.settings.mixing import MixingConfig
 from weir.trainer.settings.off_policy import OffPolicyConfig
+from weir.trainer.settings.pinning import NOT_PINNED
 from weir.trainer.settings.publishing import PublishConfig
 from weir.trainer.settings.reward_terms import KERNEL_EVAL, WHERE, RewardTerm, check_names
 
@@ -29,43 +28,6 @@ HookName = Literal[
 ]
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
-
-# Settings that may differ between two attempts at the same round without changing its weights.
-_NOT_PINNED = frozenset(
-    {
-        "proxy_urls",
-        "engine_urls",
-        "router_url",
-        "control_key",
-        "kernel_eval_url",
-        "kernel_eval_key",
-        "judge_concurrency",
-        "judge_timeout_s",
-        "judge_attempts",
-        "judge_retry_delay_s",
-        "judge_ahead_groups",
-        "publish_timeout_s",
-        "takes_turns",
-        "publish",
-        "launch",
-        "keep_versions",
-        "keep_state_every",
-        "keep_full_every",
-        "keep_tokens",
-        "missing_state",
-        "min_groups",
-        "group_timeout_s",
-        "min_timeout_group_size_ratio",
-        "groups_where",
-        "max_buffer_size",
-        "peak_tflops",
-        "loop_trigger",
-        "loop_every_s",
-        "tensorboard",
-        "loop_poll_s",
-        "lease_s",
-    }
-)
 
 
 class TrainerConfig(AlgorithmConfig, MixingConfig, LoraSettings):
@@ -373,7 +335,7 @@ class TrainerConfig(AlgorithmConfig, MixingConfig, LoraSettings):
 
     def pinned(self) -> dict[str, Any]:
         """The settings that a round's weights depend on, as JSON values."""
-        values = self.model_dump(mode="json", exclude={*_NOT_PINNED, "rewards"})
+        values = self.model_dump(mode="json", exclude={*NOT_PINNED, "rewards"})
         return values | {"rewards": {name: term.pinned() for name, term in self.rewards.items()}}
 
     def continuing(self, pinned: dict[str, Any]) -> TrainerConfig:
@@ -383,11 +345,6 @@ class TrainerConfig(AlgorithmConfig, MixingConfig, LoraSettings):
             if (own := self.rewards.get(name)) is not None and own.url is not None and term["url"] is not None:
                 values["rewards"] = values["rewards"] | {name: term | own.model_dump(include=set(WHERE))}
         return TrainerConfig.model_validate(values)
-
-
-def config_hash(pinned: dict[str, Any]) -> str:
-    """sha256 of the canonical JSON of pinned settings."""
-    return hashlib.sha256(json.dumps(pinned, sort_keys=True).encode()).hexdigest()
 
 
 class SftConfig(LoraSettings):
