@@ -1,11 +1,16 @@
-"""A question in SQL: its answer for the screen, or as a file."""
+"""A question in SQL: its answer for the screen, or as a file.
+
+Invariant: what reaches Python of one value is bounded. For the screen, DuckDB cuts long values; for a file it writes
+nested ones as JSON, and a batch is taken apart into pieces of `PIECE_BYTES`.
+"""
 
 from __future__ import annotations
 
+import base64
 import csv
 import datetime
 import io
-import itertools
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,28 +19,92 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from weir.store.query.question import answer_batches, answer_rows
+from weir.store.query.question import check_question
 from weir.store.query.sql.macros import MACROS
 from weir.store.query.sql.views import VIEWS
 from weir.ui.data.rows import rows
 
 SHOWN_ROWS = 1000
 CELL_CHARACTERS = 2000
+BATCH_ROWS = 2048
+PIECE_BYTES = 4 * 2**20
+
+_AS_IT_IS = frozenset(
+    (
+        *("boolean", "tinyint", "smallint", "integer", "bigint", "hugeint", "utinyint", "usmallint", "uinteger"),
+        *("ubigint", "uhugeint", "float", "double", "timestamp", "timestamp_s", "timestamp_ms", "timestamp_ns"),
+    )
+)
+_NESTED = frozenset(("list", "array", "struct", "map", "union"))
 
 
 def answer(cursor: duckdb.DuckDBPyConnection, query: str) -> dict[str, Any]:
-    """The first rows of an answer: columns, DuckDB's types, rows, and whether there are more.
+    """The first rows of an answer: columns, DuckDB's types, rows, whether there are more, and whether values are cut.
 
-    Raises QueryRefused as `answer_rows` does.
+    Raises QueryRefused as `check_question` does.
     """
-    found = answer_rows(cursor, query, {})
-    shown = list(itertools.islice(found.rows, SHOWN_ROWS + 1))
+    asked = _relation(cursor, query)
+    kinds = [kind.id for kind in asked.types]
+    cells = [_cell(f"#{column}", kind) for column, kind in enumerate(kinds, 1)]
+    is_cut = " OR ".join(f"coalesce({_is_long(f'#{column}', kind)}, false)" for column, kind in enumerate(kinds, 1))
+    shown = asked.project(f"{', '.join(cells)}, {is_cut}").limit(SHOWN_ROWS + 1).fetchall()
     return {
-        "columns": found.columns,
-        "types": found.types,
-        "rows": [[_cell(value) for value in row] for row in shown[:SHOWN_ROWS]],
+        "columns": asked.columns,
+        "types": [str(kind) for kind in asked.types],
+        "rows": [[_scalar(value) for value in values] for *values, _ in shown[:SHOWN_ROWS]],
         "truncated": len(shown) > SHOWN_ROWS,
+        "cut": any(row[-1] for row in shown[:SHOWN_ROWS]),
     }
+
+
+def _relation(cursor: duckdb.DuckDBPyConnection, query: str) -> duckdb.DuckDBPyRelation:
+    """The answer before it is computed. Raises QueryRefused."""
+    check_question(cursor, query)
+    return cursor.sql(_statement(query))
+
+
+def _statement(query: str) -> str:
+    """The query without the semicolon and the comments behind it, as it may stand in brackets."""
+    text = query.encode()
+    end = len(text)
+    for at, kind in reversed(duckdb.tokenize(query)):
+        if text[at : at + 1] == b";":
+            end = at
+        elif kind is not duckdb.token_type.comment:
+            break
+    return text[:end].decode()
+
+
+def _text(column: str, kind: str) -> str:
+    """A column as text; of a long list, its first values."""
+    if kind in ("list", "array"):
+        # The values that are left are copied by list_concat: to_json would look through all.
+        return f"to_json(list_concat({column}[1:{CELL_CHARACTERS}], []))::VARCHAR"
+    if kind in _NESTED:
+        return f"to_json({column})::VARCHAR"
+    return f"base64({column})" if kind == "blob" else f"{column}::VARCHAR"
+
+
+def _is_long(column: str, kind: str) -> str:
+    if kind in _AS_IT_IS or kind == "decimal":
+        return "false"
+    is_long = f"length({_text(column, kind)}) > {CELL_CHARACTERS}"
+    return f"(len({column}) > {CELL_CHARACTERS} OR {is_long})" if kind in ("list", "array") else is_long
+
+
+def _cell(column: str, kind: str) -> str:
+    """What is shown of a column: a long value is cut, and says how long it is."""
+    if kind in _AS_IT_IS:
+        return column
+    if kind == "decimal":
+        return f"{column}::DOUBLE"
+    if kind == "timestamp with time zone":
+        return f"{column}::TIMESTAMP"
+    text = _text(column, kind)
+    cut = f"left({text}, {CELL_CHARACTERS})"
+    many = f"WHEN len({column}) > {CELL_CHARACTERS} THEN {cut} || format('… ({{:,}} values)', len({column}))"
+    long = f"WHEN length({text}) > {CELL_CHARACTERS} THEN {cut} || format('… ({{:,}} characters)', length({text}))"
+    return f"CASE {many if kind in ('list', 'array') else ''} {long} ELSE {text} END"
 
 
 def schema(cursor: duckdb.DuckDBPyConnection) -> dict[str, Any]:
@@ -51,25 +120,47 @@ def schema(cursor: duckdb.DuckDBPyConnection) -> dict[str, Any]:
 
 
 def as_csv(cursor: duckdb.DuckDBPyConnection, query: str) -> Iterator[bytes]:
-    """The whole answer as CSV, batch by batch; lists and structures as JSON."""
-    reader = answer_batches(cursor, query, {})
-    head = _csv_lines([reader.schema.names])
-    for batch in reader:  # the head goes with the first one, so that nothing is sent of a question that fails at once
-        yield head + _csv_lines([[_scalar(value) for value in row.values()] for row in batch.to_pylist()])
+    """The whole answer as CSV, piece by piece; lists and structures as JSON."""
+    asked = _relation(cursor, query)
+    head = _csv_lines([asked.columns])  # sent with the first piece: nothing is sent of a question that fails at once
+    for piece in _pieces(asked):
+        yield head + _csv_lines([[_scalar(value) for value in row] for row in piece])
         head = b""
     if head:
         yield head
 
 
 def as_json_lines(cursor: duckdb.DuckDBPyConnection, query: str) -> Iterator[bytes]:
-    """The whole answer as JSON Lines, one object a row, batch by batch."""
-    for batch in answer_batches(cursor, query, {}):
-        yield b"".join(msgspec.json.encode(row, enc_hook=str) + b"\n" for row in batch.to_pylist())
+    """The whole answer as JSON Lines, one object a row, piece by piece."""
+    asked = _relation(cursor, query)
+    is_nested = [kind.id in _NESTED for kind in asked.types]
+    for piece in _pieces(asked):
+        named = (
+            {
+                name: _json(value) if nested else value
+                for name, value, nested in zip(asked.columns, row, is_nested, strict=True)
+            }
+            for row in piece
+        )
+        yield b"".join(msgspec.json.encode(row, enc_hook=str) + b"\n" for row in named)
+
+
+def _pieces(asked: duckdb.DuckDBPyRelation) -> Iterator[list[tuple[Any, ...]]]:
+    """The rows of an answer, of at most about `PIECE_BYTES` at once, with nested values as texts in JSON."""
+    columns = (
+        f"to_json(#{column})::VARCHAR" if kind.id in _NESTED else f"#{column}"
+        for column, kind in enumerate(asked.types, 1)
+    )
+    for batch in asked.project(", ".join(columns)).to_arrow_reader(BATCH_ROWS):
+        num_rows = max(1, batch.num_rows * PIECE_BYTES // max(batch.nbytes, 1))
+        for first in range(0, batch.num_rows, num_rows):
+            columns_of_piece = batch.slice(first, num_rows).columns
+            yield list(zip(*(column.to_pylist() for column in columns_of_piece), strict=True))
 
 
 def as_parquet(cursor: duckdb.DuckDBPyConnection, query: str) -> Iterator[bytes]:
     """The whole answer as Parquet, row group by row group."""
-    reader = answer_batches(cursor, query, {})
+    reader = _relation(cursor, query).to_arrow_reader(BATCH_ROWS)
     sink = _Chunks()
     with pq.ParquetWriter(pa.PythonFile(sink, mode="w"), reader.schema) as writer:
         for batch in reader:
@@ -113,12 +204,13 @@ def _scalar(value: Any) -> Any:
         return value
     if isinstance(value, datetime.datetime):
         return value.isoformat(sep=" ", timespec="milliseconds")
-    return msgspec.json.encode(value, enc_hook=str).decode()
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
 
 
-def _cell(value: Any) -> Any:
-    """A value for the screen: a long text is cut, and says how long it is."""
-    shown = _scalar(value)
-    if not isinstance(shown, str) or len(shown) <= CELL_CHARACTERS:
-        return shown
-    return f"{shown[:CELL_CHARACTERS]}… ({len(shown):,} characters)"
+def _json(text: str | None) -> msgspec.Raw | None:
+    """A nested value of a line: DuckDB writes numbers that JSON has not as they are, which become null."""
+    if text is None:
+        return None
+    if "NaN" in text or "Infinity" in text:
+        text = msgspec.json.encode(json.loads(text)).decode()
+    return msgspec.Raw(text.encode())
