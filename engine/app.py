@@ -66,6 +66,7 @@ def _routes(generate: Generate, control: Control, updates: Updates, memory: Memo
         Route("/update_weights_from_tensor", updates.from_tensor, methods=["POST"]),
         Route("/init_weights_update_group", updates.join, methods=["POST"]),
         Route("/update_weights_from_distributed", updates.from_distributed, methods=["POST"]),
+        Route("/update_weights_from_delta", updates.from_delta, methods=["POST"]),
         Route("/destroy_weights_update_group", updates.leave, methods=["POST"]),
         Route("/end_weight_update", updates.end, methods=["POST"]),
         Route("/weights_checker", updates.check, methods=["GET", "POST"]),

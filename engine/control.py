@@ -99,6 +99,7 @@ class Control:
                 "startup_time": self._started,
                 "staged_weight_updates": True,
                 "relayed_weight_updates": True,
+                "delta_weight_updates": True,
                 "internal_states": [
                     {
                         **load,

@@ -7,11 +7,13 @@ its answer; nothing that is served changes here. Once all tensors are there, the
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import BinaryIO
 
 import torch
 
 from weir.engine.decoder import Decoder, Prepared
 from weir.engine.errors import WeightsRefused
+from weir.engine.transfer.block_delta import BLOCK_VALUES, DeltaDamaged, apply_block, as_bits
 from weir.engine.transfer.bucket import BadBucket, FlattenedTensorMetadata, split
 from weir.engine.weights import checked, checksums, missing_names, whole
 
@@ -36,6 +38,36 @@ class Staging:
                 self._there[name] = checked(name, tensor, self._wanted)
         except BadBucket as error:
             raise WeightsRefused(str(error)) from error
+        self._prepare_once_whole()
+
+    def change(self, entries: Sequence[FlattenedTensorMetadata], blocks: BinaryIO) -> None:
+        """Take tensors as the differences to the served ones, in blocks (block_delta.py). Raises WeightsRefused."""
+        if self._prepared is not None:
+            raise WeightsRefused("all tensors of the update are there already; begin another update")
+        try:
+            for entry in entries:
+                self._there[entry.name] = checked(entry.name, self._changed(entry, blocks), self._wanted)
+        except DeltaDamaged as error:
+            raise WeightsRefused(f"the difference cannot be read: {error}") from error
+        if blocks.read(1):
+            raise WeightsRefused("the difference has more blocks than its tensors have values")
+        self._prepare_once_whole()
+
+    def _changed(self, entry: FlattenedTensorMetadata, blocks: BinaryIO) -> torch.Tensor:
+        """A copy of a served tensor in the type that the difference is of, and the difference applied to it."""
+        held = self._wanted.get(entry.name)
+        if held is None or held.shape != entry.shape:
+            raise WeightsRefused(f"{entry.name} of shape {list(entry.shape)} is no tensor of the served model")
+        if torch.promote_types(held.dtype, entry.dtype) != held.dtype:
+            raise WeightsRefused(f"{entry.name} is served in {held.dtype}, which has not the bits of {entry.dtype}")
+        tensor = torch.empty(entry.shape, dtype=entry.dtype)
+        tensor.copy_(held.detach())
+        values = as_bits(tensor.flatten().view(torch.uint8).numpy(), entry.dtype.itemsize)
+        for start in range(0, len(values), BLOCK_VALUES):
+            apply_block(values[start : start + BLOCK_VALUES], blocks)
+        return tensor
+
+    def _prepare_once_whole(self) -> None:
         if not missing_names(self._there.keys(), self._wanted):
             self._prepared = self._decoder.prepare(whole(self._there, self._wanted, "the update"))
             self._there = {}

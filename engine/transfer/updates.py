@@ -1,4 +1,5 @@
-"""The routes that change weights: from a folder, from shared memory, from a process group; and their checksums.
+"""The routes that change weights: from a folder, shared memory, a process group, or as differences; and their
+checksums.
 
 Requests and answers have SGLang's forms. Other than SGLang, which changes the served tensors with every request of an
 update, this engine keeps what arrives beside them, and switches at /end_weight_update, between two steps. Invariants:
@@ -8,6 +9,7 @@ every update is served whole or not at all; a request that is refused leaves the
 from __future__ import annotations
 
 import asyncio
+import io
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -95,6 +97,19 @@ class DistributedBody(msgspec.Struct, frozen=True, kw_only=True):
     selector: Literal["target", "all"] = "all"
 
 
+class DeltaBody(msgspec.Struct, frozen=True, kw_only=True):
+    """/update_weights_from_delta, this engine's own: tensors as differences to those of the served `base_version`."""
+
+    base_version: str
+    names: list[str]
+    dtypes: list[Literal["float32", "float16", "bfloat16"]]
+    shapes: list[list[int]]
+    blocks: bytes  # of all tensors, one after the other, in base64
+    flush_cache: bool = True
+    abort_all_requests: bool = False
+    weight_version: str | None = None
+
+
 class CheckBody(msgspec.Struct, frozen=True):
     """/weights_checker; `staged` is this engine's own: the tensors of the open update instead of the served ones."""
 
@@ -150,21 +165,32 @@ class Updates:
     async def from_distributed(self, request: Request) -> Response:
         """Take a bucket, or tensors one by one, that the trainer broadcasts. Raises BadRequest."""
         asked = await read_body(request, DistributedBody)
-        if not len(asked.names) == len(asked.dtypes) == len(asked.shapes):
-            raise BadRequest("names, dtypes and shapes differ in length")
-        if any(size < 0 for shape in asked.shapes for size in shape):
-            raise BadRequest("a shape has a negative size")
+        listed = _listed(asked)
 
         def take(staging: Staging) -> None:
             group = self._groups.get(asked.group_name)
             if group is None:
                 raise WeightsRefused(f"no group {asked.group_name!r}; call /init_weights_update_group first")
-            dtypes = [getattr(torch, name) for name in asked.dtypes]
-            listed = list(zip(asked.names, dtypes, asked.shapes, strict=True))
             for entries in [laid_out(listed)] if asked.load_format == FORMAT else [laid_out([one]) for one in listed]:
                 flat = torch.empty(entries[-1].end_idx, dtype=torch.uint8, device=group.device)
                 group.broadcast(flat if asked.load_format == FORMAT else flat.view(entries[0].dtype))
                 staging.add(flat.cpu(), entries)
+
+        return await self._take(asked, take)
+
+    async def from_delta(self, request: Request) -> Response:
+        """Take tensors as differences to those that are served. Raises BadRequest."""
+        asked = await read_body(request, DeltaBody)
+        entries = laid_out(_listed(asked))
+
+        def take(staging: Staging) -> None:
+            if not self._engine.has_weights:
+                raise WeightsRefused("the weights' memory was given back, and there is nothing to change")
+            if self._engine.version != asked.base_version:
+                raise WeightsRefused(
+                    f"the difference is to version {asked.base_version}, and {self._engine.version} is served"
+                )
+            staging.change(entries, io.BytesIO(asked.blocks))
 
         return await self._take(asked, take)
 
@@ -226,7 +252,7 @@ class Updates:
             return _answer(False, str(error))
         return JsonResponse({"success": True, "message": "Success.", "ranks": [{"checksums": sums}]})
 
-    async def _take(self, asked: TensorBody | DistributedBody, take: Callable[[Staging], None]) -> Response:
+    async def _take(self, asked: TensorBody | DistributedBody | DeltaBody, take: Callable[[Staging], None]) -> Response:
         async def act() -> str:
             staging = self._open()
             if asked.abort_all_requests:
@@ -263,6 +289,15 @@ class Updates:
 
     async def _ask(self, action: Callable[[], T]) -> T:
         return await asyncio.wrap_future(self._engine.ask(action))
+
+
+def _listed(asked: DistributedBody | DeltaBody) -> list[tuple[str, torch.dtype, list[int]]]:
+    """Names, types and shapes of the tensors of a request. Raises BadRequest."""
+    if not len(asked.names) == len(asked.dtypes) == len(asked.shapes):
+        raise BadRequest("names, dtypes and shapes differ in length")
+    if any(size < 0 for shape in asked.shapes for size in shape):
+        raise BadRequest("a shape has a negative size")
+    return list(zip(asked.names, (getattr(torch, name) for name in asked.dtypes), asked.shapes, strict=True))
 
 
 def _answer(success: bool, message: str, **more: int) -> Response:

@@ -2,8 +2,8 @@
 
 An engine that can keep weights beside those it serves gets them before the gates close (`stage`), and only switches
 afterwards. One that cannot gets them once it is paused (`load`). Invariants: an engine's way changes only where the
-settings say "auto", and then the report says from what to what, and why; an engine switches only to what has the
-checksums of the version's folder, where it stages weights and can so be asked before.
+settings say "auto" or "delta", and then the report says from what to what, and why; an engine switches only to what has
+the checksums of the version's folder, where it stages weights and can so be asked before.
 """
 
 from __future__ import annotations
@@ -67,6 +67,9 @@ class Delivery:
         limit_s = min(CONTROL_TIMEOUT_S, self._config.publish_timeout_s)
         self._members, self.failed = await ask_members(self._http, self._config.engine_urls, limit_s)
         self.ways |= {member.url: member.way(wanted) for member in self._members}
+        if wanted == "delta":
+            unable = [member.url for member in self._members if not member.takes_deltas]
+            self.fallbacks |= dict.fromkeys(unable, "it takes no differences; `weir stage` beside it does")
         await self._send([member for member in self._members if member.stages])
 
     async def load(self, pause: str) -> None:
@@ -111,10 +114,11 @@ class Delivery:
 
     async def _send(self, members: Sequence[Member]) -> None:
         """Send to all members whose way is not by disk; where that fails, the settings decide what becomes of it."""
+        from weir.trainer.publishing.delta_sender import send_deltas
         from weir.trainer.publishing.senders import begin, send_by_memory, send_in_group  # torch, which disk lacks
         from weir.trainer.publishing.weight_source import WeightSource
 
-        senders: dict[Way, Sender] = {"tensor": send_by_memory, "distributed": send_in_group}
+        senders: dict[Way, Sender] = {"delta": send_deltas, "tensor": send_by_memory, "distributed": send_in_group}
         for way, send in senders.items():
             chosen = [member for member in members if self.ways[member.url] == way]
             if not chosen:
@@ -131,11 +135,17 @@ class Delivery:
                 lost |= now_lost
                 self.bytes_sent += source.num_sent
                 lost |= await self._compare({url: expected[dtypes[url]] for url in dtypes if url not in lost})
-            if self._config.publish.way == "auto":
-                self.fallbacks |= {url: f"{way} failed: {why}" for url, why in lost.items()}
-                self.ways |= dict.fromkeys(lost, "disk")
-            else:
-                self.failed |= lost
+            self._go_on_without(way, {member.url: member for member in chosen}, lost)
+
+    def _go_on_without(self, way: Way, members: Mapping[str, Member], lost: dict[str, str]) -> None:
+        """Where a way failed, the settings decide: another one, after differences a whole one; or the engine is out."""
+        if self._config.publish.way not in ("auto", "delta"):
+            self.failed |= lost
+            return
+        for url, why in lost.items():
+            before = f"{self.fallbacks[url]}; " if url in self.fallbacks else ""
+            self.fallbacks[url] = f"{before}{way} failed: {why}"
+            self.ways[url] = members[url].way("auto") if way == "delta" else "disk"
 
     async def _compare(self, expected: dict[str, dict[str, str]]) -> dict[str, str]:
         """Compare what engines have staged with the checksums for each; returns those where it differs, by URL."""

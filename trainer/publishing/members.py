@@ -22,6 +22,8 @@ class Member:
     url: str
     stages: bool  # it keeps what arrives beside what it serves, until the end of the update
     relays: bool  # it passes on what it gets in a group
+    takes_deltas: bool  # it applies differences to what it serves
+    version: str  # that it serves
     dtype: str  # "float32", "bfloat16"; "auto" where only the engine knows
     device: str  # "cpu", "cuda"
     num_ranks: int  # of tensor parallelism
@@ -29,7 +31,9 @@ class Member:
     is_local: bool  # it runs on this machine
 
     def way(self, wanted: Way) -> Way:
-        """The way for this engine; "auto" becomes one that it should be able to go."""
+        """The way for this engine; "auto" becomes one that it should be able to go, as does "delta" where it cannot."""
+        if wanted == "delta" and not self.takes_deltas:
+            return self.way("auto")
         if wanted != "auto":
             return wanted
         if not self.one_replica:
@@ -49,6 +53,8 @@ async def ask_members(
             url=url,
             stages=info.get("staged_weight_updates") is True,
             relays=info.get("relayed_weight_updates") is True,
+            takes_deltas=info.get("delta_weight_updates") is True,
+            version=str(info.get("weight_version")),
             dtype=str(info.get("dtype")),
             device=str(info.get("device")),
             num_ranks=int(info.get("tp_size") or 1),

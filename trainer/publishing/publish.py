@@ -43,8 +43,8 @@ class PublishReport:
     times: dict[str, float]  # seconds by step: engines_stage, gates_close, engines_load, engines_go_on, gates_open
     timeline: tuple[Span, ...]  # these steps, as they ran
     ways: dict[str, Way] = field(default_factory=dict)  # how the version reached each engine that serves it
-    fallbacks: dict[str, str] = field(default_factory=dict)  # engine → why it did not go the first way; only with auto
-    bytes_sent: int = 0  # written to shared memory, or given to the sockets of groups
+    fallbacks: dict[str, str] = field(default_factory=dict)  # engine → why not the first way, with auto and delta
+    bytes_sent: int = 0  # written to shared memory, given to the sockets of groups, or in differences
 
     @property
     def gate_closed_s(self) -> float:

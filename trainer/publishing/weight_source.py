@@ -27,6 +27,8 @@ class WeightSource:
 
     def __init__(self, folder: Path, bucket_bytes: int) -> None:
         """Map the folder's files. Raises `PublishFailed` where one cannot be read."""
+        self.folder = folder
+        self.bucket_bytes = bucket_bytes
         self._open = ExitStack()
         self._files: dict[str, Any] = {}  # by the names of the tensors in them
         listed: list[FlattenedTensorMetadata] = []

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Way = Literal["disk", "tensor", "distributed", "auto"]
+Way = Literal["disk", "tensor", "distributed", "delta", "auto"]
 
 
 class PublishConfig(BaseModel):
@@ -18,11 +18,13 @@ class PublishConfig(BaseModel):
         default="disk",
         description="disk: engines read the version's folder; tensor: through shared memory, for engines on the "
         "trainer's machine; distributed: broadcast in one process group of trainer and engines (gloo, or NCCL between "
-        "GPUs); auto: tensor or distributed, whichever an engine can, else disk, and what was taken is reported.",
+        "GPUs); delta: the exact difference to the version that an engine serves, and where there is none or an "
+        "engine cannot apply it, as with auto; auto: tensor or distributed, whichever an engine can, else disk, and "
+        "what was taken is reported.",
     )
     bucket_mb: int = Field(
         default=64,
         ge=1,
-        description="Megabytes (2^20 bytes) sent at once by tensor and distributed; the trainer holds two such "
+        description="Megabytes (2^20 bytes) sent at once by tensor, distributed and delta; the trainer holds two such "
         "buckets, of which one is filled while the other is sent.",
     )

@@ -1,8 +1,8 @@
 """Delta files: one safetensors file as the exact difference to another with the same layout.
 
 A delta file is `MAGIC`, the new file's safetensors header (uint32 length, JSON), and for each tensor in the order of
-the data the blocks of `block_delta.py`. Files are read and written block by block, through the page cache: memory does
-not grow with the model. A delta says nothing of which file it belongs to; manifests do, by hashes.
+the data the blocks of `engine/transfer/block_delta.py`. Files are read and written block by block, through the page
+cache: memory does not grow with the model. A delta says nothing of which file it belongs to; manifests do, by hashes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from weir.trainer.versions.block_delta import BLOCK_VALUES, DeltaDamaged, apply_block, as_bits, encoded
+from weir.engine.transfer.block_delta import BLOCK_VALUES, DeltaDamaged, apply_block, as_bits, block_bytes, encoded
 
 MAGIC = b"weirdlt1"
 SUFFIX = ".delta"
@@ -88,6 +88,27 @@ def rebuilt(base: Path, deltas: Sequence[Path]) -> Iterator[bytes | memoryview]:
                     except DeltaDamaged as error:
                         raise DeltaDamaged(f"{path}: {error}") from error
                 yield values.data.cast("B")
+
+
+def parts(delta: Path, part_bytes: int) -> Iterator[tuple[Layout, bytes]]:
+    """The blocks of a delta file, with the tensors that they change: at most so many bytes at once, or one tensor.
+
+    Raises `DeltaDamaged` where the file cannot be read, and OSError where it is missing.
+    """
+    with delta.open("rb") as file:
+        held: Layout = {}
+        blocks: list[bytes] = []
+        for name, tensor in (layout_of(_read_header(file, delta)) or {}).items():
+            start, end = tensor.data_offsets
+            step = BLOCK_VALUES * tensor.width
+            of_tensor = b"".join(block_bytes(file, min(step, end - at)) for at in range(start, end, step))
+            if held and sum(map(len, blocks)) + len(of_tensor) > part_bytes:
+                yield held, b"".join(blocks)
+                held, blocks = {}, []
+            held[name] = tensor
+            blocks.append(of_tensor)
+        if held:
+            yield held, b"".join(blocks)
 
 
 def layout_of(header: bytes) -> Layout | None:

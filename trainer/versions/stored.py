@@ -12,9 +12,9 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from weir.engine.transfer.block_delta import DeltaDamaged
 from weir.store.atomic_file import written_aside
 from weir.trainer.errors import VersionError
-from weir.trainer.versions.block_delta import DeltaDamaged
 from weir.trainer.versions.delta_file import SUFFIX, rebuilt
 from weir.trainer.versions.folder_rename import delete_folder, delete_leftovers
 from weir.trainer.versions.version_folder import (

@@ -239,11 +239,12 @@ def test_a_real_sglang_answers_as_after_a_load_by_disk(
             publisher = Publisher(proxy, store, judge, [sglang.url])
             publisher.publish(1, "disk")
             expected = answers_of(sglang)[:2]
-            for way in ("tensor", "distributed", "auto"):
+            for way in ("tensor", "distributed", "auto", "delta"):
                 publisher.publish(2, "disk")
                 assert answers_of(sglang)[:2] != expected
                 report = publisher.publish(1, way)
-                assert report.ways == {sglang.url: "tensor" if way == "auto" else way}
+                assert report.ways == {sglang.url: "tensor" if way in ("auto", "delta") else way}
+                assert bool(report.fallbacks) == (way == "delta")
                 assert sglang.get("/model_info")["weight_version"] == "1"
                 assert answers_of(sglang)[:2] == expected
             publisher.catalog.close()

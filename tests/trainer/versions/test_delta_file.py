@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from weir.trainer.versions.block_delta import DeltaDamaged
+from weir.engine.transfer.block_delta import DeltaDamaged
 from weir.trainer.versions.delta_file import rebuilt, write_delta
 
 DTYPES = (

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weir.trainer.versions.block_delta import BLOCK_VALUES, Bits, DeltaDamaged, apply_block, as_bits, encoded
+from weir.engine.transfer.block_delta import BLOCK_VALUES, Bits, DeltaDamaged, apply_block, as_bits, encoded
 
 
 def difference(old: Bits, new: Bits) -> bytes:

@@ -64,6 +64,13 @@ def apply_block(values: Bits, delta: BinaryIO) -> None:
     values[places] += _unzigzag(differences)
 
 
+def block_bytes(delta: BinaryIO, num_bytes: int) -> bytes:
+    """The next block as it was written, for values of so many bytes. Raises `DeltaDamaged` where it is cut off."""
+    head = _read(delta, _HEAD.size)
+    num_changed, _, size = _HEAD.unpack(head)
+    return head + _read(delta, num_bytes if num_changed == WHOLE else size)
+
+
 def _encoded_block(old: Bits, new: Bits, codec: Any) -> Iterator[bytes]:
     places = _changed_places(old, new)
     if not len(places):
