@@ -45,6 +45,7 @@ _ACTIONS = """
 SELECT action_id, kind, person, note, message, asked_at FROM actions
 WHERE subject IN ($session, $group) ORDER BY asked_at DESC LIMIT 50
 """
+DIFF_CHARACTERS = 200_000  # of the code; a difference of longer lines is none to read
 DIFF_LINES = 2000  # a difference of longer code can take minutes: it grows with the cube of the lines
 _FENCE = re.compile(r"```([A-Za-z0-9_+-]*)[ \t]*\r?\n(.*?)(?:\r?\n```|\Z)", re.DOTALL)
 
@@ -201,7 +202,9 @@ def _compare_attempts(walked: list[Row]) -> None:
 
 
 def code_difference(one: str, other: str, name: str, other_name: str) -> list[str] | None:
-    """The lines of the unified difference, none where both are alike; None where one has more than `DIFF_LINES`."""
+    """The lines of the unified difference, none where both are alike; None where one is too long."""
+    if max(len(one), len(other)) > DIFF_CHARACTERS:
+        return None
     lines, other_lines = one.splitlines(), other.splitlines()
     if max(len(lines), len(other_lines)) > DIFF_LINES:
         return None

@@ -7,6 +7,7 @@ const PARTS = [
   ["#curves", () => import("./curves.js")],
   ["#tokens", () => import("./tokens.js")],
   ["#query", () => import("./completion.js")],
+  ["#calls, #pairs, [data-rest]", () => import("./rest.js")],
   ["#find", () => import("./find.js")],
   ["#picture", () => import("./question.js")],
 ];

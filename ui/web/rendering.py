@@ -27,6 +27,7 @@ from pygments.token import Text, _TokenType
 from pygments.util import ClassNotFound
 from starlette.responses import HTMLResponse, Response
 
+from weir.ui.data.long_text import SHOWN_CHARACTERS
 from weir.ui.web.addresses import call_address, session_address
 
 CODE_CHARACTERS = 200_000  # longer code is shown without colours
@@ -59,7 +60,7 @@ class Pages:
             "session_address": session_address,
             "call_address": call_address,
         }
-        self._environment.globals["store"] = title
+        self._environment.globals |= {"store": title, "shown_characters": SHOWN_CHARACTERS}
 
     def page(self, template: str, values: Mapping[str, Any], status: int = 200) -> HTMLResponse:
         """A page by its template."""

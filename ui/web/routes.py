@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Send
@@ -22,6 +22,7 @@ from weir.ui.data.call import call, call_tokens, pretty, round_of_call
 from weir.ui.data.compare import compare, task_over_versions
 from weir.ui.data.cookbook import cookbook
 from weir.ui.data.curves import curves
+from weir.ui.data.long_text import rest_of_text
 from weir.ui.data.question import answer, as_csv, as_json_lines, as_parquet, schema
 from weir.ui.data.run import run
 from weir.ui.data.session import session
@@ -95,6 +96,7 @@ class Routes:
         return [
             Route("/calls/{call_id:path}/tokens.json", self.tokens),
             Route("/call/tokens.json", self.tokens),
+            Route("/rest", self.rest),
             Route("/curves.json", self.curves),
             Route("/schema.json", self.schema),
             Route("/download/{kind}", self.download),
@@ -157,6 +159,11 @@ class Routes:
         kept = Found() if round_id is None else await self._round_tokens.of(round_id)
         found = await self._snapshots.read(call_tokens, call_id, self._tokenizer, kept.path)
         return as_json(found | {"note": " ".join(filter(None, (found["note"], kept.note)))})
+
+    async def rest(self, request: Request) -> Response:
+        """What follows the shown beginning of a long text."""
+        names = (request.query_params.get(name, "") for name in ("session", "call", "at"))
+        return PlainTextResponse(await self._snapshots.read(rest_of_text, *names))
 
     async def compare(self, request: Request) -> Response:
         """Two versions side by side."""
