@@ -36,6 +36,7 @@ class ValueModel(torch.nn.Module):
     def __init__(self, model: TokenModel) -> None:
         super().__init__()
         self.compute = model.compute
+        self.offloads = model.offloads
         self.base = copy.deepcopy(model.network.base_model)
         self.head = torch.nn.Linear(model.network.get_output_embeddings().in_features, 1)
         torch.nn.init.zeros_(self.head.weight)
@@ -43,7 +44,8 @@ class ValueModel(torch.nn.Module):
 
     def forward(self, batch: Batch) -> torch.Tensor:
         """The values of the states before the batch's targets, shape (N,)."""
-        values: torch.Tensor = self.head(predicting_states(self.base, batch, self.compute).to(self.head.weight.dtype))
+        states = predicting_states(self.base, batch, self.compute, offloads=self.offloads)
+        values: torch.Tensor = self.head(states.to(self.head.weight.dtype))
         return values[:, 0].float()
 
 

@@ -58,7 +58,11 @@ def load_trained(
     Raises `TrainerUsageError` and `VersionError` where folder, base and settings do not belong together.
     """
     shape = lora_shape(config)
-    how: dict[str, Any] = {"precision": config.precision, "checkpointing": config.gradient_checkpointing}
+    how: dict[str, Any] = {
+        "precision": config.precision,
+        "checkpointing": config.gradient_checkpointing,
+        "offloads": config.offload_activations,
+    }
     if shape is None:
         if has_adapters(folder):
             raise TrainerUsageError(

@@ -49,6 +49,7 @@ class TrainingPlan:
     replicas: int = 1  # copies of the model that the processes make up (HSDP)
     tokens: int  # of the largest micro-batch
     checkpointing: bool = False
+    offload_activations: bool = False  # what is left with checkpointing, in CPU memory
     offload_optimizer: bool = False
     offload_weights: bool = False  # with gradients and moments, in CPU memory (CPU Adam)
     average: bool = False  # a moving average of the weights (ema)
@@ -74,6 +75,7 @@ class TrainingMemory:
     loading: int  # while weights are loaded: all of them in one process, else this rank's rows
     reference: int  # a reference model while it is loaded
     offloaded: bool  # whether the moments are in CPU memory except during the step
+    waiting: int = 0  # activations in CPU memory
     on_host: bool = False  # whether weights, gradients, moments, average and critic are in CPU memory, always
 
     @property
@@ -117,8 +119,8 @@ class TrainingMemory:
     def host(self) -> int:
         """CPU memory of one rank: the model while it is loaded, and offloaded moments, or all that a step takes."""
         if self.on_host:
-            return self._state + max(self.gradients, self.reference)
-        return self.loading + (self.moments if self.offloaded else 0)
+            return self._state + max(self.gradients, self.reference) + self.waiting
+        return self.loading + (self.moments if self.offloaded else 0) + self.waiting
 
     def as_json(self) -> dict[str, object]:
         """Every part, the phases and the peak."""
@@ -149,6 +151,7 @@ def training_memory(shape: ModelShape, plan: TrainingPlan) -> TrainingMemory:
         loading=share,
         reference=share + (_gathered(shape, plan) if sharded else 0) if plan.reference else 0,
         offloaded=plan.offload_optimizer,
+        waiting=_inputs(shape, plan) if plan.offload_activations else 0,
         on_host=plan.offload_weights,
     )
 
@@ -204,12 +207,18 @@ def _gathered(shape: ModelShape, plan: TrainingPlan) -> int:
 def activation_bytes(shape: ModelShape, plan: TrainingPlan) -> int:
     """What the backward pass needs of the forward pass, for a micro-batch of `plan.tokens` tokens.
 
-    With checkpointing, the input of each layer and the activations of one layer.
+    With checkpointing, the input of each layer, of two where they wait in CPU memory, and the activations of one layer.
     """
     of_layer = layer_bytes(shape, in_half=plan.precision == "bfloat16")
-    if plan.checkpointing:
-        return plan.tokens * (shape.num_layers * FLOAT32 * shape.hidden + of_layer)
-    return plan.tokens * (shape.num_layers * of_layer)
+    if not plan.checkpointing:
+        return plan.tokens * (shape.num_layers * of_layer)
+    inputs = _inputs(shape, plan)
+    return plan.tokens * of_layer + (2 * inputs // shape.num_layers if plan.offload_activations else inputs)
+
+
+def _inputs(shape: ModelShape, plan: TrainingPlan) -> int:
+    """The inputs of all layers, in float32."""
+    return plan.tokens * shape.num_layers * FLOAT32 * shape.hidden
 
 
 def layer_bytes(shape: ModelShape, *, in_half: bool) -> int:

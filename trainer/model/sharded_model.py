@@ -29,6 +29,7 @@ def empty_model(
     *,
     precision: Precision = "float32",
     checkpointing: bool = False,
+    offloads: bool = False,
     lora: LoraShape | None = None,
     seed: int = 0,
 ) -> TokenModel:
@@ -48,7 +49,7 @@ def empty_model(
         network.activation_checkpointing_enable({"use_reentrant": False})
     if lora is not None:
         _draw_adapters(network, lora, seed)
-    return TokenModel(network.train(), precision)
+    return TokenModel(network.train(), precision, offloads=offloads)
 
 
 def fill(

@@ -8,11 +8,13 @@ Logits are computed for targets only.
 from __future__ import annotations
 
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple, cast
 
 import torch
 from safetensors import SafetensorError
+from torch.autograd.graph import save_on_cpu
 from transformers import AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
@@ -41,11 +43,15 @@ class TargetLogprobs(NamedTuple):  # a tuple, in which sharded weights' hooks fi
 
 
 class TokenModel(torch.nn.Module):
-    """A causal language model that computes the logprobs of targets."""
+    """A causal language model that computes the logprobs of targets.
 
-    def __init__(self, network: Any, precision: Precision = "float32") -> None:
+    With `offloads`, what its layers save for the backward pass waits in CPU memory.
+    """
+
+    def __init__(self, network: Any, precision: Precision = "float32", *, offloads: bool = False) -> None:
         super().__init__()
         self.network = network
+        self.offloads = offloads
         self.compute = getattr(torch, precision)
         self.packs = can_pack(network)
         if self.packs:
@@ -70,7 +76,7 @@ class TokenModel(torch.nn.Module):
         `temperatures` has shape (N,); None means 1. With `truncation`, for which they must be given, also the kept
         mass.
         """
-        predicting = predicting_states(self.network.base_model, batch, self.compute)
+        predicting = predicting_states(self.network.base_model, batch, self.compute, offloads=self.offloads)
         head = self.network.get_output_embeddings().weight.to(self.compute)
         logprobs, entropy = token_logprobs(predicting, head, batch.targets, temperatures)
         kept = None
@@ -80,10 +86,15 @@ class TokenModel(torch.nn.Module):
         return TargetLogprobs(logprobs=logprobs, entropy=entropy, kept=kept)
 
 
-def predicting_states(base: Any, batch: Batch, compute: torch.dtype) -> torch.Tensor:
-    """The hidden states that predict the batch's targets, shape (N, H), computed and returned in `compute`."""
+def predicting_states(base: Any, batch: Batch, compute: torch.dtype, *, offloads: bool = False) -> torch.Tensor:
+    """The hidden states that predict the batch's targets, shape (N, H), computed and returned in `compute`.
+
+    With `offloads`, what the backward pass needs of them waits in CPU memory, which is pinned beside a GPU.
+    """
     segments = {} if batch.segments is None else {"segments": batch.segments}
-    with torch.autocast(batch.ids.device.type, compute, enabled=compute is not torch.float32):
+    device = batch.ids.device.type
+    waiting = save_on_cpu(pin_memory=device == "cuda") if offloads else nullcontext()
+    with waiting, torch.autocast(device, compute, enabled=compute is not torch.float32):
         hidden = base(input_ids=batch.ids, position_ids=batch.positions, use_cache=False, **segments).last_hidden_state
     states: torch.Tensor = hidden.flatten(0, 1)[batch.predictors].to(compute)
     return states
@@ -110,13 +121,14 @@ def load_model(
     *,
     precision: Precision = "float32",
     checkpointing: bool = False,
+    offloads: bool = False,
     lora: LoraShape | None = None,
     seed: int = 0,
 ) -> TokenModel:
     """Load a causal language model in float32. Raises `TrainerUsageError` when the folder holds none that is supported.
 
-    With `checkpointing`, activations are recomputed in the backward pass, layer by layer; with `lora`, it has new
-    adapters, drawn from `seed`.
+    With `checkpointing`, activations are recomputed in the backward pass, layer by layer, from the layers' inputs,
+    which wait in CPU memory with `offloads`; with `lora`, it has new adapters, drawn from `seed`.
     """
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
@@ -130,7 +142,7 @@ def load_model(
         network.activation_checkpointing_enable({"use_reentrant": False})
     if lora is not None:
         add_adapters(network, lora, seed)
-    return TokenModel(network.to(device).train(), precision)
+    return TokenModel(network.to(device).train(), precision, offloads=offloads)
 
 
 def check_head(network: Any, folder: Path) -> None:

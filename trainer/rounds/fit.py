@@ -32,6 +32,7 @@ def training_plan(config: TrainerConfig, *, sample_tokens: int | None = None) ->
         processes=config.processes,
         tokens=max(config.token_budget, longest),
         checkpointing=config.gradient_checkpointing,
+        offload_activations=config.offload_activations,
         replicas=config.replicas,
         offload_optimizer=config.offload_optimizer,
         offload_weights=config.offload_weights,
@@ -106,6 +107,9 @@ def remedies(
     steps: list[Remedy] = [fewer, recomputed]
     if not plan.offload_weights:
         steps.append(("trainer.offload_optimizer = true", {"offload_optimizer": True}))
+    waiting: Remedy = ("trainer.offload_activations = true", {"offload_activations": True})
+    if plan.division is None:
+        steps.append(waiting)
     steps.append((f"trainer.processes = {ranks['processes']} (a GPU for each)", ranks))
     if plan.precision == "bfloat16" and plan.division is None:
         steps.append(('trainer.gather_precision = "bfloat16"', ranks | {"gathers_half": True}))
@@ -113,7 +117,7 @@ def remedies(
     yield from _together(steps, plan, fits, at_least=2)
     if plan.division is None:  # the slowest: every pass copies all weights to the device
         on_host: Remedy = ("trainer.offload_weights = true", {"offload_weights": True, "offload_optimizer": False})
-        yield from _together([on_host, recomputed, fewer], plan, fits, at_least=1)
+        yield from _together([on_host, recomputed, waiting, fewer], plan, fits, at_least=1)
 
 
 def _together(

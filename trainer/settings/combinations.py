@@ -109,6 +109,11 @@ DEPENDENCIES = (
         settings=("published_weights",), where="an ema, such as 0.99", holds=lambda config: config.ema is not None
     ),
     Dependency(
+        settings=("offload_activations",),
+        where="gradient_checkpointing = true with backend = torch",
+        holds=lambda config: config.gradient_checkpointing and config.backend == "torch",
+    ),
+    Dependency(
         settings=("offload_weights", "replicas"),
         where="backend = torch, whose weights FSDP2 shards",
         holds=lambda config: config.backend == "torch",

@@ -193,6 +193,10 @@ class TrainerConfig(AlgorithmConfig, MixingConfig, LoraSettings):
     gradient_checkpointing: bool = Field(
         default=False, description="Recompute activations in the backward pass to save memory."
     )
+    offload_activations: bool = Field(
+        default=False,
+        description="With gradient_checkpointing, keep the inputs of layers in CPU memory until the backward pass.",
+    )
     ema: float | None = Field(
         default=None,
         gt=0,
@@ -380,6 +384,10 @@ class SftConfig(LoraSettings):
     gradient_checkpointing: bool = Field(
         default=False, description="Recompute activations in the backward pass to save memory."
     )
+    offload_activations: bool = Field(
+        default=False,
+        description="With gradient_checkpointing, keep the inputs of layers in CPU memory until the backward pass.",
+    )
     offload_weights: bool = Field(
         default=False,
         description="Keep weights, gradients and moments in CPU memory and step there (CPU Adam), under torchrun.",
@@ -399,6 +407,8 @@ class SftConfig(LoraSettings):
     def _makes_sense(self) -> Self:
         if self.processes % self.replicas:
             raise ValueError(shared_unevenly(self.processes, self.replicas))
+        if self.offload_activations and not self.gradient_checkpointing:
+            raise ValueError("offload_activations keeps what gradient_checkpointing leaves: set that, too")
         return self
 
     def with_defaults(self, count: Callable[[], int]) -> Self:

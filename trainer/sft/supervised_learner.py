@@ -56,6 +56,7 @@ class SupervisedLearner:
             count=self.read,
             precision=config.precision,
             checkpointing=config.gradient_checkpointing,
+            offloads=config.offload_activations,
             lora=self.lora,
             seed=config.seed,
         )

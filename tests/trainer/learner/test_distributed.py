@@ -20,6 +20,7 @@ from weir.trainer.settings.config import TrainerConfig
 
 PLAIN: dict[str, Any] = {"device": "cpu", "ema": 0.5, "lr": 1e-3, "token_budget": 60}
 HALF: dict[str, Any] = PLAIN | {"precision": "bfloat16", "published_weights": "averaged", "kl": "k3", "kl_coef": 0.1}
+RECOMPUTED = {"gradient_checkpointing": True, "offload_activations": True}
 ON_HOST = {"offload_weights": True}
 TWO = {"processes": 2}
 COPIES = {"processes": 4, "replicas": 2}
@@ -48,7 +49,9 @@ class Divided:
             learner.save(folder / name)
         self.reports: dict[str, list[RankReport]] = {}
         self._run(2, {"two": PLAIN | TWO, "two_host": PLAIN | TWO | ON_HOST})
-        self._run(4, {"copies": PLAIN | COPIES, "copies_half": HALF | COPIES | ON_HOST, "again": PLAIN | COPIES})
+        self._run(
+            4, {"copies": PLAIN | COPIES, "copies_half": HALF | COPIES | ON_HOST | RECOMPUTED, "again": PLAIN | COPIES}
+        )
 
     def _run(self, ranks: int, settings: dict[str, dict[str, Any]]) -> None:
         jobs = [

@@ -41,7 +41,7 @@ def test_a_gradient_is_clipped_as_a_whole_and_its_norm_before_is_told(tiny_model
     [
         {"lr_schedule": "linear", "lr_warmup_steps": 3, "lr_total_steps": 6},
         {"lr_schedule": "cosine", "lr_total_steps": 6, "lr_min_ratio": 0.1},
-        {"offload_optimizer": True, "gradient_checkpointing": True},
+        {"offload_optimizer": True, "gradient_checkpointing": True, "offload_activations": True},
         {"precision": "bfloat16", "ema": 0.9},
     ],
     ids=["linear", "cosine", "memory", "bfloat16"],

@@ -36,8 +36,9 @@ def bytes_of(tensors: list[torch.Tensor]) -> int:
 
 
 def saved_bytes(folder: Path, plan: TrainingPlan) -> int:
-    """What autograd keeps between a forward and a backward pass, without the weights."""
-    model = load_model(folder, CPU, precision=plan.precision, checkpointing=plan.checkpointing)
+    """What autograd keeps between a forward and a backward pass, without the weights and what it sends elsewhere."""
+    saving = {"checkpointing": plan.checkpointing, "offloads": plan.offload_activations}
+    model = load_model(folder, CPU, precision=plan.precision, **saving)
     weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     kept: dict[int, torch.UntypedStorage] = {}
 
@@ -98,6 +99,18 @@ def test_saved_activations_are_within_five_percent(
         whole = TrainingPlan(tokens=TOKENS[1] - TOKENS[0], precision=precision)
         expected[1] -= activation_bytes(shape, whole) // shape.num_layers
     assert many - few == pytest.approx(expected[1] - expected[0], rel=0.05)
+
+
+def test_inputs_of_layers_that_wait_in_cpu_memory_are_not_kept_on_the_device(tmp_path: Path) -> None:
+    folder = make_tiny_model(tmp_path / "model", hidden_size=128, num_layers=4)
+    shape = read_shape(folder)
+    plans = [TrainingPlan(tokens=512, checkpointing=True, offload_activations=is_on) for is_on in (False, True)]
+    kept, left = (saved_bytes(folder, plan) for plan in plans)
+    inputs, of_last_norm = 4 * 512 * 128 * 4, 2 * 512 * 128 * 4
+    assert kept - left == pytest.approx(inputs + of_last_norm, rel=0.01)
+    memory, moved = (training_memory(shape, plan) for plan in plans)
+    assert memory.activations - moved.activations == inputs // 2 and moved.waiting == inputs
+    assert moved.host - memory.host == inputs
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])

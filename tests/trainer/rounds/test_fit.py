@@ -58,6 +58,17 @@ def test_an_8b_on_one_gpu_is_sent_to_cpu_memory_with_what_else_it_takes() -> Non
     assert found == "trainer.offload_weights = true with trainer.gradient_checkpointing = true"
 
 
+def test_long_sequences_are_sent_to_recomputation_from_cpu_memory() -> None:
+    shape = read_shape(CONFIGS / "SmolLM2-135M")
+    plan = TrainingPlan(tokens=1 << 19, precision="bfloat16", checkpointing=True)
+    memory, moved = (training_memory(shape, replace(plan, offload_activations=is_on)) for is_on in (False, True))
+    capacity = 1 << 30
+    while usable(capacity) < moved.peak:
+        capacity += 1 << 28
+    assert usable(capacity) < memory.peak
+    assert "trainer.offload_activations = true" in fit.remedies(shape, plan, capacity, shortest=plan.tokens)
+
+
 def test_ranks_that_gather_half_are_named_where_they_help(tiny_model_dir: Path) -> None:
     shape = read_shape(tiny_model_dir)
     plans = [

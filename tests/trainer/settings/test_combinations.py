@@ -61,6 +61,8 @@ WITHOUT_EFFECT: list[tuple[dict[str, Any], str]] = [
     ({"credit": "trajectory"}, "gamma"),
     ({}, "published_weights"),
     ({"backend": "mine.backend:open"}, "processes"),
+    ({}, "offload_activations"),
+    ({"backend": "megatron", "gradient_checkpointing": True}, "offload_activations"),
     ({"backend": "megatron"}, "offload_weights"),
     ({"backend": "megatron", "processes": 2}, "replicas"),
     ({}, "megatron"),
@@ -162,7 +164,7 @@ def test_a_setting_that_would_be_ignored_is_refused_by_name(context: dict[str, A
         name, value
     )
     value = {"published_weights": "averaged", "processes": 2, "kl_horizon": 9, "lora_rank": 4}.get(name, value)
-    value = {"offload_weights": True, "replicas": 2}.get(name, value)
+    value = {"offload_weights": True, "offload_activations": True, "replicas": 2}.get(name, value)
     value = "bfloat16" if name == "gather_precision" else value
     value = {"lora_targets": ["q_proj"], "keep_state_every": 2, "missing_state": "fresh"}.get(name, value)
     value = {"megatron": {"tensor": 2}, "share_prefixes": False}.get(name, value)

@@ -52,9 +52,11 @@ def test_two_ranks_learn_what_one_process_does(
         assert torch.allclose(weight, theirs[name], atol=2e-5), name
 
 
-def test_recomputation_changes_no_bit_and_bfloat16_is_what_is_written(tiny_model_dir: Path, tmp_path: Path) -> None:
+def test_recomputation_from_cpu_memory_changes_no_bit_and_bfloat16_is_what_is_written(
+    tiny_model_dir: Path, tmp_path: Path
+) -> None:
     plain = run(tiny_model_dir, tmp_path, "plain")
-    again = run(tiny_model_dir, tmp_path, "again", gradient_checkpointing=True)
+    again = run(tiny_model_dir, tmp_path, "again", gradient_checkpointing=True, offload_activations=True)
     half = run(tiny_model_dir, tmp_path, "half", precision="bfloat16")
     assert plain.losses == again.losses
     assert all(torch.equal(weight, weights(again)[name]) for name, weight in weights(plain).items())
