@@ -12,6 +12,7 @@ from weir.proxy.engines.client import Upstream
 from weir.proxy.engines.connections import Connections
 from weir.proxy.engines.context_length import ContextLength
 from weir.proxy.engines.departures import Departures
+from weir.proxy.engines.engine_settings import EngineSettings
 from weir.proxy.engines.gate import Gate
 from weir.proxy.engines.grammar_backends import GrammarBackends
 from weir.proxy.engines.in_flight_limit import InFlightLimit
@@ -116,6 +117,7 @@ def _tokens(served: Served, parts: Parts) -> Assembled:
     longest = _max_model_len(config, folder)
     upstream = Upstream(served.upstream_url, config)
     context = ContextLength(longest, upstream.context_lengths)
+    settings = EngineSettings(upstream.server_infos)
     raw_prompts = RawPrompts(rendering, config.stitch_memory_bytes // 4)
     responses = ResponseCache(config.response_memory_bytes)
     recorder = Recorder(
@@ -141,6 +143,7 @@ def _tokens(served: Served, parts: Parts) -> Assembled:
         budgets=parts.budgets,
         sampling=config.sampling,
         grammars=GrammarBackends(upstream.grammar_backends),
+        settings=settings,
         metrics=parts.metrics,
     )
     pipeline = TokensPipeline(
@@ -162,7 +165,7 @@ def _tokens(served: Served, parts: Parts) -> Assembled:
         departures=departures,
         rendering=rendering,
         is_there=upstream.has_workers,
-        close=partial(_close, context, upstream),
+        close=partial(_close, context, settings, upstream),
     )
 
 
@@ -217,7 +220,7 @@ def _relay(served: Served, parts: Parts) -> Assembled:
     )
 
 
-async def _close(*parts: ContextLength | Upstream) -> None:
+async def _close(*parts: ContextLength | EngineSettings | Upstream) -> None:
     for part in parts:
         await part.close()
 

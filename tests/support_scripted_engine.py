@@ -249,5 +249,5 @@ async def _ok(_: web.Request) -> web.Response:
 async def _info(_: web.Request) -> web.Response:
     return web.json_response(
         {"model_path": "scripted", "tokenizer_path": "scripted", "is_generation": True, "served_model_name": "weir"}
-        | {"tp_size": 1, "dp_size": 1}
+        | {"tp_size": 1, "dp_size": 1, "dtype": "bfloat16", "kv_cache_dtype": "auto", "quantization": None}
     )

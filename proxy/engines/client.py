@@ -122,6 +122,12 @@ class Upstream:
         backends = [(info or {}).get("grammar_backend") for info in await self._of_engines("/server_info") or ()]
         return frozenset(backend for backend in backends if isinstance(backend, str))
 
+    async def server_infos(self) -> list[dict[str, Any]] | None:
+        """What the engines say of themselves, {} for one that says nothing; None unless all engines answer."""
+        answers = await self._of_engines("/server_info")
+        found = [answer for answer in answers or () if answer is not None]
+        return found if answers and len(found) == len(answers) else None
+
     async def context_lengths(self) -> list[int] | None:
         """The context lengths that the engines name, as SGLang and vLLM list them; None unless all engines answer."""
         answers = await self._of_engines("/v1/models")

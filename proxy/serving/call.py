@@ -42,6 +42,7 @@ class Call(CallInProgress):
     forced_ids: list[int] = field(default_factory=list)  # behind the prompt, to force how the answer begins
     capture: Capture = field(default_factory=Capture)
     prompt_from: int | None = None  # first prompt token whose logprob is wanted
+    engine_settings: str = ""  # of the engines when it began, as it is recorded
 
     @property
     def logprob_start(self) -> int:
@@ -193,6 +194,7 @@ def record_of(
         agent_ids=call.agent_ids,
         user_agent=call.user_agent,
         engine_rids=tuple(capture.rids),
+        engine_settings=call.engine_settings,
         error=error,
         request_id=call.request_id,
         choice=call.choice,

@@ -16,6 +16,7 @@ from weir.proxy.conversation.parsed_history import num_characters
 from weir.proxy.conversation.sampling_override import overridden
 from weir.proxy.engines.capture import Capture
 from weir.proxy.engines.context_length import ContextLength
+from weir.proxy.engines.engine_settings import EngineSettings
 from weir.proxy.engines.grammar_backends import LLGUIDANCE, NONE, GrammarBackends
 from weir.proxy.errors import BadRequest, ContextTooLong
 from weir.proxy.metrics import Metrics
@@ -64,6 +65,7 @@ class Opening:
         budgets: Budgets,
         sampling: SamplingConfig,
         grammars: GrammarBackends,
+        settings: EngineSettings,
         metrics: Metrics,
     ) -> None:
         self.context = context
@@ -76,6 +78,7 @@ class Opening:
         self._sampling = sampling
         self._overrides = bool(sampling)  # asked once, because asking walks the settings
         self._grammars = grammars
+        self._settings = settings
         self._metrics = metrics
 
     async def calls(self, arrived: Arrived, request: CallRequest, identity: Identity) -> list[Call]:
@@ -83,6 +86,7 @@ class Opening:
         self._refuse_unknown_tokens(request)
         prompts = await self.prompts(request, identity.session_id)
         grammars = await self._engine_grammars(request)
+        await self._settings.learn()
         rendering = self._rendering.under(request.template_variables)
         steerings = [steered(rendering, request, prompt.ids.tail, grammars, prompt.said) for prompt in prompts]
         limits = [self._limit(request, prompt, by) for prompt, by in zip(prompts, steerings, strict=True)]
@@ -117,6 +121,7 @@ class Opening:
                 allowance=allowance,
                 capture=Capture(self._assumed_version, request.top_logprobs),
                 prompt_from=arrived.prompt_from,
+                engine_settings=self._settings.json,
             )
             calls.append(call)
         return calls

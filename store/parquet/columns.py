@@ -89,6 +89,7 @@ SCHEMA = pa.schema(
         ("ignored_fields", pa.list_(pa.string())),
         ("top_ids", pa.list_(pa.int32())),
         ("top_logprobs", pa.list_(pa.float32())),
+        ("engine_settings", pa.string()),
     ]
 )
 # Columns that a schema version added: older files lack them, and calls recorded before have NULL.
@@ -102,6 +103,7 @@ ADDED_COLUMNS = {
     5: ("sampling_logprobs",),
     6: ("ignored_fields",),
     7: ("top_ids", "top_logprobs"),
+    8: ("engine_settings",),
 }
 _RECORD_FIELDS = (
     *("call_id", "session_id", "group_id", "session_source", "dialect", "level", "model", "stream"),

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 
 ASSUMED = "assumed:"  # before a version that no engine reported: proxy.assumed_version names it
 
@@ -146,6 +146,9 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     # Since schema version 7.
     top_ids: bytes = b""  # int32 LE, as many of the likeliest tokens for each output token as the agent asked for
     top_logprobs: bytes = b""  # float32 LE, of these, at the temperature, before truncation
+
+    # Since schema version 8.
+    engine_settings: str = ""  # JSON: the settings of the engines that could take it, those that differ; "": not known
 
     def __post_init__(self) -> None:
         num_tokens, rest = divmod(len(self.output_ids), 4)

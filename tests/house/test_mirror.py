@@ -23,6 +23,7 @@ FIXTURES = {
     "version_4",
     "version_5",
     "version_6",
+    "version_7",
     "golden",
     "fake_nvml",
     "__pycache__",

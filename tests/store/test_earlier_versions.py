@@ -1,4 +1,4 @@
-"""Stores that were written at schema versions 3 to 6 can be read whole; what later versions added is absent.
+"""Stores that were written at schema versions 3 to 7 can be read whole; what later versions added is absent.
 
 Each `version_N/` holds two compacted calls of one session and the next two in its log. Versions 1 and 2 have files of
 their own, because their stores hold more.
@@ -20,27 +20,33 @@ from weir.store.reader import connect, load_calls
 
 CALLS = ["call_0", "call_1", "call_2", "call_3"]
 TOP = ["top_ids", "top_logprobs"]
+ENGINE = "engine_settings"
 # Columns that the version has, with their value in every call; columns that it lacks; fields of the record `call_1`.
 VERSIONS: dict[int, tuple[dict[str, Any], list[str], dict[str, Any]]] = {
     3: (
         {"sampling->>'$.temperature'": "0.7"},
-        ["asked_sampling", "prompt_from", "prompt_logprobs", "sampling_logprobs", "ignored_fields", *TOP],
+        ["asked_sampling", "prompt_from", "prompt_logprobs", "sampling_logprobs", "ignored_fields", *TOP, ENGINE],
         {"asked_sampling": {}, "prompt_from": None, "prompt_logprobs": b"", "tokenizer": "0123456789abcdef"},
     ),
     4: (
         {"asked_sampling->>'$.top_p'": "1.0", "prompt_from": 1},
-        ["sampling_logprobs", "ignored_fields", *TOP],
+        ["sampling_logprobs", "ignored_fields", *TOP, ENGINE],
         {"sampling_logprobs": b""},
     ),
     5: (
         {"asked_sampling->>'$.top_p'": "1.0", "sampling_logprobs": [-0.25, -0.25]},
-        ["ignored_fields", *TOP],
+        ["ignored_fields", *TOP, ENGINE],
         {"ignored_fields": ()},
     ),
     6: (
         {"asked_sampling->>'$.top_p'": "1.0", "ignored_fields": ["reasoning.summary"]},
-        TOP,
+        [*TOP, ENGINE],
         {"ignored_fields": ("reasoning.summary",), "top_ids": b"", "top_logprobs": b""},
+    ),
+    7: (
+        {"top_ids": [10, 20], "top_logprobs": [-0.5, -1.0], "ignored_fields": ["reasoning.summary"]},
+        [ENGINE, "engine_digest"],
+        {"engine_settings": ""},
     ),
 }
 NEW_VIEWS = ("refusals", "lost_calls", "actions")

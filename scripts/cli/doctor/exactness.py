@@ -15,6 +15,7 @@ import httpx
 import numpy as np
 import numpy.typing as npt
 
+from weir.proxy.engines.engine_settings import settings_of
 from weir.scripts.cli.doctor.finding import Finding, found
 from weir.trainer.settings.config import TrainerConfig
 
@@ -33,22 +34,6 @@ TOKENS = 64
 ABOVE = (0.001, 0.01, 0.1, 1.0)  # nats
 MOST_MEDIAN = 0.1  # nats; SmolLM2 has 0.00001 where both compute in float32, and 0.03 where both do in bfloat16
 TIMEOUT_S = 600.0
-SETTINGS = (  # of SGLang's, those that can change a logprob
-    "device",
-    "dtype",
-    "quantization",
-    "kv_cache_dtype",
-    "attention_backend",
-    "tp_size",
-    "dp_size",
-    "enable_dp_attention",
-    "moe_a2a_backend",
-    "enable_hierarchical_cache",
-    "disable_radix_cache",
-    "speculative_algorithm",
-    "speculative_num_steps",
-    "enable_deterministic_inference",
-)
 
 Ids = npt.NDArray[np.int32]
 Drawn = tuple[Ids, Ids, npt.NDArray[np.float32]]  # prompt (P,), answer (N,), and the engine's logprobs of it (N,)
@@ -75,8 +60,7 @@ def _settings(engine: httpx.Client) -> dict[str, Any]:
     answer = engine.get("/server_info")
     if answer.status_code == 404:
         answer = engine.get("/get_server_info")
-    given = answer.raise_for_status().json()
-    return {name: given[name] for name in SETTINGS if given.get(name) not in (None, False, "")}
+    return settings_of(answer.raise_for_status().json())
 
 
 def _drawn(engine: httpx.Client, folder: Path) -> list[Drawn]:

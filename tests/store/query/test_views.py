@@ -15,6 +15,7 @@ from weir.store.catalog.rows import EvaluationRow
 from weir.store.config import StoreConfig
 from weir.store.maintenance.compact import compact
 from weir.store.query.sql.views import VIEWS
+from weir.store.query.stored_call import StoredCalls
 from weir.store.query.views import open_views
 from weir.store.reader import connect
 
@@ -99,3 +100,26 @@ def test_a_cursor_has_the_settings_of_its_connection(sample: StoreConfig) -> Non
     with open_views(sample) as connection, connection.cursor() as cursor:
         assert cursor.execute(settings).fetchall() == connection.execute(settings).fetchall()
         assert cursor.execute("SELECT current_setting('TimeZone')").fetchall() == [("UTC",)]
+
+
+def test_calls_are_told_apart_by_the_settings_of_their_engines(
+    config: StoreConfig, make_call: Any, record: Any
+) -> None:
+    wide, narrow = '[{"dtype":"float32"}]', '[{"dtype":"bfloat16"},{"dtype":"float32"}]'
+    calls = [
+        make_call(f"call_{i}", [1], [2], session_id=f"s_{i}", engine_settings=settings)
+        for i, settings in enumerate((wide, narrow, wide, ""))
+    ]
+    record(calls[:2])
+    compact(config)
+    record(calls[2:])
+    with connect(config) as db:
+        found = db.sql(
+            "SELECT engine_settings->>'$[0].dtype', list(call_id ORDER BY call_id) FROM calls "
+            "GROUP BY engine_digest, 1 ORDER BY min(call_id)"
+        ).fetchall()
+    assert found == [("float32", ["call_0", "call_2"]), ("bfloat16", ["call_1"]), (None, ["call_3"])]
+    catalog = Catalog.open(config)
+    stored = StoredCalls(config, catalog).read("call_1")
+    catalog.close()
+    assert stored is not None and stored.engine_settings == narrow
