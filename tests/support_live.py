@@ -27,6 +27,7 @@ from weir.store.reader import connect
 
 AGENT = """
 import random
+import subprocess
 from openai import AsyncOpenAI
 
 async def solve(task, base_url, api_key, config):
@@ -37,6 +38,8 @@ async def solve(task, base_url, api_key, config):
         messages += [{"role": "assistant", "content": answer.choices[0].message.content or ""},
                      {"role": "user", "content": "go on"}]
     await client.close()
+    print("an agent prints")
+    subprocess.run(["echo", "and so does a process of its own"], check=True)
     return {"turns": 2, "rewards": {"score": random.random()}}
 """
 

@@ -32,7 +32,7 @@ class Child:
 
     @classmethod
     async def start(cls, argv: Sequence[str], log_path: Path) -> Child:
-        """Start a process whose stdin and stdout are lines of JSON."""
+        """Start a process whose stdin and stdout are lines of JSON: `Reports` writes them."""
         log_path.parent.mkdir(parents=True, exist_ok=True)
         environment = os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"}
         with log_path.open("ab") as log:

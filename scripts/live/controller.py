@@ -127,7 +127,8 @@ class Controller:
         await self.rollouts.start()
         await lookout.look()
         await lookout.look_at_groups()  # before any group is started: those that are there take their places first
-        beside = [self._recorder.run(), lookout.watch_engines(), lookout.watch_groups(), self.rollouts.run(lookout)]
+        watches = [lookout.watch_engines(), lookout.watch_groups(), self.engines.watch_gates()]
+        beside = [self._recorder.run(), *watches, self.rollouts.run(lookout)]
         try:
             await _first_ended(self.host.run(rounds), *beside)
         finally:

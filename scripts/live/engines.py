@@ -27,6 +27,7 @@ from weir.trainer.settings.config import TrainerConfig
 from weir.trainer.versions.version_folder import MANIFEST, current_version
 
 SWEEPS_S = (0.0, 0.1, 0.3)  # a call that the router chose before the engine left may come a little later
+RENEW_S = 5.0  # between two renewals of closed gates
 ENTER_LIMIT_S = 30.0  # until the router lists an engine
 ENTER_POLL_S = 0.05
 
@@ -103,6 +104,22 @@ class Engines:
                 await self.sweep(url)
         except (Refused, RouterFailed, TrainerError) as error:
             raise MemberFailed(str(error)) from error
+
+    async def renew(self) -> None:
+        """Close the gates again, where they are closed: they open by themselves, and proxies may be new."""
+        async with self._changing:
+            if not self._closed:
+                return
+            try:
+                await self._gates.close()
+            except (Refused, TrainerError) as error:
+                self._console.print(f"gates stay closed, but were not renewed: {error}", soft_wrap=True)
+
+    async def watch_gates(self) -> None:
+        """Renew closed gates now and then, until cancelled."""
+        while True:
+            await asyncio.sleep(RENEW_S)
+            await self.renew()
 
     async def sweep(self, url: str) -> None:
         """Send away calls that came to a paused engine. Raises `Refused`."""

@@ -1,13 +1,18 @@
 """Watches what happens by itself: engines that die, return or have old weights; groups that become ready or are lost.
 
-Invariant: a member is lost or joins only by what it answers itself; one that was lost joins again after a pause.
+Invariants: a member is lost or joins only by what it answers itself; one that was lost joins again after a pause. A
+group counts as ready once a round would take it. One of this run that no round takes for a while, as its rewards are
+missing, is given up, so that another one starts; should a round take it later, it comes back like a group of others.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from weir.cluster.config import ClusterConfig, ClusterMember
@@ -26,11 +31,15 @@ from weir.store.catalog.ready_groups import ready_groups
 from weir.store.config import StoreConfig
 from weir.store.reader import connect
 from weir.trainer.http_json import Refused
+from weir.trainer.rounds.group_selection import choose_groups
 from weir.trainer.settings.config import TrainerConfig
 
 SILENT_PROBES = 3  # without an answer, until an engine counts as dead: it may only be slow
 SEEN_EVERY_S = 5.0
 GROUPS_EVERY_S = 1.0  # for rewards that come later, and groups that others started
+UNTAKEN_S = 30.0  # until a group that no round takes is given up: its rewards may come a little later
+LOOK_AGAIN_S = 60.0  # at the longest, between two looks at a group that no round takes
+NOT_TAKEN = "no round takes it as it is: a reward is missing, or trainer.groups_where leaves it out"
 
 
 CALLS_OF_GROUPS = """
@@ -47,6 +56,14 @@ class Run(Protocol):
     settings: Settings
     config: ClusterConfig
     trainer: TrainerConfig
+
+
+@dataclass(slots=True)
+class Untaken:
+    """A ready group that no round takes: when that was seen first, and when to look again."""
+
+    since_s: float
+    again_s: float
 
 
 class Lookout:
@@ -67,6 +84,7 @@ class Lookout:
         self._counts_tokens = bounds_kv or uses(host.book.state.settings, TOKENS)
         self._silent: dict[str, int] = {}
         self._join_after: dict[str, float] = {}
+        self._untaken: dict[str, Untaken] = {}
         self._ended = asyncio.Event()
         self._seen_s = 0.0
 
@@ -96,11 +114,18 @@ class Lookout:
     async def look_at_groups(self) -> None:
         """Tell once of groups that can be claimed, or never will be."""
         ready, lost = await asyncio.to_thread(self._groups)
-        unknown = [group for group in ready if not self._host.is_known(group)]
+        self._untaken = {group: self._untaken[group] for group in ready if group in self._untaken}
+        unknown = [group for group in ready if not self._host.is_known(group) and self._is_to_look_at(group)]
         asked = [group for group in unknown if self._counts_tokens or self._host.is_foreign(group)]
         found = await asyncio.to_thread(calls_of_groups, self._run.settings.store, asked)
+        young = [group for group in unknown if not self._is_too_old(group, found.get(group))]
+        untaken = await asyncio.to_thread(self._not_taken, young, self._host.weights)
         for group in unknown:
-            self._host.group_ready(group, found.get(group, GroupCalls()))
+            if group in untaken:
+                self._put_off(group, untaken[group])
+            else:
+                self._untaken.pop(group, None)
+                self._host.group_ready(group, found.get(group, GroupCalls()))
         for group in lost:
             self._host.group_lost(group, "calls of it were lost")
 
@@ -110,6 +135,36 @@ class Lookout:
             self._catalog, timeout_s=trainer.group_timeout_s, min_size_ratio=trainer.min_timeout_group_size_ratio
         )
         return [row.group_id for row in ready], list(waiting_for_lost_calls(self._catalog))
+
+    def _not_taken(self, groups: Sequence[str], newest: int) -> dict[str, str]:
+        """Those of the groups that a round would not take now, with reasons."""
+        if not groups:
+            return {}
+        staleness = math.ceil(self._host.book.state.settings.max_staleness)
+        rules = {"groups_per_round": len(groups), "max_staleness": staleness, "max_buffer_size": None}
+        config = self._run.trainer.model_copy(update=rules)
+        choice = choose_groups(self._catalog, self._run.settings.store, config, parent=newest, among={*groups})
+        why = choice.damaged | choice.unversioned
+        left_out = {*groups} - {group.row.group_id for group in choice.groups}
+        return {group: why.get(group, NOT_TAKEN) for group in groups if group in left_out}
+
+    def _put_off(self, group: str, why: str) -> None:
+        """Look again after a while, each time after a longer one; one of this run is given up in the end."""
+        now = time.monotonic()
+        seen = self._untaken.setdefault(group, Untaken(now, now))
+        waited_s = now - seen.since_s
+        seen.again_s = now + min(waited_s, LOOK_AGAIN_S)
+        if waited_s >= UNTAKEN_S:
+            self._host.group_lost(group, why)
+
+    def _is_to_look_at(self, group: str) -> bool:
+        return group not in self._untaken or time.monotonic() >= self._untaken[group].again_s
+
+    def _is_too_old(self, group: str, found: GroupCalls | None) -> bool:
+        """Whether the host will leave out a group of others, whatever a round would do."""
+        if found is None or found.version is None or not self._host.is_foreign(group):
+            return False
+        return self._host.weights - found.version > self._host.book.state.settings.max_staleness
 
     # Engines
 

@@ -68,6 +68,13 @@ def check_members(members: dict[str, ClusterMember], config: ClusterConfig, trai
             "weir train takes engines out of the router's rotation, and there is no router: leave proxy.upstream_url "
             "and trainer.router_url unset, or set them to the router's address"
         )
+    if trainer.takes_turns:
+        raise UsageError(
+            "placement.colocated: engines and rounds take the same devices in turns, as `weir round` does it for all "
+            "engines at once; weir train moves them one by one, and no engine would give its memory back. Run `weir "
+            "round --loop` beside `weir run --continuous`, or give engines and rounds devices of their own by "
+            "placement.serve and placement.train"
+        )
     both = [name for name, member in members.items() if len(member.tags) > 1]
     if both and level != "tokens":
         raise UsageError(

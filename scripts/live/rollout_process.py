@@ -22,12 +22,13 @@ from weir.agents.errors import ProxyRefused, ProxyUnavailable
 from weir.agents.runner import Agent, GroupOutcome, run_groups
 from weir.scripts.launch.resolve import agents_config
 from weir.scripts.launch.settings import load_settings
+from weir.scripts.live.reports import Reports
 
 UNREACHED = {ProxyRefused.__name__, ProxyUnavailable.__name__}
 
 
 async def run_permitted(
-    tasks: Sequence[Task], agent: Agent, config: AgentsConfig, journal: RunJournal, seed: int
+    tasks: Sequence[Task], agent: Agent, config: AgentsConfig, journal: RunJournal, seed: int, reports: Reports
 ) -> None:
     """Run groups until the end of input."""
     stop, permits = asyncio.Event(), asyncio.Semaphore(0)
@@ -36,7 +37,7 @@ async def run_permitted(
 
     def on_group(position: int, group_id: str) -> None:
         journal.start(position, group_id)
-        _report({"started": group_id})
+        reports.send({"started": group_id})
 
     async with ControlClient(config.proxy_url, config.control_key.get_secret_value(), config) as control:
         async for group in run_groups(
@@ -51,7 +52,7 @@ async def run_permitted(
             on_group=on_group,
         ):
             journal.end(group.position)
-            _report({"ended": group.group_id, "complete": is_complete(group)})
+            reports.send({"ended": group.group_id, "complete": is_complete(group)})
             if failed := [session.error for session in group.sessions if session.failure is not None]:
                 text = f"group {group.group_id}: {len(failed)} sessions failed, the first: {failed[0]}"
                 print(text, file=sys.stderr, flush=True)
@@ -72,21 +73,18 @@ async def _read_permits(stop: asyncio.Event, permits: asyncio.Semaphore) -> None
     stop.set()
 
 
-def _report(report: dict[str, Any]) -> None:
-    print(json.dumps(report), flush=True)
-
-
 def main(config_path: Path | None, tasks: Path, split: str, seed: int, state: Path, changes: dict[str, Any]) -> None:
     """Run agents over the tasks of a split."""
     from weir.scripts.launch.agents import open_agent, tasks_of_split
 
+    reports = Reports()
     settings = load_settings(config_path)
     chosen = tasks_of_split(load_all_tasks(tasks), split, tasks)
     sys.path.append(str(Path.cwd()))  # the agent's module may be in this folder; last, so that it shadows nothing
     config = agents_config(settings, changes)
     journal = RunJournal(state, chosen, seed=seed, samples=config.samples)
     try:
-        asyncio.run(run_permitted(chosen, open_agent(config), config, journal, seed))
+        asyncio.run(run_permitted(chosen, open_agent(config), config, journal, seed, reports))
     finally:
         journal.close()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +17,15 @@ from rich.console import Console
 
 from weir.scripts.launch.resolve import chat_renderer, first_weights, see_training_gpus, trainer_config
 from weir.scripts.launch.settings import load_settings
+from weir.scripts.live.reports import Reports
 from weir.store.catalog.catalog import Catalog
 from weir.store.config import StoreConfig
 from weir.trainer.errors import TrainerError, TrainerUsageError
 from weir.trainer.publishing.publish import PublishReport
+from weir.trainer.rounds.group_selection import choose_groups
 from weir.trainer.settings.config import TrainerConfig
 from weir.trainer.trainer import Trainer
 from weir.trainer.versions.version_folder import current_version, read_manifest
-
-_REPORTING = threading.Lock()
 
 
 def left_to_the_controller(folder: Path, *_: Any) -> PublishReport:
@@ -44,20 +44,22 @@ class Slot:
 
     def run(self, known: int, groups: list[str]) -> dict[str, Any]:
         """What an earlier process left, else a new round of these groups, if any; the answer to the controller."""
+        tried = False
         try:
             if self._may_be_left:
                 self._trainer.run_round(wait=True, among=())
                 self._may_be_left = False
             if groups and self._newest() == known:
-                self._may_be_left = True
+                tried = self._may_be_left = True
                 self._trainer.run_round(wait=True, among=frozenset(groups))
                 self._may_be_left = False
         except (TrainerError, OSError) as error:
             is_fatal = isinstance(error, TrainerUsageError)
             return {"failure": f"{type(error).__name__}: {error}", "is_fatal": is_fatal}
-        if (newest := self._newest()) != known:
-            return {"version": newest, "groups": self._groups_of(newest)}
-        return {"left_out": self._left_out()} if groups else {}
+        newest = self._newest()
+        taken = self._groups_of(newest) if newest != known else []
+        left_out = self._left_out({*groups} - {*taken}, newest) if tried else []
+        return {"left_out": left_out} | ({"version": newest, "groups": taken} if newest != known else {})
 
     def _newest(self) -> int:
         found = current_version(self._trainer.store.folder)
@@ -67,44 +69,44 @@ class Slot:
         rounds = self._trainer.catalog.rounds()
         return next((row.group_ids for row in rounds if row.weight_version == version), [])
 
-    def _left_out(self) -> list[str]:
-        choice = self._trainer.ready()
-        return [*choice.expired, *choice.surplus, *choice.damaged, *choice.unversioned]
+    def _left_out(self, groups: Collection[str], newest: int) -> list[str]:
+        """Those of the groups that no round takes as they are, whatever the reason."""
+        if not groups:
+            return []
+        trainer = self._trainer
+        choice = choose_groups(trainer.catalog, trainer.store, trainer.config, parent=newest, among=groups)
+        return sorted({*groups} - {group.row.group_id for group in choice.groups})
 
 
-def open_trainer(config: TrainerConfig, store: StoreConfig, model: Path, **more: Any) -> Trainer:
+def open_trainer(
+    config: TrainerConfig, store: StoreConfig, model: Path, report: Callable[[dict[str, Any]], None], **more: Any
+) -> Trainer:
     """A trainer that leaves publishing to the controller, and reports its steps."""
     return Trainer(
         config,
         store,
         model_path=model,
         console=Console(stderr=True),
-        on_step=lambda step: _report({"step": step}),
+        on_step=lambda step: report({"step": step}),
         serve=left_to_the_controller,
         **more,
     )
 
 
-def _report(report: dict[str, Any]) -> None:
-    line = json.dumps(report) + "\n"
-    with _REPORTING:  # what judges ahead reports from its own thread
-        sys.stdout.write(line)
-        sys.stdout.flush()
-
-
 def main(config_path: Path | None, groups: int, least: int, max_staleness: int) -> None:
     """Answer requests until the end of input."""
+    reports = Reports()
     settings = load_settings(config_path)
     model = first_weights(settings, None)
     see_training_gpus(settings)
     Catalog.open(settings.store).close()
     config = trainer_config(settings).model_copy(update={"max_staleness": max_staleness})
-    trainer = open_trainer(config, settings.store, model, renderer=lambda: chat_renderer(model, settings))
+    trainer = open_trainer(config, settings.store, model, reports.send, renderer=lambda: chat_renderer(model, settings))
     slot = Slot(trainer, groups, least)
     try:
         for line in sys.stdin:
             request = json.loads(line)
-            _report({"end": slot.run(request["known"], request["groups"])})
+            reports.send({"end": slot.run(request["known"], request["groups"])})
     finally:
         trainer.close()
 

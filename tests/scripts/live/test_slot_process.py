@@ -1,26 +1,38 @@
-"""Reports of the training slot: one JSON object a line, whichever thread reports."""
+"""Rounds of the training slot: of the groups that it was told, it names those that no round takes as they are."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+from pathlib import Path
 
-REPORT = """
-import threading
-from weir.scripts.live.slot_process import _report
+from support_rounds import Judge, add_group, trainer_config
 
-def report(name):
-    for number in range(3000):
-        _report({"step": f"{name}-{number}"})
-
-threads = [threading.Thread(target=report, args=(name,)) for name in "abc"]
-for thread in threads:
-    thread.start()
-"""
+from weir.scripts.live.slot_process import Slot, open_trainer
+from weir.store.catalog.catalog import Catalog, RewardRow
+from weir.store.config import StoreConfig
 
 
-def test_reports_of_several_threads_do_not_mix() -> None:
-    done = subprocess.run([sys.executable, "-u", "-c", REPORT], capture_output=True, text=True, check=True)
-    steps = [json.loads(line)["step"] for line in done.stdout.splitlines()]
-    assert len(steps) == len(set(steps)) == 9000
+def reward(store: StoreConfig, group: str) -> None:
+    """Give both sessions of a group their rewards."""
+    catalog = Catalog.open(store)
+    for number in range(2):
+        row = RewardRow(
+            session_id=f"{group}-{number}", call_id=None, name="score", value=number, source="t", idempotency_key="s"
+        )
+        catalog.add_rewards([row])
+    catalog.close()
+
+
+def test_a_group_without_its_rewards_is_left_out_by_name_and_the_others_are_trained_on(
+    store: StoreConfig, judge: Judge, tiny_model_dir: Path
+) -> None:
+    for group in ("a", "b", "without"):
+        add_group(store, tiny_model_dir, group, [0.0, 1.0])
+    reward(store, "a")
+    config = trainer_config(judge, rewards={"score": {"stored": True}})
+    trainer = open_trainer(config, store, tiny_model_dir, lambda _: None)
+    slot = Slot(trainer, groups=2, least=2)
+    assert slot.run(0, ["a", "without"]) == {"left_out": ["without"]}, "too few are left for a round"
+    reward(store, "b")
+    slot = Slot(trainer, groups=3, least=2)
+    assert slot.run(0, ["a", "b", "without"]) == {"version": 1, "groups": ["a", "b"], "left_out": ["without"]}
+    trainer.close()

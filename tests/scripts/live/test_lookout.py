@@ -1,0 +1,116 @@
+"""Groups that no round takes: they are not told as ready, are given up after a while, and others take their places."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from support_rounds import Judge, add_group, trainer_config
+
+from weir.cluster.config import ClusterConfig
+from weir.cluster.live.host import Host
+from weir.cluster.live.world import RoundEnd
+from weir.cluster.policies.by_name import POLICIES
+from weir.cluster.state import Member, Settings, Tag
+from weir.scripts.live import lookout as module
+from weir.scripts.live.lookout import Lookout
+from weir.store.catalog.catalog import Catalog, RewardRow
+from weir.store.config import StoreConfig
+
+
+class World:
+    """Members that do at once what they are told; the first round never ends."""
+
+    def __init__(self) -> None:
+        self.allowed = 0
+        self.told: list[list[str]] = []
+        self.lines: list[str] = []
+        self.started, self.trains = asyncio.Event(), asyncio.Event()
+
+    async def generate(self, member: str) -> None:
+        pass
+
+    async def leave(self, member: str) -> None:
+        pass
+
+    async def load(self, members: Sequence[str]) -> Mapping[str, str]:
+        return {}
+
+    async def train(self, members: Sequence[str], groups: Sequence[str]) -> RoundEnd:
+        self.told.append(list(groups))
+        self.trains.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    def allow(self, count: int) -> None:
+        self.allowed += count
+        self.started.set()
+
+    def began(self, *_: Any) -> None:
+        pass
+
+    def say(self, text: str) -> None:
+        self.lines.append(text)
+
+
+def reward(catalog: Catalog, group: str, sessions: int) -> None:
+    """Give every session of a group its reward."""
+    rows = [
+        RewardRow(
+            session_id=f"{group}-{number}", call_id=None, name="score", value=number, source="t", idempotency_key="s"
+        )
+        for number in range(sessions)
+    ]
+    catalog.add_rewards(rows)
+
+
+@pytest.fixture
+def catalog(store: StoreConfig) -> Any:
+    """The catalog of the store."""
+    opened = Catalog.open(store)
+    yield opened
+    opened.close()
+
+
+def test_a_group_without_its_rewards_is_given_up_and_another_one_takes_its_place(
+    store: StoreConfig, judge: Judge, catalog: Catalog, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_group(store, tiny_model_dir, "without", [0.0, 1.0])
+
+    async def decide() -> World:
+        world = World()
+        host = Host(POLICIES["tags"], Settings(batch=1, max_staleness=1), world, weights=0, retry_s=0.0)
+        trainer = trainer_config(judge, rewards={"score": {"stored": True}})
+        run: Any = SimpleNamespace(settings=SimpleNamespace(store=store), config=ClusterConfig(), trainer=trainer)
+        nothing: Any = None
+        lookout = Lookout(host, nothing, catalog, nothing, {}, run)
+        for name, tag in (("only", Tag.ROLLOUT), ("slot", Tag.TRAIN)):
+            host.join(Member(name=name, tags=frozenset({tag})))
+        deciding = asyncio.create_task(host.run())
+        await world.started.wait()
+        lookout.group_started("without")
+        lookout.group_ended("without", complete=True)
+        await lookout.look_at_groups()
+        assert world.told == [] and world.lines == [], "its rewards may still come"
+        monkeypatch.setattr(module, "UNTAKEN_S", 0.0)
+        before = world.allowed
+        await lookout.look_at_groups()
+        assert world.lines == [f"group without will not be trained on: {module.NOT_TAKEN}"]
+        assert world.allowed == before + 1
+        add_group(store, tiny_model_dir, "rewarded", [0.0, 1.0])
+        reward(catalog, "rewarded", 2)
+        lookout.group_started("rewarded")
+        lookout.group_ended("rewarded", complete=True)
+        await lookout.look_at_groups()
+        await world.trains.wait()
+        deciding.cancel()
+        await asyncio.gather(deciding, return_exceptions=True)
+        return world
+
+    world = asyncio.run(decide())
+    assert world.told == [["rewarded"]]
+    assert len(world.lines) == 1, "it is given up once"

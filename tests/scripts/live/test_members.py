@@ -1,0 +1,43 @@
+"""What settings promise and their members cannot keep is refused before a controller begins."""
+
+from __future__ import annotations
+
+import pytest
+
+from weir.cluster.config import ClusterConfig
+from weir.scripts.launch.errors import UsageError
+from weir.scripts.live.members import check_members, members_of
+from weir.trainer.settings.config import TrainerConfig
+
+ENGINES = {"engine_urls": ["http://127.0.0.1:1", "http://127.0.0.1:2"], "router_url": "http://127.0.0.1:3"}
+
+
+def check(cluster: dict | None = None, level: str = "tokens", **more: object) -> None:
+    trainer = TrainerConfig(**(ENGINES | more))
+    config = ClusterConfig(**(cluster or {}))
+    check_members(members_of(config, trainer), config, trainer, level)
+
+
+def test_engines_of_the_run_are_members_with_both_tags() -> None:
+    check()
+    assert list(members_of(ClusterConfig(), TrainerConfig(**ENGINES))) == ["engine-0", "engine-1"]
+
+
+def test_devices_that_engines_and_rounds_take_in_turns_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"placement\.colocated"):
+        check(takes_turns=True)
+
+
+def test_a_cluster_without_a_router_is_refused() -> None:
+    with pytest.raises(UsageError, match="there is no router"):
+        check(router_url=None)
+
+
+def test_members_that_hand_calls_over_need_recorded_tokens() -> None:
+    with pytest.raises(UsageError, match=r"proxy\.level = 'tokens' and not 'text'"):
+        check(level="text")
+
+
+def test_a_hold_that_every_engine_would_break_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"cluster\.max_hold_s = 1"):
+        check({"max_hold_s": 1.0, "policy": "sync_colocated"})
