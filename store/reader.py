@@ -130,7 +130,7 @@ def load_calls(
         SchemaTooNew: A later version of Weir wrote the catalog, a file or a segment.
         StoreUnavailable: The folder, the catalog or object storage cannot be reached.
     """
-    snapshot = take_snapshot(config, catalog=catalog)
+    snapshot = take_snapshot(config, catalog=catalog, sessions=session_ids)
     try:
         return calls_in(snapshot, session_ids)
     finally:

@@ -19,11 +19,13 @@ from weir.store.catalog.age import advance_age
 from weir.store.catalog.catalog import Catalog, in_portions
 from weir.store.catalog.engine import Area, database_now_us
 from weir.store.catalog.retention import refuse_needed, remove_groups
-from weir.store.catalog.rows import CompactedSegment, FileGroup, FileRow
+from weir.store.catalog.rows import CompactedSegment, FileGroup, FileRow, FileSession
 from weir.store.config import StoreConfig
 from weir.store.errors import CompactionRunning, SchemaTooNew, StoreUnavailable
 from weir.store.records.call_record import SCHEMA_VERSION
 from weir.store.records.tree import CallRole, Link
+
+_UNNOTED = ~sa.exists().where(t.file_sessions.c.file_id == t.files.c.file_id)  # by an earlier Weir
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +92,33 @@ def files_with_groups(connection: sa.Connection, group_ids: Collection[str]) -> 
     return [_known_file(row) for row in ordered]
 
 
+def files_of_sessions(
+    connection: sa.Connection, session_ids: Collection[str], group_ids: Collection[str]
+) -> frozenset[str] | None:
+    """The ids of the files with calls of these groups, or of any group of these sessions; None: it may be any."""
+    if connection.scalar(sa.select(t.files.c.file_id).where(_UNNOTED).limit(1)) is not None:
+        return None
+    s = t.file_sessions.c
+    in_files: set[str] = set()
+    for some in in_portions(list(session_ids)):
+        in_files.update(connection.scalars(sa.select(s.group_id).where(s.session_id.in_(some)).distinct()))
+    return frozenset(file.file_id for file in files_with_groups(connection, in_files.union(group_ids)))
+
+
+def unnoted_files(connection: sa.Connection) -> dict[str, str]:
+    """The paths of files whose sessions are not known, by the files' ids."""
+    rows = connection.execute(sa.select(t.files.c.file_id, t.files.c.path).where(_UNNOTED))
+    return {row.file_id: row.path for row in rows}
+
+
+def note_sessions(connection: sa.Connection, file_id: str, sessions: Sequence[FileSession]) -> None:
+    """Note the sessions of a file that is in the catalog; nothing where it is gone or noted already."""
+    is_there = connection.scalar(sa.select(t.files.c.file_id).where(t.files.c.file_id == file_id, _UNNOTED))
+    rows = [{"session_id": one.session_id, "group_id": one.group_id, "file_id": file_id} for one in sessions]
+    if is_there and rows:
+        connection.execute(t.file_sessions.insert(), rows)
+
+
 def _known_file(row: sa.Row[Any]) -> FileRow:
     if row.schema_version > SCHEMA_VERSION:
         raise SchemaTooNew(
@@ -104,7 +133,8 @@ class FileChange:
     """A file that enters the store, and what it replaces."""
 
     file: FileRow | None = None  # None: nothing was left to write
-    groups: list[FileGroup] = field(default_factory=list)  # of the new file
+    groups: list[FileGroup] = field(default_factory=list)  # of the new file, as are the sessions
+    sessions: list[FileSession] = field(default_factory=list)
     digests: dict[str, bytes] = field(default_factory=dict)  # of the histories that its new calls end, by call id
     sources: Sequence[CompactedSegment] = ()  # segments whose calls are in the file
     replaced: Sequence[FileRow] = ()  # files that leave the store: their calls are in the new file, or removed
@@ -183,6 +213,7 @@ def _enter(connection: sa.Connection, change: FileChange, age_us: int) -> None:
     ]
     if rows:
         connection.execute(t.file_groups.insert(), rows)
+    note_sessions(connection, change.file.file_id, change.sessions)
 
 
 def _ages_by_group(connection: sa.Connection, file_ids: Sequence[str]) -> dict[str, int | None]:
@@ -209,7 +240,8 @@ def _enter_sources(connection: sa.Connection, change: FileChange, generation: in
 def _take_out(connection: sa.Connection, change: FileChange, generation: int, now_us: int) -> None:
     file_id = None if change.file is None else change.file.file_id
     for file in change.replaced:
-        connection.execute(t.file_groups.delete().where(t.file_groups.c.file_id == file.file_id))
+        for table in (t.file_groups, t.file_sessions):
+            connection.execute(table.delete().where(table.c.file_id == file.file_id))
         if file_id is None or not change.holds_replaced:
             connection.execute(t.call_ends.delete().where(t.call_ends.c.file_id == file.file_id))
         for table in (t.file_sources, t.call_ends):

@@ -185,3 +185,11 @@ class FileGroup:
     group_id: str
     num_calls: int
     last_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSession:
+    """A session with calls of a group in a file."""
+
+    session_id: str
+    group_id: str

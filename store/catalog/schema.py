@@ -77,6 +77,16 @@ file_groups = Table(
     Column("age_us", BigInteger),  # age of the store when the latest of them entered a file; NULL: not counted
 )
 
+# The sessions of each file, with the groups of their calls in it; a file that an earlier Weir wrote has no rows here
+# until a compaction.
+file_sessions = Table(
+    "file_sessions",
+    metadata,
+    Column("session_id", String, primary_key=True),
+    Column("group_id", String, primary_key=True),
+    Column("file_id", String, ForeignKey("files.file_id"), primary_key=True, index=True),
+)
+
 # One row: the age of the store, and when it was last updated.
 store_age = Table(
     "store_age",

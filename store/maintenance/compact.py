@@ -33,6 +33,7 @@ from weir.store.log.salvage import frames_dropped
 from weir.store.log.segment_format import Segment, SegmentContents, list_segments
 from weir.store.log.segment_writer import SEAL_REQUEST
 from weir.store.log.writer import lock_file, seal_left_open
+from weir.store.maintenance.file_sessions import note_earlier_files
 from weir.store.maintenance.garbage import delete_unneeded
 from weir.store.maintenance.merge import merge_files
 from weir.store.maintenance.retention import Retirement, retire_groups
@@ -84,6 +85,7 @@ def compact(config: StoreConfig, seal_open: bool = False, disk: Disk = SYSTEM_DI
             for chosen in _batches(_waiting(catalog, config.log_dir)):
                 report = _add(report, _compact_segments(catalog, config, disk, chosen))
             merged = merge_files(catalog, config, disk)
+            note_earlier_files(catalog, config)
             retirement = retire_groups(catalog, config, disk)
             delete_unneeded(catalog, config, disk)
     finally:
@@ -229,7 +231,7 @@ def _write_file(
     file_id = file_id_of([source.segment_id for source in sources])
     written = write_call_file(config, disk, file_id, _tables(placements, change), now_us())
     if written is not None:
-        entering.file, entering.groups = written
+        entering.file, entering.groups, entering.sessions = written
     return change
 
 

@@ -76,7 +76,7 @@ def _merge(config: StoreConfig, disk: Disk, chosen: Sequence[FileRow], moves: Ma
     file_id = file_id_of([file.file_id for file in chosen])
     written = write_call_file(config, disk, file_id, tables, max(file.created_us for file in chosen))
     if written is not None:
-        entering.file, entering.groups = written
+        entering.file, entering.groups, entering.sessions = written
     return change
 
 

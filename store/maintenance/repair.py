@@ -107,7 +107,7 @@ def _repaired_file(config: StoreConfig, disk: Disk, damage: FileDamage) -> FileC
     file_id = file_id_of(["mended", damage.file.file_id, *sorted(damage.broken)])
     written = write_call_file(config, disk, file_id, sound(), damage.file.created_us)
     if written is not None:
-        change.file, change.groups = written
+        change.file, change.groups, change.sessions = written
     return change
 
 
@@ -130,7 +130,7 @@ def _adopt(catalog: Catalog, config: StoreConfig, disk: Disk, paths: list[Path],
         change = FileChange(digests={call: digest for table in sound for call, digest in _digests(table).items()})
         written = write_call_file(config, disk, file_id_of(["adopted", path.name]), iter(sound), now_us())
         if written is not None:
-            change.file, change.groups = written
+            change.file, change.groups, change.sessions = written
             publish(catalog, Publication(changes=[change]), known.generation)
         taken = sum(table.num_rows for table in sound)
         adopted, not_adopted = adopted + taken, not_adopted + sum(table.num_rows for table in fresh) - taken

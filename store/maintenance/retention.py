@@ -89,7 +89,7 @@ def _take_out(config: StoreConfig, disk: Disk, file: FileRow, going: list[str], 
         file_id = file_id_of(["without", file.file_id, *going])
         written = write_call_file(config, disk, file_id, _staying(path, going), file.created_us)
         if written is not None:
-            entering.file, entering.groups = written
+            entering.file, entering.groups, entering.sessions = written
     change.changes.append(entering)
     change.removed.extend(removed)
 

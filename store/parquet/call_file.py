@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 from xxhash import xxh3_128_hexdigest
 
-from weir.store.catalog.rows import FileGroup, FileRow
+from weir.store.catalog.rows import FileGroup, FileRow, FileSession
 from weir.store.config import StoreConfig
 from weir.store.disk import Disk, whole_file
-from weir.store.parquet.files import CallFileWriter
+from weir.store.parquet.files import CallFileWriter, sessions_of
 from weir.store.records.call_record import SCHEMA_VERSION
 from weir.store.shared.files import share_file
 
@@ -29,18 +29,20 @@ def file_id_of(made_of: Sequence[str]) -> str:
 
 def write_call_file(
     config: StoreConfig, disk: Disk, file_id: str, tables: Iterable[pa.Table], created_us: int
-) -> tuple[FileRow, list[FileGroup]] | None:
+) -> tuple[FileRow, list[FileGroup], list[FileSession]] | None:
     """Write tables ordered by group, which one group may span; None, and no file, where there is no call."""
     filled = (table for table in tables if table.num_rows)
     first = next(filled, None)
     if first is None:
         return None
     groups: dict[str, FileGroup] = {}
+    sessions: set[FileSession] = set()
     disk.make_folder(config.data_dir)
     path = config.data_dir / f"{file_id}{SUFFIX}"
     with whole_file(disk, path) as file, CallFileWriter(file) as writer:
         for table in itertools.chain([first], filled):
             _add(groups, groups_of(table))
+            sessions.update(sessions_of(table))
             writer.write(table)
         num_bytes = writer.finish()
     row = FileRow(
@@ -51,7 +53,7 @@ def write_call_file(
         num_bytes=num_bytes,
         created_us=created_us,
     )
-    return row, list(groups.values())
+    return row, list(groups.values()), list(sessions)
 
 
 def _add(groups: dict[str, FileGroup], more: Iterable[FileGroup]) -> None:

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from weir.store.catalog.rows import FileSession
 from weir.store.errors import StoreCorrupt
 from weir.store.parquet.columns import SCHEMA, TOKEN_COLUMNS
 
@@ -98,7 +99,18 @@ def groups_of_sessions(files: Sequence[Path], session_ids: Sequence[str]) -> set
     return set(found["group_id"].unique().to_pylist())
 
 
-def _read(files: Sequence[Path], columns: Sequence[str], chosen: ds.Expression) -> pa.Table:
+def sessions_in(file: Path) -> list[FileSession]:
+    """The sessions of a file's calls. Raises StoreCorrupt where it cannot be read."""
+    return sessions_of(_read([file], ["session_id", "group_id"], None))
+
+
+def sessions_of(table: pa.Table) -> list[FileSession]:
+    """The sessions of a table's calls, each once for every group of its calls."""
+    distinct = table.group_by(["session_id", "group_id"]).aggregate([]).to_pylist()
+    return [FileSession(session_id=row["session_id"], group_id=row["group_id"]) for row in distinct]
+
+
+def _read(files: Sequence[Path], columns: Sequence[str], chosen: ds.Expression | None) -> pa.Table:
     try:
         return _dataset(files).to_table(columns=list(columns), filter=chosen)
     except (OSError, pa.ArrowException) as error:

@@ -8,14 +8,14 @@ Folders of Parquet files are never listed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import sqlalchemy as sa
 
 from weir.store.catalog.catalog import Catalog
-from weir.store.catalog.files import FileSet, file_set
+from weir.store.catalog.files import FileSet, file_set, files_of_sessions
 from weir.store.config import StoreConfig
 from weir.store.errors import StoreUnavailable
 from weir.store.log.segment_format import Segment, list_segments
@@ -35,7 +35,7 @@ class Snapshot:
     """The recorded set at one moment."""
 
     root: Path
-    fileset: FileSet
+    fileset: FileSet  # where some sessions were asked for, with the files of their groups
     hot: list[CallRecord]  # in the log and in no file
     unread: list[Segment]  # of those, the segments that were not read to their end
     tables: Mapping[str, Rows]  # the requested catalog tables, at the same moment
@@ -55,10 +55,17 @@ class Snapshot:
         return found
 
 
-def take_snapshot(config: StoreConfig, tables: Sequence[sa.Table] = (), *, catalog: Catalog | None = None) -> Snapshot:
+def take_snapshot(
+    config: StoreConfig,
+    tables: Sequence[sa.Table] = (),
+    *,
+    catalog: Catalog | None = None,
+    sessions: Collection[str] | None = None,
+) -> Snapshot:
     """Read the log and the catalog; the caller releases the snapshot's pin. Raises SchemaTooNew and StoreUnavailable.
 
-    `catalog`, where given, must stay open until the pin is released; else one is opened.
+    `catalog`, where given, must stay open until the pin is released; else one is opened. `sessions`: of the files,
+    only those with calls of the groups of these sessions are needed, and only they are fetched.
     """
     own = catalog is None
     catalog = catalog or Catalog.open(config)
@@ -75,8 +82,13 @@ def take_snapshot(config: StoreConfig, tables: Sequence[sa.Table] = (), *, catal
                 rows: dict[str, Rows] = {
                     table.name: [tuple(row) for row in connection.execute(sa.select(table))] for table in tables
                 }
+                try:
+                    hot, unread = read_records(s for s in segments if s.segment_id not in fileset.compacted)
+                except FileNotFoundError:
+                    continue
+                if sessions is not None:
+                    fileset = _narrowed(connection, fileset, hot, frozenset(sessions))
             try:
-                hot, unread = read_records(s for s in segments if s.segment_id not in fileset.compacted)
                 pin.copies.fetch([file.path for file in fileset.files])
             except FileNotFoundError:
                 continue
@@ -89,6 +101,16 @@ def take_snapshot(config: StoreConfig, tables: Sequence[sa.Table] = (), *, catal
     except BaseException:
         pin.release()
         raise
+
+
+def _narrowed(
+    connection: sa.Connection, fileset: FileSet, hot: Iterable[CallRecord], sessions: Collection[str]
+) -> FileSet:
+    groups = {record.group_id for record in hot if record.session_id in sessions}
+    needed = files_of_sessions(connection, sessions, groups)
+    if needed is None:
+        return fileset
+    return replace(fileset, files=[file for file in fileset.files if file.file_id in needed])
 
 
 def read_records(segments: Iterable[Segment]) -> tuple[list[CallRecord], list[Segment]]:

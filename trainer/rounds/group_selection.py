@@ -155,9 +155,10 @@ def _read_calls(
 ) -> tuple[dict[str, list[StoredCall]], dict[str, str], dict[str, str]]:
     """The calls of each session, and with reasons the groups that may have more, and those of unknown versions."""
     unknown: dict[str, VersionUnknown] = {}
-    snapshot = take_snapshot(store, catalog=catalog)
+    sessions = [session_id for group in groups for session_id in group.session_ids]
+    snapshot = take_snapshot(store, catalog=catalog, sessions=sessions)
     try:
-        loaded = calls_in(snapshot, [session_id for group in groups for session_id in group.session_ids], unknown)
+        loaded = calls_in(snapshot, sessions, unknown)
     finally:
         snapshot.pin.release()
     unversioned = {

@@ -206,7 +206,7 @@ def test_files_that_nobody_named_are_taken_in_or_deleted_where_all_is_stored_and
     with catalog.writing().begin() as connection:  # as a catalog that was restored from before
         from weir.store.catalog import schema as t
 
-        for table in (t.file_sources, t.call_ends, t.file_groups, t.files, t.segments):
+        for table in (t.file_sources, t.call_ends, t.file_groups, t.file_sessions, t.files, t.segments):
             connection.execute(table.delete())
     collect_garbage(one)
     assert key in objects.names("data"), "its calls are stored nowhere else"

@@ -163,7 +163,7 @@ def test_files_that_the_catalog_misses_are_taken_in_once(config: StoreConfig, re
     record(second, writer="two")
     compact(config)
     catalog = Catalog.open(config)
-    tables = (t.file_sources, t.call_ends, t.file_groups, t.files, t.segments, t.publications)
+    tables = (t.file_sources, t.call_ends, t.file_groups, t.file_sessions, t.files, t.segments, t.publications)
     with catalog.writing().begin() as connection:  # as a catalog that was restored from before
         for table in tables:
             connection.execute(table.delete())

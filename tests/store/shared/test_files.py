@@ -277,3 +277,57 @@ def test_a_clock_that_goes_back_does_not_make_a_group_ready_before_its_calls_are
     assert ready(catalog) == [], "its call is in the open segment"
     writer.close()
     assert ready(catalog) == ["g"]
+
+
+def test_readers_of_some_sessions_fetch_the_files_of_their_groups_and_no_others(
+    machine: Machine, catalog: Catalog, recording: Callable[[str, str], Recording], make_call: MakeCall
+) -> None:
+    writer = recording("a", "writer-a")
+    batches = [
+        [make_call("c1", [1], [2], session_id="s", group_id="g")],
+        [make_call("c2", [1, 2, 3], [4], session_id="beside", group_id="g", at=2_000_000)],
+        [make_call("c3", [5], [6], session_id="s", group_id="h", at=3_000_000)],  # a session may name another group
+        [make_call("d1", list(range(1000, 3000)), [7], session_id="far", group_id="f", at=4_000_000)],
+    ]
+    for calls in batches:
+        writer.record(*calls)
+        compact(machine("a"), seal_open=True)
+    writer.close()
+    sizes = {path.name: path.stat().st_size for path in machine("a").data_dir.glob("*.parquet")}
+    with catalog.reading().begin() as connection:
+        far = connection.scalar(sa.select(t.files.c.path).order_by(t.files.c.created_us.desc()).limit(1))
+    assert len(sizes) == 4 and sizes[Path(far).name] == max(sizes.values())
+
+    def fetched(name: str) -> int:
+        return sum(path.stat().st_size for path in machine(name).data_dir.glob("*.parquet"))
+
+    loaded = load_calls(machine("b"), ["s"])["s"]
+    assert [(call.call_id, call.parent_call) for call in loaded] == [("c1", None), ("c3", None)]
+    assert fetched("b") == sum(sizes.values()) - sizes[Path(far).name]
+    assert load_calls(machine("c"), ["nobody"]) == {"nobody": []}
+    assert fetched("c") == 0
+    assert len(places(machine("d"))) == 4  # a question may be about any of them
+    assert fetched("d") == sum(sizes.values())
+
+
+def test_a_compaction_notes_the_sessions_of_files_of_an_earlier_weir(
+    machine: Machine, catalog: Catalog, recording: Callable[[str, str], Recording], make_call: MakeCall
+) -> None:
+    writer = recording("a", "writer-a")
+    for call in (make_call("c1", [1], [2]), make_call("d1", [1], [2], session_id="far", group_id="f")):
+        writer.record(call)
+        compact(machine("a"), seal_open=True)
+    writer.close()
+    with catalog.writing().begin() as connection:
+        noted = connection.execute(sa.select(t.file_sessions)).fetchall()
+        connection.execute(t.file_sessions.delete())
+
+    def files_fetched_by(name: str) -> int:
+        assert [call.call_id for call in load_calls(machine(name), ["s"])["s"]] == ["c1"]
+        return len(list(machine(name).data_dir.glob("*.parquet")))
+
+    assert files_fetched_by("b") == 2
+    compact(machine("c"))
+    assert files_fetched_by("d") == 1
+    with catalog.reading().begin() as connection:
+        assert set(connection.execute(sa.select(t.file_sessions)).fetchall()) == set(noted)
