@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import tomllib
 from typing import Any
 
 import numpy as np
 import pytest
 
-from weir.cluster.costs.calibrate import beside, calibrate, fit
+from weir.cluster.costs.calibrate import PhaseCosts, beside, calibrate, fit
 from weir.cluster.costs.roofline import step_cost, train_priority, update_s
 from weir.cluster.description import Costs, Description, Device, MemberGroup, Model
 from weir.cluster.errors import ClusterInvalid
+from weir.store.catalog.catalog import Catalog
+from weir.store.catalog.cluster.members import CLUSTER, begin_phase
+from weir.store.catalog.leases import held_lease
 from weir.store.config import StoreConfig
 
 DEVICE = Device(flops=1e15, bandwidth=2e12, memory_gb=80)
@@ -86,3 +90,29 @@ def test_a_store_without_calls_is_refused(config: StoreConfig, record: Any, make
     record([make_call("c-1", [1, 2], [3])])
     with pytest.raises(ClusterInvalid, match="has 1 calls with tokens; a fit needs 20"):
         calibrate(config.root)
+
+
+def test_updates_and_switches_are_medians_over_the_phases_of_members(
+    config: StoreConfig, record: Any, make_call: Any
+) -> None:
+    record([make_call(f"c-{number}", [1, 2], [3, 4]) for number in range(20)])
+    steps = [  # phase, event that began it, seconds that it took, of them in training
+        ("waits", "member_joined", 1, 0),
+        ("switch", "member_joined", 50, 0),  # brings no member back from training
+        *[("rollout", "member_settled", 9, 0), ("switch", "sample_ready", 2, 0), ("waits", "member_settled", 1, 0)],
+        *[("train", "sample_ready", 7, 5), ("waits", "training_failed", 1, 0)],
+        *[("train", "sample_ready", 9, 8), ("waits", "trained", 1, 0), ("switch", "trained", 4, 0)],
+        *[("rollout", "member_settled", 9, 0), ("load", "trained", 3, 0), ("rollout", "weights_loaded", 1, 0)],
+    ]
+    catalog = Catalog.open(config)
+    with held_lease(catalog, CLUSTER, "test", 120.0) as lease:
+        at_us, spent = 0, {}
+        for phase, event, took_s, training_s in steps:
+            begin_phase(catalog, "both", phase, event, lease, began_us=at_us, seconds=spent)
+            at_us, spent = at_us + took_s * 1_000_000, {"train": training_s}
+    catalog.close()
+    found = calibrate(config.root)
+    assert found.phases == PhaseCosts(update_s=8.0, to_train_s=2.0, to_rollout_s=4.0, load_s=3.0)
+    costs = Costs(**tomllib.loads(found.as_toml())["costs"])
+    assert (costs.update_s, costs.to_train_s, costs.to_rollout_s, costs.load_s) == (8.0, 2.0, 4.0, 3.0)
+    assert (costs.state_s, costs.spread_s) == (0.0, 0.0), "they are in what was measured"
