@@ -17,6 +17,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.metadata import StorageMeta
 from torch.distributed.checkpoint.planner import SavePlanner
 from torch.distributed.checkpoint.state_dict_saver import save
+from torch.serialization import get_crc32_options, set_crc32_options
 
 from weir.trainer.learner.distributed import Ranks, give_back_gathered
 from weir.trainer.learner.optimizer import Stepper
@@ -122,9 +123,15 @@ def state_tensors(stepper: Stepper, part: str, *, weights: bool) -> dict[str, An
 def write_state(tensors: dict[str, Any], folder: Path, *, planner: SavePlanner | None = None) -> None:
     """Write a checkpoint into an existing folder, each rank its own part; all ranks call it. Raises OSError.
 
-    A `planner` may know of further tensors.
+    A `planner` may know of further tensors. The files have no checksums of their own, which would take as long as
+    writing: the version's entries are their hashes.
     """
-    save(tensors, storage_writer=_SameBytes(folder, sync_files=False), planner=planner)
+    computed = get_crc32_options()
+    set_crc32_options(False)
+    try:
+        save(tensors, storage_writer=_SameBytes(folder, sync_files=False), planner=planner)
+    finally:
+        set_crc32_options(computed)
 
 
 class _SameBytes(FileSystemWriter):

@@ -11,10 +11,13 @@ import torch
 from support_model import make_tiny_model
 from support_rank_jobs import RankJob, run_jobs
 from support_samples import branching_samples, make_samples
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+from torch.serialization import get_crc32_options
 from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from weir.trainer.errors import VersionError
 from weir.trainer.learner.learner import Learner
+from weir.trainer.learner.rank_files import write_state
 from weir.trainer.learner.saved_state import saved_state
 from weir.trainer.model.memory import FLOAT32, TrainingPlan, training_memory
 from weir.trainer.model.shape import read_shape
@@ -148,6 +151,16 @@ def test_gathering_in_half_takes_less_memory_and_keeps_float32_weights(moved: Mo
     assert all(half < whole for whole, half in zip(gathered, rounded, strict=True))
     state = state_of(moved.rounded[1])
     assert all(tensor.dtype == torch.float32 for name, tensor in state.items() if "/weights/" in name)
+
+
+def test_torch_reads_a_checkpoint_and_its_settings_are_as_they_were(tmp_path: Path) -> None:
+    numbers = {"policy/exp_avg/a": torch.arange(6.0).reshape(3, 2), "policy/step/a": torch.tensor(2.0)}
+    write_state(numbers, tmp_path)
+    assert get_crc32_options()
+    dcp_to_torch_save(tmp_path, tmp_path / "whole.pt")
+    whole = torch.load(tmp_path / "whole.pt", weights_only=True)
+    assert whole.keys() == numbers.keys()
+    assert all(torch.equal(whole[name], tensor) for name, tensor in numbers.items())
 
 
 class Harmful:
