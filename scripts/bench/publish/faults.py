@@ -27,7 +27,7 @@ from weir.scripts.bench.figures import print_figures
 from weir.scripts.bench.gate.agents import Crowd
 from weir.scripts.bench.proxy.scripted_engine import make_model_folder
 from weir.scripts.bench.publish.engines import Engines
-from weir.scripts.bench.publish.publisher import WAYS, Publishers, write_versions
+from weir.scripts.bench.publish.publisher import BY_BUCKETS, WAYS, Publishers, write_versions
 from weir.scripts.bench.publish.sampled_weights import count_wrong_tokens
 from weir.scripts.bench.random_model import write_random_model
 from weir.scripts.bench.servers import proxy_server
@@ -100,7 +100,7 @@ async def _run(
 
 async def _publish(publishers: Publishers, engines: Engines, version: Path, fault: str, draw: random.Random) -> int:
     """Publish with a fault, and without one until it is done; returns how often it was published again."""
-    ways = WAYS if fault != "bytes damaged" else WAYS[1:]  # by disk nothing is on its way
+    ways = WAYS if fault != "bytes damaged" else BY_BUCKETS
     way, engine = draw.choice(ways), draw.choice(engines.urls)
     delay_s = draw.uniform(0.0, median(publishers.took_s or [1.0]))
     process = publishers.start(version, way, damaged=fault == "bytes damaged")

@@ -20,10 +20,15 @@ from weir.trainer.settings.config import TrainerConfig
 from weir.trainer.settings.publishing import PublishConfig, Way
 from weir.trainer.versions.version_folder import version_path, write_version
 
-WAYS: tuple[Way, ...] = ("disk", "tensor", "distributed", "auto")
+BY_BUCKETS: tuple[Way, ...] = ("tensor", "distributed", "auto")
+WAYS: tuple[Way, ...] = ("disk", "delta", *BY_BUCKETS)
 LIMIT_S = 10.0  # of one answer of an engine: one that hangs for longer is left out
 LEASE_S = 1.0  # until another publisher takes the turn of one that was killed
-_MODULES = ("weir.trainer.publishing.catalog_entries", "weir.trainer.publishing.senders")
+_MODULES = (
+    "weir.trainer.publishing.catalog_entries",
+    "weir.trainer.publishing.delta_sender",
+    "weir.trainer.publishing.senders",
+)
 
 
 def write_versions(root: Path, models: Sequence[Path], number: int) -> list[Path]:
