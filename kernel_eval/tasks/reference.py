@@ -156,6 +156,12 @@ class Reference:
             torch.equal(specials(one), specials(two)) for one, two in zip(expected.outputs, precise, strict=True)
         )
 
+    def learn(self, model: Any) -> None:
+        """Find out now what the draws of later questions depend on, which is known once for each task."""
+        self._hardener.exact(model)
+        with contextlib.suppress(InvalidReference, UnsupportedReference):
+            self._watched(model)
+
     def _watched(self, model: Any) -> PointwiseWatch:
         """What is known of the operators of Model; found out once, on inputs of the task's own."""
         if self._pointwise is None:

@@ -50,15 +50,45 @@ def run_program(
 
     Raises `ZygoteLost`, and `FaultDetected` if the operating system killed it.
     """
-    with _started(lease, limits, role, message) as (channel, output_fd):
-        file_fd = _receive_file(channel, timeout_s) if writes else None
+    with contextlib.closing(RunningProgram(lease, limits, role, message)) as program:
+        return program.result(timeout_s, writes=writes)
+
+
+class RunningProgram:
+    """A program, started by the constructor. The owner must call `close`. Raises as `run_program` does."""
+
+    def __init__(self, lease: socket.socket, limits: Limits, role: str, message: msgspec.Struct) -> None:
+        self._lease = lease
+        self._limits = limits
+        self._has_ended = False
+        self._closing = contextlib.ExitStack()
+        self._channel, self._output_fd = self._closing.enter_context(_started(lease, limits, role, message))
+
+    def result(self, timeout_s: float, *, writes: bool = False) -> ProgramRun:
+        """Wait for the program's end; with `writes`, as in `run_program`."""
         try:
-            exited = _await_exit(lease, limits, timeout_s)
-            written = b"" if file_fd is None else os.pread(file_fd, _MAX_WRITTEN_BYTES, 0)
-        finally:
-            if file_fd is not None:
-                os.close(file_fd)
-        return ProgramRun(_printed(output_fd), exited.exit_code, written)
+            file_fd = _receive_file(self._channel, timeout_s) if writes else None
+            try:
+                self._has_ended = True  # or is ended by what waits for it
+                exited = _await_exit(self._lease, self._limits, timeout_s)
+                written = b"" if file_fd is None else os.pread(file_fd, _MAX_WRITTEN_BYTES, 0)
+            finally:
+                if file_fd is not None:
+                    os.close(file_fd)
+        except ChannelClosed as error:
+            raise ZygoteLost from error
+        return ProgramRun(_printed(self._output_fd), exited.exit_code, written)
+
+    def close(self) -> None:
+        """End the program if nobody has waited for it, and close its descriptors."""
+        with self._closing:
+            if not self._has_ended:
+                self._has_ended = True
+                try:
+                    send(self._lease, End())
+                    receive(self._lease, Exited)
+                except ChannelClosed as error:
+                    raise ZygoteLost from error
 
 
 def run_compiler(lease: socket.socket, limits: Limits, message: CompileNative, timeout_s: float) -> CompilerRun:

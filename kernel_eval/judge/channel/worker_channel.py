@@ -68,6 +68,7 @@ class WorkerChannel:
         self._handle_request = handle_request
         self._limits = limits
         self._exited: Exited | None = None
+        self._is_ending = False
         self._delay_s = 0.0  # that the worker waited for a processor, as far as limits were extended for it
         self._output_fd = os.memfd_create("weir-output", os.MFD_CLOEXEC)
         self._channel, worker_end = socket.socketpair()
@@ -180,12 +181,29 @@ class WorkerChannel:
         before, self._delay_s = self._delay_s, delay.seconds
         return max(0.0, delay.seconds - before)
 
+    @property
+    def has_reply(self) -> bool:
+        """Whether a reply has begun, or the worker is gone, so that `receive` would not wait for either."""
+        poll = select.poll()
+        poll.register(self._channel, select.POLLIN)
+        return bool(poll.poll(0))
+
+    def begin_end(self, grace_s: float = 0.0) -> None:
+        """Have the worker ended; `end` waits until it is gone, which takes milliseconds. Raises `ZygoteLost`."""
+        if self._exited is not None or self._is_ending:
+            return
+        try:
+            framing.send(self._lease, End(grace_s=grace_s))
+        except ChannelClosed as error:
+            raise ZygoteLost from error
+        self._is_ending = True
+
     def end(self, grace_s: float = 0.0) -> Exited:
         """End the worker, and wait until it is gone. May be called again. Raises `ZygoteLost`."""
         if self._exited is not None:
             return self._exited
+        self.begin_end(grace_s)
         try:
-            framing.send(self._lease, End(grace_s=grace_s))
             exited, _ = framing.receive(self._lease, Exited, _END_TIMEOUT_S)
         except (ChannelClosed, TimeoutError) as error:
             raise ZygoteLost from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import socket
 from typing import Any
@@ -10,7 +11,7 @@ import msgspec
 
 from weir.kernel_eval.ipc.forkserver import ASSEMBLER
 from weir.kernel_eval.ipc.messages import Assemble, Assembled, BuildNative, BuiltKernel, RefusedKernel
-from weir.kernel_eval.judge.channel.contained_program import run_program
+from weir.kernel_eval.judge.channel.contained_program import ProgramRun, RunningProgram, run_program
 from weir.kernel_eval.judge.channel.faults import FaultDetected
 from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.protocol import Fault
@@ -27,15 +28,30 @@ _FAULTS = {
 }
 
 
-def describe(lease: socket.socket, limits: Limits, built: BuiltKernel) -> dict[str, Any]:
-    """A kernel's resources, as results report them. Raises `FaultDetected` if the assembler refuses the kernel."""
-    usage = _assemble(lease, limits, built)
+def describe(
+    lease: socket.socket, limits: Limits, built: BuiltKernel, started: RunningProgram | None = None
+) -> dict[str, Any]:
+    """A kernel's resources, as results report them, from its assembler, if that was started before.
+
+    Raises `FaultDetected` if the assembler refuses the kernel.
+    """
+    if started is None:
+        with contextlib.closing(start_assembler(lease, limits, built)) as own:
+            run = own.result(limits.compile_timeout_s, writes=True)
+    else:
+        run = started.result(limits.compile_timeout_s, writes=True)
+    usage = _usage(run, built)
     return {
         **usage_report(built.kernel, usage),
         "shared_bytes": built.shared_bytes + usage.static_shared_bytes,
         "num_warps": built.num_warps,
         "num_stages": built.num_stages,
     }
+
+
+def start_assembler(lease: socket.socket, limits: Limits, built: BuiltKernel) -> RunningProgram:
+    """The assembler of a kernel, which is the only program under this lease until it is closed."""
+    return RunningProgram(lease, limits, ASSEMBLER, Assemble(built.assembly, limits.target))
 
 
 def usage_report(kernel: str, usage: Usage) -> dict[str, Any]:
@@ -78,11 +94,9 @@ def machine_code(lease: socket.socket, limits: Limits, message: Assemble | Build
     return Assembled(run.written if run.exit_code == 0 else None, run.printed[-_PRINTED_CHARS:])
 
 
-def _assemble(lease: socket.socket, limits: Limits, built: BuiltKernel) -> Usage:
-    message = Assemble(built.assembly, limits.target)
-    printed, exit_code, _ = run_program(lease, limits, ASSEMBLER, message, limits.compile_timeout_s, writes=True)
-    usage = parse_usage(printed) if exit_code == 0 else None
+def _usage(run: ProgramRun, built: BuiltKernel) -> Usage:
+    usage = parse_usage(run.printed) if run.exit_code == 0 else None
     if usage is None:
-        text = f"ptxas ended with {exit_code} for {built.kernel}: {printed[-2000:]}"
+        text = f"ptxas ended with {run.exit_code} for {built.kernel}: {run.printed[-2000:]}"
         raise FaultDetected(Stage.LOADED, Fault.TRITON_COMPILE_ERROR, text, phase="compile")
     return usage

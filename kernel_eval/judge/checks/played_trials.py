@@ -167,8 +167,12 @@ class PlayedTrials:
                 )
                 raise FaultDetected(Stage.ANSWERED, Fault.OUTPUT_MISMATCH, message, trial=self.num_answered + 1)
 
+    def finish(self) -> None:
+        """Have the player ended, since no trial follows."""
+        self._player.begin_end()
+
     def close(self) -> None:
-        """End the player."""
+        """End the player, and wait until it is gone."""
         try:
             self._player.end()
         finally:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -69,12 +69,16 @@ class Recording:
         self.named = constructed.named
         self._take_state(constructed.state_bytes)
 
-    def record(self, inputs: list[Any]) -> Recorded:
-        """The record of a call with these inputs, which no trial has. Raises `FaultDetected`."""
+    def record(self, inputs: list[Any], meanwhile: Callable[[], None]) -> Recorded:
+        """The record of a call with these inputs, which no trial has. Raises `FaultDetected`.
+
+        `meanwhile`: what this process does while the recorder works.
+        """
         limits = self._limits
         with contextlib.closing(Arena(inputs, [], limits.guard_bytes)) as arena:
             self._recorder.send(Record(arena.spec), (arena.fd,))
             arena.unmap()
+            meanwhile()
             recorded = self._recorder.receive(Recorded, "call", limits.call_timeout_s, MAX_RECORD_BYTES)
         _check_launches(recorded)
         return recorded
@@ -156,6 +160,7 @@ class SecondRecording:
                 raise rule_broken("ir_differs", f"{one.kernel} was compiled to other IR in a second process")
         if len(irs) != len(again):
             raise rule_broken("ir_differs", f"{len(irs)} kernels were compiled, and {len(again)} in a second process")
+        self._recorder.begin_end()
 
     def close(self) -> None:
         """End the recorder, and release its memory."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -171,6 +172,7 @@ class _Attempt:
         for trial, variant in enumerate(variants):
             drawn = self._try_one(recording, trials, subjects, init_arguments, records, trial, variant)
             draws[drawn.draw.value] = draws.get(drawn.draw.value, 0) + 1
+        trials.finish()
         if num_timed:
             self.details["timing"] = {"timing_kind": "interpreter", **sampling.summarize(trials.play_us).in_ms()}
 
@@ -190,7 +192,8 @@ class _Attempt:
             subjects = [self._far, *subjects]
         subject, question, drawn = self._question(subjects, derive_seed(job.secret, "inputs", trial), variant)
         inputs, expected = question
-        recorded = recording.record(stand_ins(inputs, reference, derive_seed(job.secret, "stand-ins", trial)))
+        stood_in = stand_ins(inputs, reference, derive_seed(job.secret, "stand-ins", trial))
+        recorded = recording.record(stood_in, functools.partial(self._learn, subject.model, inputs))
         if recorded not in records:
             self._build(recorded)  # first: so that "does not compile" goes before "cannot be played"
             work = trials.load(recorded, question, only_moves=only_moves(reference, subject.model, inputs))
@@ -199,8 +202,16 @@ class _Attempt:
         if trial == 0 and "ir_differs" not in self._relaxed:
             self._start_second(init_arguments, inputs)
         trials.run(records.index(recorded), subject, question)
+        for build in self._builds[:1]:
+            build.advance()
         self._spread.note(form_of(inputs), expected.outputs)
         return drawn
+
+    def _learn(self, model: Any, inputs: list[Any]) -> None:
+        """Find out once per task what the steps ahead ask of it, while a recorder works."""
+        only_moves(self._reference, model, inputs)
+        if "varied_inputs" not in self._relaxed:
+            self._reference.learn(model)
 
     def _note(self, hybrid: dict[str, Any]) -> None:
         """Keep what torch did in the record in which it did most."""
@@ -236,7 +247,7 @@ class _Attempt:
         if new:
             if self._builds:
                 self._builds[-1].wait()
-            build = TargetBuild(self._leases, self._limits, self._deadline, new)
+            build = TargetBuild(self._leases, self._limits, self._deadline, new, assembles=not self._builds)
             self._builds.append(build)
             self._closing.callback(build.close)
 
