@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import functools
 from typing import Any
 
 from weir.kernel_eval.tasks.input_variants import SPECIAL, Draw
@@ -65,15 +65,18 @@ def decides(source: str) -> bool:
     return bool(names & (SET_BOUNDS | _DECIDE | _COMPARES)) or _compares(source, _ORDERS + _EQUALITIES)
 
 
-def names_in(source: str) -> set[str | None]:
+@functools.lru_cache(maxsize=16)
+def names_in(source: str) -> frozenset[str | None]:
     """The names that the source uses, but for those in what makes its inputs."""
-    return {getattr(node, "attr", None) or getattr(node, "id", None) for node in _nodes(source)}
+    return frozenset(getattr(node, "attr", None) or getattr(node, "id", None) for node in _nodes(source))
 
 
-def _nodes(source: str) -> Iterator[ast.AST]:
-    for node in ast.parse(source).body:
-        if getattr(node, "name", None) not in ("get_inputs", "get_init_inputs"):
-            yield from ast.walk(node)
+@functools.lru_cache(maxsize=1)
+def _nodes(source: str) -> tuple[ast.AST, ...]:
+    parts = (
+        node for node in ast.parse(source).body if getattr(node, "name", None) not in ("get_inputs", "get_init_inputs")
+    )
+    return tuple(node for part in parts for node in ast.walk(part))
 
 
 def _compares(source: str, orders: tuple[type[ast.cmpop], ...] = _ORDERS) -> bool:

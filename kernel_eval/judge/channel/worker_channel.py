@@ -69,6 +69,7 @@ class WorkerChannel:
         self._limits = limits
         self._exited: Exited | None = None
         self._is_ending = False
+        self._is_left = False
         self._delay_s = 0.0  # that the worker waited for a processor, as far as limits were extended for it
         self._output_fd = os.memfd_create("weir-output", os.MFD_CLOEXEC)
         self._channel, worker_end = socket.socketpair()
@@ -79,9 +80,15 @@ class WorkerChannel:
                 raise ZygoteLost from error
 
     def request(
-        self, message: msgspec.Struct, kind: type[Reply], phase: Phase, timeout_s: float, fd: int | None = None
+        self,
+        message: msgspec.Struct,
+        kind: type[Reply],
+        phase: Phase,
+        timeout_s: float,
+        fd: int | None = None,
+        meanwhile: Callable[[], None] = lambda: None,
     ) -> Reply:
-        """Send a message and wait for its reply.
+        """Send a message, do something meanwhile, and wait for the reply.
 
         Raises `FaultDetected` unless the reply is of `kind`, and `ZygoteLost`.
         """
@@ -93,6 +100,7 @@ class WorkerChannel:
             raise self._timeout(phase, timeout_s) from None
         except ChannelClosed:
             raise fault_classification.from_exit(self.end(_GRACE_S), phase, self._limits) from None
+        meanwhile()
         return self.receive(kind, phase, timeout_s)
 
     def prepare(self, timeout_s: float) -> None:
@@ -198,6 +206,14 @@ class WorkerChannel:
             raise ZygoteLost from error
         self._is_ending = True
 
+    def leave(self) -> None:
+        """Have the worker ended, and wait for that nowhere: no other may be forked under its lease.
+
+        Raises `ZygoteLost`.
+        """
+        self.begin_end()
+        self._is_left = True
+
     def end(self, grace_s: float = 0.0) -> Exited:
         """End the worker, and wait until it is gone. May be called again. Raises `ZygoteLost`."""
         if self._exited is not None:
@@ -220,6 +236,14 @@ class WorkerChannel:
         """The end of the candidate's output, stdout and stderr together."""
         start = max(0, self.output_bytes - _TAIL_BYTES)
         return os.pread(self._output_fd, _TAIL_BYTES, start).decode(errors="replace")
+
+    def end_and_close(self) -> None:
+        """Wait until the worker is gone, unless it was left, and close what `close` does. Raises `ZygoteLost`."""
+        try:
+            if not self._is_left:
+                self.end()
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Close all descriptors but the lease, under which another worker may be forked."""

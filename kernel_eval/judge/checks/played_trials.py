@@ -8,7 +8,7 @@ checked before it is played, those on memory after.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
 
@@ -94,13 +94,18 @@ class PlayedTrials:
         self._has_torch_work.append(bool(work))
         return work
 
-    def run(self, record: int, subject: Subject, question: Question) -> None:
-        """Play a record on a trial's inputs, and compare its answer. Raises `FaultDetected`."""
+    def run(
+        self, record: int, subject: Subject, question: Question, meanwhile: Callable[[], None] = lambda: None
+    ) -> None:
+        """Play a record on a trial's inputs, and compare its answer. Raises `FaultDetected`.
+
+        `meanwhile`: what this process does while the player works.
+        """
         inputs, expected = question
         arguments = [tensors_among(inputs), subject.state]
         with closing(Arena(arguments, expected.outputs, self._limits.guard_bytes)) as arena:
             started = time.perf_counter()
-            played = self._play(Play(record, arena.spec), arena)
+            played = self._play(Play(record, arena.spec), arena, meanwhile)
             self.play_us.append((time.perf_counter() - started) * 1e6)
             outputs = arena.take_outputs()
             is_rounded = bool(played.num_rounded_dots) and not self._rounded
@@ -119,13 +124,20 @@ class PlayedTrials:
                 self._check_rounded(arena.take_outputs(), expected)
         self.num_answered += 1
 
-    def _play(self, play: Play, arena: Arena) -> Played:
-        played: Played = self._request(play, Played, self._limits.call_timeout_s, arena.fd)
+    def _play(self, play: Play, arena: Arena, meanwhile: Callable[[], None] = lambda: None) -> Played:
+        played: Played = self._request(play, Played, self._limits.call_timeout_s, arena.fd, meanwhile)
         return played
 
-    def _request(self, message: LoadRecord | Play, kind: Any, timeout_s: float, fd: int | None = None) -> Any:
+    def _request(
+        self,
+        message: LoadRecord | Play,
+        kind: Any,
+        timeout_s: float,
+        fd: int | None = None,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> Any:
         try:
-            return self._player.request(message, kind, "replay", timeout_s * _LOAD_FACTOR, fd)
+            return self._player.request(message, kind, "replay", timeout_s * _LOAD_FACTOR, fd, meanwhile)
         except FaultDetected as error:
             if error.fault is not Fault.RUNTIME_ERROR:
                 raise
@@ -167,16 +179,17 @@ class PlayedTrials:
                 )
                 raise FaultDetected(Stage.ANSWERED, Fault.OUTPUT_MISMATCH, message, trial=self.num_answered + 1)
 
-    def finish(self) -> None:
-        """Have the player ended, since no trial follows."""
+    def begin_end(self) -> None:
+        """Have the player ended, since no trial follows; `close` waits for that. Raises `ZygoteLost`."""
         self._player.begin_end()
 
+    def leave(self) -> None:
+        """Do not wait for the player's end, since no other is forked. Raises `ZygoteLost`."""
+        self._player.leave()
+
     def close(self) -> None:
-        """End the player, and wait until it is gone."""
-        try:
-            self._player.end()
-        finally:
-            self._player.close()
+        """End the player."""
+        self._player.end_and_close()
 
 
 def new_irs(known: tuple[KernelIr, ...], more: tuple[KernelIr, ...]) -> tuple[KernelIr, ...]:

@@ -83,6 +83,10 @@ class Recording:
         _check_launches(recorded)
         return recorded
 
+    def begin_end(self) -> None:
+        """Have the recorder ended, since no call follows; `end` waits for that. Raises `ZygoteLost`."""
+        self._recorder.begin_end()
+
     def end(self) -> None:
         """End the recorder, and note what it left behind.
 
@@ -160,14 +164,16 @@ class SecondRecording:
                 raise rule_broken("ir_differs", f"{one.kernel} was compiled to other IR in a second process")
         if len(irs) != len(again):
             raise rule_broken("ir_differs", f"{len(irs)} kernels were compiled, and {len(again)} in a second process")
-        self._recorder.begin_end()
+
+    def leave(self) -> None:
+        """Do not wait for the recorder's end, since no other is forked. Raises `ZygoteLost`."""
+        self._recorder.leave()
 
     def close(self) -> None:
         """End the recorder, and release its memory."""
         try:
-            self._recorder.end()
+            self._recorder.end_and_close()
         finally:
-            self._recorder.close()
             for arena in self._arenas:
                 arena.close()
 

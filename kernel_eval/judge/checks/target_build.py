@@ -55,13 +55,21 @@ class TargetBuild:
             except FaultDetected as error:
                 self._failed = error
 
-    def wait(self) -> None:
-        """Wait for the build, so that another can start. Raises `FaultDetected` if it takes too long or fails."""
+    def leave(self) -> None:
+        """Do not wait for the end of the builder, since no other build follows. Raises `ZygoteLost`."""
+        self._builder.leave()
+
+    def make_room(self) -> None:
+        """Wait for the end of the build, so that another can start. Raises `FaultDetected`."""
+        self._wait()
+        self._builder.end()
+
+    def _wait(self) -> None:
+        """Wait for the build. Raises `FaultDetected` if it takes too long or fails."""
         if self._failed is not None:
             raise self._failed
         if self._compiled is None:
             self._receive()
-        self._builder.end()
 
     def _receive(self) -> None:
         left_s = self._started + self._limits.compile_timeout_s - time.monotonic()
@@ -73,10 +81,11 @@ class TargetBuild:
 
     def finish(self, relaxed: frozenset[str]) -> dict[str, Any]:
         """Wait for the build; returns its report. Raises `FaultDetected` if a kernel cannot be built for the target."""
-        self.wait()
+        self._wait()
         assert self._compiled is not None
         compiled = self._compiled
         for refused in compiled.refused:
+            self._builder.end()  # so that its output is complete
             raise refused_for(refused, self._limits.target, self._builder.output_tail())
         as_printed = [built.ir for built in compiled.built] == [ir.text for ir in self._irs]
         if not as_printed and "ir_differs" not in relaxed:
@@ -98,7 +107,4 @@ class TargetBuild:
             if self._assembler is not None:
                 self._assembler.close()
         finally:
-            try:
-                self._builder.end()
-            finally:
-                self._builder.close()
+            self._builder.end_and_close()

@@ -20,7 +20,8 @@ from weir.kernel_eval.judge.channel.deadline import Deadline
 from weir.kernel_eval.judge.channel.faults import FaultDetected
 from weir.kernel_eval.judge.checks.answer_spread import MIN_DRAWS, AnswerSpread, check_told
 from weir.kernel_eval.judge.checks.outcome import EVALUATION_ERRORS, CheckOutcome, EvaluationError, outcome_of
-from weir.kernel_eval.judge.checks.played_trials import PlayedTrials, Question, Subject, new_irs
+from weir.kernel_eval.judge.checks.played_trials import PlayedTrials, Subject, new_irs
+from weir.kernel_eval.judge.checks.questions import Questions, draw
 from weir.kernel_eval.judge.checks.recording import Recording, SecondRecording, digest, form_of, stand_ins
 from weir.kernel_eval.judge.checks.reference_operators import hybrid_details, only_moves
 from weir.kernel_eval.judge.checks.target_build import PER_CONFIGURATION, TargetBuild
@@ -119,6 +120,9 @@ class _Attempt:
         self.details["compile"] = self._compile_report()
         self._check_spread(subjects)
         check_told(trials.told, self._spread.num_outputs)
+        for left in (trials, self._second, *self._builds):  # no attempt follows one that ends here
+            if left is not None:
+                left.leave()
 
     def _record_and_try(self, recording: Recording, trials: PlayedTrials) -> list[Subject]:
         """All trials, and the end of the recorder. Returns what was tried; raises as `_judge`."""
@@ -169,10 +173,11 @@ class _Attempt:
         )  # a task that takes only its own is tried less hard
         few_rows = self._reference.has_few_rows(subjects[-1].model)
         variants = plan(num_trials, self._relaxed, derive_seed(job.secret, "variants"), few_rows=few_rows)
-        for trial, variant in enumerate(variants):
-            drawn = self._try_one(recording, trials, subjects, init_arguments, records, trial, variant)
+        questions = Questions(self._reference, job.secret, variants, subjects, self._far)
+        for trial in range(num_trials):
+            drawn = self._try_one(recording, trials, questions, init_arguments, records, trial)
             draws[drawn.draw.value] = draws.get(drawn.draw.value, 0) + 1
-        trials.finish()
+        trials.begin_end()
         if num_timed:
             self.details["timing"] = {"timing_kind": "interpreter", **sampling.summarize(trials.play_us).in_ms()}
 
@@ -180,17 +185,14 @@ class _Attempt:
         self,
         recording: Recording,
         trials: PlayedTrials,
-        subjects: list[Subject],
+        questions: Questions,
         init_arguments: list[Any],
         records: list[Recorded],
         trial: int,
-        variant: Variant,
     ) -> Variant:
         """One trial, whose tensors are freed when it returns. `records` gets the call's record if it is new."""
         job, reference = self._job, self._reference
-        if self._far is not None and trial % 2:
-            subjects = [self._far, *subjects]
-        subject, question, drawn = self._question(subjects, derive_seed(job.secret, "inputs", trial), variant)
+        subject, question, drawn = questions.take(trial)
         inputs, expected = question
         stood_in = stand_ins(inputs, reference, derive_seed(job.secret, "stand-ins", trial))
         recorded = recording.record(stood_in, functools.partial(self._learn, subject.model, inputs))
@@ -201,7 +203,10 @@ class _Attempt:
             records.append(recorded)
         if trial == 0 and "ir_differs" not in self._relaxed:
             self._start_second(init_arguments, inputs)
-        trials.run(records.index(recorded), subject, question)
+        ahead = functools.partial(questions.draw_ahead, trial + 1)
+        trials.run(
+            records.index(recorded), subject, question, recording.begin_end if questions.is_last(trial) else ahead
+        )
         for build in self._builds[:1]:
             build.advance()
         self._spread.note(form_of(inputs), expected.outputs)
@@ -217,18 +222,6 @@ class _Attempt:
         """Keep what torch did in the record in which it did most."""
         if hybrid and hybrid["kernel_share"] <= self.details.get("kernel_share", 1.0):
             self.details |= hybrid
-
-    def _question(self, subjects: list[Subject], seed: int, variant: Variant) -> tuple[Subject, Question, Variant]:
-        """One trial: of the first subject whose answer can be compared, or else of the last."""
-        for subject in subjects[:-1]:
-            try:
-                inputs, expected, drawn = self._reference.question(subject.model, seed, variant)
-            except InvalidReference:  # the task's own code refuses the parameters
-                continue
-            if self._reference.is_comparable(subject.model, inputs, expected):
-                return subject, Question(inputs, expected), drawn
-        inputs, expected, drawn = self._reference.question(subjects[-1].model, seed, variant)
-        return subjects[-1], Question(inputs, expected), drawn
 
     def _start_second(self, init_arguments: list[Any], inputs: list[Any]) -> None:
         """Have the first call recorded again, beside the trials."""
@@ -246,7 +239,7 @@ class _Attempt:
         self.irs += new
         if new:
             if self._builds:
-                self._builds[-1].wait()
+                self._builds[-1].make_room()
             build = TargetBuild(self._leases, self._limits, self._deadline, new, assembles=not self._builds)
             self._builds.append(build)
             self._closing.callback(build.close)
@@ -278,7 +271,8 @@ class _Attempt:
             if not constant:
                 return
             seed = derive_seed(self._job.secret, "spread", number)
-            _, (inputs, expected), _ = self._question(subjects, seed, Variant(_SPREAD[number % len(_SPREAD)]))
+            variant = Variant(_SPREAD[number % len(_SPREAD)])
+            _, (inputs, expected), _ = draw(self._reference, subjects, seed, variant)
             self._spread.note(form_of(inputs), expected.outputs)
             constant = self._spread.constant_outputs()
         if constant:
