@@ -2,7 +2,8 @@
 
 A task whose comparison goes one way for all draws does not need the other way's code. Decisions are numbered in the
 order in which torch is asked for them, which is the same for inputs of one shape. Noted besides: numbers that inputs
-are asked for, and whether an operator chooses among values (`argmax`), so that any of equal ones may be right.
+are asked for, whether values are asked to be equal to others, and whether an operator chooses among values (`argmax`),
+so that any of equal ones may be right.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class Decisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.integers: set[int] = set()  # which the task asks its integers for
         self.ignored: set[int] = set()  # labels that it leaves out, or torch does by default
         self.chooses = False
+        self.matches = False  # whether it asks which values are equal to others
         self._computed: set[int] = set()  # addresses of storages
         self._num_decisions = 0
 
@@ -65,6 +67,7 @@ class Decisions(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._note((args[0] - args[1]).abs() < distance)
             elif name in _EQUALITIES:
                 self._ask(args)
+                self.matches = self.matches or any(map(_is_float, args[1:]))
         elif name in _EQUALITIES and type(args[1]) is int and _address(args[0]) not in self._computed:
             self.integers.add(args[1])
         if name in _IGNORING and len(args) > _IGNORED_AT:

@@ -13,6 +13,7 @@ from weir.kernel_eval.tasks.places import distinct, some
 
 _SHARE = 8  # one of so many values is taken from another place
 _EVEN_SHARE = 16  # one of so many rows holds one value everywhere
+_LEAST_EXTREMES = 4  # values, of which two are the largest and two the least
 _LEAST_SORTED = 8  # values in a row, which are in order by chance once in 40,320
 
 
@@ -42,6 +43,25 @@ def with_even_rows(value: torch.Tensor, points: Sequence[float]) -> torch.Tensor
     for number, point in enumerate(points):
         rows[at[number * each : (number + 1) * each]] = point
     return rows.view(value.shape)
+
+
+def with_extremes_again(value: torch.Tensor) -> torch.Tensor:
+    """The largest and the least value twice, of all values and in some rows: which of them are the largest?"""
+    if value.numel() < _LEAST_EXTREMES:
+        return value
+    changed = value.clone(memory_format=torch.contiguous_format)
+    if value.dim() > 1 and value.shape[-1] >= _LEAST_EXTREMES:
+        rows = changed.view(-1, value.shape[-1])
+        at = distinct(max(1, len(rows) // _SHARE), len(rows)).to(value.device)
+        rows[at] = _twice(rows[at])
+    return _twice(changed.view(1, -1)).view(value.shape)
+
+
+def _twice(rows: torch.Tensor) -> torch.Tensor:
+    for largest in (True, False):
+        values, places = rows.topk(2, largest=largest)
+        rows = rows.scatter(-1, places[:, 1:], values[:, :1])
+    return rows
 
 
 def is_sorted(value: torch.Tensor) -> bool:

@@ -33,6 +33,10 @@ class Hardener:
         """The values that the task asks its inputs for: no rounding moves an input away from them."""
         return self._known(model).values
 
+    def matches(self, model: Any) -> bool:
+        """Whether the task asks which values are equal to others: roundings keep equal ones equal."""
+        return self._known(model).matches
+
     def _known(self, model: Any) -> Found:
         """What is known of the task, found out once."""
         if self._found is None:

@@ -18,7 +18,13 @@ import torch
 
 from weir.kernel_eval.tasks.constant_inputs import is_constant, replacements
 from weir.kernel_eval.tasks.decisions import Decisions, Outcome
-from weir.kernel_eval.tasks.equal_values import in_order_of, with_even_rows, with_repeats, with_values_of
+from weir.kernel_eval.tasks.equal_values import (
+    in_order_of,
+    with_even_rows,
+    with_extremes_again,
+    with_repeats,
+    with_values_of,
+)
 from weir.kernel_eval.tasks.errors import InvalidReference, UnsupportedReference
 from weir.kernel_eval.tasks.input_draws import (
     has_few_values,
@@ -61,7 +67,7 @@ class Found(NamedTuple):
     how much of it there is · pointwise: it
     works value by value · ties: it may take any of equal values · asked: integers that it compares its own with, or
     leaves out · decides: it compares values · chooses: an operator gives positions · whole: its answer has integers,
-    which a rounding may change.
+    which a rounding may change · matches: it asks which values are equal to others (`x == x.max()`).
     """
 
     scales: tuple[float, ...] = ()
@@ -74,6 +80,7 @@ class Found(NamedTuple):
     decides: bool = False
     chooses: bool = False
     whole: bool = False
+    matches: bool = False
 
 
 _SCALES = (1e5, 1e7, 1e9, 1e12, 1e18)
@@ -103,6 +110,7 @@ def find(
         tuple(sorted(asked)),
         decides(source),
         watched.chooses,
+        matches=watched.matches,
     )
 
 
@@ -193,6 +201,8 @@ def _of_floats(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[St
             yield [Step(("ends", at), _changing(at, _with_ends))]
         for scale in found.scales:
             yield [Step((f"scale {scale:g}", at), _changing(at, _of_scale(scale)), sensitive=True)]
+        if found.matches and not sums_to_one(tensors[at]):
+            yield [Step(("extremes", at), _changing(at, with_extremes_again), exact=True)]
         if found.values:
             yield [Step(("values", at), _changing(at, _with_values(found.values)))]
 

@@ -366,9 +366,11 @@ class Reference:
         try:
             with self._step("a copy in float64"):
                 precise = copy.deepcopy(model).double() if isinstance(model, torch.nn.Module) else model
-                copied = nudged(inputs, roundings, self._hardener.exact(model)) if roundings else in_float64(inputs)
+                alike = bool(roundings) and self._hardener.matches(model)
+                exact = self._hardener.exact(model) if roundings else ()
+                copied = nudged(inputs, roundings, exact, alike=alike) if roundings else in_float64(inputs)
             doubles = any(getattr(value, "dtype", None) is torch.float64 for value in [*tree_leaves(inputs), *like])
-            rounded = RoundedOperators() if roundings and not doubles else None
+            rounded = RoundedOperators(alike=alike) if roundings and not doubles else None
             with rounded or contextlib.nullcontext():
                 outputs = self._outputs(precise, copied)
             return outputs if [output.shape for output in outputs] == [output.shape for output in like] else None

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+_PRIME = 1_048_573  # so many moves of different values
 _GOLDEN = 0.6180339887498949  # its multiples are spread evenly between whole numbers
 # Operators whose results are rounded; others move values, choose among them, or give a few of them.
 _ROUND = frozenset(
@@ -34,19 +35,20 @@ def in_float64(value: Any) -> Any:
     return value.to(wide, copy=True)
 
 
-def nudged(value: Any, times: float = 1.0, exact: Sequence[float] = ()) -> Any:
+def nudged(value: Any, times: float = 1.0, exact: Sequence[float] = (), *, alike: bool = False) -> Any:
     """A copy of an argument in float64, off by at most half a rounding of float32, or of float64 where it is of that.
 
-    `times`: by how many times as much. `exact`: values that stay, which a task asks for (`x == 7`).
+    `times`: by how many times as much. `exact`: values that stay, which a task asks for (`x == 7`). `alike`: what is
+    equal stays equal.
     """
     if isinstance(value, list | tuple):
-        return type(value)(nudged(item, times, exact) for item in value)
+        return type(value)(nudged(item, times, exact, alike=alike) for item in value)
     if isinstance(value, torch.Tensor) and value.is_complex():
-        return torch.complex(*(nudged(part, times, exact) for part in (value.real, value.imag)))
+        return torch.complex(*(nudged(part, times, exact, alike=alike) for part in (value.real, value.imag)))
     if not isinstance(value, torch.Tensor) or not value.is_floating_point():
         return in_float64(value)
     own = torch.float64 if value.dtype is torch.float64 else torch.float32
-    made = _moves(value, 1).mul_(times * torch.finfo(own).eps).add_(1).mul_(value)
+    made = _moves(value, 1, alike).mul_(times * torch.finfo(own).eps).add_(1).mul_(value)
     kept = (value == number for number in exact)
     return functools.reduce(lambda changed, stays: torch.where(stays, value.double(), changed), kept, made)
 
@@ -55,14 +57,16 @@ class RoundedOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Within it, each result in float64 is off by a part of a rounding of float32, unless float32 holds it exactly.
 
     What float32 holds exactly (sums of small whole numbers, say) is not moved, so that equalities of such numbers stay.
+    `alike`: equal results of one operator stay equal.
     """
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False  # else the first operator imports torch._dynamo, which takes seconds
 
-    def __init__(self) -> None:
+    def __init__(self, *, alike: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._alike = alike
         self._num_rounded = 0
 
     def __torch_dispatch__(
@@ -74,18 +78,25 @@ class RoundedOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
             first = result[0] if isinstance(result, tuple) else result
             if isinstance(first, torch.Tensor) and first.dtype is torch.float64:
                 self._num_rounded += 1
-                _round(first, self._num_rounded)
+                _round(first, self._num_rounded, self._alike)
         return result
 
 
-def _round(values: torch.Tensor, phase: int) -> None:
+def _round(values: torch.Tensor, phase: int, alike: bool) -> None:
     """Move values in place, otherwise for each phase."""
-    moves = _moves(values, phase).mul_(torch.finfo(torch.float32).eps)
+    moves = _moves(values, phase, alike).mul_(torch.finfo(torch.float32).eps)
     values.mul_(moves.masked_fill_(values.float() == values, 0.0).add_(1))
 
 
-def _moves(like: torch.Tensor, phase: int) -> torch.Tensor:
-    """For each element a quarter to a half, up or down: none is so small that it would show nothing."""
-    moves = torch.arange(1, like.numel() + 1, dtype=torch.float64, device=like.device).view(like.shape)
+def _moves(like: torch.Tensor, phase: int, alike: bool) -> torch.Tensor:
+    """For each element a quarter to a half, up or down: none is so small that it would show nothing.
+
+    `alike`: the same for equal elements.
+    """
+    if alike:
+        bits = like.double().contiguous().view(torch.int64)
+        moves = (bits ^ (bits >> 32)).remainder_(_PRIME).double()
+    else:
+        moves = torch.arange(1, like.numel() + 1, dtype=torch.float64, device=like.device).view(like.shape)
     moves.mul_(_GOLDEN * phase).remainder_(1).sub_(0.5)
     return moves.div_(2).add_(moves.sign(), alpha=0.25)

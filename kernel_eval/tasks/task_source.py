@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from typing import Any
 
 from weir.kernel_eval.tasks.input_variants import SPECIAL, Draw
@@ -32,6 +33,7 @@ _COMPARES = frozenset(
         "isclose",
     }
 )
+_INFINITY = re.compile(r"\.inf\b|^-?inf$|[\"']-?inf(inity)?[\"']")
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _EQUALITIES = (ast.Eq, ast.NotEq)
 _PICK_ONE_OF_EQUALS = frozenset(
@@ -53,10 +55,28 @@ def harder_than_mixed(source: str) -> tuple[Draw, ...]:
     if names & _PICK_ONE_OF_EQUALS:
         return ()
     return (
-        *(SPECIAL if names & _ASK_FOR_SPECIALS else ()),
+        *(SPECIAL if _asks_for_specials(source) else ()),
         *((Draw.BEYOND,) if names & (SET_BOUNDS | _DECIDE) or _compares(source) else ()),
         Draw.HARD,
     )
+
+
+def _asks_for_specials(source: str) -> bool:
+    """Whether a source names special values, or asks without a name: `x != x`, `x == inf`."""
+    return bool(names_in(source) & _ASK_FOR_SPECIALS) or any(map(_is_special, _nodes(source)))
+
+
+def _is_special(node: ast.AST) -> bool:
+    """Whether a node compares something with itself, or with infinity."""
+    if isinstance(node, ast.Compare):
+        compared = [node.left, *node.comparators]
+    elif isinstance(node, ast.Call) and getattr(node.func, "attr", None) in ("eq", "ne"):
+        owner = node.func.value if isinstance(node.func, ast.Attribute) else node.func
+        compared = node.args if len(node.args) > 1 else [owner, *node.args]
+    else:
+        return False
+    texts = [ast.unparse(value) for value in compared]
+    return len(set(texts)) < len(texts) or any(_INFINITY.search(text) for text in texts)
 
 
 def decides(source: str) -> bool:

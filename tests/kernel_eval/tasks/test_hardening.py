@@ -224,6 +224,16 @@ RARE: dict[str, tuple[str, str, Holds]] = {
         "torch.randn(4, 6), torch.randn(4, 6)",
         lambda x, y: bool((x == y).any()),
     ),
+    "the largest value twice": (
+        "x * (x == x.max()).sum() + y",
+        "torch.randn(4, 6), torch.randn(4, 6)",
+        lambda x, y: int((x == x.max()).sum()) > 1,
+    ),
+    "the least value of a row twice": (
+        "(x == x.amin(-1, keepdim=True)).float() + y",
+        "torch.randn(4, 6), torch.randn(4, 6)",
+        lambda x, y: int((x == x.amin(-1, keepdim=True)).sum(-1).max()) > 1,
+    ),
     "negative integers and large ones": (
         "x * 3 + y.abs()",
         "torch.randint(0, 50, (3, 8)), torch.randint(0, 50, (3, 8))",

@@ -10,7 +10,7 @@ import torch
 from weir.kernel_eval.tasks.input_draws import redrawn
 from weir.kernel_eval.tasks.input_variants import HARDEST, PLAIN, SPECIAL, Draw, Variant, other_sizes, plan
 from weir.kernel_eval.tasks.reference import Reference
-from weir.kernel_eval.tasks.task_source import free_size
+from weir.kernel_eval.tasks.task_source import free_size, harder_than_mixed
 
 NONE: frozenset[str] = frozenset()
 SIZED = """
@@ -248,3 +248,24 @@ def test_no_edge_point_is_where_a_rounding_decides() -> None:
     assert variant.draw is Draw.EDGES
     assert not bool(((x.abs() - torch.pi / 2).abs() < 1e-6).any())
     assert float(expected.outputs[0].abs().max()) < 1e5
+
+
+@pytest.mark.parametrize(
+    ("asked", "specials"),
+    [
+        ("torch.isnan(x)", True),
+        ("x != x", True),
+        ("x.ne(x)", True),
+        ("torch.eq(x, x)", True),
+        ("x == float('inf')", True),
+        ("x.abs() == torch.inf", True),
+        ("-math.inf == x", True),
+        ("x == y", False),
+        ("torch.eq(x, y)", False),
+        ("x == 7.0", False),
+        ("x.masked_fill(mask, float('-inf'))", False),
+        ("infer(x) > info.min", False),
+    ],
+)
+def test_special_values_are_drawn_for_tasks_that_ask_for_them_by_name_or_not(asked: str, specials: bool) -> None:
+    assert (Draw.SPECIAL in harder_than_mixed(f"def forward(self, x, y):\n    return {asked}\n")) == specials

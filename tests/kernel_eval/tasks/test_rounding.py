@@ -56,3 +56,15 @@ def test_an_operator_in_place_and_the_first_of_several_results_are_moved() -> No
         normed = torch.nn.functional.layer_norm(x, [64], weight)
     assert bool((moves(changed, x * weight) >= 0.499).all())
     assert bool((moves(normed, exact) >= 0.499).all()) and float(moves(normed, exact).max()) <= 1.001
+
+
+def test_equal_values_stay_equal_where_a_task_asks_for_that() -> None:
+    values = torch.randn(50).repeat(3)
+    assert not torch.equal(nudged(values)[:50], nudged(values)[50:100])
+    near = nudged(values, alike=True)
+    with RoundedOperators(alike=True):
+        scaled = near / 3
+    for made, exact in ((near, values.double()), (scaled, near / 3)):
+        assert torch.equal(made[:50], made[50:100])
+        assert bool((made != exact).all())
+        assert bool((((made - exact) / exact).abs() < 1e-7).all())
