@@ -65,7 +65,7 @@ class RunningProgram:
         self._channel, self._output_fd = self._closing.enter_context(_started(lease, limits, role, message))
 
     def result(self, timeout_s: float, *, writes: bool = False) -> ProgramRun:
-        """Wait for the program's end; with `writes`, as in `run_program`."""
+        """Wait for the program's end; with `writes`, as in `run_program`. Raises `ZygoteLost`."""
         try:
             file_fd = _receive_file(self._channel, timeout_s) if writes else None
             try:
@@ -80,7 +80,7 @@ class RunningProgram:
         return ProgramRun(_printed(self._output_fd), exited.exit_code, written)
 
     def close(self) -> None:
-        """End the program if nobody has waited for it, and close its descriptors."""
+        """End the program if nobody has waited for it, and close its descriptors. Raises `ZygoteLost`."""
         with self._closing:
             if not self._has_ended:
                 self._has_ended = True
