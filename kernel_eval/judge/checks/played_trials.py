@@ -2,14 +2,15 @@
 
 A player runs the operators and the IR of the record (`replay/player.py`), and holds nothing of the candidate but those.
 Invariant: every answer that is compared comes from a player, so that each trial is a proof. The rules on the record are
-checked before it is played, those on memory after.
+checked before it is played, those on memory after. A question follows from the evaluation's secret and its number, not
+from when it is drawn.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from typing import Any, NamedTuple
 
 import torch
@@ -23,15 +24,20 @@ from weir.kernel_eval.judge.channel.deadline import Deadline
 from weir.kernel_eval.judge.channel.faults import FaultDetected, rule_broken
 from weir.kernel_eval.judge.channel.worker_channel import WorkerChannel
 from weir.kernel_eval.judge.checks.expected_answers import check_form, difference, dtypes_of
+from weir.kernel_eval.judge.checks.outcome import EVALUATION_ERRORS
 from weir.kernel_eval.judge.checks.tolerance import TOLERANCES
 from weir.kernel_eval.judge.source import provenance
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
+from weir.kernel_eval.tasks.errors import InvalidReference
+from weir.kernel_eval.tasks.input_variants import Variant
 from weir.kernel_eval.tasks.reference import Expected, Reference
+from weir.kernel_eval.tasks.seeds import derive_seed
 
 MIN_COVERAGE = 0.1  # a triangular or padded answer has elements that no kernel needs to store
 ROUNDED_DOTS_FACTOR = 100.0  # how much further an answer may be off if a device rounds its products of float32
 _LOAD_FACTOR = 2.0
+_SMALL = 1 << 20  # bytes of a question beside which another one may lie
 
 
 class Question(NamedTuple):
@@ -51,6 +57,71 @@ class Subject(NamedTuple):
     model: Any
     state: list[torch.Tensor]
     lacking: tuple[str, ...] = ()
+
+
+class Drawn(NamedTuple):
+    """A question, whom it is about, and the variant that it is of."""
+
+    subject: Subject
+    question: Question
+    variant: Variant
+
+
+class Questions:
+    """The questions of one evaluation, by trial."""
+
+    def __init__(
+        self,
+        reference: Reference,
+        secret: bytes,
+        variants: Sequence[Variant],
+        subjects: list[Subject],
+        far: Subject | None,
+    ) -> None:
+        """`subjects`: as in `draw`. `far`: tried first in every other trial, if there is one."""
+        self._reference = reference
+        self._secret = secret
+        self._variants = variants
+        self._subjects = subjects
+        self._far = far
+        self._ahead: tuple[int, Drawn] | None = None
+        self._is_small = False
+
+    def is_last(self, trial: int) -> bool:
+        """Whether no trial follows."""
+        return trial + 1 == len(self._variants)
+
+    def take(self, trial: int) -> Drawn:
+        """The question of a trial, which is not kept. Raises as `Reference.question` does."""
+        ahead, self._ahead = self._ahead, None
+        drawn = ahead[1] if ahead is not None and ahead[0] == trial else self._draw(trial)
+        tensors = [*tensors_among(drawn.question.inputs), *drawn.question.expected.outputs]
+        self._is_small = sum(tensor.nbytes for tensor in tensors) <= _SMALL
+        return drawn
+
+    def draw_ahead(self, trial: int) -> None:
+        """Draw a question before it is asked for, if the last one was small. What fails is raised by `take`."""
+        if self._is_small:
+            with contextlib.suppress(*EVALUATION_ERRORS):
+                self._ahead = trial, self._draw(trial)
+
+    def _draw(self, trial: int) -> Drawn:
+        first = [self._far] if self._far is not None and trial % 2 else []
+        seed = derive_seed(self._secret, "inputs", trial)
+        return draw(self._reference, [*first, *self._subjects], seed, self._variants[trial])
+
+
+def draw(reference: Reference, subjects: Sequence[Subject], seed: int, variant: Variant) -> Drawn:
+    """A question about the first subject whose answer can be compared, or else about the last."""
+    for subject in subjects[:-1]:
+        try:
+            inputs, expected, drawn = reference.question(subject.model, seed, variant)
+        except InvalidReference:  # the task's own code refuses the parameters
+            continue
+        if reference.is_comparable(subject.model, inputs, expected):
+            return Drawn(subject, Question(inputs, expected), drawn)
+    inputs, expected, drawn = reference.question(subjects[-1].model, seed, variant)
+    return Drawn(subjects[-1], Question(inputs, expected), drawn)
 
 
 class PlayedTrials:
@@ -103,7 +174,7 @@ class PlayedTrials:
         """
         inputs, expected = question
         arguments = [tensors_among(inputs), subject.state]
-        with closing(Arena(arguments, expected.outputs, self._limits.guard_bytes)) as arena:
+        with contextlib.closing(Arena(arguments, expected.outputs, self._limits.guard_bytes)) as arena:
             started = time.perf_counter()
             played = self._play(Play(record, arena.spec), arena, meanwhile)
             self.play_us.append((time.perf_counter() - started) * 1e6)

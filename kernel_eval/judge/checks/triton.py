@@ -20,8 +20,7 @@ from weir.kernel_eval.judge.channel.deadline import Deadline
 from weir.kernel_eval.judge.channel.faults import FaultDetected
 from weir.kernel_eval.judge.checks.answer_spread import MIN_DRAWS, AnswerSpread, check_told
 from weir.kernel_eval.judge.checks.outcome import EVALUATION_ERRORS, CheckOutcome, EvaluationError, outcome_of
-from weir.kernel_eval.judge.checks.played_trials import PlayedTrials, Subject, new_irs
-from weir.kernel_eval.judge.checks.questions import Questions, draw
+from weir.kernel_eval.judge.checks.played_trials import PlayedTrials, Questions, Subject, draw, new_irs
 from weir.kernel_eval.judge.checks.recording import Recording, SecondRecording, digest, form_of, stand_ins
 from weir.kernel_eval.judge.checks.reference_operators import hybrid_details, only_moves
 from weir.kernel_eval.judge.checks.target_build import PER_CONFIGURATION, TargetBuild
