@@ -43,9 +43,13 @@ def test_each_kind_of_value_is_shown(cursor: duckdb.DuckDBPyConnection) -> None:
 def test_a_huge_value_is_cut_before_python_has_it(
     cursor: duckdb.DuckDBPyConnection, query: str, end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken = []
-    scalar = question._scalar
-    monkeypatch.setattr(question, "_scalar", lambda value: taken.append(value) or scalar(value))
+    taken: list[object] = []
+
+    def keep(value: object) -> object:
+        taken.append(value)
+        return value
+
+    monkeypatch.setattr(question, "_scalar", keep)
     shown = answer(cursor, query)
     ((value,),) = shown["rows"]
     assert value.endswith(end) and len(value) == CELL_CHARACTERS + len(end.lstrip("x")), value[-40:]
