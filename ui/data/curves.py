@@ -58,8 +58,8 @@ def _numbers(metrics: Mapping[str, Any], before: str) -> Iterator[tuple[str, flo
 def _derived(metrics: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     """Series that follow from metrics of a round and of the one before it.
 
-    `output_tokens_per_sample` is the mean length of what was sampled; `idle_share` is the share of the time since the
-    last step of the round before in which no step of this one ran, because groups were not finished.
+    `output_tokens_per_sample` is the mean length of what was sampled; `idle_share` is the share of the time from the
+    end of the round before to the end of this one that was over before its first step: groups were not finished.
     """
     if metrics.get("samples") and "output_tokens" in metrics:
         yield "output_tokens_per_sample", metrics["output_tokens"] / metrics["samples"]
