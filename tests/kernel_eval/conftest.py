@@ -26,6 +26,8 @@ _LIMITS: dict[str, Any] = {
     "gpus": [],
     "call_timeout_s": 4.0,
     "load_timeout_s": 10.0,
+    "native_timeout_s": 450.0,  # torch's headers take nvcc a minute of its own
+    "evaluation_timeout_s": 480.0,
     "memory_bytes": 1 << 29,
 }
 
