@@ -13,6 +13,7 @@ from typing import Any
 from transformers import AutoConfig
 
 from weir.trainer.errors import TrainerUsageError
+from weir.trainer.model.token_model import check_losses
 from weir.trainer.settings.megatron import MegatronSettings
 
 FAMILIES = ("llama", "qwen2", "qwen3", "qwen3_moe")
@@ -60,6 +61,7 @@ def read_architecture(folder: Path) -> Architecture:
             f"{folder}: Megatron-core is used for the families {', '.join(FAMILIES)}, and this is {config.model_type}; "
             "use backend = torch"
         )
+    check_losses(config, folder)
     if others := list(_unsupported(config)):
         raise TrainerUsageError(
             f"{folder}: its Megatron form does not build {', '.join(others)} (config.json); use backend = torch"
@@ -108,8 +110,6 @@ def _unsupported(config: Any) -> Any:
     for name in ("attention_bias", "mlp_bias", "attention_dropout"):
         if getattr(config, name, None):
             yield f"{name} = {getattr(config, name)}"
-    if getattr(config, "output_router_logits", False):
-        yield "a load-balancing loss (output_router_logits)"
     if config.model_type == "qwen3_moe" and (config.mlp_only_layers or config.decoder_sparse_step != 1):
         yield "layers without experts between layers with them"
 

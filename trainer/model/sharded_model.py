@@ -19,7 +19,7 @@ from weir.trainer.errors import TrainerUsageError
 from weir.trainer.model.lora import LoraShape, add_adapters
 from weir.trainer.model.stored_names import places
 from weir.trainer.model.stored_tensors import StoredTensors
-from weir.trainer.model.token_model import Precision, TokenModel, check_head
+from weir.trainer.model.token_model import Precision, TokenModel, check_supported
 
 FLOAT32 = torch.float32
 
@@ -44,7 +44,7 @@ def empty_model(
             network: Any = AutoModelForCausalLM.from_config(config, dtype=FLOAT32)  # type: ignore[no-untyped-call]
     except (OSError, ValueError) as error:
         raise TrainerUsageError(f"{folder} is not a Hugging Face model folder that loads: {error}") from error
-    check_head(network, folder)
+    check_supported(network, folder)
     if checkpointing:
         network.activation_checkpointing_enable({"use_reentrant": False})
     if lora is not None:

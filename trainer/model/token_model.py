@@ -135,7 +135,7 @@ def load_model(
         network: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
     except (OSError, ValueError) as error:
         raise TrainerUsageError(f"{folder} is not a Hugging Face model folder that loads: {error}") from error
-    check_head(network, folder)
+    check_supported(network, folder)
     for parameter in network.parameters():
         parameter.data = parameter.data.clone()  # memory-mapped weights are aligned differently, and round differently
     if checkpointing:
@@ -145,9 +145,10 @@ def load_model(
     return TokenModel(network.to(device).train(), precision, offloads=offloads)
 
 
-def check_head(network: Any, folder: Path) -> None:
-    """Raise `TrainerUsageError` for a family whose logits are not its head's output."""
+def check_supported(network: Any, folder: Path) -> None:
+    """Raise `TrainerUsageError` for a family whose logits are not its head's output, or with a loss of its own."""
     settings = network.config.get_text_config()
+    check_losses(settings, folder)
     changed = [name for name in _LOGIT_SETTINGS if getattr(settings, name, None) not in (None, 1.0)]
     if network.get_output_embeddings().bias is not None:
         changed.append("bias of the head")
@@ -155,6 +156,15 @@ def check_head(network: Any, folder: Path) -> None:
         raise TrainerUsageError(
             f"{folder}: logprobs of this model family are not supported ({', '.join(changed)}); train a model whose "
             "logits are its head's output, such as Qwen or Llama"
+        )
+
+
+def check_losses(settings: Any, folder: Path) -> None:
+    """Raise `TrainerUsageError` where a model's configuration asks for a loss of its own."""
+    if getattr(settings, "output_router_logits", False):
+        raise TrainerUsageError(
+            f"{folder}: its config.json asks for a load-balancing loss (output_router_logits), which no backend here "
+            "computes; set that to false to train without it"
         )
 
 
