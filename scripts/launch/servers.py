@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +26,9 @@ from weir.scripts.launch.ports import session_listens
 from weir.store.parent_death import end_with_parent
 
 _FIRST_PORT = 10_000
+_MOST_CLAIMS = 256  # of ports at once, each an open file
 _CHANCE = random.SystemRandom()  # processes that seed `random` alike would choose the same ports
+_claims: deque[socket.socket] = deque()
 _OUTGOING_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _PROXY_VARIABLES = {"http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"}
 
@@ -44,12 +47,29 @@ class Server:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port that nobody listens on now, outside the range that the kernel gives to outgoing connections."""
+    """A port that nobody listens on now, outside the range that the kernel gives to outgoing connections.
+
+    No other process gets it from here while this one lives and draws few more: a server may take long to listen.
+    """
     while True:
         port = _CHANCE.randrange(_FIRST_PORT, _first_outgoing_port())
         with contextlib.suppress(OSError), socket.socket() as probe:
             probe.bind((host, port))
+            _claim(port)
             return port
+
+
+def _claim(port: int) -> None:
+    """Claim a port by the UDP socket of its number, which the kernel frees with the process. Raises OSError: taken."""
+    claim = socket.socket(type=socket.SOCK_DGRAM)
+    try:
+        claim.bind(("127.0.0.1", port))
+    except OSError:
+        claim.close()
+        raise
+    _claims.append(claim)
+    if len(_claims) > _MOST_CLAIMS:
+        _claims.popleft().close()
 
 
 def _first_outgoing_port() -> int:
@@ -65,6 +85,8 @@ def free_ports_in_row(count: int, *, wanted: int | None = None, host: str = "127
         with contextlib.ExitStack() as probes, contextlib.suppress(OSError, OverflowError):
             for port in range(first, first + count):
                 probes.enter_context(socket.socket()).bind((host, port))
+            for port in range(first + 1, first + count) if first != wanted else ():
+                _claim(port)
             return first
         first = free_port(host)
 

@@ -15,7 +15,7 @@ import pytest
 from support_servers import find_free_port
 
 from weir.scripts.launch.errors import ServerFailed
-from weir.scripts.launch.servers import Server, free_ports_in_row, running
+from weir.scripts.launch.servers import Server, free_port, free_ports_in_row, running
 
 SERVE = "import sys; from http.server import *; HTTPServer(('127.0.0.1', int(sys.argv[1])), SimpleHTTPRequestHandler)"
 
@@ -100,6 +100,16 @@ def test_the_wanted_ports_are_taken_only_where_all_of_them_are_free() -> None:
         busy.listen()
         other = free_ports_in_row(3, wanted=first)
     assert first + 1 not in range(other, other + 3)
+
+
+def test_a_port_that_was_drawn_is_drawn_by_no_other_process_before_its_server_listens() -> None:
+    drawn = [free_port() for _ in range(3)]
+    program = (
+        "import sys; from weir.scripts.launch import servers; drawn = [int(port) for port in sys.argv[1:]]\n"
+        "draws = iter([*drawn, 9_999]); servers._CHANCE.randrange = lambda *_: next(draws); print(servers.free_port())"
+    )
+    other = subprocess.run([sys.executable, "-c", program, *map(str, drawn)], capture_output=True, text=True)
+    assert other.stdout == "9999\n", other.stderr
 
 
 def test_a_server_is_bound_to_its_cores(tmp_path: Path) -> None:
