@@ -235,17 +235,17 @@ def test_nothing_is_left_when_the_server_is_killed(level: SandboxLevel, start_se
 def test_an_evaluation_leaves_no_process_and_no_file_behind(contained_server: Any, read_example: Read) -> None:
     contained_server.evaluate(read_example("relu_candidate"))
 
-    def standing() -> tuple[int, int]:
-        files = len(list(Path("/tmp").glob("weir-kernel-eval-*/*/candidate.py")))
-        return len(descendants(contained_server.process.pid)), files
+    def standing() -> set[int | Path]:
+        files = Path("/tmp").glob("weir-kernel-eval-*/*/candidate.py")
+        return {*descendants(contained_server.process.pid), *files}
 
-    before = wait_until(standing)
+    before = standing()  # zygotes, and what of the first evaluation still ends
     threads = read_example("relu_candidate").replace(
         "        return out",
         "        import threading, time; threading.Thread(target=time.sleep, args=(60,)).start()\n        return out",
     )
     assert contained_server.evaluate(threads)["details"]["rule"] == "background_thread"
-    wait_until(lambda: standing() == before)  # the compiler's worker may end after the verdict is out
+    wait_until(lambda: standing() <= before)  # workers may end after the verdict is out
 
 
 def test_a_server_that_is_stopped_removes_its_folders(
