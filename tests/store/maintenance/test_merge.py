@@ -140,8 +140,9 @@ def test_a_reader_keeps_its_files_until_it_is_done(config: StoreConfig, record: 
     assert db.sql("SELECT count(*) FROM calls WHERE len(output_ids) > 0").fetchall() == [(40,)]
     db.close()
     del db
-    compact(config)
-    assert len(file_names(config)) == 1
+    while len(file_names(config)) > 1:  # the connection's thread releases its pin
+        compact(config)
+    assert len(load_calls(config, ["last"])["last"]) == 1
 
 
 BOUNDARIES = {
