@@ -78,10 +78,7 @@ def create_app(
 
     kinds = (UiError, QueryRefused, QueryStopped, StoreError, HTTPException)
     app = Starlette(
-        routes=[
-            *control.routes(),
-            *views.routes(),
-        ],
+        routes=[*control.routes(), *views.routes()],
         middleware=[
             Middleware(Guard, host=config.host, catalog=catalog),
             Middleware(GZipMiddleware, minimum_size=1024, compresslevel=4),

@@ -67,7 +67,7 @@ def test_three_clicks_lead_to_why_a_session_of_the_demo_failed(page: Page, made:
         expect(page.locator("#tokens .strip")).to_contain_text(re.compile(r"\d+ \d+"))
 
 
-def test_every_page_of_the_demos_store_answers(page: Page, made: StoreConfig) -> None:
+def test_the_main_pages_of_the_demos_store_answer(page: Page, made: StoreConfig) -> None:
     with serving(made) as address:
         for path in ("/", "/sessions", "/compare", "/sql", "/actions"):
             answer = page.goto(address + path)
