@@ -134,7 +134,10 @@ class _Run:
                 self.end_by(EndedBy.OUTPUT)
 
     async def _end(self, process: asyncio.subprocess.Process) -> None:
-        """End everything: at `bubblewrap` with its first process, below it through the launcher."""
+        """End everything: at `bubblewrap` with its first process, below it through the launcher.
+
+        bubblewrap tells how the command ended before its own first process has: what is left is looked for at each level.
+        """
         if process.returncode is None and not self._enclosure.has_mounts:
             process.send_signal(signal.SIGTERM)
             with contextlib.suppress(TimeoutError):
@@ -142,12 +145,11 @@ class _Run:
         if process.returncode is None:
             process.kill()
             await process.wait()
-        if not self._enclosure.has_mounts:
-            await asyncio.to_thread(_end_leftovers, self._folder)
+        await asyncio.to_thread(_end_leftovers, self._folder)
 
 
 def _end_leftovers(folder: SessionFolder) -> None:
-    """SIGKILL what outlived a launcher that was killed: processes of the session's user, or with its folder as HOME."""
+    """SIGKILL what outlived its launcher until it is gone: processes of the session's user, or with its folder as HOME."""
     while left := [process for process in psutil.process_iter() if _is_of(process, folder)]:
         for process in left:
             with contextlib.suppress(psutil.Error):
