@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from support_s3 import S3Server
+from support_s3 import ENVIRONMENT, S3Server
 
 from weir.store.config import StoreConfig
 from weir.store.parquet.round_tokens import (
@@ -67,6 +67,8 @@ def test_storage_that_never_answers_holds_nobody_and_few_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(round_tokens, "WAIT_S", 0.05)
+    for name, value in ENVIRONMENT.items():  # without credentials, storage is not asked at all
+        monkeypatch.setenv(name, value)
     with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections and says nothing
         endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
         store = StoreConfig(root="s3://bucket/run", s3_endpoint=endpoint, local_folder=tmp_path)
