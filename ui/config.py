@@ -33,5 +33,5 @@ class UiConfig(BaseModel):
         description="Pages that are computed at once, and questions in SQL that run beside them; others wait.",
     )
     nice: int = Field(
-        default=5, ge=0, le=19, description="How far the page steps back from the processor for other processes."
+        default=10, ge=0, le=19, description="How far the page steps back from the processor for other processes."
     )

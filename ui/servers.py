@@ -74,20 +74,20 @@ class Servers:
         self._control_key = control_key
         self._refresh_s = refresh_s
         self._known: list[Server] = []
-        self._asked_at: float | None = None
+        self.asked_at: float | None = None  # of what is known, in Unix seconds
         self._asking: asyncio.Task[None] | None = None
         self.revision = 0
 
     async def state(self) -> dict[str, Any]:
         """What is known: `asked_at` in Unix seconds, None before the first answers, and `servers`."""
         self.ask_if_old()
-        if self._asked_at is None and self._asking is not None:
+        if self.asked_at is None and self._asking is not None:
             await asyncio.wait([self._asking], timeout=FIRST_S)
-        return {"asked_at": self._asked_at, "servers": [msgspec.to_builtins(server) for server in self._known]}
+        return {"asked_at": self.asked_at, "servers": [msgspec.to_builtins(server) for server in self._known]}
 
     def ask_if_old(self) -> None:
         """Ask again in the background, if the last answers are old and nobody asks now."""
-        is_old = self._asked_at is None or time.time() - self._asked_at >= self._refresh_s
+        is_old = self.asked_at is None or time.time() - self.asked_at >= self._refresh_s
         if is_old and (self._asking is None or self._asking.done()):
             self._asking = asyncio.create_task(self._ask_all())
 
@@ -109,7 +109,7 @@ class Servers:
         known = [*found, *_missing(found), store]
         if _lasting(known) != _lasting(self._known):
             self.revision += 1
-        self._known, self._asked_at = known, time.time()
+        self._known, self.asked_at = known, time.time()
 
     async def _ask_engine(self, http: httpx.AsyncClient, url: str) -> Server:
         """What an engine serves, and how much it has to do, summed over its ranks, where it says that."""

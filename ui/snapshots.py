@@ -126,7 +126,7 @@ class Snapshots:
     async def _ask(
         self, pool: ThreadPoolExecutor, asked: Hashable, question: Callable[[duckdb.DuckDBPyConnection], Answer]
     ) -> Answer:
-        self._renew_if_old()
+        self.renew_if_old()
         snapshot = self.newest
 
         def ask() -> Answer:
@@ -163,13 +163,14 @@ class Snapshots:
         """What `now` gives, as soon as it is something else than `seen`, or after the limit in any case."""
         deadline = time.monotonic() + limit_s
         while now() == seen and (left := deadline - time.monotonic()) > 0:
-            self._renew_if_old()
+            self.renew_if_old()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(left, self.refresh_s)):
                     await self._renewed.wait()
         return now()
 
-    def _renew_if_old(self) -> None:
+    def renew_if_old(self) -> None:
+        """Begin a renewal in the background, if the newest snapshot is old and none is under way."""
         newest = self.newest
         wait_s = max(self.refresh_s, SHARE_OF_TIME * newest.cost_s)
         if time.time() - newest.taken_at >= wait_s and (self._renewal is None or self._renewal.done()):

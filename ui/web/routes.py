@@ -34,6 +34,7 @@ from weir.ui.other_stores import OtherStores
 from weir.ui.round_tokens import Found, RoundTokens
 from weir.ui.servers import Servers
 from weir.ui.snapshots import Snapshot, Snapshots
+from weir.ui.web.answers import Answers
 from weir.ui.web.rendering import Pages, as_json, clock
 
 DOWNLOADS_AT_ONCE = 2
@@ -73,6 +74,7 @@ class Routes:
         self._pages = pages
         self._tokenizer = tokenizer
         self._name = name
+        self._answers = Answers()
         self._downloads = asyncio.Semaphore(DOWNLOADS_AT_ONCE)
 
     def routes(self) -> list[BaseRoute]:
@@ -107,11 +109,15 @@ class Routes:
         ]
 
     def _framed(self, handler: Handler) -> Handler:
-        """A handler that says how old the view was when it began: what is read may be newer, and never older."""
+        """A handler that says how old the view was when it began: what is read may be newer, and never older.
+
+        What it shows is made of that view, of what servers said last, and of the address: viewers share one answer.
+        """
 
         async def answer(request: Request) -> Response:
             request.state.snapshot, request.state.seen = self._snapshots.newest, self._state_now()
-            return await handler(request)
+            state = (request.state.snapshot, request.state.seen, self._servers.asked_at, self._snapshots.last_error)
+            return await self._answers.of(state, f"{request.url.path}?{request.url.query}", lambda: handler(request))
 
         return answer
 
@@ -262,6 +268,7 @@ class Routes:
 
     def _state_now(self) -> tuple[int, ...]:
         """What a page shows now, as numbers: what is recorded, the state of the servers, and the other stores."""
+        self._snapshots.renew_if_old()
         self._servers.ask_if_old()
         self._others.read_if_old()
         return (*self._snapshots.newest.counts, self._servers.revision, self._others.revision)
