@@ -1,16 +1,17 @@
 """What viewers cost the proxy beside which the page runs: CPU a call and p99, with and without them, in turns.
 
-A scripted engine answers at once, so that what is measured is the proxy. Viewers are as many as browsers would be: each
-holds /live open, and fetches the table of sessions whenever something changed. All processes share this machine's
-cores, so p99 also holds what page and viewers take of them.
+A scripted engine answers at once, so that what is measured is the proxy. Viewers are as many as browsers would be
+(`viewing.py`). All processes share this machine's cores, so p99 also holds what page and viewers take of them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import subprocess
+import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,13 +21,13 @@ from weir.scripts.bench.processes import cpu_us_of
 from weir.scripts.bench.proxy.load import Cost, Load, latency_ms
 from weir.scripts.bench.proxy.scripted_engine import make_model_folder, text_of
 from weir.scripts.bench.servers import COMMAND, module_server, proxy_server
-from weir.scripts.launch.fleet import router_server
+from weir.scripts.launch.fleet import router_server, weir_server
 from weir.scripts.launch.servers import free_port, running
 from weir.scripts.launch.settings import RouterConfig
 
 VIEWERS = 50
 CONCURRENCY = 16
-ALTERNATIONS = 4
+ALTERNATIONS = 8
 NUM_PROMPT = 118  # tokens of a turn's text, as in the proxy's benchmark
 
 
@@ -57,7 +58,11 @@ def measure_viewers(num_calls: int) -> dict[str, float]:
         proxy = proxy_server("proxy", model, upstream, root, port=proxy_port, folder=folder, environment={})
         arguments = ["ui", "--port", str(page_port), "--root", str(root)]
         page = module_server("ui", COMMAND, arguments, port=page_port, folder=folder)
-        with running([engine]), running([router]), running([proxy]) as proxies, running([page]) as pages:
+        compactor = weir_server("compactor", ["store", "compact", "--every", "30", "--root", str(root)], None, folder)
+        with contextlib.ExitStack() as held:
+            _, _, proxies, pages, _ = (
+                held.enter_context(running([server])) for server in (engine, router, proxy, page, compactor)
+            )
             beside = Beside(
                 proxy_url=f"http://127.0.0.1:{proxy_port}/v1/chat/completions",
                 proxy_pid=proxies[0].pid,
@@ -71,20 +76,23 @@ def measure_viewers(num_calls: int) -> dict[str, float]:
 async def _alternate(beside: Beside, num_calls: int) -> dict[str, float]:
     alone: list[Cost] = []
     watched: list[Cost] = []
-    page_us, fetched = 0.0, 0
+    page_us, num_fetched = 0.0, 0
     part = num_calls // ALTERNATIONS
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         load = Load(session=session, url=beside.proxy_url, pids=[beside.proxy_pid], text=beside.text)
         await load.conversations(CONCURRENCY, part)
-        for _ in range(ALTERNATIONS):
-            alone.append(await load.conversations(CONCURRENCY, part))
-            async with _viewers(session, beside.page_url) as pages:
+        for number in range(2 * ALTERNATIONS):
+            if number % 4 in (0, 3):  # alone, watched, watched, alone: what drifts as the store grows is in both
+                alone.append(await load.conversations(CONCURRENCY, part))
+                continue
+            with _viewers(beside.page_url) as fetched:
                 before = cpu_us_of([beside.page_pid])
                 watched.append(await load.conversations(CONCURRENCY, part))
                 page_us += cpu_us_of([beside.page_pid]) - before
-            fetched += pages.fetched
+            num_fetched += fetched.pages
     cpu_us = [sum(cost.cpu_us for cost in costs) / (ALTERNATIONS * part) for costs in (alone, watched)]
     p99_ms = [latency_ms(costs, 99) for costs in (alone, watched)]
+    halves_ms = [latency_ms(alone[first::4] + alone[first + 1 :: 4], 99) for first in (0, 2)]
     return {
         "viewers": VIEWERS,
         "proxy_cpu_us": cpu_us[0],
@@ -93,40 +101,26 @@ async def _alternate(beside: Beside, num_calls: int) -> dict[str, float]:
         "proxy_p99_ms": p99_ms[0],
         "proxy_p99_ms_viewed": p99_ms[1],
         "proxy_p99_added_share": p99_ms[1] / p99_ms[0] - 1,
+        "proxy_p99_spread_share": max(halves_ms) / min(halves_ms) - 1,  # of the calls without viewers, by halves
         "page_cpu_us_per_call": page_us / (ALTERNATIONS * part),
-        "pages_fetched": fetched,
+        "pages_fetched": num_fetched,
     }
 
 
-class _Viewers:
-    """Viewers of one page; `fetched` counts the pages that they were given."""
+class _Fetched:
+    """How many pages the viewers were given."""
 
-    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
-        self._session = session
-        self._url = url
-        self.fetched = 0
-
-    async def watch(self, opened: asyncio.Semaphore) -> None:
-        """Follow the store until cancelled; `opened` is released once the tail is open."""
-        endless = aiohttp.ClientTimeout(total=None)
-        async with self._session.get(f"{self._url}/live", timeout=endless) as events:
-            opened.release()
-            async for line in events.content:
-                if line.startswith(b"event: changed"):
-                    async with self._session.get(f"{self._url}/sessions", timeout=endless) as page:
-                        await page.read()
-                    self.fetched += 1
+    def __init__(self) -> None:
+        self.pages = 0
 
 
-@contextlib.asynccontextmanager
-async def _viewers(session: aiohttp.ClientSession, url: str) -> AsyncIterator[_Viewers]:
-    viewers, opened = _Viewers(session, url), asyncio.Semaphore(0)
-    tasks = [asyncio.create_task(viewers.watch(opened)) for _ in range(VIEWERS)]
-    try:
-        for _ in tasks:
-            await opened.acquire()
-        yield viewers
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+@contextlib.contextmanager
+def _viewers(url: str) -> Iterator[_Fetched]:
+    fetched = _Fetched()
+    command = [sys.executable, "-m", "weir.scripts.bench.ui.viewing", url, str(VIEWERS)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None and process.stdout is not None
+        assert process.stdout.readline() == "open\n", "the viewers did not start"
+        yield fetched
+        process.stdin.close()
+        fetched.pages = int(process.stdout.readline())
