@@ -1,15 +1,18 @@
 """The engines of a cluster behind the proxies' router: in and out of rotation, and new weights.
 
 Calls of an engine that leaves end with their partial output, and the proxies send them on to engines that stay. With no
-engine in rotation the gates of all proxies are closed, so that calls wait instead of being refused. Invariants: an
-engine enters the rotation with the newest weights only; one that left is paused and holds no call.
+engine in rotation the gates of all proxies are closed, so that calls wait instead of being refused; where calls may
+only be held for so long, an engine stands in instead: it takes calls although its member trains, until another one
+enters. Invariants: an engine enters the rotation with the newest weights only; one that left is paused and holds no
+call, unless it stands in.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 import httpx
 from rich.console import Console
@@ -44,6 +47,10 @@ class Engines:
         self._config, self._store, self._catalog, self._console = config, store, catalog, console
         hold_s = config.publish_timeout_s if max_hold_s is None else min(max_hold_s, config.publish_timeout_s)
         self._held_config = config.model_copy(update={"publish_timeout_s": hold_s})
+        self._limits_hold = max_hold_s is not None
+        self._left: list[str] = []  # that were taken out for training, the last one last
+        self._dead: set[str] = set()  # which the router may still list
+        self._stands_in: str | None = None
         self._gates = Gates(self._http, config.proxy_urls, catalog, control_key(config, store))
         self._closed = False
         self._changing = asyncio.Lock()  # of the rotation
@@ -69,41 +76,58 @@ class Engines:
 
     async def enter(self, url: str) -> None:
         """Bring an engine into the rotation, with the newest weights. Raises `MemberFailed`."""
+        self._returns(url)
         try:
-            newest = current_version(self._store.folder)
-            probe = await self.probe(url)
-            if probe.liveness is not Liveness.ALIVE:
-                raise MemberFailed("it does not answer")
-            if (
-                newest is not None
-                and (newest.path / MANIFEST).exists()
-                and probe.version != str(newest.manifest.version)
-            ):
-                await self._take_out(url)
-                await self._publish([url], self._config, holds_calls=False)
-            else:
-                await post(self._http, f"{url}/continue_generation", {})
+            await self._load_newest(url)
             async with self._changing:
                 await self._put_in(url)
                 if self._closed:
                     await self._open_gates()
+                replaced, self._stands_in = self._stands_in, None
+                if replaced is not None:
+                    await self._replace(replaced)
         except (Refused, RouterFailed, TrainerError) as error:
             raise MemberFailed(str(error)) from error
 
     async def leave(self, url: str) -> None:
-        """Take an engine out of rotation and pause it; its calls go on elsewhere. Raises `MemberFailed`."""
+        """Take an engine out of rotation and pause it; its calls go on elsewhere. Raises `MemberFailed`.
+
+        The last one stands in for the others where calls may only be held for so long.
+        """
         try:
             async with self._changing:
-                if not self._closed and set(await self.router.engines()) <= {url}:
-                    await self._gates.close()
-                    self._closed = True
+                self._returns(url)
+                if not await self._others(url):
+                    if self._limits_hold:
+                        self._stand_in(url)
+                        return
+                    await self._close_gates()
                 await self._take_out(url)
-            await post(self._http, f"{url}/pause_generation", {"mode": "abort"})
-            for pause_s in SWEEPS_S:
-                await asyncio.sleep(pause_s)
-                await self.sweep(url)
+                self._left.append(url)
+            await self._pause(url)
         except (Refused, RouterFailed, TrainerError) as error:
             raise MemberFailed(str(error)) from error
+
+    async def keep_one(self, dead: Set[str]) -> None:
+        """Where no engine of the rotation answers any more, the one that left last stands in, or calls are held.
+
+        Nothing is done where none has left: then none would return by itself.
+        """
+        self._dead = set(dead)
+        async with self._changing:
+            able = [url for url in self._left if url not in self._dead]
+            try:
+                if self._closed or not able or await self._others():
+                    return
+                if not self._limits_hold:
+                    await self._close_gates()
+                    return
+                await self._load_newest(able[-1])
+                await self._put_in(able[-1])
+                self._returns(able[-1])
+                self._stand_in(able[-1])
+            except (Refused, RouterFailed, TrainerError, MemberFailed) as error:
+                self._console.print(f"no engine takes calls, and {able[-1]} cannot stand in: {error}", soft_wrap=True)
 
     async def renew(self) -> None:
         """Close the gates again, where they are closed: they open by themselves, and proxies may be new."""
@@ -123,7 +147,8 @@ class Engines:
 
     async def sweep(self, url: str) -> None:
         """Send away calls that came to a paused engine. Raises `Refused`."""
-        await post(self._http, f"{url}/abort_request", {"abort_all": True})
+        if url != self._stands_in:
+            await post(self._http, f"{url}/abort_request", {"abort_all": True})
 
     async def load(self, urls: Sequence[str]) -> Mapping[str, str]:
         """Load the newest weights behind closed gates; returns why engines failed, by URL."""
@@ -131,6 +156,56 @@ class Engines:
             return (await self._publish(urls, self._held_config, holds_calls=True)).failed
         except TrainerError as error:
             return dict.fromkeys(urls, str(error))
+
+    async def _load_newest(self, url: str) -> None:
+        """Load the newest weights and go on; out of rotation, unless there is no other engine and holds are limited."""
+        newest = current_version(self._store.folder)
+        probe = await self.probe(url)
+        if probe.liveness is not Liveness.ALIVE:
+            raise MemberFailed("it does not answer")
+        if newest is None or not (newest.path / MANIFEST).exists() or probe.version == str(newest.manifest.version):
+            await post(self._http, f"{url}/continue_generation", {})
+        elif self._limits_hold and url in await self.router.engines() and not await self._others(url):
+            await self._publish([url], self._held_config, holds_calls=True)
+        else:
+            await self._take_out(url)
+            await self._publish([url], self._config, holds_calls=False)
+
+    async def _others(self, url: str | None = None) -> set[str]:
+        """The engines of the rotation that may answer, without this one."""
+        return set(await self.router.engines()) - self._dead - {url}
+
+    def _returns(self, url: str) -> None:
+        """It is neither out for training nor stands in any more."""
+        self._left = [other for other in self._left if other != url]
+        self._stands_in = None if self._stands_in == url else self._stands_in
+
+    def _stand_in(self, url: str) -> None:
+        self._stands_in = url
+        self._console.print(
+            f"engine {url} takes calls although its member trains: no other engine is left, and cluster.max_hold_s "
+            "bounds how long calls wait",
+            soft_wrap=True,
+        )
+
+    async def _replace(self, url: str) -> None:
+        """Take out an engine that stood in; one that fails is found dead by whoever looks."""
+        with contextlib.suppress(Refused, RouterFailed):
+            await self._take_out(url)
+            self._left.append(url)
+            await self._pause(url)
+
+    async def _pause(self, url: str) -> None:
+        """Pause an engine and send its calls away."""
+        await post(self._http, f"{url}/pause_generation", {"mode": "abort"})
+        for pause_s in SWEEPS_S:
+            await asyncio.sleep(pause_s)
+            await self.sweep(url)
+
+    async def _close_gates(self) -> None:
+        if not self._closed:
+            await self._gates.close()
+            self._closed = True
 
     async def _publish(self, urls: Sequence[str], config: TrainerConfig, *, holds_calls: bool) -> PublishReport:
         newest = current_version(self._store.folder)

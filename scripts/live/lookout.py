@@ -83,6 +83,7 @@ class Lookout:
         bounds_kv = any(member.kv_tokens for member in members.values())
         self._counts_tokens = bounds_kv or uses(host.book.state.settings, TOKENS)
         self._silent: dict[str, int] = {}
+        self._dead: set[str] = set()  # engines, by URL
         self._join_after: dict[str, float] = {}
         self._untaken: dict[str, Untaken] = {}
         self._ended = asyncio.Event()
@@ -177,6 +178,7 @@ class Lookout:
     async def look(self) -> None:
         """Look at every member once."""
         await asyncio.gather(*(self._look_at(name) for name in self._members))
+        await self._engines.keep_one(self._dead)
         if time.monotonic() - self._seen_s > SEEN_EVERY_S:
             self._seen_s = time.monotonic()
             self._recorder.seen(list(self._host.book.state.members))
@@ -190,7 +192,9 @@ class Lookout:
         expected = self._expected(name)
         probe = await self._engines.probe(url)
         silent = self._silent[name] = self._silent.get(name, 0) + 1 if probe.liveness is Liveness.SILENT else 0
+        self._dead.discard(url)
         if probe.liveness is Liveness.DEAD or silent >= SILENT_PROBES:
+            self._dead.add(url)
             self._lose(name, "it does not answer")
         elif probe.liveness is Liveness.SILENT:
             return

@@ -1,13 +1,19 @@
-"""Gates that the controller closed: they stay closed while no engine is in rotation, and open with the first."""
+"""Gates that the controller closed: they stay closed while no engine is in rotation, and open with the first.
+
+Where calls may only be held for so long, an engine stands in and no gate is closed.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from rich.console import Console
-from support_loading_engine import loading_engine
+from support_loading_engine import LoadingEngine, loading_engine
 from support_router import running_router
 from support_scripted_proxy import KEY, Proxy, scripted_proxy
 
@@ -16,6 +22,29 @@ from weir.scripts.live.engines import Engines
 from weir.store.catalog.catalog import Catalog
 from weir.store.config import StoreConfig
 from weir.trainer.settings.config import TrainerConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """Two engines behind a router, and the gate of the proxy before it."""
+
+    first: LoadingEngine
+    second: LoadingEngine
+    proxy: Proxy
+    config: TrainerConfig
+
+
+@contextmanager
+def running_pair(folder: Path) -> Iterator[Pair]:
+    with (
+        loading_engine() as first,
+        loading_engine() as second,
+        scripted_proxy() as proxy,
+        running_router([first.url, second.url], folder) as router,
+    ):
+        urls = [first.url, second.url]
+        config = TrainerConfig(engine_urls=urls, router_url=router.url, proxy_urls=[proxy.url], control_key=KEY)
+        yield Pair(first=first, second=second, proxy=proxy, config=config)
 
 
 async def renewed(engines: Engines, proxy: Proxy) -> None:
@@ -52,4 +81,73 @@ def test_closed_gates_are_renewed_until_an_engine_returns(
 
     with loading_engine() as engine, running_router([engine.url], tmp_path) as router, scripted_proxy() as proxy:
         asyncio.run(leave_and_return(engine.url, router.url, proxy))
+    catalog.close()
+
+
+def test_a_hold_is_bounded_though_the_engine_that_stays_dies(store: StoreConfig, tmp_path: Path) -> None:
+    """The one that trains stands in, until the other one is back."""
+    catalog = Catalog.open(store)
+
+    async def lose_the_one_that_stays(pair: Pair) -> None:
+        engines = Engines(pair.config, store, catalog, Console(quiet=True), 5.0)
+        first, second = pair.first, pair.second
+        await engines.leave(first.url)
+        assert first.paused
+        await engines.keep_one(set())
+        assert set(await engines.router.engines()) == {second.url}, "one that answers is enough"
+        await engines.keep_one({second.url})
+        assert first.url in await engines.router.engines() and not first.paused
+        first.told.clear()
+        await engines.sweep(first.url)
+        assert first.told == [], "its calls are left alone"
+        await engines.keep_one(set())
+        await engines.router.take_out(second.url)
+        await engines.enter(second.url)
+        assert set(await engines.router.engines()) == {second.url} and first.paused, "it trains alone again"
+        await engines.renew()
+        assert pair.proxy.told == [], "no gate was closed, so none is renewed"
+        await engines.close()
+
+    with running_pair(tmp_path) as pair:
+        asyncio.run(lose_the_one_that_stays(pair))
+    catalog.close()
+
+
+def test_the_last_engine_does_not_leave_where_holds_are_bounded(store: StoreConfig, tmp_path: Path) -> None:
+    catalog = Catalog.open(store)
+
+    async def leave_one_by_one(pair: Pair) -> None:
+        engines = Engines(pair.config, store, catalog, Console(quiet=True), 5.0)
+        await engines.leave(pair.first.url)
+        await engines.leave(pair.second.url)
+        assert set(await engines.router.engines()) == {pair.second.url} and not pair.second.paused
+        await engines.enter(pair.second.url)
+        await engines.enter(pair.first.url)
+        assert set(await engines.router.engines()) == {pair.first.url, pair.second.url}
+        assert not pair.first.paused and not pair.second.paused, "one that generates again does not stand in"
+        await engines.renew()
+        assert pair.proxy.told == []
+        await engines.close()
+
+    with running_pair(tmp_path) as pair:
+        asyncio.run(leave_one_by_one(pair))
+    catalog.close()
+
+
+def test_calls_are_held_where_the_engine_that_stays_dies_and_holds_are_not_bounded(
+    store: StoreConfig, tmp_path: Path
+) -> None:
+    catalog = Catalog.open(store)
+
+    async def lose_the_one_that_stays(pair: Pair) -> None:
+        engines = Engines(pair.config, store, catalog, Console(quiet=True), None)
+        await engines.leave(pair.first.url)
+        await engines.keep_one({pair.second.url})
+        assert pair.proxy.gate == "closed" and pair.first.paused
+        await engines.enter(pair.first.url)
+        assert pair.proxy.gate == "open" and not pair.first.paused
+        await engines.close()
+
+    with running_pair(tmp_path) as pair:
+        asyncio.run(lose_the_one_that_stays(pair))
     catalog.close()
