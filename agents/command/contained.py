@@ -136,7 +136,7 @@ class _Run:
     async def _end(self, process: asyncio.subprocess.Process) -> None:
         """End everything: at `bubblewrap` with its first process, below it through the launcher.
 
-        bubblewrap tells how the command ended before its own first process has: what is left is looked for at each level.
+        bubblewrap tells how the command ended before its own first process has: what is left is looked for at each one.
         """
         if process.returncode is None and not self._enclosure.has_mounts:
             process.send_signal(signal.SIGTERM)
@@ -149,7 +149,7 @@ class _Run:
 
 
 def _end_leftovers(folder: SessionFolder) -> None:
-    """SIGKILL what outlived its launcher until it is gone: processes of the session's user, or with its folder as HOME."""
+    """SIGKILL what outlived its launcher until it is gone: processes of the session's user or with its folder as HOME."""
     while left := [process for process in psutil.process_iter() if _is_of(process, folder)]:
         for process in left:
             with contextlib.suppress(psutil.Error):
