@@ -149,7 +149,7 @@ class _Run:
 
 
 def _end_leftovers(folder: SessionFolder) -> None:
-    """SIGKILL what outlived its launcher until it is gone: processes of the session's user or with its folder as HOME."""
+    """SIGKILL what outlived its launcher until it is gone: processes of the session's user, or with its HOME."""
     while left := [process for process in psutil.process_iter() if _is_of(process, folder)]:
         for process in left:
             with contextlib.suppress(psutil.Error):
