@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -72,42 +72,48 @@ class Projection:
     """
 
     def __init__(self, *layers: Any, tied: bool = False) -> None:
-        """`tied`: the weights belong to the embedding as well, and stay where they are."""
+        """`tied`: the parameter is the embedding's, and keeps its memory; the projection has a copy."""
         self._layers, self._tied = layers, tied
         self.adopt(self.packing({}))
 
     def packing(self, new: Mapping[Any, torch.Tensor]) -> Packing:
-        """Lay out new weights, by the layers' parameters; a parameter that is not among them keeps its values.
+        """Lay out new weights, by the layers' parameters; a parameter that is not among them keeps its values."""
+        packing = self.blank(self._layers[0].weight.device)
+        for parameter, part in packing.parts:
+            part.copy_(new.get(parameter, parameter.detach()))
+        return self.complete(packing)
 
-        The projection keeps computing with those that it has, so other threads may use it meanwhile.
-        """
+    def blank(self, device: torch.device) -> Packing:
+        """Memory for new weights next to those that it has. Fill the parts, then have it completed."""
         weights = [layer.weight for layer in self._layers]
         biases = [layer.bias for layer in self._layers if layer.bias is not None]
-        weight = torch.cat([new.get(parameter, parameter.detach()) for parameter in weights])
-        bias = torch.cat([new.get(parameter, parameter.detach()) for parameter in biases]) if biases else None
+        rows, width = sum(len(parameter) for parameter in weights), weights[0].shape[1]
+        kind: dict[str, Any] = {"dtype": weights[0].dtype, "device": device}
+        weight = torch.empty(width, rows, **kind).t() if self._packs() else torch.empty(rows, width, **kind)
+        parts = list(zip(weights, torch.split(weight, [len(parameter) for parameter in weights]), strict=True))
+        bias = torch.empty(sum(len(parameter) for parameter in biases), **kind) if biases else None
+        if bias is not None:
+            parts += zip(biases, torch.split(bias, [len(parameter) for parameter in biases]), strict=True)
+        return Packing(weight=weight, bias=bias, packed=None, halved=None, parts=parts)
+
+    def complete(self, packing: Packing) -> Packing:
+        """A packing whose parts are filled, with the other layouts that the projection computes with."""
+        if not self._packs():
+            return packing
+        packed = torch.ops.mkldnn._reorder_linear_weight(packing.weight, _PACKED_ROWS)
+        return replace(packing, packed=packed, halved=Halved.of(packing.weight, packing.bias))
+
+    def _packs(self) -> bool:
+        weight = self._layers[0].weight
         has_onednn: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-        packs = has_onednn and weight.device.type == "cpu" and weight.dtype == torch.float32
-        packs = packs and self._layers[0].weight.device.type == "cpu"
-        weight = weight.t().contiguous().t() if packs else weight
-        parts: list[tuple[Any, torch.Tensor]] = []
-        if not self._tied:
-            parts += zip(weights, torch.split(weight, [len(parameter) for parameter in weights]), strict=True)
-            if bias is not None:
-                parts += zip(biases, torch.split(bias, [len(parameter) for parameter in biases]), strict=True)
-        return Packing(
-            weight=weight,
-            bias=bias,
-            packed=torch.ops.mkldnn._reorder_linear_weight(weight, _PACKED_ROWS) if packs else None,
-            halved=Halved.of(weight, bias) if packs else None,
-            parts=parts,
-        )
+        return has_onednn and weight.device.type == "cpu" and weight.dtype == torch.float32
 
     def adopt(self, packing: Packing) -> None:
         """Compute with the weights of a packing from now on."""
         device = self._layers[0].weight.device
         if packing.weight.device == device:
             self._weight, self._bias = packing.weight, packing.bias
-            for parameter, part in packing.parts:
+            for parameter, part in [] if self._tied else packing.parts:
                 parameter.data = part
         else:  # the copy next to the device goes into the memory that is there
             self._weight.copy_(packing.weight)
@@ -154,6 +160,19 @@ class _Layer:
 
 
 @dataclass(frozen=True, slots=True)
+class Blank:
+    """Memory for new weights of a whole model, laid out as the decoder computes with them."""
+
+    packings: list[tuple[Projection, Packing]]
+    places: dict[Any, torch.Tensor]  # where each parameter's new values belong, by the model's parameters
+
+    def parts(self) -> Iterator[tuple[Any, torch.Tensor]]:
+        """The parameters of the projections, and their parts of the packings."""
+        for _, packing in self.packings:
+            yield from packing.parts
+
+
+@dataclass(frozen=True, slots=True)
 class Prepared:
     """New weights of a whole model, laid out as the decoder computes with them."""
 
@@ -179,7 +198,8 @@ class Decoder:
         self._num_heads = config.num_attention_heads
         self._head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         self._layers = [_layer_of(layer) for layer in model.model.layers]
-        self._head = Projection(model.lm_head, tied=model.lm_head.weight.data_ptr() == weight.data_ptr())
+        self._tied = weight if model.lm_head.weight is weight else None
+        self._head = Projection(model.lm_head, tied=self._tied is not None)
         self.cache = SlotCache(
             num_layers=config.num_hidden_layers,
             num_kv_heads=config.num_key_value_heads,
@@ -192,12 +212,33 @@ class Decoder:
 
     def prepare(self, tensors: dict[str, torch.Tensor]) -> Prepared:
         """Lay out new weights, by their names in the model, next to those that are served; from any thread."""
+        blank = self.blank()
         with torch.inference_mode(False), torch.no_grad():
-            named = self.model.state_dict(keep_vars=True)
-            new = {parameter: tensors[name] for name, parameter in named.items() if name in tensors}
-            packings = [(projection, projection.packing(new)) for projection in self._projections()]
-            packed = {parameter for _, packing in packings for parameter, _ in packing.parts}
-            others = [(parameter, tensor.clone()) for parameter, tensor in new.items() if parameter not in packed]
+            for name, parameter in self.model.state_dict(keep_vars=True).items():
+                if name in tensors:
+                    blank.places[parameter].copy_(tensors[name])
+        return self.complete(blank)
+
+    def blank(self) -> Blank:
+        """Memory for the weights of every parameter, in the host's, next to those that are served; from any thread."""
+        host = torch.device("cpu")
+        with torch.inference_mode(False), torch.no_grad():
+            packings = [(projection, projection.blank(host)) for projection in self._projections()]
+            places = {parameter: part for _, packing in packings for parameter, part in packing.parts}
+            for parameter in self.model.state_dict(keep_vars=True).values():
+                if parameter not in places or parameter is self._tied:
+                    places[parameter] = torch.empty(parameter.shape, dtype=parameter.dtype, device=host)
+            return Blank(packings, places)
+
+    def complete(self, blank: Blank) -> Prepared:
+        """Weights that fill a blank, ready to be adopted; from any thread."""
+        with torch.inference_mode(False), torch.no_grad():
+            for parameter, part in blank.parts():
+                if part is not blank.places[parameter]:  # the head's copy of a tied embedding
+                    part.copy_(blank.places[parameter])
+            packings = [(projection, projection.complete(packing)) for projection, packing in blank.packings]
+            held = {parameter for parameter, part in blank.parts() if part is blank.places[parameter]}
+            others = [(parameter, place) for parameter, place in blank.places.items() if parameter not in held]
             return Prepared(packings, others)
 
     def adopt(self, prepared: Prepared) -> None:

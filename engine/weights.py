@@ -69,7 +69,7 @@ def read_weights(folder: Path, model: Any) -> dict[str, torch.Tensor]:
 
 def whole(read: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor], source: str) -> dict[str, torch.Tensor]:
     """Checked tensors that came from `source`, tied ones once. Raises WeightsRefused unless they are all there."""
-    optional = _tied_names(wanted)
+    optional = tied_names(wanted)
     if missing := missing_names(read.keys(), wanted):
         raise WeightsRefused(f"{source} lacks {len(missing)} of {len(wanted)} tensors, {missing[0]} among them")
     for name, owner in optional.items():
@@ -80,12 +80,12 @@ def whole(read: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor], source
 
 def missing_names(there: Collection[str], wanted: dict[str, torch.Tensor]) -> list[str]:
     """The names of the model's tensors that are not among those that are there; tied ones may lack."""
-    return sorted(wanted.keys() - _tied_names(wanted).keys() - set(there))
+    return sorted(wanted.keys() - tied_names(wanted).keys() - set(there))
 
 
 def checksums(tensors: dict[str, torch.Tensor]) -> dict[str, str]:
     """xxh3-64 of every tensor's bytes, by name; tied tensors once, as transformers saves them."""
-    tied = _tied_names(tensors)
+    tied = tied_names(tensors)
     return {
         name: xxhash.xxh3_64_hexdigest(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
         for name, tensor in tensors.items()
@@ -93,7 +93,7 @@ def checksums(tensors: dict[str, torch.Tensor]) -> dict[str, str]:
     }
 
 
-def _tied_names(state: dict[str, torch.Tensor]) -> dict[str, str]:
+def tied_names(state: dict[str, torch.Tensor]) -> dict[str, str]:
     """Names that share the memory of an earlier one → that one's name."""
     first: dict[int, str] = {}
     tied: dict[str, str] = {}
@@ -122,6 +122,13 @@ def _shards(folder: Path) -> list[Path]:
 
 def checked(name: str, tensor: torch.Tensor, wanted: dict[str, torch.Tensor]) -> torch.Tensor:
     """A tensor in the dtype of the model's tensor of that name. Raises WeightsRefused where it does not fit it."""
+    tensor = tensor.to(fitting(name, tensor, wanted).dtype)
+    check_finite(name, tensor)
+    return tensor
+
+
+def fitting(name: str, tensor: torch.Tensor, wanted: dict[str, torch.Tensor]) -> torch.Tensor:
+    """The model's tensor of that name. Raises WeightsRefused where the given one cannot take its place."""
     held = wanted.get(name)
     if held is None:
         raise WeightsRefused(f"{name} is no tensor of the served model")
@@ -129,12 +136,11 @@ def checked(name: str, tensor: torch.Tensor, wanted: dict[str, torch.Tensor]) ->
         raise WeightsRefused(f"{name} has shape {list(tensor.shape)}, the served model {list(held.shape)}")
     if not tensor.is_floating_point():
         raise WeightsRefused(f"{name} is of {tensor.dtype}, the served model of {held.dtype}")
-    tensor = tensor.to(held.dtype)
-    if not _is_finite(tensor):
-        raise WeightsRefused(f"{name} holds values that are not finite")
-    return tensor
+    return held
 
 
-def _is_finite(tensor: torch.Tensor) -> bool:
+def check_finite(name: str, tensor: torch.Tensor) -> None:
+    """Raises WeightsRefused where a value is not finite."""
     # A sum reads the values once; only one that overflows, or has such values, makes the exact answer necessary.
-    return bool(tensor.sum().isfinite()) or bool(tensor.isfinite().all())
+    if not (bool(tensor.sum().isfinite()) or bool(tensor.isfinite().all())):
+        raise WeightsRefused(f"{name} holds values that are not finite")

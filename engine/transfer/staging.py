@@ -1,7 +1,7 @@
 """The weights of one update as they arrive, next to those that are served.
 
 Invariants: what arrives is copied out of the sender's memory and checked against the served model before the sender has
-its answer; nothing that is served changes here. Once all tensors are there, they are laid out for the decoder.
+its answer; nothing that is served changes here. They are copied once, to where the decoder will compute with them.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import BinaryIO
 
 import torch
 
-from weir.engine.decoder import Decoder, Prepared
+from weir.engine.decoder import Blank, Decoder, Prepared
 from weir.engine.errors import WeightsRefused
 from weir.engine.transfer.block_delta import BLOCK_VALUES, DeltaDamaged, apply_block, as_bits
 from weir.engine.transfer.bucket import BadBucket, FlattenedTensorMetadata, split
-from weir.engine.weights import checked, checksums, missing_names, whole
+from weir.engine.weights import check_finite, checksums, fitting, missing_names, tied_names, whole
 
 
 class Staging:
@@ -26,7 +26,9 @@ class Staging:
         self.flush = False
         self._decoder = decoder
         self._wanted = dict(decoder.model.state_dict(keep_vars=True))
+        self._tied = tied_names(self._wanted)
         self._there: dict[str, torch.Tensor] = {}
+        self._blank: Blank | None = None  # filled as tensors arrive
         self._prepared: Prepared | None = None
 
     def add(self, flat: torch.Tensor, entries: Sequence[FlattenedTensorMetadata]) -> None:
@@ -34,8 +36,8 @@ class Staging:
         if self._prepared is not None:
             raise WeightsRefused("all tensors of the update are there already; begin another update")
         try:
-            for name, tensor in split(flat.clone(), entries):
-                self._there[name] = checked(name, tensor, self._wanted)
+            for name, tensor in split(flat, entries):
+                self._take(name, tensor)
         except BadBucket as error:
             raise WeightsRefused(str(error)) from error
         self._prepare_once_whole()
@@ -46,7 +48,7 @@ class Staging:
             raise WeightsRefused("all tensors of the update are there already; begin another update")
         try:
             for entry in entries:
-                self._there[entry.name] = checked(entry.name, self._changed(entry, blocks), self._wanted)
+                self._take(entry.name, self._changed(entry, blocks))
         except DeltaDamaged as error:
             raise WeightsRefused(f"the difference cannot be read: {error}") from error
         if blocks.read(1):
@@ -67,10 +69,23 @@ class Staging:
             apply_block(values[start : start + BLOCK_VALUES], blocks)
         return tensor
 
+    def _take(self, name: str, tensor: torch.Tensor) -> None:
+        """Copy a tensor to where the decoder will compute with it, in the type that it computes in."""
+        held = fitting(name, tensor, self._wanted)
+        if self._blank is None:
+            self._blank = self._decoder.blank()
+        is_second = name in self._tied  # only compared with the first of its values
+        place = torch.empty(held.shape, dtype=held.dtype) if is_second else self._blank.places[held]
+        with torch.no_grad():
+            place.copy_(tensor)
+            check_finite(name, place)
+        self._there[name] = place
+
     def _prepare_once_whole(self) -> None:
-        if not missing_names(self._there.keys(), self._wanted):
-            self._prepared = self._decoder.prepare(whole(self._there, self._wanted, "the update"))
-            self._there = {}
+        if self._blank is not None and not missing_names(self._there.keys(), self._wanted):
+            whole(self._there, self._wanted, "the update")
+            self._prepared = self._decoder.complete(self._blank)
+            self._there, self._blank = {}, None
 
     def prepared(self) -> Prepared:
         """The whole update, laid out. Raises WeightsRefused where tensors lack."""
