@@ -101,7 +101,9 @@ def build(config: StoreConfig, calls: Iterable[CallRecord]) -> int:
         compact(config)
         num_tokens += sum(len(call.output_ids) // 4 for call in some)
         sessions |= {call.session_id: call.group_id for call in some}
-    _reward(config, sessions)
+    catalog = Catalog.open(config)
+    reward(catalog, sessions)
+    catalog.close()
     return num_tokens
 
 
@@ -114,9 +116,8 @@ def record(config: StoreConfig, writer: str, calls: Sequence[CallRecord]) -> Non
     log.close()
 
 
-def _reward(config: StoreConfig, groups: dict[str, str]) -> None:
-    """Register and reward sessions in one transaction."""
-    catalog = Catalog.open(config)
+def reward(catalog: Catalog, groups: dict[str, str]) -> None:
+    """Register and reward sessions, given with their groups, in one transaction."""
     at = now_us()
     with catalog.writing().begin() as connection:
         connection.execute(t.groups.insert(), [{"group_id": g, "created_us": at} for g in set(groups.values())])
@@ -125,7 +126,6 @@ def _reward(config: StoreConfig, groups: dict[str, str]) -> None:
         given = {"idempotency_key": "k", "name": "r", "source": "bench", "created_us": at}
         rewards = [{"session_id": s, "value": i % 10 / 10, **given} for i, s in enumerate(groups)]
         connection.execute(t.rewards.insert(), rewards)
-    catalog.close()
 
 
 class _Writing:

@@ -12,6 +12,7 @@ import typer
 
 from weir.scripts.bench.figures import print_figures
 from weir.scripts.bench.store.calls import SESSIONS_PER_GROUP, make_calls
+from weir.scripts.bench.store.copies import measure_copies
 from weir.scripts.bench.store.log import measure_log
 from weir.scripts.bench.store.queries import best_of_ms, measure_growth, measure_queries, record
 from weir.scripts.bench.store.sizes import measure_sizes
@@ -24,11 +25,20 @@ from weir.store.records.call_record import CallRecord
 COMPACTIONS = 3  # the fastest counts
 
 
-def main(num_calls: int = 8000, num_queried: int = 40_000, grow: bool = False, folder: Path | None = None) -> None:
+def main(
+    num_calls: int = 8000,
+    num_queried: int = 40_000,
+    grow: bool = False,
+    copies: int | None = None,
+    folder: Path | None = None,
+) -> None:
     """Run the benchmark; prints lines for people, then one JSON object."""
     root = Path(tempfile.mkdtemp(prefix="weir-bench-", dir=folder))
     try:
-        figures = measure_growth(root / "growth") if grow else _measure(root, num_calls, num_queried)
+        if copies is not None:
+            figures = measure_copies(root / "copies", copies)
+        else:
+            figures = measure_growth(root / "growth") if grow else _measure(root, num_calls, num_queried)
     finally:
         shutil.rmtree(root)
     for name, value in figures.items():

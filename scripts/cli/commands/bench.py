@@ -123,6 +123,9 @@ def store(
     grow: Annotated[
         bool, typer.Option("--grow", help="Instead: the queries at 4,000, 40,000 and 400,000 short calls.")
     ] = False,
+    copies: Annotated[
+        int | None, typer.Option(min=1, help="Instead: the queries over so many copies of 40,000 short calls.")
+    ] = None,
 ) -> None:
     """Appends, compaction, sizes and queries, beside peers.
 
@@ -130,7 +133,7 @@ def store(
     """
     from weir.scripts.bench.store.run import main
 
-    main(num_calls, queried, grow)
+    main(num_calls, queried, grow, copies)
 
 
 def trainer(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from weir.scripts.bench.store.calls import make_calls, short_calls
+from weir.scripts.bench.store.copies import measure_copies
 from weir.scripts.bench.store.queries import QUERIES, measure_growth, measure_queries, record
 from weir.scripts.bench.store.run import measure_compaction
 from weir.store.config import StoreConfig
@@ -45,3 +46,14 @@ def test_recorded_conversations_are_trees_of_ten_turns_side_by_side(tmp_path: Pa
         assert db.sql(shape).fetchall() == [(160, 9, 16)]
         bridged = "SELECT count(*), count(*) FILTER (stitch_call = parent_call) FROM calls WHERE stitch = 'bridged'"
         assert db.sql(bridged).fetchall() == [(144, 144)]
+
+
+def test_a_store_of_copies_has_all_their_calls_sessions_and_rewards(tmp_path: Path) -> None:
+    figures = measure_copies(tmp_path, 3, 40)
+    assert figures["copies_calls"] == 120
+    assert {f"copies_{query}" for query in QUERIES} < set(figures) and all(value > 0 for value in figures.values())
+    with connect(StoreConfig(root=tmp_path)) as db:
+        assert db.sql("SELECT count(*), min(num_turns), round(avg(reward), 2) FROM sessions").fetchall() == [
+            (12, 10, 0.15)
+        ]
+        assert db.sql("SELECT count(*) FROM calls WHERE parent_call IS NULL").fetchall() == [(12,)]
