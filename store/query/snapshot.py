@@ -3,22 +3,23 @@
 Invariants: a call is in a snapshot once; every call that was acknowledged before the snapshot began is in it. The log
 is listed before the catalog is read, so that segments compacted in between are found in their file. A generation is
 pinned before the catalog is read, so that what is read is of that generation or a later one, and none of it is deleted.
-Folders of Parquet files are never listed.
+No transaction is open while the log is read, since that would hold back SQLite's checkpoints; what entered files
+meanwhile is read from the log or from those files. Folders of Parquet files are never listed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import sqlalchemy as sa
 
 from weir.store.catalog.catalog import Catalog
-from weir.store.catalog.files import FileSet, file_set, files_of_sessions
+from weir.store.catalog.files import FileSet, file_set, files_of_sessions, generation_now
 from weir.store.config import StoreConfig
 from weir.store.errors import StoreUnavailable
-from weir.store.log.segment_format import Segment, list_segments
+from weir.store.log.segment_format import Segment, SegmentContents, list_segments
 from weir.store.query.pin import SnapshotPin
 from weir.store.records.call_record import CallRecord
 from weir.store.shared.files import fetch_log
@@ -28,6 +29,7 @@ from weir.store.shared.lost_calls import collect_lost_calls
 ATTEMPTS = 3  # a segment may be deleted while a slow snapshot is taken; then it is retried
 
 Rows = list[tuple[object, ...]]
+Log = Mapping[Segment, SegmentContents]  # what was read of each segment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +40,7 @@ class Snapshot:
     fileset: FileSet  # where some sessions were asked for, with the files of their groups
     hot: list[CallRecord]  # in the log and in no file
     unread: list[Segment]  # of those, the segments that were not read to their end
-    tables: Mapping[str, Rows]  # the requested catalog tables, at the same moment
+    tables: Mapping[str, Rows]  # the requested catalog tables, at the moment when the files were first looked up
     pin: SnapshotPin  # its files are kept until this is released
 
     @property
@@ -82,16 +84,14 @@ def take_snapshot(
                 rows: dict[str, Rows] = {
                     table.name: [tuple(row) for row in connection.execute(sa.select(table))] for table in tables
                 }
-                try:
-                    hot, unread = read_records(s for s in segments if s.segment_id not in fileset.compacted)
-                except FileNotFoundError:
-                    continue
-                if sessions is not None:
-                    fileset = _narrowed(connection, fileset, hot, frozenset(sessions))
             try:
+                log: Log = {s: s.read() for s in segments if s.segment_id not in fileset.compacted}
+                if sessions is not None:
+                    fileset, log = _narrowed(catalog, fileset, segments, log, frozenset(sessions))
                 pin.copies.fetch([file.path for file in fileset.files])
             except FileNotFoundError:
                 continue
+            hot, unread = records_of(log)
             pin.hold()
             return Snapshot(root=config.folder, fileset=fileset, hot=hot, unread=unread, tables=rows, pin=pin)
         raise StoreUnavailable(
@@ -104,23 +104,29 @@ def take_snapshot(
 
 
 def _narrowed(
-    connection: sa.Connection, fileset: FileSet, hot: Iterable[CallRecord], sessions: Collection[str]
-) -> FileSet:
-    groups = {record.group_id for record in hot if record.session_id in sessions}
-    needed = files_of_sessions(connection, sessions, groups)
-    if needed is None:
-        return fileset
-    return replace(fileset, files=[file for file in fileset.files if file.file_id in needed])
+    catalog: Catalog, fileset: FileSet, segments: Sequence[Segment], log: Log, sessions: Collection[str]
+) -> tuple[FileSet, Log]:
+    """The files that the sessions need, and the log without the segments that entered files while it was read.
+
+    Which files are needed depends on the log, and the catalog says it of its latest generation only.
+    """
+    with catalog.reading().begin() as connection:
+        if generation_now(connection) != fileset.generation:
+            fileset = file_set(connection)
+            left = [segment for segment in segments if segment.segment_id not in fileset.compacted]
+            # A segment is new here only where a repair took it out of a file.
+            log = {segment: log[segment] if segment in log else segment.read() for segment in left}
+        of_sessions = [r for contents in log.values() for r in contents.records if r.session_id in sessions]
+        needed = files_of_sessions(connection, sessions, {record.group_id for record in of_sessions})
+    if needed is not None:
+        fileset = replace(fileset, files=[file for file in fileset.files if file.file_id in needed])
+    return fileset, log
 
 
-def read_records(segments: Iterable[Segment]) -> tuple[list[CallRecord], list[Segment]]:
+def records_of(log: Log) -> tuple[list[CallRecord], list[Segment]]:
     """The calls of some segments, duplicates removed; and the segments that were not read to their end."""
     records: dict[str, CallRecord] = {}
-    unread: list[Segment] = []
-    for segment in segments:
-        contents = segment.read()
+    for contents in log.values():
         for record in contents.records:
             records.setdefault(record.call_id, record)
-        if contents.reason is not None:
-            unread.append(segment)
-    return list(records.values()), unread
+    return list(records.values()), [segment for segment, contents in log.items() if contents.reason is not None]

@@ -24,7 +24,7 @@ from weir.store.errors import VersionUnknown
 from weir.store.log.segment_format import list_segments
 from weir.store.log.writer import LogWriter
 from weir.store.maintenance.compact import compact
-from weir.store.query.snapshot import read_records
+from weir.store.query.snapshot import records_of
 from weir.store.query.sql.views import VIEWS
 from weir.store.reader import connect, load_calls
 from weir.store.records.call_record import CaptureLevel, FinishReason, pack_ids
@@ -347,7 +347,7 @@ def test_a_segment_sealed_between_listing_and_reading_is_read(config: StoreConfi
     listed = list_segments(config.log_dir)
     assert not listed[0].sealed
     compact(config.model_copy(update={"segment_grace_s": 60.0}), seal_open=True)
-    records, unread = read_records(listed)
+    records, unread = records_of({segment: segment.read() for segment in listed})
     assert ([record.call_id for record in records], unread) == (["a"], [])
 
 
