@@ -57,6 +57,8 @@ async def send_by_memory(
         failed.update(await for_each([url for url in ranks if url not in failed], to_one))
 
     await source.each_bucket(send)
+    if not failed:
+        source.keep_memory()
     return failed
 
 
@@ -102,6 +104,7 @@ class _Group:
             why = f"the broadcast failed: {error}"
         else:
             await self._leave()
+            source.keep_memory()
             return {}
         gone = await self._leave()
         if gone:

@@ -7,6 +7,7 @@ has just written.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,6 +20,7 @@ from safetensors import SafetensorError, safe_open
 from weir.engine.transfer.bucket import FlattenedTensorMetadata, laid_out, shared_bytes, split
 from weir.trainer.errors import PublishFailed
 
+_kept: list[torch.Tensor] = []  # two buckets at most
 Send = Callable[[torch.Tensor, Sequence[FlattenedTensorMetadata], bool], Awaitable[None]]
 
 
@@ -43,6 +45,7 @@ class WeightSource:
             self.close()
             raise PublishFailed(f"cannot read the weights in {folder}: {error}; publish another version") from error
         self.buckets = list(_grouped(listed, bucket_bytes))
+        self._slots: list[torch.Tensor] = []  # in shared memory
         self.num_sent = 0  # bytes that have left this process, as senders count them
 
     def __enter__(self) -> Self:
@@ -71,7 +74,7 @@ class WeightSource:
     async def each_bucket(self, send: Send) -> None:
         """Fill one bucket in shared memory while `send` has the other; `send` also learns which is the last."""
         largest = max((bucket[-1].end_idx for bucket in self.buckets), default=0)
-        slots = [shared_bytes(largest) for _ in self.buckets[:2]]
+        self._slots = slots = await asyncio.to_thread(lambda: [_slot(largest) for _ in self.buckets[:2]])
         sending: asyncio.Future[None] | None = None
         try:
             for number, entries in enumerate(self.buckets):
@@ -86,9 +89,27 @@ class WeightSource:
             if sending is not None and not sending.done():
                 sending.cancel()
 
+    def keep_memory(self) -> None:
+        """Let the next version use this one's shared memory; only once every receiver has taken all of it.
+
+        Shared memory that is touched for the first time is written at a tenth of the rate.
+        """
+        _kept.extend(self._slots)
+        del _kept[:-2]
+        self._slots = []
+
     def _fill(self, flat: torch.Tensor, entries: Sequence[FlattenedTensorMetadata]) -> None:
         for name, place in split(flat, entries):
             place.copy_(self.tensor(name))
+
+
+def _slot(size: int) -> torch.Tensor:
+    """Shared memory of so many bytes: what an earlier version left, if that is large enough."""
+    while _kept:
+        with contextlib.suppress(IndexError):  # another thread may have taken it
+            if len(kept := _kept.pop()) >= size:
+                return kept
+    return shared_bytes(size)
 
 
 def _grouped(listed: list[FlattenedTensorMetadata], bucket_bytes: int) -> list[list[FlattenedTensorMetadata]]:
