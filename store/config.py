@@ -91,6 +91,12 @@ class StoreConfig(BaseModel):
     )
     query_timeout_s: float = Field(default=300.0, gt=0, description="Time limit of one SQL query.")
     query_memory_mb: int = Field(default=4096, ge=16, description="Memory limit of a connection for SQL.")
+    query_spill_mb: int = Field(
+        default=16_384,
+        ge=0,
+        description="What queries of a connection for SQL may write to the folder spill below the store's when they "
+        "need more memory, and never more than half of the disk's free space; 0: nothing.",
+    )
 
     @model_validator(mode="after")
     def _segments_fit_into_objects(self) -> StoreConfig:

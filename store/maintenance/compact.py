@@ -47,6 +47,7 @@ from weir.store.shared.files import fetch_files, fetch_log
 from weir.store.shared.local_copies import all_copies
 from weir.store.shared.log import share_left_behind
 from weir.store.shared.lost_calls import collect_lost_calls
+from weir.store.spill import delete_abandoned_spills
 
 FILE_BYTES = 256 * 2**20  # log bytes that go into one file: what compaction holds in memory
 SEAL_WAIT_S = 5.0
@@ -88,6 +89,7 @@ def compact(config: StoreConfig, seal_open: bool = False, disk: Disk = SYSTEM_DI
             note_earlier_files(catalog, config)
             retirement = retire_groups(catalog, config, disk)
             delete_unneeded(catalog, config, disk)
+            delete_abandoned_spills(config)
     finally:
         catalog.close()
     return replace(report, files_merged=merged, retirement=retirement)

@@ -16,6 +16,7 @@ from weir.store.maintenance.compact import CompactReport, compact, only_compacto
 from weir.store.maintenance.garbage import Garbage, delete_leftovers, delete_unneeded, found_garbage
 from weir.store.maintenance.retention import Retirement, planned_retirement, retire_groups
 from weir.store.maintenance.shared_repair import delete_orphans
+from weir.store.spill import delete_abandoned_spills
 
 
 def collect_garbage(config: StoreConfig, disk: Disk = SYSTEM_DISK) -> tuple[Retirement, Garbage]:
@@ -29,6 +30,7 @@ def collect_garbage(config: StoreConfig, disk: Disk = SYSTEM_DISK) -> tuple[Reti
             retirement = retire_groups(catalog, config, disk)
             unneeded = delete_unneeded(catalog, config, disk)
             leftovers, num_bytes = delete_leftovers(catalog, config, disk)
+            delete_abandoned_spills(config)
             orphans, orphan_bytes = delete_orphans(catalog, config)
     finally:
         catalog.close()

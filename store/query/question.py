@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FETCH_ROWS = 2048
+SPILLED = "duckdb_temp_"  # in the names of DuckDB's files of what it spilled
 _WITH_ZONE = "TIMESTAMP WITH TIME ZONE"
 _HINT = f"views: {', '.join(VIEWS)}; columns: DESCRIBE calls"
 
@@ -65,11 +66,16 @@ def asking(connection: duckdb.DuckDBPyConnection, timeout_s: float | None = None
             raise
         raise QueryStopped("the query was stopped, as asked") from error  # DuckDB's module raises this on Ctrl-C
     except duckdb.OutOfMemoryException as error:
+        raise QueryStopped(_stopped_for_memory(error)) from error
+    except duckdb.IOException as error:
+        if SPILLED not in str(error):
+            raise _refused(error) from error
         raise QueryStopped(
-            "the query was stopped: it needs more memory than allowed; raise the limit (--memory-mb), or ask for less"
+            f"the query was stopped: what it spills could not be written ({first_sentence(error)}); free some space "
+            "on that disk, lower store.query_spill_mb, or ask for less"
         ) from error
     except duckdb.Error as error:
-        raise QueryRefused(f"{first_sentence(error)} ({_HINT})") from error
+        raise _refused(error) from error
     finally:
         timer.cancel()
         _roll_back(connection)
@@ -109,6 +115,16 @@ def check_question(connection: duckdb.DuckDBPyConnection, query: str) -> None:
                 "cannot run this: a PIVOT names its values, as in PIVOT calls ON role IN ('turn', 'fork')"
             )
     raise QueryRefused(f"cannot run this: give one SELECT; the store is read-only ({_HINT})")
+
+
+def _refused(error: duckdb.Error) -> QueryRefused:
+    return QueryRefused(f"{first_sentence(error)} ({_HINT})")
+
+
+def _stopped_for_memory(error: duckdb.OutOfMemoryException) -> str:
+    spilled = "and more room on the disk " if "max_temp_directory_size" in str(error) else ""
+    raised = "the limits (--memory-mb, store.query_spill_mb)" if spilled else "the limit (--memory-mb)"
+    return f"the query was stopped: it needs more memory {spilled}than allowed; raise {raised}, or ask for less"
 
 
 def _roll_back(connection: duckdb.DuckDBPyConnection) -> None:

@@ -25,6 +25,7 @@ from weir.store.query.sql.macros import MACROS
 from weir.store.query.sql.views import VIEWS
 from weir.store.query.token_text import reader_of_text
 from weir.store.records.tree import Link
+from weir.store.spill import SpillFolder
 
 CATALOG_TABLES = (
     *(t.groups, t.sessions, t.rewards, t.evaluations, t.rounds, t.round_groups, t.versions),
@@ -44,8 +45,7 @@ def open_views(config: StoreConfig, tokenizer: Path | None = None) -> duckdb.Duc
     placed = Placement()
     if snapshot.hot:
         placed = place(snapshot.hot, snapshot.paths, snapshot.fileset.relinks)
-    # Nothing is spilled to disk: a query that needs more memory is stopped.
-    connection.execute(f"SET memory_limit = '{config.query_memory_mb}MiB'; SET temp_directory = ''")
+    _limit(connection, config)
     # Files never change, so each footer is read once. Cursors take over only what is set for all.
     connection.execute("SET GLOBAL parquet_metadata_cache = true; SET GLOBAL TimeZone = 'UTC'; CREATE SCHEMA stored")
     connection.create_function("token_text", reader_of_text(tokenizer), ["INTEGER[]"], "VARCHAR")
@@ -63,6 +63,16 @@ def open_views(config: StoreConfig, tokenizer: Path | None = None) -> duckdb.Duc
         connection.execute(f"CREATE MACRO {macro}")
     _lock(connection, [str(path) for path in snapshot.paths])
     return connection
+
+
+def _limit(connection: duckdb.DuckDBPyConnection, config: StoreConfig) -> None:
+    """Bound the memory of queries, and what they spill to the disk where they need more."""
+    connection.execute(f"SET memory_limit = '{config.query_memory_mb}MiB'; SET temp_directory = ''")
+    if config.query_spill_mb:
+        spill = SpillFolder(config)
+        weakref.finalize(connection, spill.remove)
+        connection.execute("SET temp_directory = $1", [str(spill.blocks.absolute())])
+        connection.execute(f"SET max_temp_directory_size = '{spill.max_bytes // 1024}KiB'")
 
 
 def _lock(connection: duckdb.DuckDBPyConnection, paths: Sequence[str]) -> None:
