@@ -45,6 +45,11 @@ class Crowd:
         except (aiohttp.ClientError, ValueError, KeyError) as error:
             self.errors[f"{type(error).__name__}: {error}"[:200]] += 1
 
+    async def gate(self, control_key: str) -> str:
+        """The state of the proxy's gate."""
+        async with self._http.get("/weir/state", headers={"authorization": f"Bearer {control_key}"}) as response:
+            return str((await response.json())["gate"])
+
     async def _answer(self, messages: list[dict[str, Any]]) -> str:
         body = {"model": "weir", "messages": messages, "stream": True}
         last_s, longest_s, data = time.monotonic(), 0.0, b""

@@ -71,6 +71,7 @@ async def _phases(stack: Stack, agents: int, changes: int) -> dict[str, object]:
         watching.cancel()
         over.set()
         await asyncio.gather(*beside, world.drain())
+        gate = await crowd.gate(KEY)
     await engines.close()
     catalog.close()
     found = compare(stack.root, stack.ledgers, set(crowd.answered))
@@ -84,6 +85,10 @@ async def _phases(stack: Stack, agents: int, changes: int) -> dict[str, object]:
         "rounds": host.rounds,
         "calls": len(crowd.answered),
         "client_errors": crowd.errors.total(),
+        "groups": len(world.trained),
+        "groups_twice": sum(count > 1 for count in world.trained.values()),
+        "groups_lost": world.num_lost,
+        "gates_left_closed": int(gate != "open"),
         "member_failures": len(world.failures),
         "token_mismatches": found.mismatches,
         "tokens": found.tokens,

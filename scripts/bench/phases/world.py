@@ -31,6 +31,7 @@ class BenchWorld:
         self.loads_s: list[float] = []
         self.failures: list[str] = []
         self.phases: Counter[Phase] = Counter()
+        self.trained: Counter[str] = Counter()  # how often a round took each group
         self._engines, self._urls, self._store, self._crowd = engines, urls, store, crowd
         self._groups = 0
         self._running: set[asyncio.Task[None]] = set()
@@ -59,6 +60,7 @@ class BenchWorld:
         await asyncio.sleep(TRAIN_S)
         version = self.host.weights + 1
         await asyncio.to_thread(self._write, version, list(groups))
+        self.trained.update(groups)
         return RoundEnd(version=version, groups=groups)
 
     def allow(self, count: int) -> None:
@@ -83,6 +85,11 @@ class BenchWorld:
             await asyncio.sleep(period_s)
             for name in list(self.host.book.state.rotation):
                 self.host.observe(name, busy=await self._engines.is_busy(self._urls[name]))
+
+    @property
+    def num_lost(self) -> int:
+        """Groups that were held and neither trained on nor are ready; known once `drain` has returned."""
+        return self._groups - len(self.trained) - self.host.book.state.num_ready
 
     async def drain(self) -> None:
         """Return once all conversations have ended."""

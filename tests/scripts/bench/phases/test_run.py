@@ -17,6 +17,8 @@ def test_engines_leave_and_return_under_agents_and_no_error_and_no_mismatch_is_c
     figures = json.loads(done.stdout.splitlines()[-1])
     assert (figures["client_errors"], figures["token_mismatches"], figures["member_failures"]) == (0, 0, 0), done.stdout
     assert (figures["phase_changes"], figures["rounds"]) >= (12, 3)
+    assert figures["groups"] == 3 * figures["rounds"], "each round takes a batch"
+    assert (figures["groups_twice"], figures["groups_lost"], figures["gates_left_closed"]) == (0, 0, 0), done.stdout
     assert figures["calls"] > 0 and figures["spanning_calls"] > 0
     assert figures["engine_load_s"] <= figures["load_s"]
     assert 0 < figures["hold_p50"] <= figures["hold_p99"] <= figures["hold_max"]
