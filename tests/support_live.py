@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -109,6 +109,13 @@ class Cluster:
         url = f"http://127.0.0.1:{self.settings.router.port}/workers"
         return {worker["url"].rstrip("/") for worker in httpx.get(url, trust_env=False, timeout=120).json()["workers"]}
 
+    def gate(self) -> str:
+        """The state of the proxy's gate."""
+        key = (self.settings.store.folder / "control.key").read_text().strip()
+        url = f"http://127.0.0.1:{self.settings.proxy.port}/weir/state"
+        answer = httpx.get(url, headers={"authorization": f"Bearer {key}"}, trust_env=False, timeout=120)
+        return str(answer.json()["gate"])
+
     def kill(self, name: str) -> None:
         """kill -9 of a server, and its start anew, as `weir up` does it."""
         place = next(i for i, server in enumerate(self.servers) if server.name == name)
@@ -153,15 +160,16 @@ class Cluster:
         return self.log
 
 
-def config_of(folder: Path, model: Path) -> str:
-    """The weir.toml of a cluster of three engines: one that only generates, two that do both."""
-    port = free_ports_in_row(3)
-    urls = [f"http://127.0.0.1:{port + number}" for number in range(3)]
+MEMBERS = ("only", "both-1", "both-2")  # the first only generates, the others do both
+
+
+def config_of(folder: Path, model: Path, names: Sequence[str], engine: str, rewards: str, trainer: str) -> str:
+    """The weir.toml of a cluster with an engine for each member."""
+    port = free_ports_in_row(len(names))
     tables = "".join(
-        f'[[cluster.members]]\nname = "{name}"\nurl = "{url}"\ntags = {json.dumps(tags)}\nkind = "cpu"\n\n'
-        for name, url, tags in zip(
-            ("only", "both-1", "both-2"), urls, (["rollout"], ["rollout", "train"], ["rollout", "train"]), strict=True
-        )
+        f'[[cluster.members]]\nname = "{name}"\nurl = "http://127.0.0.1:{port + number}"\nkind = "cpu"\n'
+        f"tags = {json.dumps(['rollout', 'train'] if number else ['rollout'])}\n\n"
+        for number, name in enumerate(names)
     )
     return f"""
 [store]
@@ -170,9 +178,10 @@ root = "{folder / "store"}"
 path = "{model}"
 name = "weir"
 [engine]
-count = 3
+count = {len(names)}
 port = {port}
 max_running = 16
+{engine}
 [router]
 port = {find_free_port()}
 prometheus_port = {find_free_port()}
@@ -189,9 +198,10 @@ tensorboard = false
 device = "cpu"
 lr = 1e-4
 keep_without_spread = true
-rewards = {{ score = {{ stored = true }} }}
+rewards = {rewards}
+{trainer}
 [cluster]
-train_members = 2
+train_members = {len(names) - 1}
 probe_s = 0.3
 retry_s = 0.5
 lease_s = 3.0
@@ -199,9 +209,20 @@ lease_s = 3.0
 
 
 @contextlib.contextmanager
-def running_cluster(folder: Path, model: Path) -> Iterator[Cluster]:
-    """Start engines, router and proxy; what `train` starts is killed at the end."""
-    (folder / "weir.toml").write_text(config_of(folder, model))
+def running_cluster(
+    folder: Path,
+    model: Path,
+    *,
+    names: Sequence[str] = MEMBERS,
+    engine: str = "",
+    rewards: str = "{ score = { stored = true } }",
+    trainer: str = "",
+) -> Iterator[Cluster]:
+    """Start engines, router and proxy; what `train` starts is killed at the end.
+
+    `engine` and `trainer` are further lines of their sections.
+    """
+    (folder / "weir.toml").write_text(config_of(folder, model, names, engine, rewards, trainer))
     (folder / "agent_of_the_test.py").write_text(AGENT)
     tasks = [{"task_id": f"t{number}", "prompt": f"task {number}", "files": {}} for number in range(8)]
     (folder / "tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
@@ -209,7 +230,7 @@ def running_cluster(folder: Path, model: Path) -> Iterator[Cluster]:
     Catalog.open(settings.store).close()
     parts = ("engine", "sglang-router", "proxy")
     servers = [server for server in fleet(settings, folder / "weir.toml") if server.name.startswith(parts)]
-    with running(servers, ready_timeout_s=300) as processes:
+    with running(servers, ready_timeout_s=600) as processes:
         cluster = Cluster(folder=folder, settings=settings, servers=servers, processes=processes)
         try:
             yield cluster
