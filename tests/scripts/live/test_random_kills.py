@@ -1,6 +1,6 @@
 """`weir train` while its parts die by kill -9 at random moments: judge, ranks, slot, agents, engines, controller.
 
-The run goes on after each, or says why it does not. WEIR_TEST_KILLS names how many parts are killed, one after the
+The run continues after each, or says why it does not. WEIR_TEST_KILLS names how many parts are killed, one after the
 other; the moment is a random number of phase changes after the round before was made.
 """
 
