@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from rich.console import Console
+from safetensors.torch import load_file
 from sglang_server import needs_sglang, start_sglang
 from support_calls import body_of as call_body
 from support_calls import generate, logprobs_of, streamed, versions_of
@@ -228,9 +230,30 @@ def test_what_arrives_otherwise_than_it_was_sent_is_never_served(
     assert engines.first.get("/model_info")["weight_version"] == "1"
 
 
+def sums_in_sglang(folder: Path) -> dict[str, str]:
+    """What SGLang's checksums are with a folder's tensors: 64 bits of SHA-256; some of its own hold several."""
+    parts: dict[str, list[torch.Tensor]] = {}
+    tensors = load_file(folder / "model.safetensors")
+    for own, names in {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}.items():
+        for name in [name for name in tensors if f".{names[0]}." in name]:
+            joined = [tensors.pop(name.replace(names[0], part)) for part in names]
+            parts[name.replace(names[0], own)] = joined
+    parts |= {name: [tensor] for name, tensor in tensors.items()}
+    return {
+        name: hashlib.sha256(b"".join(part.numpy().tobytes() for part in held)).hexdigest()[:16]
+        for name, held in parts.items()
+    }
+
+
+def sums_of(sglang: ServerProcess) -> dict[str, str]:
+    (rank,) = sglang.post("/weights_checker", {"action": "checksum"})["ranks"]
+    found: dict[str, str] = rank["checksums"]
+    return found
+
+
 @needs_sglang
 @pytest.mark.sglang
-def test_a_real_sglang_answers_as_after_a_load_by_disk(
+def test_a_real_sglang_holds_the_published_bytes_and_answers_as_after_a_load_by_disk(
     tiny_model_dir: Path, tmp_path: Path, store: StoreConfig, judge: Judge
 ) -> None:
     sglang = start_sglang(tiny_model_dir, folder=tmp_path, arguments=("--weight-version", "0"))
@@ -239,13 +262,17 @@ def test_a_real_sglang_answers_as_after_a_load_by_disk(
             publisher = Publisher(proxy, store, judge, [sglang.url])
             publisher.publish(1, "disk")
             expected = answers_of(sglang)[:2]
+            published = sums_in_sglang(version_path(store.folder, 1))
+            assert sums_of(sglang) == published
             for way in ("tensor", "distributed", "auto", "delta"):
                 publisher.publish(2, "disk")
                 assert answers_of(sglang)[:2] != expected
+                assert sums_of(sglang) == sums_in_sglang(version_path(store.folder, 2)) != published
                 report = publisher.publish(1, way)
                 assert report.ways == {sglang.url: "tensor" if way in ("auto", "delta") else way}
                 assert bool(report.fallbacks) == (way == "delta")
                 assert sglang.get("/model_info")["weight_version"] == "1"
+                assert sums_of(sglang) == published
                 assert answers_of(sglang)[:2] == expected
             publisher.catalog.close()
     finally:
