@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import torch
 
-from weir.kernel_eval.tasks.places import distinct, some
+from weir.kernel_eval.tasks.places import distinct, extremes, some
 
 _SHARE = 8  # one of so many values is taken from another place
 _EVEN_SHARE = 16  # one of so many rows holds one value everywhere
@@ -27,10 +27,19 @@ def with_repeats(value: torch.Tensor) -> torch.Tensor:
 
 
 def with_values_of(value: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Some values of another tensor: at their places if it is of the same shape, otherwise anywhere."""
+    """Some values of another tensor: at their places if it is of the same shape, otherwise anywhere.
+
+    The largest and the least value stay, unless nothing else would change.
+    """
     if other.shape != value.shape:
         other = other.reshape(-1)[torch.randint(other.numel(), value.shape, device=value.device)]
-    return torch.where(some(value, _SHARE), other.to(value.dtype), value)
+    changed = torch.where(some(value, _SHARE), other.to(value.dtype), value).contiguous()
+    at = extremes(value).to(value.device)
+    before = changed.view(-1)[at]
+    changed.view(-1)[at] = value.reshape(-1)[at]
+    if torch.equal(changed, value):
+        changed.view(-1)[at] = before
+    return changed
 
 
 def with_even_rows(value: torch.Tensor, points: Sequence[float]) -> torch.Tensor:

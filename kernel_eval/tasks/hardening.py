@@ -45,7 +45,7 @@ from weir.kernel_eval.tasks.integer_draws import (
     widened,
     without_zeros,
 )
-from weir.kernel_eval.tasks.places import holding, some
+from weir.kernel_eval.tasks.places import extremes, holding, some
 from weir.kernel_eval.tasks.task_source import decides, harder_than_mixed
 
 _SHARE = 16  # one of so many rows or elements is replaced
@@ -309,9 +309,9 @@ def _with_zero_rows(value: torch.Tensor) -> torch.Tensor:
     changed = value.clone(memory_format=torch.contiguous_format)
     rows = changed.view(-1, value.shape[-1])
     if len(rows) >= _LEAST_ROWS and value.shape[-1] > 1:
-        rows[torch.randperm(len(rows))[: max(1, len(rows) // _SHARE)]] = 0.0
+        rows[_spare(rows, max(1, len(rows) // _SHARE))] = 0.0
     if value.dim() > 2 and value.shape[0] >= _LEAST_ROWS:
-        changed[int(torch.randint(len(changed), ()))] = 0.0
+        changed[_spare(changed, 1)] = 0.0
     return changed
 
 
@@ -322,10 +322,18 @@ def _with_zero_columns(value: torch.Tensor, dimension: int) -> torch.Tensor:
         return value
     changed = value.movedim(dimension, -1).clone(memory_format=torch.contiguous_format)
     fibres = changed.view(-1, size)
-    fibres[torch.randperm(len(fibres))[: max(1, len(fibres) // _SHARE)]] = 0.0
+    fibres[_spare(fibres, max(1, len(fibres) // _SHARE))] = 0.0
     if value.dim() > 2 and dimension > 0 and size >= _SHARE // 2:
-        changed[..., int(torch.randint(size, ()))] = 0.0
+        changed[..., _spare(fibres.mT, 1)] = 0.0
     return changed.movedim(-1, dimension)
+
+
+def _spare(rows: torch.Tensor, count: int) -> torch.Tensor:
+    """Some of the rows, by number, in no order; none that holds the largest or the least value, if others do not."""
+    width = max(1, rows.numel() // len(rows))
+    order = torch.randperm(len(rows))
+    others = order[~torch.isin(order, extremes(rows) // width)]
+    return (others if len(others) else order)[:count].to(rows.device)
 
 
 def _with_ends(value: torch.Tensor) -> torch.Tensor:
@@ -353,7 +361,7 @@ def _of_scale(scale: float) -> Callable[[torch.Tensor], torch.Tensor]:
         if scale * _HALF_RANGE > torch.finfo(value.dtype).max or sums_to_one(value):
             return value
         changed = slices(value)
-        chosen = torch.randperm(len(changed))[: max(1, len(changed) // _SHARE)]
+        chosen = _spare(changed, max(1, len(changed) // _SHARE))
         changed[chosen] = torch.randn_like(changed[chosen]) * scale
         return unsliced(changed, value)
 

@@ -22,6 +22,7 @@ from weir.kernel_eval.tasks.places import holding, some
 _MIN_SLICES = 9  # one for each kind that most draws hold
 _SPECIAL_SHARE = 32  # one of so many elements is each special value
 _SPIKES_SHARE = 64
+_FAR = 180.0  # and up to twice as far: exp() overflows beyond 88, of half of it too
 _FEW_VALUES = 16
 _ONES_TOLERANCE = 1e-3
 _PIECE = 1 << 20  # elements that are looked at together
@@ -119,7 +120,9 @@ def _by_draw(values: torch.Tensor, draw: Draw, of: _Of) -> torch.Tensor:
     kinds = [Draw.DECLARED, *_SLICED[draw]]
     parts = slices(values, max(_MIN_SLICES, len(kinds)))
     # In no order that repeats: a part of the slices has other shares of the kinds than the whole.
-    of_slice = (torch.randperm(len(parts)) % len(kinds)).to(values.device)
+    num_whole = values.numel() // parts.shape[1]  # the last slice may be shorter: no kind is in it alone
+    places = torch.cat([torch.randperm(num_whole), torch.randint(len(kinds), (len(parts) - num_whole,))])
+    of_slice = (places % len(kinds)).to(values.device)
     for number, kind in enumerate(kinds):
         chosen = of_slice == number
         if kind is not Draw.DECLARED and bool(chosen.any()):
@@ -137,7 +140,8 @@ def slices(values: torch.Tensor, least: int = _MIN_SLICES) -> torch.Tensor:
     num_elements = values.numel()
     if count == num_elements or count < least:
         count = min(num_elements, least)
-    length = math.ceil(num_elements / count)
+    length = num_elements // count
+    count = math.ceil(num_elements / length)
     flat = values.reshape(-1)
     padded = torch.cat([flat, flat.new_zeros(count * length - num_elements)])
     return padded.view(count, length)
@@ -149,10 +153,27 @@ def unsliced(parts: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 
 
 def _wide(like: torch.Tensor) -> torch.Tensor:
-    """Normals with a scale for each leading index, 30 to 100: exponentials overflow among few values."""
+    """Normals with a scale for each leading index, 30 to 100, and far values: exponentials overflow in each row."""
     leading = (*like.shape[:1], *(1 for _ in like.shape[1:]))
     scale = 10.0 ** (1.5 + 0.5 * torch.rand(leading, dtype=like.dtype, device=like.device))
-    return torch.randn_like(like) * scale
+    values = (torch.randn_like(like) * scale).contiguous()
+    _put_far_values(values.view(len(like) if like.dim() > 1 else 1, -1))
+    return values
+
+
+def _put_far_values(rows: torch.Tensor) -> None:
+    """One of either sign in each row, which chance alone would leave out; rows of one element take turns."""
+    num_rows, width = rows.shape
+    far = (1 + torch.rand(num_rows, 2)) * _FAR
+    if width < 2:
+        far = far[:, :1] * (1 - torch.arange(num_rows)[:, None] % 2 * 2)
+        at = torch.zeros(num_rows, 1, dtype=torch.int64)
+    else:
+        sign = torch.randint(2, (num_rows, 1)) * 2 - 1
+        far *= torch.cat([sign, -sign], 1)
+        halves = [torch.randint(width // 2, (num_rows, 1)), torch.randint(width // 2, width, (num_rows, 1))]
+        at = torch.cat(halves, 1)
+    rows.scatter_(1, at.to(rows.device), far.to(rows))
 
 
 def _near_one(like: torch.Tensor) -> torch.Tensor:

@@ -154,8 +154,9 @@ def widened(declared: torch.Tensor, seen: Integers, pointwise: bool) -> torch.Te
     """Integers beyond the range of the task's own, of either sign, among those of `declared`; its shape and dtype.
 
     Each row has its own range, so that a draw of several rows holds small numbers and as large ones as there may be.
-    For tasks that compute with integers, and use none as a position or a size. Some rows have no positive value. What
-    32 bits hold is not left, nor by sums, unless the task is `pointwise`. Labels of two values stay.
+    For tasks that compute with integers, and use none as a position or a size. Some rows have no positive value, some
+    no negative one and sums as large as there may be. What 32 bits hold is not left, nor by sums, unless the task is
+    `pointwise`. Labels of two values stay.
     """
     keeps = seen.sums_are_fixed or seen.distinct or seen.sorted or seen.symmetric
     other_size = declared.shape != seen.fixed.shape
@@ -172,10 +173,13 @@ def widened(declared: torch.Tensor, seen: Integers, pointwise: bool) -> torch.Te
     far = (1 << bits.clamp(max=room.bit_length())).clamp(max=room)  # for each row its own
     kinds = [rows, _below(far, rows.shape) * _signs(least, rows.shape)]
     kinds.append(-torch.randint(0, own + 1, rows.shape) if least else _below(far, rows.shape))
+    if len(rows) > len(kinds):  # each of these kinds has a row still
+        kinds.append(_below(torch.full_like(far, room), rows.shape))  # sums of which are as large as there may be
     least_kind = 1 if len(rows) < _FEW_ROWS else 0  # else all rows may keep their own values
     kind = least_kind + (torch.randperm(len(rows)) + torch.randint(len(kinds), ())) % (len(kinds) - least_kind)
-    kind = kind.view(1, -1, 1).expand(1, *rows.shape)
-    drawn = torch.stack(kinds).gather(0, kind)[0]
+    drawn = kinds[0]
+    for number, other in enumerate(kinds[1:], 1):
+        drawn = torch.where(kind[:, None] == number, other, drawn)
     drawn = torch.where(seen.fixed, declared.cpu().to(torch.int64), drawn.view(declared.shape))
     return drawn.to(declared.dtype).to(declared.device)
 

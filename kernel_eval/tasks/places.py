@@ -20,6 +20,11 @@ def distinct(count: int, num_elements: int) -> torch.Tensor:
     return starts[:-1] + torch.randint(1 << 62, (count,)) % widths
 
 
+def extremes(value: torch.Tensor) -> torch.Tensor:
+    """The places of the least and the largest value, in their order; (1,) or (2,)."""
+    return torch.tensor(sorted({int(value.argmin()), int(value.argmax())}))
+
+
 def some(like: torch.Tensor, share: int) -> torch.Tensor:
     """A mask of the shape of `like`: one of `share` elements, and at least one in each piece of a few shares."""
     mask = torch.rand(like.shape, device=like.device) < 1 / share
@@ -40,17 +45,24 @@ def any_of(points: Sequence[float], like: torch.Tensor) -> torch.Tensor:
 def holding(value: torch.Tensor, points: Sequence[float], share: int) -> torch.Tensor:
     """The value with any of the points at one of `share` places, each of them somewhere, and one place as it was.
 
-    A tensor that is too small for all points has some of them, others in the next draw.
+    The largest and the least value stay, where there is room. A tensor that is too small for all points has some of
+    them, others in the next draw.
     """
     if value.numel() < 2 or not points:
         return value
     changed = torch.where(torch.rand(value.shape, device=value.device) < 1 / share, any_of(points, value), value)
-    count = min(max(len(points), value.numel() // (_PIECE * share)), value.numel() - 1)
+    kept = extremes(value)
+    if value.numel() <= len(points) + len(kept):
+        kept = kept[:0]
+    num_places = value.numel() - len(kept)
+    count = min(max(len(points), value.numel() // (_PIECE * share)), num_places - 1)
     given = torch.tensor(points, dtype=value.dtype)[torch.randperm(count) % len(points)]
     if count < len(points):
         given = torch.tensor(points, dtype=value.dtype)[torch.randperm(len(points))[:count]]
-    at = distinct(count + 1, value.numel()).to(value.device)
-    flat = changed.contiguous().view(-1)
-    flat[at[:-1]] = given.to(value.device)
-    flat[at[-1]] = value.reshape(-1)[at[-1]]
+    at = distinct(count + 1, num_places)
+    for place in kept.tolist():
+        at += at >= place
+    flat, kept = changed.contiguous().view(-1), torch.cat([at[-1:], kept]).to(value.device)
+    flat[at[:-1].to(value.device)] = given.to(value.device)
+    flat[kept] = value.reshape(-1)[kept]
     return flat.view(value.shape)

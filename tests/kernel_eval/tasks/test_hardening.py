@@ -239,6 +239,11 @@ RARE: dict[str, tuple[str, str, Holds]] = {
         "torch.randint(0, 50, (3, 8)), torch.randint(0, 50, (3, 8))",
         lambda x, y: int(x.min()) < 0 or int(x.max()) > 50,
     ),
+    "large sums of integers": (
+        "x.sum(-1).clamp(max=20000) + y.sum(-1)",
+        "torch.randint(0, 3, (16, 64)), torch.randint(0, 3, (16, 64))",
+        lambda x, y: int(x.sum(-1).max()) > 10**6 and int(x.abs().sum()) < 2**31,
+    ),
 }
 
 
@@ -250,6 +255,18 @@ def test_no_draw_of_a_small_tensor_lacks_what_a_task_asks_for(what: str) -> None
     for seed in range(200):
         drawn, _, _ = reference.question(model, seed, HARDEST)
         assert holds(*drawn), drawn
+
+
+@pytest.mark.parametrize("shape", ["16, 1000", "9, 24", "4, 64", "2, 5, 16", "500"])
+@pytest.mark.parametrize("function", ["x", "torch.where(x == 7.5, 1.0, x)"])
+def test_in_every_evaluation_exponentials_overflow(shape: str, function: str) -> None:
+    """Rows of large values are drawn, and are not among those that zeros and other values replace."""
+    task = TASK.replace("self, x, y", "self, x").replace("FUNCTION", f"torch.softmax({function}, -1)")
+    reference = Reference(task.replace("INPUTS", f"torch.rand({shape})"), 30.0)
+    model = reference.build([], 1)
+    for seed in range(20):
+        (x,), _, _ = reference.question(model, seed, HARDEST)
+        assert bool(x.exp().sum(-1).isinf().any()), (seed, x)
 
 
 @pytest.mark.parametrize(("shape", "has"), [("1, 4096", True), ("4096", True), ("3, 64", True), ("4, 64", False)])

@@ -76,6 +76,15 @@ def test_a_mixed_draw_needs_all_of_a_function() -> None:
         assert slices is None or bool(((slices - 1).abs().amax(1) < 0.2).any())  # products stay near one
 
 
+@pytest.mark.parametrize("shape", [(16, 1000), (3, 2), (40,), (2, 1), (5, 3, 4)])
+def test_no_row_of_a_wide_draw_is_of_small_values(shape: tuple[int, ...]) -> None:
+    for _ in range(100):
+        (x,) = redrawn([torch.rand(shape) + 0.5], Draw.WIDE)
+        rows = x.view(len(x) if x.dim() > 1 else 1, -1)
+        assert float(rows.amax()) > 89
+        assert rows.shape[1] == 1 or bool((rows.amax(1) > 89).all() and (rows.amin(1) < -89).all())
+
+
 KEPT: dict[str, tuple[Callable[[], torch.Tensor], Callable[[torch.Tensor, torch.Tensor], bool]]] = {
     "integers": (lambda: torch.randint(0, 9, (40,)), torch.equal),
     "booleans": (lambda: torch.rand(40) > 0.5, torch.equal),

@@ -40,6 +40,16 @@ def test_a_value_holds_all_points_that_leave_room_for_its_own(size: int) -> None
         assert held - {0} == {7, 255} if size > 2 else held - {0} in ({7}, {255})
 
 
+@pytest.mark.parametrize("shape", [(5,), (4, 16), (64, 128)])
+def test_the_largest_and_the_least_value_stay(shape: tuple[int, ...]) -> None:
+    value = torch.randn(shape)
+    largest, least = value.max(), value.min()
+    for _ in range(100):
+        held = holding(value, [0.0, 0.5], 2)
+        assert (held.max(), held.min()) == (largest, least)
+        assert {0.0, 0.5} <= set(held.flatten().tolist())
+
+
 def test_a_value_of_one_element_or_without_points_stays() -> None:
     one, several = torch.zeros(1), torch.zeros(5)
     assert holding(one, [1.0], 2) is one
