@@ -1,13 +1,17 @@
 """`weir bench publish --ways`: how fast a version reaches an engine by each way, and how long the gate is closed.
 
 A real embedded engine holds a random model; versions of other weights are published to it by turns, by the code of a
-round, by the folder, through shared memory and by broadcast. The peer is memcpy: a copy of the same bytes in buckets of
-the same size, in the same run. Afterwards versions are sent to several tiny engines at once, and the bytes that the
-trainer sends are counted: those written to shared memory, and those that the kernel counts for its sockets.
+round, by the folder, through shared memory, by broadcast and as differences. Versions differ by a step of AdamW at
+1e-6 in random directions, whose difference is made anew each time, as for an engine whose version has none stored. The
+peer is memcpy: a copy of the same bytes in buckets of the same size, in the same run. Afterwards versions are sent to
+several tiny engines at once, and the bytes that the trainer sends are counted: those written to shared memory, and
+those that the kernel counts for its sockets.
 """
 
 from __future__ import annotations
 
+import itertools
+import shutil
 import statistics
 import tempfile
 import time
@@ -15,6 +19,7 @@ from pathlib import Path
 from typing import Self
 
 import torch
+from safetensors.torch import load_file, save_file
 
 from weir.scripts.bench.figures import print_figures
 from weir.scripts.bench.random_model import write_random_model
@@ -25,10 +30,13 @@ from weir.store.config import StoreConfig
 from weir.trainer.publishing.publish import PublishReport, publish
 from weir.trainer.settings.config import TrainerConfig
 from weir.trainer.settings.publishing import PublishConfig, Way
+from weir.trainer.versions.version_folder import version_path
 
 BUCKET_MB = 64
 START_LIMIT_S = 300.0
-WAYS: tuple[Way, ...] = ("disk", "tensor", "distributed")
+WAYS: tuple[Way, ...] = ("disk", "tensor", "distributed", "delta")
+MANY_WAYS: tuple[Way, ...] = ("tensor", "distributed")
+LR = 1e-6
 
 
 def main(layers: int, rounds: int, engines: int) -> None:
@@ -44,17 +52,18 @@ def main(layers: int, rounds: int, engines: int) -> None:
 
 def _one_engine(folder: Path, layers: int, rounds: int) -> dict[str, float]:
     models = [folder / f"large-{seed}" for seed in range(2)]
-    for seed, model in enumerate(models):
-        write_random_model(model, seed=seed, width=1024, layers=layers, dtype="bfloat16")
+    write_random_model(models[0], width=1024, layers=layers, dtype="bfloat16")
+    _write_stepped(models[0], models[1])
     num_bytes = sum(file.stat().st_size for file in models[0].glob("*.safetensors"))
     taken: dict[Way, list[PublishReport]] = {way: [] for way in WAYS}
     copied: list[float] = []
     server, url = _engine(models[0], folder, "large", "--dtype", "bfloat16")
     with running([server], ready_timeout_s=START_LIMIT_S), _Publisher(folder / "store", [url]) as publisher:
+        turns = itertools.cycle(reversed(models))  # every publish changes the weights
         for number in range(rounds + 1):
             copied.append(_memcpy_rate(num_bytes))
             for way in WAYS:
-                report = publisher.publish(models[(number + 1) % 2], way)
+                report = publisher.publish(next(turns), way)
                 if number:  # the first of each way also pays for imports
                     taken[way].append(report)
     rate = statistics.median(copied)
@@ -67,9 +76,22 @@ def _one_engine(folder: Path, layers: int, rounds: int) -> dict[str, float]:
             f"{way}_gate_closed_ms": round(closed_s * 1000, 1),
             f"{way}_gb_s": round(num_bytes / seconds / 1e9, 3),
             f"{way}_over_memcpy": round(num_bytes / seconds / 1e9 / rate, 3),
+            f"{way}_sent_over_model": round(statistics.median(report.bytes_sent for report in reports) / num_bytes, 4),
         }
         print(f"{way}: {seconds * 1000:.0f} ms, gate closed for {closed_s * 1000:.0f} ms")
     return figures
+
+
+def _write_stepped(model: Path, stepped: Path) -> None:
+    """The model after the first step of AdamW, which moves each weight by the learning rate, up or down."""
+    shutil.copytree(model, stepped)
+    draw = torch.Generator().manual_seed(0)
+    for file in stepped.glob("*.safetensors"):
+        tensors = {
+            name: (held.float() + LR * torch.randn(held.shape, generator=draw).sign()).to(held.dtype)
+            for name, held in load_file(file).items()
+        }
+        save_file(tensors, file, metadata={"format": "pt"})
 
 
 def _many_engines(folder: Path, engines: int) -> dict[str, float]:
@@ -78,8 +100,8 @@ def _many_engines(folder: Path, engines: int) -> dict[str, float]:
     started = [_engine(model, folder, f"tiny-{number}") for number in range(engines)]
     urls = [url for _, url in started]
     servers = [server for server, _ in started]
-    with running(servers, ready_timeout_s=START_LIMIT_S), _Publisher(folder / "store", urls) as publisher:
-        reports: dict[Way, PublishReport] = {way: publisher.publish(model, way) for way in WAYS[1:]}
+    with running(servers, ready_timeout_s=START_LIMIT_S), _Publisher(folder / "store-of-many", urls) as publisher:
+        reports: dict[Way, PublishReport] = {way: publisher.publish(model, way) for way in MANY_WAYS}
     num_bytes = sum(file.stat().st_size for file in model.glob("*.safetensors"))
     figures: dict[str, float] = {"engines": engines}
     for way, report in reports.items():
@@ -97,6 +119,7 @@ class _Publisher:
     def __init__(self, root: Path, urls: list[str]) -> None:
         self._urls = urls
         self._catalog = Catalog.open(StoreConfig(root=root))
+        self._root = root
         self._version = 0
 
     def __enter__(self) -> Self:
@@ -108,9 +131,12 @@ class _Publisher:
     def publish(self, folder: Path, way: Way) -> PublishReport:
         """Publish the folder's weights as the next version. Raises RuntimeError where an engine does not serve it."""
         self._version += 1
+        version = version_path(self._root, self._version)
+        version.parent.mkdir(exist_ok=True)
+        version.symlink_to(folder)  # differences are to the served version's folder in the store
         settings = PublishConfig(way=way, bucket_mb=BUCKET_MB)
         config = TrainerConfig(engine_urls=self._urls, publish=settings)
-        report = publish(folder, self._version, config, None, self._catalog)
+        report = publish(version, self._version, config, None, self._catalog)
         if report.failed:
             raise RuntimeError(f"not every engine serves the version: {report.failed}")
         return report
