@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -18,11 +19,12 @@ import httpx
 import psutil
 from support_servers import find_free_port
 
+from weir.proxy.engines.router import RouterClient
 from weir.scripts.launch.fleet import fleet
 from weir.scripts.launch.servers import Server, free_ports_in_row, running, start
 from weir.scripts.launch.settings import Settings, load_settings
 from weir.store.catalog.catalog import Catalog, RoundRow
-from weir.store.catalog.cluster.members import members
+from weir.store.catalog.cluster.members import PhaseRow, members, phases
 from weir.store.reader import connect
 
 AGENT = """
@@ -89,6 +91,11 @@ class Cluster:
         with contextlib.closing(Catalog.open(self.settings.store)) as catalog:
             return next(row.phase for row in members(catalog) if row.name == member)
 
+    def phases(self) -> list[PhaseRow]:
+        """What members did and do, in order."""
+        with contextlib.closing(Catalog.open(self.settings.store)) as catalog:
+            return phases(catalog)
+
     def has_open_round(self) -> bool:
         """Whether a round is claimed and not committed."""
         with contextlib.closing(Catalog.open(self.settings.store)) as catalog:
@@ -108,6 +115,16 @@ class Cluster:
         """The engines that the router lists."""
         url = f"http://127.0.0.1:{self.settings.router.port}/workers"
         return {worker["url"].rstrip("/") for worker in httpx.get(url, trust_env=False, timeout=120).json()["workers"]}
+
+    def take_out(self, engine: str) -> None:
+        """Take an engine out of the router's rotation."""
+
+        async def take_out() -> None:
+            router = RouterClient(f"http://127.0.0.1:{self.settings.router.port}")
+            await router.take_out(engine)
+            await router.close()
+
+        asyncio.run(take_out())
 
     def gate(self) -> str:
         """The state of the proxy's gate."""

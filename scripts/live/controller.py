@@ -29,6 +29,7 @@ from weir.scripts.live.members import check_members, members_of, row_of, rules_o
 from weir.scripts.live.metrics import ClusterMetrics
 from weir.scripts.live.recorder import Recorder
 from weir.scripts.live.rollouts import RolloutOptions, Rollouts
+from weir.scripts.live.roster import Roster
 from weir.scripts.live.slot import Slot
 from weir.store.catalog.catalog import Catalog
 from weir.store.catalog.cluster.members import CLUSTER
@@ -62,7 +63,7 @@ class Controller:
         on_version: Callable[[int], None] = lambda _: None,
     ) -> None:
         """`on_version` hears of each version. Raises `UsageError` where the settings do not fit together."""
-        self.settings, self.console = settings, console
+        self.settings, self.config_path, self.console = settings, config_path, console
         self._on_version = on_version
         self.config = settings.cluster
         self.trainer = trainer_config(settings)
@@ -127,7 +128,8 @@ class Controller:
         await self.rollouts.start()
         await lookout.look()
         await lookout.look_at_groups()  # before any group is started: those that are there take their places first
-        watches = [lookout.watch_engines(), lookout.watch_groups(), self.engines.watch_gates()]
+        roster = Roster(self.config_path, self.members, self._recorder, self.say)
+        watches = [lookout.watch_engines(), lookout.watch_groups(), self.engines.watch_gates(), roster.watch()]
         beside = [self._recorder.run(), *watches, self.rollouts.run(lookout)]
         try:
             await _first_ended(self.host.run(rounds), *beside)

@@ -80,8 +80,7 @@ class Lookout:
     ) -> None:
         self._host, self._engines, self._catalog, self._recorder = host, engines, catalog, recorder
         self._members, self._run = members, run
-        bounds_kv = any(member.kv_tokens for member in members.values())
-        self._counts_tokens = bounds_kv or uses(host.book.state.settings, TOKENS)
+        self._rules_by_tokens = uses(host.book.state.settings, TOKENS)
         self._silent: dict[str, int] = {}
         self._dead: set[str] = set()  # engines, by URL
         self._join_after: dict[str, float] = {}
@@ -117,7 +116,8 @@ class Lookout:
         ready, lost = await asyncio.to_thread(self._groups)
         self._untaken = {group: self._untaken[group] for group in ready if group in self._untaken}
         unknown = [group for group in ready if not self._host.is_known(group) and self._is_to_look_at(group)]
-        asked = [group for group in unknown if self._counts_tokens or self._host.is_foreign(group)]
+        counts = self._rules_by_tokens or any(member.kv_tokens for member in self._members.values())
+        asked = [group for group in unknown if counts or self._host.is_foreign(group)]
         found = await asyncio.to_thread(calls_of_groups, self._run.settings.store, asked)
         young = [group for group in unknown if not self._is_too_old(group, found.get(group))]
         untaken = await asyncio.to_thread(self._not_taken, young, self._host.weights)

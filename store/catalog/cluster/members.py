@@ -67,6 +67,14 @@ def take_over(catalog: Catalog, members: list[MemberRow], lease: Lease) -> None:
             connection.execute(t.members.insert().values(row))
 
 
+def add_member(catalog: Catalog, member: MemberRow, lease: Lease) -> None:
+    """Enter a member beside those that are there. Raises LeaseLost."""
+    with catalog.writing().begin() as connection:
+        check_lease(connection, lease)
+        now = database_now_us(connection)
+        connection.execute(t.members.insert().values(asdict(member) | {"since_us": now, "seen_us": now}))
+
+
 def begin_phase(
     catalog: Catalog,
     member: str,

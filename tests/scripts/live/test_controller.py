@@ -125,6 +125,30 @@ def test_a_killed_engine_is_lost_and_joins_again_with_the_newest_weights(
     check(cluster, len(cluster.rounds()))
 
 
+def test_a_member_that_the_settings_name_later_joins(cluster: Cluster) -> None:
+    file = cluster.folder / "weir.toml"
+    whole = file.read_text()
+    file.write_text(whole[: whole.index('[[cluster.members]]\nname = "both-2"')])
+    cluster.take_out(cluster.engine_urls[2])
+    before = {row.phase_id for row in cluster.phases()}
+    train = cluster.train()
+    cluster.wait(cluster.made(1))
+    assert {row.member for row in cluster.phases() if row.phase_id not in before} == {"only", "both-1"}
+    file.write_text(whole)
+    cluster.wait(
+        lambda: (
+            ("both-2", "rollout") in {(row.member, row.phase) for row in cluster.phases() if row.phase_id not in before}
+        )
+    )
+    assert "member both-2 is taken in" in cluster.log
+    cluster.wait(cluster.made(1))
+    train.terminate()
+    cluster.ended()
+    cluster.train("--rounds", "1")  # finishes a round that was open
+    cluster.ended()
+    check(cluster, len(cluster.rounds()))
+
+
 def test_a_second_controller_over_the_same_store_is_refused(cluster: Cluster) -> None:
     first = cluster.train()
     cluster.wait(cluster.made(1))

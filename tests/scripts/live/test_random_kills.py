@@ -19,9 +19,6 @@ import pytest
 from support_live import Cluster, running_cluster
 from support_servers import ServerProcess, find_free_port, start_server
 
-from weir.store.catalog.catalog import Catalog
-from weir.store.catalog.cluster.members import phases
-
 KILLS = int(os.environ.get("WEIR_TEST_KILLS", "4"))
 MOST_PHASES = 6  # between a round and the kill
 JUDGE = """
@@ -116,11 +113,6 @@ def victims(tmp_path_factory: pytest.TempPathFactory, tiny_model_dir: Path) -> I
             started.judge.stop()
 
 
-def num_phases(cluster: Cluster) -> int:
-    with contextlib.closing(Catalog.open(cluster.settings.store)) as catalog:
-        return len(phases(catalog))
-
-
 def test_whatever_is_killed_at_a_random_moment_the_run_goes_on(victims: Victims) -> None:
     cluster, draw = victims.cluster, random.Random(KILLS)
     others = [name for name in victims.parts() if name not in ("judge", "rank")]
@@ -129,8 +121,8 @@ def test_whatever_is_killed_at_a_random_moment_the_run_goes_on(victims: Victims)
     cluster.wait(cluster.made(1))
     for number in range(KILLS):
         name = order[number % len(order)]
-        moment = num_phases(cluster) + draw.randint(0, MOST_PHASES)
-        cluster.wait(lambda at=moment: num_phases(cluster) >= at)
+        moment = len(cluster.phases()) + draw.randint(0, MOST_PHASES)
+        cluster.wait(lambda at=moment: len(cluster.phases()) >= at)
         victims.parts()[name]()
         cluster.wait(cluster.made(1))
     cluster.trains[-1].terminate()
