@@ -19,9 +19,9 @@ from weir.store.reader import connect
 
 LARGE = """SELECT count(*), max(place) FROM (
     SELECT row_number() OVER (PARTITION BY i % 7 ORDER BY hash(i)) AS place, repeat('x', 20) || i AS text
-    FROM range(700000) t(i)
+    FROM range(3000000) t(i)
 ) WHERE length(text) > 20"""
-COUNTED = [(700_000, 100_000)]
+COUNTED = [(3_000_000, 428_572)]
 
 PROGRAM = """
 import os, resource, signal, sys
@@ -30,7 +30,7 @@ from weir.store.config import StoreConfig
 from weir.store.query.question import asking
 from weir.store.reader import connect
 root, query, file_bytes = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-db = connect(StoreConfig(root=root, query_memory_mb=32))
+db = connect(StoreConfig(root=root, query_memory_mb=128))
 if file_bytes:  # as on a full disk: a file cannot grow
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
@@ -44,7 +44,7 @@ with asking(db):
 @pytest.fixture
 def small(config: StoreConfig) -> StoreConfig:
     """Settings by which a large query has to spill."""
-    return config.model_copy(update={"query_memory_mb": 32})
+    return config.model_copy(update={"query_memory_mb": 128})
 
 
 def folders(config: StoreConfig) -> list[Path]:
@@ -108,7 +108,7 @@ def test_what_a_killed_query_left_is_deleted_and_what_a_living_one_needs_is_not(
     small: StoreConfig, cleaner: object
 ) -> None:
     living = connect(small)
-    with program(small, "SELECT i, repeat('x', 20) || i FROM range(700000) t(i) ORDER BY hash(i)", 0) as process:
+    with program(small, "SELECT i, repeat('x', 20) || i FROM range(3000000) t(i) ORDER BY hash(i)", 0) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
         assert int(line.split()[-1]) > 1, "it has spilled"
