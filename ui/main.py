@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import socket
@@ -27,7 +28,7 @@ def serve(
     others: Sequence[StoreConfig],
 ) -> None:
     """Serve until a signal; the first line of stdout is the address. Raises AddressUnavailable and StoreError."""
-    os.nice(config.nice)
+    _step_back(config.nice)
     app = create_app(config, store, tokenizer, control_key, config_path, addresses, others)
     with _listener(config.host, config.port) as listener:
         host = f"[{config.host}]" if ":" in config.host else config.host
@@ -41,6 +42,18 @@ def serve(
                 raise
     if app.state.refused is not None:
         raise app.state.refused.with_traceback(None)
+
+
+def _step_back(nice: int) -> None:
+    """Let other processes have the processor first.
+
+    Linux may weigh whole sessions against each other, and then `nice` counts within one only (sched(7), "The autogroup
+    feature"): a page that `weir up` started is a session of its own.
+    """
+    os.nice(nice)
+    if os.getsid(0) == os.getpid():
+        with contextlib.suppress(OSError):  # of a kernel without that feature
+            Path("/proc/self/autogroup").write_text(str(nice))
 
 
 def _listener(host: str, port: int) -> socket.socket:
