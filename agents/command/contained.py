@@ -25,7 +25,7 @@ from weir.agents.command.relay import Relay
 from weir.agents.command.session_folder import SessionFolder
 from weir.agents.command.watch import Watch
 from weir.agents.errors import AgentSandboxUnavailable
-from weir.kernel_eval.sandbox import syscalls
+from weir.kernel_eval.sandbox import ending, syscalls
 
 SPEC, SOCKET = "spec.json", "proxy.sock"
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random", "/dev/tty")
@@ -143,7 +143,7 @@ class _Run:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(process.wait(), _GRACE_S)
         if process.returncode is None:
-            process.kill()
+            ending.end(process.pid)
             await process.wait()
         await asyncio.to_thread(_end_leftovers, self._folder)
 

@@ -30,7 +30,7 @@ from weir.kernel_eval.machines.cleanup import make_folder
 from weir.kernel_eval.machines.slots import Priority, Slots
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
-from weir.kernel_eval.sandbox import containment
+from weir.kernel_eval.sandbox import containment, ending
 from weir.kernel_eval.sandbox.levels import SandboxLevel
 
 _log = logging.getLogger(__name__)
@@ -134,7 +134,8 @@ class ForkserverProcess:
             self._control.close()
             self._control = None
         if self._process is not None:
-            self._process.kill()
+            if self._process.poll() is None:
+                ending.end(self._process.pid)
             self._process.wait()
             self._process = None
         if self._folder is not None:
