@@ -46,9 +46,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreConfig]:
 
 def test_three_clicks_lead_to_why_a_session_of_the_demo_failed(page: Page, made: StoreConfig) -> None:
     with connect(made) as db:
-        fault, number = db.sql(
-            "SELECT fault, count(DISTINCT session_id) FROM evaluations WHERE fault IS NOT NULL "
-            "GROUP BY fault ORDER BY 2 DESC, 1 LIMIT 1"
+        fault, number = db.sql(  # a session failed by the fault of its last answer
+            "SELECT fault, count(*) FROM ("
+            "SELECT session_id, arg_max_null(fault, (call_id, created_at)) AS fault FROM evaluations GROUP BY 1"
+            ") WHERE fault IS NOT NULL GROUP BY fault ORDER BY 2 DESC, 1 LIMIT 1"
         ).fetchall()[0]
         messages = {
             row[0]
