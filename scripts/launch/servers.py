@@ -97,14 +97,15 @@ def running(
     *,
     ready_timeout_s: float = 120.0,
     on_wait: Callable[[Server], None] = lambda server: None,
+    pause: Callable[[float], object] = time.sleep,
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Start the servers together, wait until each is ready, and stop them in reverse order at the end of the block.
 
-    `on_wait` gets each server before it is waited for. Raises ServerFailed as `wait_ready` does; those that were
-    started are stopped first.
+    `on_wait` gets each server before it is waited for; `pause` waits between two looks, and what it raises ends the
+    wait. Raises ServerFailed as `wait_ready` does; those that were started are stopped first.
     """
     with started(servers) as processes:
-        wait_ready(servers, processes, timeout_s=ready_timeout_s, on_wait=on_wait)
+        wait_ready(servers, processes, timeout_s=ready_timeout_s, on_wait=on_wait, pause=pause)
         yield processes
 
 
@@ -126,6 +127,7 @@ def wait_ready(
     *,
     timeout_s: float = 120.0,
     on_wait: Callable[[Server], None] = lambda server: None,
+    pause: Callable[[float], object] = time.sleep,
 ) -> None:
     """Wait until every server answers 200 itself: another server on its port does not count.
 
@@ -135,7 +137,7 @@ def wait_ready(
     for server, process in zip(servers, processes, strict=True):
         if server.ready_url is not None:
             on_wait(server)
-        _wait_ready(server, process, deadline)
+        _wait_ready(server, process, deadline, pause)
 
 
 def stop(process: subprocess.Popen[bytes], *, grace_s: float = 15.0) -> None:
@@ -171,7 +173,9 @@ def _before_it_runs(cores: Sequence[int], parent_pid: int) -> None:
     end_with_parent(parent_pid=parent_pid)
 
 
-def _wait_ready(server: Server, process: subprocess.Popen[bytes], deadline: float) -> None:
+def _wait_ready(
+    server: Server, process: subprocess.Popen[bytes], deadline: float, pause: Callable[[float], object]
+) -> None:
     if server.ready_url is None:
         return
     port = httpx.URL(server.ready_url).port or 80
@@ -185,7 +189,7 @@ def _wait_ready(server: Server, process: subprocess.Popen[bytes], deadline: floa
             with contextlib.suppress(httpx.TransportError):
                 if client.get(server.ready_url).status_code == 200 and session_listens(process.pid, port):
                     return
-            time.sleep(0.05)
+            pause(0.05)
     raise ServerFailed(
         f"{server.name} was not ready in time (no 200 of its own from {server.ready_url})"
         f"{_last_line(server.log_path)}; its log is {server.log_path}"

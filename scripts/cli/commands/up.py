@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -37,7 +36,7 @@ def up(
     """
     from weir.scripts.launch.fleet import check_ports, fleet
     from weir.scripts.launch.servers import running
-    from weir.scripts.launch.stop_signal import SIGNALS, StopSignal
+    from weir.scripts.launch.stop_signal import StopSignal
     from weir.store.catalog.catalog import Catalog
 
     if settings_only and not check:
@@ -49,10 +48,14 @@ def up(
     servers = fleet(settings, config)
     check_ports(settings)
     Catalog.open(settings.store).close()  # the page opens a store that exists
-    for number in SIGNALS:  # also where a shell's background job ignores SIGINT
-        signal.signal(number, signal.default_int_handler)  # what was started is stopped
-    with running(servers, ready_timeout_s=settings.engine.start_limit_s, on_wait=_say_wait) as processes:
-        stop = StopSignal()
+    stop = StopSignal()  # also where a shell's background job ignores SIGINT; what a handler raises may be lost
+
+    def pause(seconds: float) -> None:
+        if stop.wait(seconds):
+            raise KeyboardInterrupt  # what was started is stopped
+
+    limit_s = settings.engine.start_limit_s
+    with running(servers, ready_timeout_s=limit_s, on_wait=_say_wait, pause=pause) as processes:
         base = f"http://{settings.proxy.host}:{settings.proxy.port}"
         typer.echo(f"base_url     {base}/v1")
         typer.echo(f"control      {base}/weir (key: {settings.store.folder / 'control.key'})")
