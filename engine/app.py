@@ -67,6 +67,7 @@ def _routes(generate: Generate, control: Control, updates: Updates, memory: Memo
         Route("/init_weights_update_group", updates.join, methods=["POST"]),
         Route("/update_weights_from_distributed", updates.from_distributed, methods=["POST"]),
         Route("/update_weights_from_delta", updates.from_delta, methods=["POST"]),
+        Route("/update_weights_from_adapter", updates.from_adapter, methods=["POST"]),
         Route("/destroy_weights_update_group", updates.leave, methods=["POST"]),
         Route("/end_weight_update", updates.end, methods=["POST"]),
         Route("/weights_checker", updates.check, methods=["GET", "POST"]),

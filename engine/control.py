@@ -100,6 +100,7 @@ class Control:
                 "staged_weight_updates": True,
                 "relayed_weight_updates": True,
                 "delta_weight_updates": True,
+                "adapter_weight_updates": True,
                 "internal_states": [
                     {
                         **load,

@@ -13,6 +13,7 @@ import torch
 
 from weir.engine.decoder import Blank, Decoder, Prepared
 from weir.engine.errors import WeightsRefused
+from weir.engine.transfer.adapter import Adapter
 from weir.engine.transfer.block_delta import BLOCK_VALUES, DeltaDamaged, apply_block, as_bits
 from weir.engine.transfer.bucket import BadBucket, FlattenedTensorMetadata, split
 from weir.engine.weights import check_finite, checksums, fitting, missing_names, tied_names, whole
@@ -30,6 +31,7 @@ class Staging:
         self._there: dict[str, torch.Tensor] = {}
         self._blank: Blank | None = None  # filled as tensors arrive
         self._prepared: Prepared | None = None
+        self._adapter: Adapter | None = None  # whose parts arrive
 
     def add(self, flat: torch.Tensor, entries: Sequence[FlattenedTensorMetadata]) -> None:
         """Take the tensors of a bucket, (bytes,) uint8, which may be reused afterwards. Raises WeightsRefused."""
@@ -54,6 +56,17 @@ class Staging:
         if blocks.read(1):
             raise WeightsRefused("the difference has more blocks than its tensors have values")
         self._prepare_once_whole()
+
+    def adapt(self, adapter: Adapter, part: bytes, *, last: bool) -> None:
+        """Take a part of an adapter; after the last one, its base with all of it. Raises WeightsRefused."""
+        if self._prepared is not None:
+            raise WeightsRefused("all tensors of the update are there already; begin another update")
+        self._adapter = self._adapter or adapter
+        self._adapter.add(part)
+        if last:
+            for name, tensor in self._adapter.merged():
+                self._take(name, tensor)
+            self._prepare_once_whole()
 
     def _changed(self, entry: FlattenedTensorMetadata, blocks: BinaryIO) -> torch.Tensor:
         """A copy of a served tensor in the type that the difference is of, and the difference applied to it."""

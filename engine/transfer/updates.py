@@ -1,5 +1,5 @@
-"""The routes that change weights: from a folder, shared memory, a process group, or as differences; and their
-checksums.
+"""The routes that change weights: from a folder, shared memory, a process group, as differences or adapters; and
+their checksums.
 
 Requests and answers have SGLang's forms. Other than SGLang, which changes the served tensors with every request of an
 update, this engine keeps what arrives beside them, and switches at /end_weight_update, between two steps. Invariants:
@@ -22,6 +22,7 @@ from starlette.responses import Response
 from weir.engine.errors import BadRequest, WeightsRefused
 from weir.engine.loop import EngineLoop
 from weir.engine.responses import JsonResponse, read_body
+from weir.engine.transfer.adapter import Adapter, found_base
 from weir.engine.transfer.bucket import FORMAT, BadBucket, laid_out, unpacked
 from weir.engine.transfer.group import WeightGroup, join_store
 from weir.engine.transfer.staging import Staging
@@ -110,6 +111,23 @@ class DeltaBody(msgspec.Struct, frozen=True, kw_only=True):
     weight_version: str | None = None
 
 
+class AdapterBody(msgspec.Struct, frozen=True, kw_only=True):
+    """/update_weights_from_adapter, this engine's own: a part of an adapter of LoRA, merged into its base at the last.
+
+    `base_path` is where the trainer has the base; the folder that the engine was started on is looked at too.
+    """
+
+    base_path: str
+    base_files: dict[str, str]  # name → sha256, of the base's safetensors
+    scaling: float
+    dtype: Literal["float32", "float16", "bfloat16"]  # of the merged weights
+    adapter: bytes  # safetensors with peft's names, in base64
+    last: bool
+    flush_cache: bool = True
+    abort_all_requests: bool = False
+    weight_version: str | None = None
+
+
 class CheckBody(msgspec.Struct, frozen=True):
     """/weights_checker; `staged` is this engine's own: the tensors of the open update instead of the served ones."""
 
@@ -122,6 +140,7 @@ class Updates:
 
     def __init__(self, engine: EngineLoop, model_path: Path) -> None:
         self.model_path = str(model_path)
+        self._first_path = model_path
         self._engine = engine
         self._staging: Staging | None = None
         self._groups: dict[str, WeightGroup] = {}
@@ -194,6 +213,17 @@ class Updates:
 
         return await self._take(asked, take)
 
+    async def from_adapter(self, request: Request) -> Response:
+        """Take a part of an adapter, to be merged into its base."""
+        asked = await read_body(request, AdapterBody)
+
+        def take(staging: Staging) -> None:
+            base = found_base((Path(asked.base_path), self._first_path), asked.base_files)
+            adapter = Adapter(base=base, scaling=asked.scaling, dtype=getattr(torch, asked.dtype))
+            staging.adapt(adapter, asked.adapter, last=asked.last)
+
+        return await self._take(asked, take)
+
     async def end(self, request: Request) -> Response:
         """Serve the update from the next step on."""
         asked = await read_body(request, EndBody)
@@ -252,7 +282,9 @@ class Updates:
             return _answer(False, str(error))
         return JsonResponse({"success": True, "message": "Success.", "ranks": [{"checksums": sums}]})
 
-    async def _take(self, asked: TensorBody | DistributedBody | DeltaBody, take: Callable[[Staging], None]) -> Response:
+    async def _take(
+        self, asked: TensorBody | DistributedBody | DeltaBody | AdapterBody, take: Callable[[Staging], None]
+    ) -> Response:
         async def act() -> str:
             staging = self._open()
             if asked.abort_all_requests:

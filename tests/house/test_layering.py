@@ -17,6 +17,7 @@ ALLOWED = {  # modules and packages of other parts
     "trainer": (
         "weir.store",
         "weir.proxy.engines.router_routes",
+        "weir.engine.transfer.adapter",
         "weir.engine.transfer.block_delta",
         "weir.engine.transfer.bucket",
         "weir.engine.transfer.group",

@@ -157,7 +157,8 @@ class Learner(RoundSteps):
         published = self.stepper.averaged_weights() if averaged else weights
         written: dict[str, FileEntry] = {}
         if self.lora is not None:
-            save_adapters(weights, self.lora, folder)
+            others = published if averaged else None
+            save_adapters(weights, self.lora, folder, base=self.reference, published=others)
             published = merged(published, self.lora)
         with ThreadPoolExecutor(max_workers=1) as writer:
             writing = writer.submit(save_state, own, folder / STATE_FILE) if self._keeps_state else None
@@ -177,6 +178,7 @@ class Learner(RoundSteps):
             self.stepper,
             folder,
             like_folder=self.folder,
+            base=self.reference,
             ranks=self.ranks,
             averaged=averaged,
             lora=self.lora,

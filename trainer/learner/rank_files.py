@@ -36,14 +36,15 @@ def write_weights(
     folder: Path,
     *,
     like_folder: Path,
+    base: Path | None = None,
     ranks: Ranks,
     averaged: bool,
     lora: LoraShape | None,
-    keeps_adapters: bool = True,
 ) -> None:
     """Write the published files; all ranks call it. `like_folder` has the names of tensors. Raises OSError.
 
-    With LoRA the weights have the adapters merged into them, which are also written where `keeps_adapters`.
+    With LoRA the weights have the adapters merged into them, which are also written where `base` names what they were
+    trained on.
     """
     give_back_gathered(model)
     tensors = _published(model)
@@ -66,8 +67,8 @@ def write_weights(
                 rows = rows + added[start : start + len(rows)]
             if ranks.is_first_copy:
                 _write(files, found[name], rows, start)
-    if lora is not None and keeps_adapters and ranks.rank == 0:
-        save_adapters(adapters, lora, folder)
+    if lora is not None and base is not None and ranks.rank == 0:
+        save_adapters(adapters, lora, folder, base=base, published=of_average if averaged else None)
     dist.barrier()  # no rank leaves before all have written
 
 

@@ -17,10 +17,12 @@ from typing import Any
 import torch
 from safetensors import safe_open
 
+from weir.engine.transfer.adapter import base_files, merged_weight
 from weir.trainer.errors import TrainerUsageError, VersionError
-from weir.trainer.versions.version_folder import file_entry
+from weir.trainer.versions.version_folder import ADAPTER_BASE, file_entry
 
 ADAPTER_FILE = "lora_adapter.pt"  # the adapters' float32 weights, under the names that peft saves
+PUBLISHED_FILE = "lora_published.pt"  # those that are merged into the published weights, where they are others
 SHAPE_FILE = "lora.json"
 _BASE, _A, _B = ".base_layer.weight", ".lora_A.default.weight", ".lora_B.default.weight"
 
@@ -79,8 +81,8 @@ def merged(weights: Mapping[str, torch.Tensor], shape: LoraShape) -> dict[str, t
     plain = {name: weight for name, weight in weights.items() if not is_adapter(name) and not name.endswith(_BASE)}
     for name in (name for name in weights if name.endswith(_BASE)):
         layer = name.removesuffix(_BASE)
-        added = (weights[layer + _B] @ weights[layer + _A]) * shape.scaling
-        plain[f"{layer}.weight"] = weights[name] + added
+        a, b = weights[layer + _A], weights[layer + _B]
+        plain[f"{layer}.weight"] = merged_weight(weights[name], a, b, shape.scaling)
     return plain
 
 
@@ -89,14 +91,32 @@ def adapters_of(name: str) -> tuple[str, str] | None:
     return (name.replace(_BASE, _A), name.replace(_BASE, _B)) if name.endswith(_BASE) else None
 
 
-def save_adapters(weights: Mapping[str, torch.Tensor], shape: LoraShape, folder: Path) -> None:
-    """Write the adapters of a state dict and their form. Raises OSError."""
-    adapters = {name: weight.contiguous() for name, weight in weights.items() if is_adapter(name)}
+def save_adapters(
+    weights: Mapping[str, torch.Tensor],
+    shape: LoraShape,
+    folder: Path,
+    *,
+    base: Path,
+    published: Mapping[str, torch.Tensor] | None = None,
+) -> None:
+    """Write the adapters of a state dict, their form and what they were trained on. Raises OSError.
+
+    `published`: the state dict whose adapters are merged into the published weights, where it is another one.
+    """
     (folder / SHAPE_FILE).write_text(json.dumps(asdict(shape), sort_keys=True))
+    named = {"path": str(base.absolute()), "files": base_files(base)}
+    (folder / ADAPTER_BASE).write_text(json.dumps(named, sort_keys=True))
+    _save(weights, folder / ADAPTER_FILE)
+    if published is not None:
+        _save(published, folder / PUBLISHED_FILE)
+
+
+def _save(weights: Mapping[str, torch.Tensor], file: Path) -> None:
+    adapters = {name: weight.contiguous() for name, weight in weights.items() if is_adapter(name)}
     try:
-        torch.save(adapters, folder / ADAPTER_FILE)
+        torch.save(adapters, file)
     except RuntimeError as error:  # a full disk
-        raise OSError(f"{folder / ADAPTER_FILE} could not be written ({error})") from error
+        raise OSError(f"{file} could not be written ({error})") from error
 
 
 def has_adapters(folder: Path) -> bool:

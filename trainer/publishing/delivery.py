@@ -2,8 +2,8 @@
 
 An engine that can keep weights beside those it serves gets them before the gates close (`stage`), and only switches
 afterwards. One that cannot gets them once it is paused (`load`). Invariants: an engine's way changes only where the
-settings say "auto" or "delta", and then the report says from what to what, and why; an engine switches only to what has
-the checksums of the version's folder, where it stages weights and can so be asked before.
+settings say "auto", "delta" or "adapter", and then the report says from what to what, and why; an engine switches only
+to what has the checksums of the version's folder, where it stages weights and can so be asked before.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from weir.trainer.http_json import CONTROL_TIMEOUT_S, Refused, done, for_each, p
 from weir.trainer.publishing.engine_memory import TAGS, give_again, take_again
 from weir.trainer.publishing.members import Member, ask_members
 from weir.trainer.settings.config import TrainerConfig
-from weir.trainer.settings.publishing import Way
+from weir.trainer.settings.publishing import OF_SOME, Way
 
 if TYPE_CHECKING:
     from weir.trainer.publishing.weight_source import WeightSource
@@ -67,9 +67,7 @@ class Delivery:
         limit_s = min(CONTROL_TIMEOUT_S, self._config.publish_timeout_s)
         self._members, self.failed = await ask_members(self._http, self._config.engine_urls, limit_s)
         self.ways |= {member.url: member.way(wanted) for member in self._members}
-        if wanted == "delta":
-            unable = [member.url for member in self._members if not member.takes_deltas]
-            self.fallbacks |= dict.fromkeys(unable, "it takes no differences; `weir stage` beside it does")
+        self.fallbacks |= {m.url: why for m in self._members if (why := m.unable(wanted)) is not None}
         await self._send([member for member in self._members if member.stages])
 
     async def load(self, pause: str) -> None:
@@ -114,11 +112,17 @@ class Delivery:
 
     async def _send(self, members: Sequence[Member]) -> None:
         """Send to all members whose way is not by disk; where that fails, the settings decide what becomes of it."""
+        from weir.trainer.publishing.adapter_sender import send_adapters
         from weir.trainer.publishing.delta_sender import send_deltas
         from weir.trainer.publishing.senders import begin, send_by_memory, send_in_group  # torch, which disk lacks
         from weir.trainer.publishing.weight_source import WeightSource
 
-        senders: dict[Way, Sender] = {"delta": send_deltas, "tensor": send_by_memory, "distributed": send_in_group}
+        senders: dict[Way, Sender] = {
+            "adapter": send_adapters,
+            "delta": send_deltas,
+            "tensor": send_by_memory,
+            "distributed": send_in_group,
+        }
         for way, send in senders.items():
             chosen = [member for member in members if self.ways[member.url] == way]
             if not chosen:
@@ -139,13 +143,13 @@ class Delivery:
 
     def _go_on_without(self, way: Way, members: Mapping[str, Member], lost: dict[str, str]) -> None:
         """Where a way failed, the settings decide: another one, after differences a whole one; or the engine is out."""
-        if self._config.publish.way not in ("auto", "delta"):
+        if self._config.publish.way not in ("auto", *OF_SOME):
             self.failed |= lost
             return
         for url, why in lost.items():
             before = f"{self.fallbacks[url]}; " if url in self.fallbacks else ""
             self.fallbacks[url] = f"{before}{way} failed: {why}"
-            self.ways[url] = members[url].way("auto") if way == "delta" else "disk"
+            self.ways[url] = members[url].way("auto") if way in OF_SOME else "disk"
 
     async def _compare(self, expected: dict[str, dict[str, str]]) -> dict[str, str]:
         """Compare what engines have staged with the checksums for each; returns those where it differs, by URL."""

@@ -23,6 +23,7 @@ class Member:
     stages: bool  # it keeps what arrives beside what it serves, until the end of the update
     relays: bool  # it passes on what it gets in a group
     takes_deltas: bool  # it applies differences to what it serves
+    takes_adapters: bool  # it merges adapters of LoRA into their base
     version: str  # that it serves
     dtype: str  # "float32", "bfloat16"; "auto" where only the engine knows
     device: str  # "cpu", "cuda"
@@ -31,14 +32,22 @@ class Member:
     is_local: bool  # it runs on this machine
 
     def way(self, wanted: Way) -> Way:
-        """The way for this engine; "auto" becomes one that it should be able to go, as does "delta" where it cannot."""
-        if wanted == "delta" and not self.takes_deltas:
+        """The way for this engine; "auto" becomes one that it should be able to go, as does one that it cannot."""
+        if self.unable(wanted) is not None:
             return self.way("auto")
         if wanted != "auto":
             return wanted
         if not self.one_replica:
             return "disk"
         return "tensor" if self.is_local else "distributed"
+
+    def unable(self, wanted: Way) -> str | None:
+        """Why this engine cannot go a way that only some can; None where it can."""
+        if wanted == "delta" and not self.takes_deltas:
+            return "it takes no differences; `weir stage` beside it does"
+        if wanted == "adapter" and not self.takes_adapters:
+            return "it merges no adapters into a base; it gets the merged weights"
+        return None
 
 
 async def ask_members(
@@ -54,6 +63,7 @@ async def ask_members(
             stages=info.get("staged_weight_updates") is True,
             relays=info.get("relayed_weight_updates") is True,
             takes_deltas=info.get("delta_weight_updates") is True,
+            takes_adapters=info.get("adapter_weight_updates") is True,
             version=str(info.get("weight_version")),
             dtype=str(info.get("dtype")),
             device=str(info.get("device")),

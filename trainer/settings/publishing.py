@@ -6,7 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Way = Literal["disk", "tensor", "distributed", "delta", "auto"]
+Way = Literal["disk", "tensor", "distributed", "delta", "adapter", "auto"]
+OF_SOME: tuple[Way, ...] = ("delta", "adapter")  # which not every engine and version can go
 
 
 class PublishConfig(BaseModel):
@@ -19,8 +20,9 @@ class PublishConfig(BaseModel):
         description="disk: engines read the version's folder; tensor: through shared memory, for engines on the "
         "trainer's machine; distributed: broadcast in one process group of trainer and engines (gloo, or NCCL between "
         "GPUs); delta: the exact difference to the version that an engine serves, and where there is none or an "
-        "engine cannot apply it, as with auto; auto: tensor or distributed, whichever an engine can, else disk, and "
-        "what was taken is reported.",
+        "engine cannot apply it, as with auto; adapter: the adapter of a LoRA round, which engines merge into its "
+        "base, and where there is none or an engine cannot, as with auto; auto: tensor or distributed, whichever an "
+        "engine can, else disk, and what was taken is reported.",
     )
     bucket_mb: int = Field(
         default=64,

@@ -125,7 +125,6 @@ class SupervisedLearner:
                 ranks=self.ranks,
                 averaged=False,
                 lora=self.lora,
-                keeps_adapters=False,
             )
             return
         weights = self.stepper.weights()

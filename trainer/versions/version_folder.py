@@ -34,6 +34,7 @@ STATE_FILE = "trainer_state.pt"  # the optimiser's state as one process writes i
 STATE_INDEX = (
     ".metadata"  # as several ranks write it: torch.distributed.checkpoint's index, and files `__0_0.distcp`, …
 )
+ADAPTER_BASE = "lora_base.json"  # of a LoRA round: the folder of its frozen weights, the sha256 of each of its files
 SCHEMA = 1
 _FOLDER = re.compile(r"\d{8}")
 # Files of a model folder that are copied into every version made from it.

@@ -264,13 +264,13 @@ def test_a_real_sglang_holds_the_published_bytes_and_answers_as_after_a_load_by_
             expected = answers_of(sglang)[:2]
             published = sums_in_sglang(version_path(store.folder, 1))
             assert sums_of(sglang) == published
-            for way in ("tensor", "distributed", "auto", "delta"):
+            for way in ("tensor", "distributed", "auto", "delta", "adapter"):
                 publisher.publish(2, "disk")
                 assert answers_of(sglang)[:2] != expected
                 assert sums_of(sglang) == sums_in_sglang(version_path(store.folder, 2)) != published
                 report = publisher.publish(1, way)
-                assert report.ways == {sglang.url: "tensor" if way in ("auto", "delta") else way}
-                assert bool(report.fallbacks) == (way == "delta")
+                assert report.ways == {sglang.url: way if way in ("tensor", "distributed") else "tensor"}
+                assert bool(report.fallbacks) == (way in ("delta", "adapter"))
                 assert sglang.get("/model_info")["weight_version"] == "1"
                 assert sums_of(sglang) == published
                 assert answers_of(sglang)[:2] == expected

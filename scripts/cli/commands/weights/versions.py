@@ -58,20 +58,34 @@ def versions(context: typer.Context, root: RootOption = None, config: ConfigOpti
 def export(
     version: Annotated[int, typer.Argument(help="Version to write out.")],
     folder: Annotated[Path, typer.Argument(help="Folder to make.")],
+    adapter: Annotated[bool, typer.Option("--adapter", help="Write the adapter of a LoRA round, for peft.")] = False,
     root: RootOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Write a version as a plain Hugging Face folder.
 
     It holds weights, configuration and tokenizer. A version that is stored as a difference is rebuilt and verified.
+    With --adapter it holds the adapter alone, as peft writes it, and names its base.
     """
     store = existing_store(root, config)
+    from weir.trainer.errors import VersionError
     from weir.trainer.versions.folder_rename import folder_aside
     from weir.trainer.versions.stored import make_whole, stored_entries
     from weir.trainer.versions.version_folder import MANIFEST, check_new, is_model_file, verify_files
 
     check_new(folder)
     found = _found(store, version)
+    if adapter:
+        from weir.trainer.model.adapter_file import FILES, write_peft
+
+        verify_files(found.path, {name: entry for name, entry in found.manifest.files.items() if name in FILES})
+        with folder_aside(folder) as aside:
+            try:
+                write_peft(found.path, aside)
+            except VersionError as error:
+                raise UsageError(str(error)) from error
+        typer.echo(f"the adapter of version {version} is in {folder}")
+        return
     with folder_aside(folder) as aside:
         for name in (*stored_entries(found.path, found.manifest), MANIFEST):
             if name == MANIFEST or is_model_file(name):
@@ -128,10 +142,11 @@ def _found(store: StoreConfig, number: int) -> Version:
 def _stored(version: Version) -> str:
     """How a version is stored."""
     from weir.trainer.versions.stored import lacking
+    from weir.trainer.versions.version_folder import ADAPTER_BASE
 
     manifest = version.manifest
     if manifest.base is None:
-        return "whole"
+        return "whole, adapter" if ADAPTER_BASE in manifest.files else "whole"
     delta = f"difference to {manifest.base}"
     return delta if lacking(version.path, manifest) else f"whole, {delta}"
 
