@@ -179,6 +179,11 @@ class Prepared:
     packings: list[tuple[Projection, Packing]]
     others: list[tuple[Any, torch.Tensor]]  # parameters outside the projections, and their new values
 
+    def blank(self) -> Blank:
+        """Its memory, for other weights."""
+        packings = [(held, replace(packing, packed=None, halved=None)) for held, packing in self.packings]
+        return Blank(packings, self.values())
+
     def values(self) -> dict[Any, torch.Tensor]:
         """The new values of every parameter."""
         parts = (part for _, packing in self.packings for part in packing.parts)
@@ -200,6 +205,8 @@ class Decoder:
         self._layers = [_layer_of(layer) for layer in model.model.layers]
         self._tied = weight if model.lm_head.weight is weight else None
         self._head = Projection(model.lm_head, tied=self._tied is not None)
+        self._adopted: Prepared | None = None
+        self._spare: Blank | None = None  # of weights that are served no longer
         self.cache = SlotCache(
             num_layers=config.num_hidden_layers,
             num_kv_heads=config.num_key_value_heads,
@@ -220,7 +227,14 @@ class Decoder:
         return self.complete(blank)
 
     def blank(self) -> Blank:
-        """Memory for the weights of every parameter, in the host's, next to those that are served; from any thread."""
+        """Memory for the weights of every parameter, in the host's, next to those that are served; from any thread.
+
+        It is that of the weights before these, where they came prepared: memory that is touched for the first time is
+        written at a fifth of the rate.
+        """
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            return spare
         host = torch.device("cpu")
         with torch.inference_mode(False), torch.no_grad():
             packings = [(projection, projection.blank(host)) for projection in self._projections()]
@@ -251,9 +265,15 @@ class Decoder:
                     parameter.data = tensor
                 else:
                     parameter.copy_(tensor)
+        if self.device.type == "cpu":
+            self._adopted, prepared_before = prepared, self._adopted
+            self._spare = prepared_before.blank() if prepared_before is not None else None
+        else:
+            self._spare = prepared.blank()
 
     def release(self) -> None:
         """Give the memory of all weights back. Nothing can be computed until `adopt` has brought others."""
+        self._adopted = self._spare = None
         with torch.inference_mode(False), torch.no_grad():
             for projection in self._projections():
                 projection.release()

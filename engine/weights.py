@@ -86,11 +86,12 @@ def missing_names(there: Collection[str], wanted: dict[str, torch.Tensor]) -> li
 def checksums(tensors: dict[str, torch.Tensor]) -> dict[str, str]:
     """xxh3-64 of every tensor's bytes, by name; tied tensors once, as transformers saves them."""
     tied = tied_names(tensors)
-    return {
-        name: xxhash.xxh3_64_hexdigest(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-        for name, tensor in tensors.items()
-        if name not in tied
-    }
+    return {name: checksum(tensor) for name, tensor in tensors.items() if name not in tied}
+
+
+def checksum(tensor: torch.Tensor) -> str:
+    """xxh3-64 of a tensor's bytes."""
+    return xxhash.xxh3_64_hexdigest(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
 
 
 def tied_names(state: dict[str, torch.Tensor]) -> dict[str, str]:

@@ -1,7 +1,8 @@
 """The weights of one update as they arrive, next to those that are served.
 
 Invariants: what arrives is copied out of the sender's memory and checked against the served model before the sender has
-its answer; nothing that is served changes here. They are copied once, to where the decoder will compute with them.
+its answer; nothing that is served changes here. They are copied once, to where the decoder will compute with them, and
+their checksums are those of the copies, computed while these are in the processor's cache.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from weir.engine.errors import WeightsRefused
 from weir.engine.transfer.adapter import Adapter
 from weir.engine.transfer.block_delta import BLOCK_VALUES, DeltaDamaged, apply_block, as_bits
 from weir.engine.transfer.bucket import BadBucket, FlattenedTensorMetadata, split
-from weir.engine.weights import check_finite, checksums, fitting, missing_names, tied_names, whole
+from weir.engine.weights import check_finite, checksum, fitting, missing_names, tied_names, whole
 
 
 class Staging:
@@ -29,6 +30,8 @@ class Staging:
         self._wanted = dict(decoder.model.state_dict(keep_vars=True))
         self._tied = tied_names(self._wanted)
         self._there: dict[str, torch.Tensor] = {}
+        self._sums: dict[str, str] = {}
+        self._mapped: list[torch.Tensor] = []  # buckets that may come again, with other tensors
         self._blank: Blank | None = None  # filled as tensors arrive
         self._prepared: Prepared | None = None
         self._adapter: Adapter | None = None  # whose parts arrive
@@ -38,6 +41,7 @@ class Staging:
         if self._prepared is not None:
             raise WeightsRefused("all tensors of the update are there already; begin another update")
         try:
+            self._mapped = [flat, *self._mapped[:1]]
             for name, tensor in split(flat, entries):
                 self._take(name, tensor)
         except BadBucket as error:
@@ -92,13 +96,15 @@ class Staging:
         with torch.no_grad():
             place.copy_(tensor)
             check_finite(name, place)
+            if not is_second:
+                self._sums[name] = checksum(place)
         self._there[name] = place
 
     def _prepare_once_whole(self) -> None:
         if self._blank is not None and not missing_names(self._there.keys(), self._wanted):
             whole(self._there, self._wanted, "the update")
             self._prepared = self._decoder.complete(self._blank)
-            self._there, self._blank = {}, None
+            self._there, self._blank, self._mapped = {}, None, []
 
     def prepared(self) -> Prepared:
         """The whole update, laid out. Raises WeightsRefused where tensors lack."""
@@ -109,5 +115,5 @@ class Staging:
 
     def checksums(self) -> dict[str, str]:
         """Of the tensors that `prepared` holds, as those of served ones. Raises WeightsRefused where tensors lack."""
-        values = self.prepared().values()
-        return checksums({name: values[held] for name, held in self._wanted.items() if held in values})
+        self.prepared()
+        return self._sums

@@ -133,12 +133,11 @@ class Delivery:
             self.spoiled |= {member.url for member in left if not member.stages}
             source = await asyncio.to_thread(WeightSource, self._folder, self._config.publish.bucket_mb << 20)
             with source:
-                dtypes = {member.url: member.dtype for member in left if member.stages}
-                sending = send(self._http, left, source, self._version, limit_s)
-                now_lost, expected = await asyncio.gather(sending, _checksums(source, set(dtypes.values())))
-                lost |= now_lost
+                staging = [member for member in left if member.stages]
+                source.held_as = frozenset(member.dtype for member in staging)
+                lost |= await send(self._http, left, source, self._version, limit_s)
                 self.bytes_sent += source.num_sent
-                lost |= await self._compare({url: expected[dtypes[url]] for url in dtypes if url not in lost})
+                lost |= await self._compare(source, [member for member in staging if member.url not in lost])
             self._go_on_without(way, {member.url: member for member in chosen}, lost)
 
     def _go_on_without(self, way: Way, members: Mapping[str, Member], lost: dict[str, str]) -> None:
@@ -151,18 +150,20 @@ class Delivery:
             self.fallbacks[url] = f"{before}{way} failed: {why}"
             self.ways[url] = members[url].way("auto") if way in OF_SOME else "disk"
 
-    async def _compare(self, expected: dict[str, dict[str, str]]) -> dict[str, str]:
-        """Compare what engines have staged with the checksums for each; returns those where it differs, by URL."""
+    async def _compare(self, source: WeightSource, members: Sequence[Member]) -> dict[str, str]:
+        """Compare what engines have staged with the checksums of the folder; returns those where it differs, by URL."""
+        expected = await asyncio.to_thread(source.checksums)
+        dtypes = {member.url: member.dtype for member in members}
 
         async def compare(url: str) -> None:
             body = {"action": "checksum", "staged": True}
             answer = await post(self._http, f"{url}/weights_checker", body, timeout_s=self._config.publish_timeout_s)
             (rank,) = answer["ranks"]
-            wrong = [name for name, held in rank["checksums"].items() if expected[url].get(name) != held]
+            wrong = [name for name, held in rank["checksums"].items() if expected[dtypes[url]].get(name) != held]
             if wrong:
                 raise Refused(f"{len(wrong)} tensors arrived otherwise than they were sent, {wrong[0]} among them")
 
-        return await for_each(expected, compare)
+        return await for_each(dtypes, compare)
 
     async def _switch(self, url: str) -> None:
         limit_s = self._config.publish_timeout_s
@@ -173,10 +174,3 @@ class Delivery:
         body = {"model_path": str(self._folder), "weight_version": str(self._version), "flush_cache": True}
         await done(self._http, f"{url}/update_weights_from_disk", body, timeout_s=limit_s)
         self.spoiled.discard(url)
-
-
-async def _checksums(source: WeightSource, dtypes: set[str]) -> dict[str, dict[str, str]]:
-    """The checksums of a version's tensors in each of the types that engines hold them in."""
-    import torch
-
-    return {dtype: await asyncio.to_thread(source.checksums, getattr(torch, dtype)) for dtype in dtypes}

@@ -33,12 +33,14 @@ async def send_deltas(
 ) -> dict[str, str]:
     """To each engine the difference to the version that it serves. Returns failures, by URL."""
     failed: dict[str, str] = {}
+    summing = asyncio.ensure_future(asyncio.to_thread(source.checksums))  # no bucket is filled, where others sum up
     for served in sorted({member.version for member in members}):
         urls = [member.url for member in members if member.version == served]
         try:
             failed |= await _send(http, urls, source, served, version, timeout_s)
         except (Refused, VersionError, DeltaDamaged, OSError) as error:
             failed |= dict.fromkeys(urls, str(error))
+    await summing
     return failed
 
 

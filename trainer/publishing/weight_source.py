@@ -45,6 +45,8 @@ class WeightSource:
             self.close()
             raise PublishFailed(f"cannot read the weights in {folder}: {error}; publish another version") from error
         self.buckets = list(_grouped(listed, bucket_bytes))
+        self.held_as: frozenset[str] = frozenset()  # the types that engines hold the tensors in, by torch's names
+        self._sums: dict[str, dict[str, str]] = {}  # by type and name
         self._slots: list[torch.Tensor] = []  # in shared memory
         self.num_sent = 0  # bytes that have left this process, as senders count them
 
@@ -63,13 +65,21 @@ class WeightSource:
         tensor: torch.Tensor = self._files[name].get_tensor(name)
         return tensor
 
-    def checksums(self, dtype: torch.dtype) -> dict[str, str]:
-        """xxh3-64 of every tensor's bytes in the type that an engine holds it in, as engines report them."""
-        sums = {}
+    def checksums(self) -> dict[str, dict[str, str]]:
+        """xxh3-64 of every tensor's bytes in each of the types of `held_as`, as engines report them, by type and name.
+
+        Those of tensors that have been in a bucket are known already.
+        """
         for name in self._files:
-            held = self.tensor(name).to(dtype).contiguous().flatten().view(torch.uint8)
-            sums[name] = xxhash.xxh3_64_hexdigest(held.numpy().data)
-        return sums
+            self._add_sums(name, self.tensor(name))
+        return self._sums
+
+    def _add_sums(self, name: str, tensor: torch.Tensor) -> None:
+        for dtype in self.held_as:
+            sums = self._sums.setdefault(dtype, {})
+            if name not in sums:
+                held = tensor.to(getattr(torch, dtype)).contiguous().flatten().view(torch.uint8)
+                sums[name] = xxhash.xxh3_64_hexdigest(held.numpy().data)
 
     async def each_bucket(self, send: Send) -> None:
         """Fill one bucket in shared memory while `send` has the other; `send` also learns which is the last."""
@@ -100,7 +110,9 @@ class WeightSource:
 
     def _fill(self, flat: torch.Tensor, entries: Sequence[FlattenedTensorMetadata]) -> None:
         for name, place in split(flat, entries):
-            place.copy_(self.tensor(name))
+            tensor = self.tensor(name)
+            self._add_sums(name, tensor)  # of the file's bytes, which the copy then finds in the processor's cache
+            place.copy_(tensor)
 
 
 def _slot(size: int) -> torch.Tensor:

@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from weir.engine.transfer.bucket import FlattenedTensorMetadata, split
+from weir.engine.weights import checksums
 from weir.trainer.publishing import weight_source
 from weir.trainer.publishing.weight_source import WeightSource
 
@@ -67,3 +68,17 @@ def test_memory_that_is_too_small_is_replaced(tmp_path: Path) -> None:
     sent(folder, keep=True, bucket=4 * BUCKET)
     (held,) = {len(slot) for slot in weight_source._kept}
     assert held > BUCKET
+
+
+def test_checksums_are_those_of_the_file_whatever_a_bucket_holds(tmp_path: Path) -> None:
+    async def spoil(flat: torch.Tensor, entries: Sequence[FlattenedTensorMetadata], last: bool) -> None:
+        flat.zero_()
+
+    folder = version(tmp_path / "1", 1)
+    tensors = load_file(folder / "model.safetensors")
+    with WeightSource(folder, BUCKET) as source:
+        source.held_as = frozenset(["float32", "bfloat16"])
+        asyncio.run(source.each_bucket(spoil))
+        for dtype, sums in source.checksums().items():
+            assert sums == checksums({name: tensor.to(getattr(torch, dtype)) for name, tensor in tensors.items()})
+        assert source.checksums().keys() == source.held_as
