@@ -72,11 +72,13 @@ def main(device: str) -> None:
     """Answer until the input ends."""
     from support_gradients import whole_gradient
 
+    from weir.trainer.learner.rank_requests import dividing
+
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no answer
     ranks = Ranks.of_torchrun(torch.device(device))
     while (job := _next_job(ranks)) is not None:
-        gradient = whole_gradient(*job, ranks)
+        gradient = whole_gradient(*job, dividing(ranks, job[2]))
         if ranks.rank == 0:
             pickle.dump(gradient, answers)
             answers.flush()

@@ -1,4 +1,4 @@
-"""Gradients do not depend on how a step is computed: micro-batches, order of packing, ranks, trees or single sequences.
+"""Gradients do not depend on how a step is computed: micro-batches, order, ranks, shared tokens, trees or sequences.
 
 The gradient is that of the whole objective, for every algorithm with every loss mean, and whatever else may be set.
 """
@@ -126,6 +126,8 @@ def test_two_ranks_have_the_gradient_of_one(
 ) -> None:
     config = data.draw(configs(algorithm, loss_mean, data.draw(st.sampled_from(["float32", "bfloat16"]))))
     samples = drifted_samples(models[0], config, data.draw(st.integers(0, 10_000)))
-    split = config.model_copy(update={"token_budget": data.draw(st.integers(1, 100))})
-    found = pair.whole_gradient(*models, split, samples)
-    assert_equal(found, whole_gradient(*models, config, samples), TOLERANCE[config.precision])
+    expected = whole_gradient(*models, config, samples)
+    for sharing in (1, 2):  # the ranks share micro-batches, or each one's tokens
+        budget = data.draw(st.integers(1, 100))
+        split = config.model_copy(update={"token_budget": budget, "context_parallel": sharing})
+        assert_equal(pair.whole_gradient(*models, split, samples), expected, TOLERANCE[config.precision])

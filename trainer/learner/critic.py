@@ -23,6 +23,7 @@ from weir.trainer.learner.saved_state import CRITIC_FILE
 from weir.trainer.learner.scoring import Scores, by_sample
 from weir.trainer.losses.gae import TokenCredit
 from weir.trainer.model.batching import Batch, lay_out, micro_batches
+from weir.trainer.model.context_ranks import part_of
 from weir.trainer.model.sharded_model import empty_model, fill
 from weir.trainer.model.stored_tensors import BytesRead, StoredTensors
 from weir.trainer.model.token_model import TokenModel, load_model, predicting_states, save_state
@@ -37,6 +38,7 @@ class ValueModel(torch.nn.Module):
         super().__init__()
         self.compute = model.compute
         self.offloads = model.offloads
+        self.context = model.context
         self.base = copy.deepcopy(model.network.base_model)
         self.head = torch.nn.Linear(model.network.get_output_embeddings().in_features, 1)
         torch.nn.init.zeros_(self.head.weight)
@@ -44,9 +46,10 @@ class ValueModel(torch.nn.Module):
 
     def forward(self, batch: Batch) -> torch.Tensor:
         """The values of the states before the batch's targets, shape (N,)."""
-        states = predicting_states(self.base, batch, self.compute, offloads=self.offloads)
+        part = part_of(batch, self.context)
+        states = predicting_states(self.base, part.batch, self.compute, offloads=self.offloads)
         values: torch.Tensor = self.head(states.to(self.head.weight.dtype))
-        return values[:, 0].float()
+        return part.of_all(values[:, 0].float())
 
 
 def value_loss(values: torch.Tensor, old: torch.Tensor, returns: torch.Tensor, clip: float | None) -> torch.Tensor:
@@ -87,6 +90,7 @@ class Critic:
             begun = policy if self.config.critic_path is None else load_model(first, self.device)
             return ValueModel(begun).to(self.device)
         empty = empty_model(first, precision=self.config.precision if self.config.critic_path is None else "float32")
+        empty.context = self.ranks.context
         model = ValueModel(empty)
         model.head.to(self.device)
         self.ranks.shard(model, model.base.layers)
@@ -127,7 +131,7 @@ class Critic:
             loss = (losses * weight).sum() * counts
             loss.backward()  # type: ignore[no-untyped-call]
             total += float(loss.detach())
-        return sum(self.ranks.gather(total))
+        return sum(self.ranks.gather_shares(total))
 
     def save(self, folder: Path) -> dict[str, FileEntry]:
         """Write weights and optimiser into a version folder, in one process. Raises OSError."""

@@ -5,7 +5,8 @@ collectives of sharded weights require; a rank without a micro-batch left repeat
 gradients and optimiser state are sharded (FSDP2, arXiv 2304.11277). Weights are gathered in float32 and rounded in the
 computation, as in one process: gathering in bfloat16 (`gather_precision`) also rounds the residual stream, which
 changed gradients by 5 %. Gradients are summed over ranks in float32 in either case. With `replicas` the ranks make up
-several copies of the sharded model (HSDP): weights are gathered within a copy, gradients summed over all of them.
+several copies of the sharded model (HSDP): weights are gathered within a copy, gradients summed over all of them. With
+`context` neighbouring ranks get the same micro-batches, whose tokens they share (`model/context_ranks.py`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 
+from weir.trainer.model.context_ranks import ContextRanks
+
 PartT = TypeVar("PartT")
 ValueT = TypeVar("ValueT")
 
@@ -33,6 +36,7 @@ class Ranks:
     gathers_half: bool = False  # weights are gathered in bfloat16; each rank's own rows stay float32
     offloads: bool = False  # weights, gradients and the optimiser stay in CPU memory, one process's as well
     mesh: DeviceMesh | None = None  # copies × ranks of a copy; None: all ranks hold one copy
+    context: ContextRanks | None = None  # those that share this rank's micro-batches
 
     @classmethod
     def of_torchrun(cls, device: torch.device) -> Ranks:
@@ -43,8 +47,10 @@ class Ranks:
         dist.init_process_group("nccl" if on_gpu else "gloo")
         return cls(rank=dist.get_rank(), count=dist.get_world_size())
 
-    def dividing(self, device: torch.device, *, replicas: int, offloads: bool, gathers_half: bool = False) -> Ranks:
-        """These ranks, which divide models so; a collective operation."""
+    def dividing(
+        self, device: torch.device, *, replicas: int, offloads: bool, gathers_half: bool = False, context: int = 1
+    ) -> Ranks:
+        """These ranks, which divide models and micro-batches so; a collective operation."""
         mesh = None
         if replicas > 1 or offloads:
             names = ("copies", "ranks")
@@ -52,7 +58,11 @@ class Ranks:
             both = dict.fromkeys(names, "cpu:gloo,cuda:nccl") if offloads and device.type == "cuda" else None
             sizes = (replicas, self.count // replicas)
             mesh = init_device_mesh(device.type, sizes, mesh_dim_names=names, backend_override=both)  # type: ignore[arg-type]
-        return replace(self, gathers_half=gathers_half, offloads=offloads, mesh=mesh)
+        shared = None
+        if context > 1:
+            group, _ = dist.new_subgroups(group_size=context)
+            shared = ContextRanks(rank=self.rank % context, count=context, group=group)
+        return replace(self, gathers_half=gathers_half, offloads=offloads, mesh=mesh, context=shared)
 
     @property
     def shards(self) -> bool:
@@ -68,10 +78,16 @@ class Ranks:
         """Where sharded weights are kept, if `device` computes with them."""
         return torch.device("cpu") if self.offloads else device
 
+    @property
+    def sharers(self) -> int:
+        """Ranks that get the same parts."""
+        return 1 if self.context is None else self.context.count
+
     def share(self, parts: Sequence[PartT]) -> list[tuple[PartT, bool]]:
         """This rank's parts, each with whether it counts; every rank gets the same number of parts."""
-        passes = -(-len(parts) // self.count)
-        places = [self.rank + i * self.count for i in range(passes)]
+        shares = self.count // self.sharers
+        passes = -(-len(parts) // shares)
+        places = [self.rank // self.sharers + i * shares for i in range(passes)]
         return [(parts[place], True) if place < len(parts) else (parts[0], False) for place in places]
 
     def gather(self, value: ValueT) -> list[ValueT]:
@@ -81,6 +97,10 @@ class Ranks:
         found: list[Any] = [None] * self.count
         dist.all_gather_object(found, value)
         return found
+
+    def gather_shares(self, value: ValueT) -> list[ValueT]:
+        """The values of all shares, each from the first of the ranks that have it; a collective operation."""
+        return self.gather(value if self.rank % self.sharers == 0 else None)[:: self.sharers]  # type: ignore[return-value]
 
     def shard(self, module: Any, layers: Sequence[torch.nn.Module]) -> None:
         """Shard a module's weights over the ranks, layer by layer."""

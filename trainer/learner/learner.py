@@ -115,8 +115,8 @@ class Learner(RoundSteps):
                 own.add(part_stats)
             on_tokens(sum(len(sample.output_ids) for sample in part))
         stats = TokenStats()
-        for rank_stats in self.ranks.gather(own):
-            stats.add(rank_stats)
+        for of_share in self.ranks.gather_shares(own):
+            stats.add(of_share)
         return stats
 
     def sleep(self, away: Path, needed_bytes: int | None = None) -> None:

@@ -41,6 +41,12 @@ def open_model(
     Raises `TrainerUsageError` when the folder holds no model that is supported.
     """
     model = empty_model(folder, **how) if ranks.shards else load_model(folder, device, **how)
+    model.context = ranks.context
+    if ranks.context is not None and not model.packs:
+        raise TrainerUsageError(
+            f"{folder}: ranks cannot share the tokens of its sequences, because some of its layers carry a state along "
+            "them; remove trainer.context_parallel"
+        )
     if adapters is not None:
         model.load_state_dict(adapters, strict=False)
     if ranks.shards:

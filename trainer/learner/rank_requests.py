@@ -24,6 +24,7 @@ def dividing(ranks: Ranks, config: TrainerConfig) -> Ranks:
         replicas=config.replicas,
         offloads=config.offload_weights,
         gathers_half=config.gather_precision == "bfloat16",
+        context=config.context_parallel,
     )
 
 

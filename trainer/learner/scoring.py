@@ -35,7 +35,7 @@ def by_sample(
         lengths = [len(sample.output_ids) for sample in part]
         for sample, found in zip(part, torch.split(compute(part).cpu(), lengths), strict=True):
             scores[sample.call_id] = found.numpy()
-    return {call_id: found for of_rank in ranks.gather(scores) for call_id, found in of_rank.items()}
+    return {call_id: found for of_share in ranks.gather_shares(scores) for call_id, found in of_share.items()}
 
 
 @torch.no_grad()

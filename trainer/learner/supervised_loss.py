@@ -37,7 +37,7 @@ def accumulate_supervised(
         loss = -model(lay_out(part, layout, device)).logprobs.sum() * (counts / denominator)
         (coef * loss).backward()
         total += float(loss.detach())
-    return sum(ranks.gather(total))
+    return sum(ranks.gather_shares(total))
 
 
 @torch.no_grad()

@@ -47,6 +47,7 @@ class TrainingPlan:
     precision: Literal["float32", "bfloat16"] = "float32"
     processes: int = 1
     replicas: int = 1  # copies of the model that the processes make up (HSDP)
+    sharers: int = 1  # processes that share the tokens of a micro-batch (context parallelism of the torch backend)
     tokens: int  # of the largest micro-batch
     checkpointing: bool = False
     offload_activations: bool = False  # what is left with checkpointing, in CPU memory
@@ -147,7 +148,7 @@ def training_memory(shape: ModelShape, plan: TrainingPlan) -> TrainingMemory:
         rounded=2 * shape.num_parameters if in_half and not plan.gathers_half else 0,
         gathered=_gathered(shape, plan) if sharded else 0,
         activations=activation_bytes(shape, plan),
-        logits=logit_bytes(shape, plan.tokens, in_half=in_half),
+        logits=logit_bytes(shape, _own_tokens(plan), in_half=in_half),
         loading=share,
         reference=share + (_gathered(shape, plan) if sharded else 0) if plan.reference else 0,
         offloaded=plan.offload_optimizer,
@@ -209,16 +210,25 @@ def activation_bytes(shape: ModelShape, plan: TrainingPlan) -> int:
 
     With checkpointing, the input of each layer, of two where they wait in CPU memory, and the activations of one layer.
     """
-    of_layer = layer_bytes(shape, in_half=plan.precision == "bfloat16")
+    in_half, tokens = plan.precision == "bfloat16", _own_tokens(plan)
+    of_layer = tokens * layer_bytes(shape, in_half=in_half)
+    if plan.sharers > 1:  # keys and values of the whole row in place of its own; masks, as queries begin within a row
+        size = 2 if in_half else FLOAT32
+        of_layer += size * (2 * (plan.tokens - tokens) * shape.key + tokens * plan.tokens // 2)
     if not plan.checkpointing:
-        return plan.tokens * (shape.num_layers * of_layer)
+        return shape.num_layers * of_layer
     inputs = _inputs(shape, plan)
-    return plan.tokens * of_layer + (2 * inputs // shape.num_layers if plan.offload_activations else inputs)
+    return of_layer + (2 * inputs // shape.num_layers if plan.offload_activations else inputs)
+
+
+def _own_tokens(plan: TrainingPlan) -> int:
+    """The tokens of a micro-batch that one rank computes."""
+    return -(-plan.tokens // plan.sharers)
 
 
 def _inputs(shape: ModelShape, plan: TrainingPlan) -> int:
     """The inputs of all layers, in float32."""
-    return plan.tokens * shape.num_layers * FLOAT32 * shape.hidden
+    return _own_tokens(plan) * shape.num_layers * FLOAT32 * shape.hidden
 
 
 def layer_bytes(shape: ModelShape, *, in_half: bool) -> int:

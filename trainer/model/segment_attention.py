@@ -12,7 +12,7 @@ on CPUs (torch 2.13), so it could not be verified there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,11 +30,22 @@ KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBacken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """Tokens of one segment, one after the other, whose queries are computed together."""
+
+    segment: int
+    queries: int
+    seen: int  # tokens of the segment up to the last of them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentRow:
-    """The segments of a row of T tokens, in order."""
+    """The segments of a row of T tokens, in order, and the pieces of it that are computed here: all, or a rank's."""
 
     lengths: list[int]
     paths: list[list[int]]  # for each segment, the indices from its root to itself
+    pieces: list[Piece]
+    whole: Callable[[torch.Tensor], torch.Tensor] | None = None  # the row's keys and values from those of the pieces
     _masks: dict[tuple[int, int, int | None], torch.Tensor] = field(default_factory=dict)
 
     @classmethod
@@ -43,7 +54,9 @@ class SegmentRow:
         paths: list[list[int]] = []
         for index, segment in enumerate(segments):
             paths.append([*(paths[segment.parent] if segment.parent is not None else []), index])
-        return cls(lengths=[len(segment.ids) for segment in segments], paths=paths)
+        lengths = [len(segment.ids) for segment in segments]
+        pieces = [Piece(segment=index, queries=length, seen=length) for index, length in enumerate(lengths)]
+        return cls(lengths=lengths, paths=paths, pieces=pieces)
 
     def mask(self, queries: int, keys: int, window: int | None, device: torch.device) -> torch.Tensor | None:
         """The (queries, keys) bool mask of the last `queries` positions over `keys`; None for causal attention."""
@@ -70,15 +83,19 @@ def segment_attention(
     dropout: float = 0.0,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
-    """(1, H, T, D) queries and (1, H_kv, T, D) keys and values to (1, T, H, D)."""
+    """(1, H, t, D) queries and (1, H_kv, t, D) keys and values, of the row's pieces, to (1, t, H, D)."""
     assert attention_mask is None and query.shape[0] == 1
-    queries, keys, values = (tensor.split(segments.lengths, dim=2) for tensor in (query, key, value))  # type: ignore[no-untyped-call]
+    if segments.whole is not None:
+        computed = _computed_dtype(query)
+        key, value = segments.whole(torch.cat([key.to(computed), value.to(computed)]))[:, None]
+    queries = query.split([piece.queries for piece in segments.pieces], dim=2)  # type: ignore[no-untyped-call]
+    keys, values = (tensor.split(segments.lengths, dim=2) for tensor in (key, value))  # type: ignore[no-untyped-call]
     outputs = []
     heads_per_key = query.shape[1] // key.shape[1]
     with sdpa_kernel(KERNELS):
-        for own, path in zip(queries, segments.paths, strict=True):
-            seen = keys[path[0]] if len(path) == 1 else torch.cat([keys[i] for i in path], dim=2)
-            held = values[path[0]] if len(path) == 1 else torch.cat([values[i] for i in path], dim=2)
+        for own, piece in zip(queries, segments.pieces, strict=True):
+            path = segments.paths[piece.segment]
+            seen, held = (_known(tensors, path, piece.seen) for tensors in (keys, values))
             mask = segments.mask(own.shape[2], seen.shape[2], sliding_window, own.device)
             if not takes_grouped_heads(own, mask):
                 seen, held = (tensor.repeat_interleave(heads_per_key, dim=1) for tensor in (seen, held))
@@ -97,16 +114,25 @@ def segment_attention(
     return torch.cat(outputs, dim=2).transpose(1, 2), None
 
 
+def _known(tensors: Sequence[torch.Tensor], path: Sequence[int], seen: int) -> torch.Tensor:
+    """The tensor's tokens on a path, of its last segment the first `seen`."""
+    own = tensors[path[-1]][:, :, :seen]
+    return own if len(path) == 1 else torch.cat([*(tensors[i] for i in path[:-1]), own], dim=2)
+
+
+def _computed_dtype(query: torch.Tensor) -> torch.dtype:
+    device = query.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else query.dtype
+
+
 def takes_grouped_heads(query: torch.Tensor, mask: torch.Tensor | None) -> bool:
     """Whether the kernel for these queries takes fewer key heads than query heads.
 
     On CUDA only flash attention does, in half precision without a mask; others would materialise the scores.
     """
-    device = query.device.type
-    if device != "cuda":
+    if query.device.type != "cuda":
         return True
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else query.dtype
-    return mask is None and dtype in (torch.bfloat16, torch.float16)
+    return mask is None and _computed_dtype(query) in (torch.bfloat16, torch.float16)
 
 
 def can_pack(model: Any) -> bool:

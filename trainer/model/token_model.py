@@ -20,6 +20,7 @@ from transformers.utils import logging as transformers_logging
 
 from weir.trainer.errors import TrainerUsageError
 from weir.trainer.model.batching import Batch, Layout
+from weir.trainer.model.context_ranks import ContextRanks, part_of
 from weir.trainer.model.direct_writer import DirectFile
 from weir.trainer.model.kept_mass import TruncationRows, kept_mass
 from weir.trainer.model.lora import LoraShape, add_adapters
@@ -45,8 +46,11 @@ class TargetLogprobs(NamedTuple):  # a tuple, in which sharded weights' hooks fi
 class TokenModel(torch.nn.Module):
     """A causal language model that computes the logprobs of targets.
 
-    With `offloads`, what its layers save for the backward pass waits in CPU memory.
+    With `offloads`, what its layers save for the backward pass waits in CPU memory; with `context`, ranks share the
+    tokens of each batch.
     """
+
+    context: ContextRanks | None = None
 
     def __init__(self, network: Any, precision: Precision = "float32", *, offloads: bool = False) -> None:
         super().__init__()
@@ -76,13 +80,15 @@ class TokenModel(torch.nn.Module):
         `temperatures` has shape (N,); None means 1. With `truncation`, for which they must be given, also the kept
         mass.
         """
-        predicting = predicting_states(self.network.base_model, batch, self.compute, offloads=self.offloads)
+        part = part_of(batch, self.context)
+        predicting = predicting_states(self.network.base_model, part.batch, self.compute, offloads=self.offloads)
         head = self.network.get_output_embeddings().weight.to(self.compute)
-        logprobs, entropy = token_logprobs(predicting, head, batch.targets, temperatures)
+        at = None if temperatures is None else part.own(temperatures)
+        logprobs, entropy = map(part.of_all, token_logprobs(predicting, head, part.batch.targets, at))
         kept = None
         if truncation is not None:
             assert temperatures is not None
-            kept = kept_mass(predicting, head, batch.targets, temperatures, truncation)
+            kept = kept_mass(part.of_all(predicting), head, batch.targets, temperatures, truncation)
         return TargetLogprobs(logprobs=logprobs, entropy=entropy, kept=kept)
 
 

@@ -34,6 +34,7 @@ def training_plan(config: TrainerConfig, *, sample_tokens: int | None = None) ->
         checkpointing=config.gradient_checkpointing,
         offload_activations=config.offload_activations,
         replicas=config.replicas,
+        sharers=config.context_parallel,
         offload_optimizer=config.offload_optimizer,
         offload_weights=config.offload_weights,
         average=config.ema is not None,

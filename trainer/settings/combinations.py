@@ -119,6 +119,11 @@ DEPENDENCIES = (
         holds=lambda config: config.backend == "torch",
     ),
     Dependency(
+        settings=("context_parallel",),
+        where="backend = torch; Megatron-core's is context in [trainer.megatron]",
+        holds=lambda config: config.backend == "torch",
+    ),
+    Dependency(
         settings=("processes",), where="backend = torch or megatron", holds=lambda config: config.backend in BUILT_IN
     ),
     Dependency(settings=("megatron",), where="backend = megatron", holds=lambda config: config.backend == "megatron"),
@@ -159,6 +164,14 @@ def shared_unevenly(processes: int, replicas: int) -> str:
     )
 
 
+def contexts_unevenly(processes: int, context: int) -> str:
+    """Why so many processes cannot share their micro-batches by so many."""
+    return (
+        f"context_parallel = {context} processes share each micro-batch, and processes = {processes} is no multiple of "
+        "it: set one"
+    )
+
+
 def _without_effect(config: TrainerConfig) -> Iterator[tuple[str, str]]:
     for dependency in DEPENDENCIES:
         if not dependency.holds(config):
@@ -189,6 +202,10 @@ def _contradictions(config: TrainerConfig) -> Iterator[tuple[bool, str]]:
     yield (
         config.processes % config.replicas > 0,
         shared_unevenly(config.processes, config.replicas),
+    )
+    yield (
+        config.processes % config.context_parallel > 0,
+        contexts_unevenly(config.processes, config.context_parallel),
     )
     yield (
         config.offload_weights and config.offload_optimizer,

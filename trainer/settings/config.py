@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from weir.trainer.settings.algorithms import AlgorithmConfig
-from weir.trainer.settings.combinations import check_combination, shared_unevenly
+from weir.trainer.settings.combinations import check_combination, contexts_unevenly, shared_unevenly
 from weir.trainer.settings.defaults import default_lr, default_sft_lr
 from weir.trainer.settings.launch import LaunchConfig
 from weir.trainer.settings.lora import LoraSettings
@@ -237,6 +237,12 @@ class TrainerConfig(AlgorithmConfig, MixingConfig, LoraSettings):
         description="Copies of the model that the processes make up (HSDP): processes / replicas neighbours share the "
         "rows of a copy, and weights are gathered among them alone.",
     )
+    context_parallel: int = Field(
+        default=1,
+        ge=1,
+        le=1024,
+        description="Neighbouring processes that share the tokens of each micro-batch (CP), for long sequences.",
+    )
     launch: LaunchConfig = Field(
         default=LaunchConfig(), description="Training on several machines, see [trainer.launch]."
     )
@@ -398,6 +404,9 @@ class SftConfig(LoraSettings):
     replicas: int = Field(
         default=1, ge=1, le=1024, description="Copies of the model that the processes make up (HSDP)."
     )
+    context_parallel: int = Field(
+        default=1, ge=1, le=1024, description="Neighbouring processes that share the tokens of each micro-batch (CP)."
+    )
     seed: int = Field(default=0, ge=0, lt=2**62, description="Seed of the order of the data and of new adapters.")
     version: int = Field(default=0, ge=0, description="Number of the resulting weight version.")
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto: CUDA where there is one.")
@@ -407,6 +416,8 @@ class SftConfig(LoraSettings):
     def _makes_sense(self) -> Self:
         if self.processes % self.replicas:
             raise ValueError(shared_unevenly(self.processes, self.replicas))
+        if self.processes % self.context_parallel:
+            raise ValueError(contexts_unevenly(self.processes, self.context_parallel))
         if self.offload_activations and not self.gradient_checkpointing:
             raise ValueError("offload_activations keeps what gradient_checkpointing leaves: set that, too")
         return self

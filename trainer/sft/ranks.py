@@ -39,7 +39,10 @@ class TrainAll:
     def run(self, ranks: Ranks, held: dict[str, Any]) -> tuple[list[float], list[float]]:
         """As `Request.run`."""
         own = ranks.dividing(
-            choose_device(self.config.device), replicas=self.config.replicas, offloads=self.config.offload_weights
+            choose_device(self.config.device),
+            replicas=self.config.replicas,
+            offloads=self.config.offload_weights,
+            context=self.config.context_parallel,
         )
         learner = SupervisedLearner(self.config, self.model, len(batches_of(self.rows, self.config)), own)
         learner.train(self.rows, self.held_back, self.progress, Console(quiet=True))

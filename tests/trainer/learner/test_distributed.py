@@ -1,4 +1,4 @@
-"""Ways to divide a model among ranks: copies of the sharded model (HSDP), and weights that stay in CPU memory."""
+"""Ways to divide work among ranks: copies of the sharded model (HSDP), weights in CPU memory, shared tokens (CP)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ from weir.trainer.settings.config import TrainerConfig
 PLAIN: dict[str, Any] = {"device": "cpu", "ema": 0.5, "lr": 1e-3, "token_budget": 60}
 HALF: dict[str, Any] = PLAIN | {"precision": "bfloat16", "published_weights": "averaged", "kl": "k3", "kl_coef": 0.1}
 RECOMPUTED = {"gradient_checkpointing": True, "offload_activations": True}
+SMOOTH = HALF | {"algorithm": "cispo"}  # where rounding puts no token on either side of a bound
 ON_HOST = {"offload_weights": True}
 TWO = {"processes": 2}
 COPIES = {"processes": 4, "replicas": 2}
+SHARED = {"context_parallel": 2}
 ROUNDING = 2e-7  # of float32 near one
 
 
@@ -41,16 +43,23 @@ class Divided:
         self.folder = folder
         self.model = make_tiny_model(folder / "model", vocab_size=517, tied=True)  # rows that cannot be shared evenly
         self.samples = branching_samples(self.model)
-        for name, settings in (("one", PLAIN), ("one_half", HALF)):
+        for name, settings in (("one", PLAIN), ("one_half", HALF), ("one_smooth", SMOOTH)):
             learner = Learner(self.model, TrainerConfig(**settings), reference=self.model)
             for seed in range(2):
                 learner.train(self.samples, fresh_version=0, seed=seed)
             (folder / name).mkdir()
             learner.save(folder / name)
         self.reports: dict[str, list[RankReport]] = {}
-        self._run(2, {"two": PLAIN | TWO, "two_host": PLAIN | TWO | ON_HOST})
+        self._run(2, {"two": PLAIN | TWO, "two_host": PLAIN | TWO | ON_HOST, "shared": PLAIN | TWO | SHARED})
         self._run(
-            4, {"copies": PLAIN | COPIES, "copies_half": HALF | COPIES | ON_HOST | RECOMPUTED, "again": PLAIN | COPIES}
+            4,
+            {
+                "copies": PLAIN | COPIES,
+                "copies_half": HALF | COPIES | ON_HOST | RECOMPUTED,
+                "again": PLAIN | COPIES,
+                "shared_copies": PLAIN | COPIES | SHARED,
+                "shared_smooth": SMOOTH | {"processes": 4, "context_parallel": 4} | RECOMPUTED,
+            },
         )
 
     def _run(self, ranks: int, settings: dict[str, dict[str, Any]]) -> None:
@@ -93,6 +102,19 @@ def test_each_way_gives_the_numbers_of_one_process_within_rounding(divided: Divi
 
 def test_copies_in_cpu_memory_compute_in_bfloat16_with_a_reference_as_one_process_does(divided: Divided) -> None:
     assert_same(divided.folder / "one_half", divided.folder / "copies_half", rtol=1e-2, atol=4e-3)
+
+
+@pytest.mark.parametrize(
+    ("alone", "shared", "tolerance"),
+    [("one", "shared", 1e-5), ("one", "shared_copies", 1e-5), ("one_smooth", "shared_smooth", 5e-2)],
+)
+def test_tokens_that_ranks_share_have_the_gradients_of_one_process(
+    divided: Divided, alone: str, shared: str, tolerance: float
+) -> None:
+    expected, found = (state_of(divided.folder / name) for name in (alone, shared))
+    assert found.keys() == expected.keys()
+    for name in (name for name in expected if "/exp_avg/" in name):
+        assert float((found[name] - expected[name]).norm()) <= tolerance * float(expected[name].norm()), name
 
 
 def test_a_step_on_the_cpu_is_the_same_step(divided: Divided) -> None:

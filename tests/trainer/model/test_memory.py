@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from support_model import Family, make_tiny_model
+from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from weir.trainer.data.dataset import SupervisedRow
 from weir.trainer.errors import TrainerUsageError
 from weir.trainer.learner.optimizer import Stepper
 from weir.trainer.model.batching import Layout, lay_out
+from weir.trainer.model.context_ranks import ContextRanks
 from weir.trainer.model.memory import (
     TrainingPlan,
     activation_bytes,
@@ -35,10 +39,21 @@ def bytes_of(tensors: list[torch.Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def saved_bytes(folder: Path, plan: TrainingPlan) -> int:
+@pytest.fixture
+def one_of_two_ranks() -> Iterator[ContextRanks]:
+    """A rank that shares tokens with another one, whose numbers never come."""
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)  # type: ignore[no-untyped-call]
+    try:
+        yield ContextRanks(rank=0, count=2, group=dist.group.WORLD)
+    finally:
+        dist.destroy_process_group()
+
+
+def saved_bytes(folder: Path, plan: TrainingPlan, context: ContextRanks | None = None) -> int:
     """What autograd keeps between a forward and a backward pass, without the weights and what it sends elsewhere."""
     saving = {"checkpointing": plan.checkpointing, "offloads": plan.offload_activations}
     model = load_model(folder, CPU, precision=plan.precision, **saving)
+    model.context = context
     weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     kept: dict[int, torch.UntypedStorage] = {}
 
@@ -98,6 +113,18 @@ def test_saved_activations_are_within_five_percent(
     if checkpointing:  # the layer that is recomputed is no saved tensor
         whole = TrainingPlan(tokens=TOKENS[1] - TOKENS[0], precision=precision)
         expected[1] -= activation_bytes(shape, whole) // shape.num_layers
+    assert many - few == pytest.approx(expected[1] - expected[0], rel=0.05)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_rank_that_shares_tokens_saves_its_own_and_the_keys_of_all(
+    tmp_path: Path, one_of_two_ranks: ContextRanks, precision: Literal["float32", "bfloat16"]
+) -> None:
+    folder = make_tiny_model(tmp_path / "model", hidden_size=128, num_layers=4)
+    shape, in_half = read_shape(folder), precision == "bfloat16"
+    plans = [TrainingPlan(tokens=tokens, precision=precision, sharers=2) for tokens in (512, 1024)]
+    few, many = (saved_bytes(folder, plan, one_of_two_ranks) for plan in plans)
+    expected = [activation_bytes(shape, plan) + logit_bytes(shape, plan.tokens // 2, in_half=in_half) for plan in plans]
     assert many - few == pytest.approx(expected[1] - expected[0], rel=0.05)
 
 

@@ -48,6 +48,7 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
     ({"lr_schedule": "linear", "lr_total_steps": 5, "lr_warmup_steps": 5}, "is not below lr_total_steps"),
     ({"algorithm": "a2c"}, "Input should be"),
     ({"processes": 3, "replicas": 2}, "set processes to a multiple of it"),
+    ({"processes": 3, "context_parallel": 2}, "processes = 3 is no multiple of it"),
     ({"offload_weights": True, "offload_optimizer": True}, "remove offload_optimizer"),
 ]
 RECOMPUTED = {"old_logprobs": "recomputed"}
@@ -65,6 +66,7 @@ WITHOUT_EFFECT: list[tuple[dict[str, Any], str]] = [
     ({"backend": "megatron", "gradient_checkpointing": True}, "offload_activations"),
     ({"backend": "megatron"}, "offload_weights"),
     ({"backend": "megatron", "processes": 2}, "replicas"),
+    ({"backend": "megatron", "processes": 2}, "context_parallel"),
     ({}, "megatron"),
     ({"backend": "megatron"}, "share_prefixes"),
     *(({"algorithm": name}, "keep_without_spread") for name in ("ppo", "reinforce_plus_plus")),
@@ -164,7 +166,9 @@ def test_a_setting_that_would_be_ignored_is_refused_by_name(context: dict[str, A
         name, value
     )
     value = {"published_weights": "averaged", "processes": 2, "kl_horizon": 9, "lora_rank": 4}.get(name, value)
-    value = {"offload_weights": True, "offload_activations": True, "replicas": 2}.get(name, value)
+    value = {"offload_weights": True, "offload_activations": True, "replicas": 2, "context_parallel": 2}.get(
+        name, value
+    )
     value = "bfloat16" if name == "gather_precision" else value
     value = {"lora_targets": ["q_proj"], "keep_state_every": 2, "missing_state": "fresh"}.get(name, value)
     value = {"megatron": {"tensor": 2}, "share_prefixes": False}.get(name, value)

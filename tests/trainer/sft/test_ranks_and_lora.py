@@ -37,8 +37,12 @@ def weights(report: SftReport) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize(
     ("more", "ranks"),
-    [({}, {"processes": 2}), (LORA, {"processes": 2}), ({}, {"processes": 2, "replicas": 2, "offload_weights": True})],
-    ids=["all", "lora", "copies on the host"],
+    [
+        ({}, {"processes": 2}),
+        (LORA, {"processes": 2, "context_parallel": 2}),
+        ({}, {"processes": 2, "replicas": 2, "offload_weights": True}),
+    ],
+    ids=["all", "lora, shared tokens", "copies on the host"],
 )
 def test_two_ranks_learn_what_one_process_does(
     tiny_model_dir: Path, tmp_path: Path, more: dict[str, Any], ranks: dict[str, Any]
