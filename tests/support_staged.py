@@ -55,12 +55,12 @@ def write_next(store: StoreConfig, model: Path, number: int) -> Version:
     return version
 
 
-def start_stage(folder: Path, engine: str, root: Path, log: Path) -> subprocess.Popen[bytes]:
-    """`weir stage` over a root, until it is stopped; what it says is appended to `log`."""
+def start_stage(folder: Path, engine: str, root: Path, log: Path, *more: str) -> subprocess.Popen[bytes]:
+    """`weir stage` over a root, with `more` options, until it is stopped; what it says is appended to `log`."""
     command = [sys.executable, "-u", "-m", "weir.scripts.cli.main", "stage", str(folder), "--engine", engine]
     with log.open("ab") as said:
         return subprocess.Popen(
-            [*command, "--root", str(root), "--every", "0.1"],
+            [*command, "--root", str(root), "--every", "0.1", *more],
             stdout=said,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,

@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
@@ -23,7 +24,9 @@ from weir.store.log.writer import lock_file
 from weir.trainer.errors import TrainerUsageError, VersionError
 from weir.trainer.http_json import CONTROL_TIMEOUT_S, Refused, get, post
 from weir.trainer.versions.folder_rename import delete_folder, delete_leftovers
-from weir.trainer.versions.sources import fetch, source_of
+from weir.trainer.versions.peer_server import PeerServer
+from weir.trainer.versions.peers import Held, PeerVersions, above
+from weir.trainer.versions.sources import Source, fetch, source_of
 from weir.trainer.versions.version_folder import (
     MANIFEST,
     Version,
@@ -39,12 +42,24 @@ LOCK, MARK = "stage.lock", "engine.paused"
 class Stage:
     """The staged versions of one engine. `say` gets a line for what was done, and for each new trouble.
 
-    Raises `TrainerUsageError` where another process uses the folder.
+    With `serve`, its own URL, it passes versions on to the other helpers of `peers`, which has the URLs of all in one
+    order, and gets them from these (versions/peers.py). Raises `TrainerUsageError` where another process uses the
+    folder, or where it cannot serve there.
     """
 
     def __init__(
-        self, store: StoreConfig, folder: Path, engine: str, *, load_timeout_s: float, say: Callable[[str], None]
+        self,
+        store: StoreConfig,
+        folder: Path,
+        engine: str,
+        *,
+        load_timeout_s: float,
+        say: Callable[[str], None],
+        serve: str | None = None,
+        peers: Sequence[str] = (),
     ) -> None:
+        if (serve is None) != (not peers) or (serve is not None and serve not in peers):
+            raise TrainerUsageError("--serve names this helper's own URL, and --peer those of all, this one among them")
         folder.mkdir(parents=True, exist_ok=True)
         try:
             self._lock = lock_file(folder / LOCK)
@@ -53,20 +68,38 @@ class Stage:
                 f"another `weir stage` uses {folder}: give each engine a folder of its own, or stop that process"
             ) from error
         delete_leftovers(versions_folder(folder))
-        self._source = source_of(store)
         self._folder = folder.absolute()
+        self._say = say
+        self._source: Source = source_of(store)
+        self._peers: PeerVersions | None = None
+        self._server: PeerServer | None = None
+        if serve is not None:
+            held = Held(self._folder)
+            self._source = self._peers = PeerVersions(self._source, held, above(peers, serve), say)
+            try:
+                self._server = PeerServer(serve, held)
+            except TrainerUsageError:
+                os.close(self._lock)
+                raise
         self._engine = engine.rstrip("/")
         self._load_timeout_s = load_timeout_s
-        self._say = say
         self._trouble = ""
         self._failures = 0  # in a row
 
     def close(self) -> None:
-        """Let another process have the folder."""
+        """Serve nothing any more, and let another process have the folder."""
+        if self._server is not None:
+            self._server.close()
         os.close(self._lock)
 
     async def run(self, every_s: float) -> None:
         """Stage and load whatever is newest, for ever; trouble is said once and tried again."""
+        with ExitStack() as at_end:
+            if self._peers is not None:
+                at_end.callback(self._peers.end)  # a thread may be waiting for a file
+            await self._run(every_s)
+
+    async def _run(self, every_s: float) -> None:
         async with httpx.AsyncClient(trust_env=False, timeout=CONTROL_TIMEOUT_S, verify=tls_context()) as http:
             while True:
                 try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import signal
 import subprocess
 import sys
@@ -12,13 +13,13 @@ from pathlib import Path
 import httpx
 import pytest
 from support_s3 import S3Server
-from support_servers import EngineFactory, ServerProcess, start_engine
+from support_servers import EngineFactory, ServerProcess, find_free_port, start_engine
 from support_staged import start_stage, wait_until, write_next
 
 from weir.store.config import StoreConfig
 from weir.trainer.errors import TrainerUsageError, VersionError
 from weir.trainer.publishing.stage import Stage
-from weir.trainer.versions.version_folder import list_versions, version_path
+from weir.trainer.versions.version_folder import MANIFEST, list_versions, version_path
 
 # A stage that kills itself at a point: an event of the interpreter on a path, or a request to the engine.
 _DYING = """
@@ -102,7 +103,8 @@ def test_an_engine_follows_the_store_through_restarts_of_both(
         staging.wait()
         newest = write_next(store, tiny_model_dir, 3)
         engine.kill()
-        staging = start_stage(folder, engine.url, store.folder, log)
+        own = f"http://127.0.0.1:{find_free_port()}"
+        staging = start_stage(folder, engine.url, store.folder, log, "--serve", own, "--peer", own)
         engine = start_engine(tiny_model_dir, folder=tmp_path, port=engine.port)
         wait_until(reports(engine, 3), "on version 3", log)
         wait_until(lambda: [v.manifest.version for v in list_versions(folder)] == [3], "alone in the folder", log)
@@ -110,8 +112,13 @@ def test_an_engine_follows_the_store_through_restarts_of_both(
         assert (staged / "model.safetensors").read_bytes() == (newest.path / "model.safetensors").read_bytes()
         assert not [name for name in ("trainer_state.pt", "critic.pt", "metrics.json") if (staged / name).exists()]
         assert generates(engine)
+        digest = hashlib.sha256((staged / MANIFEST).read_bytes()).hexdigest()
+        passed_on = httpx.get(f"{own}/versions/3/{digest}/model.safetensors", trust_env=False).content
+        assert passed_on == (staged / "model.safetensors").read_bytes()
         with pytest.raises(TrainerUsageError, match="another `weir stage` uses"):
             Stage(store, folder, engine.url, load_timeout_s=1, say=print)
+        with pytest.raises(TrainerUsageError, match="this one among them"):
+            Stage(store, tmp_path / "other", engine.url, load_timeout_s=1, say=print, serve=own)
     finally:
         staging.kill()
         staging.wait()

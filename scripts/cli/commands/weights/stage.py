@@ -16,6 +16,12 @@ def stage(
     folder: Annotated[Path, typer.Argument(help="Folder for the staged versions, for example in /dev/shm.")],
     engine: Annotated[str, typer.Option(help="URL of the engine, which reads that folder.")],
     every: Annotated[float, typer.Option(min=0.05, help="Seconds between two looks at the store.")] = 2.0,
+    serve: Annotated[
+        str | None, typer.Option(help="This helper's own URL, http://HOST:PORT, at which others get versions.")
+    ] = None,
+    peer: Annotated[
+        list[str] | None, typer.Option(help="URL of a helper; repeat it for all, in one order everywhere.")
+    ] = None,
     root: RootOption = None,
     config: ConfigOption = None,
 ) -> None:
@@ -23,6 +29,7 @@ def stage(
 
     Fetches each new version, or only what changed since the last one, verifies it, and has the engine load it.
     An engine that starts again gets the newest version. Runs until it is stopped.
+    With --serve and --peer the helpers pass versions on to each other, and the store is read once for all.
     """
     settings = load_settings(config)
     from weir.trainer.publishing.stage import Stage
@@ -33,6 +40,8 @@ def stage(
         engine,
         load_timeout_s=settings.trainer.publish_timeout_s,
         say=lambda text: print(text, flush=True),
+        serve=serve,
+        peers=peer or (),
     )
     try:
         with contextlib.suppress(KeyboardInterrupt):
