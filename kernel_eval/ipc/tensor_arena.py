@@ -46,8 +46,9 @@ class HostMemory:
 
     device = torch.device("cpu")
 
-    def __init__(self, fd: int, size_bytes: int) -> None:
-        self._mapping = mmap.mmap(fd, size_bytes)
+    def __init__(self, fd: int, size_bytes: int, *, is_new: bool = False) -> None:
+        """`is_new`: it has no pages yet, and all of them will be written."""
+        self._mapping = mmap.mmap(fd, size_bytes, mmap.MAP_SHARED | (mmap.MAP_POPULATE if is_new else 0))
 
     def flat(self, dtype: torch.dtype, count: int, offset: int) -> torch.Tensor:
         """As in `Memory`."""
@@ -185,7 +186,7 @@ def _on_host(size_bytes: int) -> tuple[Memory, int, int]:
     fd = os.memfd_create("weir-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(fd, size_bytes)
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
-    return HostMemory(fd, size_bytes), fd, size_bytes
+    return HostMemory(fd, size_bytes, is_new=True), fd, size_bytes
 
 
 def _on_gpu(size_bytes: int) -> tuple[Memory, int, int]:

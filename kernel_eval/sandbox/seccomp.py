@@ -7,9 +7,13 @@ systems, so that nothing of it can outlive it, nor choose its processors and pri
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import functools
 import socket
+import tempfile
 from collections.abc import Callable
+from typing import Any
 
 from weir.kernel_eval.sandbox import syscalls
 
@@ -49,6 +53,7 @@ _REFUSED = (
 
 _FORKING = ("fork", "vfork", "execve", *_SCHEDULING)  # programs that are started set their own priority
 _SOCKETS = ("socketpair", "connect", "bind", "listen", "accept", "accept4")
+_AS_A_TREE = 2  # of SCMP_FLTATR_CTL_OPTIMIZE: the kernel tries a filter for each system call when it is loaded
 _FOR_GPU = (*_SOCKETS, "socket", "memfd_create", "prlimit64")  # needed by a GPU's driver, and partly refused below
 
 
@@ -80,5 +85,14 @@ def build(allowed: tuple[str, ...] = (), *, may_fork: bool = False, on_gpu: bool
     rules.add_rule(
         libseccomp.ERRNO(errno.ENOSYS), "clone3"
     )  # libc then falls back to clone, whose flags a filter can check
-    load: Callable[[], None] = rules.load
-    return load
+    with contextlib.suppress(OSError):  # before libseccomp 2.5, filters are lists
+        rules.set_attr(libseccomp.Attr.CTL_OPTIMIZE, _AS_A_TREE)
+    return functools.partial(syscalls.filter_calls, _program(rules))
+
+
+def _program(rules: Any) -> bytes:
+    """The rules as the kernel takes them: a child would make them anew from libseccomp's own form."""
+    with tempfile.TemporaryFile() as file:
+        rules.export_bpf(file)
+        file.seek(0)
+        return file.read()

@@ -16,6 +16,8 @@ CAP_DAC_READ_SEARCH = 1 << 2  # to read any file
 
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 1, 2, 4, 8
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_KEEPCAPS, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 4, 8, 36, 38
+_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
+_INSTRUCTION_BYTES = 8
 _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE = 47, 2
 _MADV_COLLAPSE = 25
 _READ, _WRITE, _EXECUTE = 1, 2, 4  # rights of mmap and mprotect
@@ -28,6 +30,12 @@ _CAPABILITY_VERSION_3 = 0x20080522
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = _libc.mremap.restype = ctypes.c_void_p
 _libc_under_lock = ctypes.PyDLL(None, use_errno=True)  # calls that keep the interpreter's lock
+
+
+class _Program(ctypes.Structure):
+    """`struct sock_fprog`."""
+
+    _fields_ = (("num_instructions", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
 
 
 def check(result: int, call: str) -> int:
@@ -156,6 +164,13 @@ def become_subreaper() -> None:
 def forbid_new_privileges() -> None:
     """Forbid programs started later to gain privileges (no_new_privs)."""
     check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl(PR_SET_NO_NEW_PRIVS)")
+
+
+def filter_calls(program: bytes) -> None:
+    """Load a seccomp filter, a classic BPF program, for good; Linux, Documentation/userspace-api/seccomp_filter.rst."""
+    forbid_new_privileges()
+    loaded = _Program(len(program) // _INSTRUCTION_BYTES, program)
+    check(_libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(loaded), 0, 0), "prctl(PR_SET_SECCOMP)")
 
 
 def keep_capabilities(kept: int) -> None:
