@@ -17,7 +17,10 @@ class ClusterMember(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str = Field(min_length=1, description="Its name in the cluster.")
-    url: str | None = Field(default=None, description="URL of its engine; unset: it only trains.")
+    url: str | None = Field(
+        default=None,
+        description="URL of its engine; unset: `weir train` starts its engine, or it only trains, by its tags.",
+    )
     tags: tuple[Tag, ...] = Field(default=(Tag.ROLLOUT, Tag.TRAIN), min_length=1, description="What it can do.")
     kind: str = Field(default="", description="Kind of its device.")
     memory_gb: float | None = Field(default=None, gt=0, description="Memory of its device, in 10^9 bytes.")
@@ -30,12 +33,13 @@ class ClusterMember(BaseModel):
     cores: tuple[int, ...] = Field(
         default=(), description="Cores of this machine that its engine, or training on it, is bound to; none: all."
     )
+    cpus: float = Field(default=1.0, gt=0, description="Processors that Ray keeps for it, where it has no url.")
+    gpus: int = Field(default=0, ge=0, description="GPUs of the engine that `weir train` starts for it.")
 
-    @model_validator(mode="after")
-    def _has_an_engine(self) -> Self:
-        if Tag.ROLLOUT in self.tags and self.url is None:
-            raise ValueError(f"member {self.name} has the tag rollout and no url: name its engine, or drop the tag")
-        return self
+    @property
+    def is_placed(self) -> bool:
+        """Whether it generates, and nobody has started its engine yet."""
+        return Tag.ROLLOUT in self.tags and self.url is None
 
     @property
     def priority(self) -> float:
@@ -90,6 +94,14 @@ class ClusterConfig(BaseModel):
         default=1.0,
         gt=0,
         description="Groups in flight at the start, over KV capacity divided by a group's tokens.",
+    )
+    processes: Literal["local", "ray"] = Field(
+        default="local",
+        description="What runs the training slot, and the engines of members without a url: this machine, or Ray.",
+    )
+    ray_address: str | None = Field(
+        default=None,
+        description="Ray cluster to join: host:port, or auto for that of this machine; unset: one is made here.",
     )
     probe_s: float = Field(default=1.0, gt=0, description="Seconds between two questions whether an engine lives.")
     retry_s: float = Field(

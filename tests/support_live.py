@@ -79,7 +79,7 @@ class Cluster:
     @property
     def engine_urls(self) -> list[str]:
         """The engines."""
-        return [member.url or "" for member in self.settings.cluster.members]
+        return [member.url for member in self.settings.cluster.members if member.url is not None]
 
     def rounds(self) -> list[RoundRow]:
         """The committed rounds."""
@@ -180,14 +180,17 @@ class Cluster:
 MEMBERS = ("only", "both-1", "both-2")  # the first only generates, the others do both
 
 
-def config_of(folder: Path, model: Path, names: Sequence[str], engine: str, rewards: str, trainer: str) -> str:
-    """The weir.toml of a cluster with an engine for each member."""
+def config_of(
+    folder: Path, model: Path, names: Sequence[str], engine: str, rewards: str, trainer: str, placed: Sequence[str]
+) -> str:
+    """The weir.toml of a cluster with an engine for each name, and members whose engines `weir train` starts."""
     port = free_ports_in_row(len(names))
     tables = "".join(
         f'[[cluster.members]]\nname = "{name}"\nurl = "http://127.0.0.1:{port + number}"\nkind = "cpu"\n'
         f"tags = {json.dumps(['rollout', 'train'] if number else ['rollout'])}\n\n"
         for number, name in enumerate(names)
     )
+    tables += "".join(f'[[cluster.members]]\nname = "{name}"\n\n' for name in placed)
     return f"""
 [store]
 root = "{folder / "store"}"
@@ -218,7 +221,7 @@ keep_without_spread = true
 rewards = {rewards}
 {trainer}
 [cluster]
-train_members = {len(names) - 1}
+train_members = {max(len(names) - 1, 1)}
 probe_s = 0.3
 retry_s = 0.5
 lease_s = 3.0
@@ -234,12 +237,13 @@ def running_cluster(
     engine: str = "",
     rewards: str = "{ score = { stored = true } }",
     trainer: str = "",
+    placed: Sequence[str] = (),
 ) -> Iterator[Cluster]:
     """Start engines, router and proxy; what `train` starts is killed at the end.
 
     `engine` and `trainer` are further lines of their sections.
     """
-    (folder / "weir.toml").write_text(config_of(folder, model, names, engine, rewards, trainer))
+    (folder / "weir.toml").write_text(config_of(folder, model, names, engine, rewards, trainer, placed))
     (folder / "agent_of_the_test.py").write_text(AGENT)
     tasks = [{"task_id": f"t{number}", "prompt": f"task {number}", "files": {}} for number in range(8)]
     (folder / "tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import uuid
 from collections.abc import Awaitable, Iterator
 from typing import Any
@@ -22,6 +21,7 @@ from weir.kernel_eval.config import KernelEvalConfig
 from weir.kernel_eval.errors import NoSuchGpu, RayUnavailable
 from weir.kernel_eval.ipc import framing
 from weir.kernel_eval.ipc.job import Job, Judged, Judgement
+from weir.kernel_eval.machines.ray_address import check_reachable
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
 from weir.kernel_eval.sandbox.levels import SandboxLevel
@@ -37,7 +37,6 @@ except ImportError as error:
 _log = logging.getLogger(__name__)
 _WATCH_S = 1.0
 _ATTEMPTS = 4
-_CONNECT_S = 10.0
 _encode = msgspec.msgpack.Encoder().encode
 _RAY_ERRORS = (OSError, ValueError, RuntimeError, RayError)  # raised by Ray's calls if a cluster fails
 _Key = tuple[str, int, bool]  # node id, number of the device on the node, whether it is a GPU
@@ -219,19 +218,8 @@ class RayMachines:
 
 def _join(address: str) -> None:
     """Join the cluster. Blocks. Raises `RayUnavailable`."""
-    _check_reachable(address)
+    check_reachable(address)
     try:
         ray.init(address=address, log_to_driver=False, configure_logging=False)
     except _RAY_ERRORS as error:
-        raise RayUnavailable(f"no Ray cluster at {address!r}: {error}; start one with ray start --head") from error
-
-
-def _check_reachable(address: str) -> None:
-    """Try to connect, since Ray itself would retry for minutes. Raises `RayUnavailable`."""
-    host, _, port = address.rpartition("://")[2].rpartition(":")
-    if not port.isdigit():  # auto and local have no address
-        return
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
-    except (OSError, OverflowError) as error:
         raise RayUnavailable(f"no Ray cluster at {address!r}: {error}; start one with ray start --head") from error

@@ -36,7 +36,7 @@ def fleet(settings: Settings, config_path: Path | None) -> list[Server]:
     there = num_gpus()
     check_placement(settings.placement, settings.engine.count, there)
     return [
-        *(engines_and_router(settings, config, logs) if engine_urls(settings) else []),
+        *(engines_and_router(settings, config, logs) if needs_router(settings) else []),
         weir_server("proxy", ["proxy", *config], f"http://{settings.proxy.host}:{settings.proxy.port}/readyz", logs),
         weir_server(
             "kernel-eval",
@@ -70,7 +70,7 @@ def listening_ports(settings: Settings) -> Iterator[tuple[str, str, int]]:
     engine, router = settings.engine, settings.router
     for number in range(engine.count):
         yield f"engine.port{f' + {number}' if number else ''}", engine.host, engine.port + number
-    if engine_urls(settings):
+    if needs_router(settings):
         yield "router.port", router.host, router.port
         yield "router.prometheus_port", router.host, router.prometheus_port
     yield "proxy.port", settings.proxy.host, settings.proxy.port
@@ -120,6 +120,11 @@ def engine_urls(settings: Settings) -> list[str]:
     return [*own_engine_urls(settings), *(url.rstrip("/") for url in settings.engine.urls)]
 
 
+def needs_router(settings: Settings) -> bool:
+    """Whether engines are there, or `weir train` will start some, whose calls a router is to spread."""
+    return bool(engine_urls(settings)) or any(member.is_placed for member in settings.cluster.members)
+
+
 def server_addresses(settings: Settings) -> Addresses:
     """The servers whose state the page shows: engines that rounds publish to, and the judge of this run."""
     judge = settings.trainer.kernel_eval_url if _is_set(settings, "kernel_eval_url") else settings.kernel_eval.base_url
@@ -152,8 +157,8 @@ def engine_servers(settings: Settings, config: list[str], logs: Path) -> list[Se
         )
     servers, there = [], num_gpus()
     for number, url in enumerate(own_engine_urls(settings)):
-        flags = ["engine", "--model", str(model), "--port", str(engine.port + number), *config]
-        flags += ["--seed", str(engine.seed + number)]
+        flags = ["engine", "--model", str(model), "--host", engine.host, "--port", str(engine.port + number)]
+        flags += [*config, "--seed", str(engine.seed + number)]
         if engine.ledger is not None:
             flags += ["--ledger", f"{engine.ledger}.{number}" if engine.count > 1 else str(engine.ledger)]
         gpus = visible(of_engine(settings.placement, number, engine.count), there)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from weir.scripts.launch.errors import UsageError
-from weir.scripts.launch.fleet import check_ports, fleet, found_model, listening_ports
+from weir.scripts.launch.fleet import check_ports, fleet, found_model, listening_ports, needs_router
 from weir.scripts.launch.settings import Settings
 
 
@@ -20,7 +20,7 @@ def settings_problems(settings: Settings) -> Iterator[str]:
     for (host, port), names in places.items():
         if port and len(names) > 1:
             yield f"{' and '.join(names)} are all {host}:{port}: set different ports"
-    if not settings.engine.count and not settings.engine.urls:
+    if not settings.engine.count and not needs_router(settings):
         if "upstream_url" not in settings.proxy.model_fields_set:
             yield (
                 "engine.count = 0, so nothing is served here: set engine.urls to the engines that run elsewhere, or "

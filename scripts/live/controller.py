@@ -27,6 +27,8 @@ from weir.scripts.live.engines import Engines
 from weir.scripts.live.lookout import Lookout
 from weir.scripts.live.members import check_members, members_of, row_of, rules_of
 from weir.scripts.live.metrics import ClusterMetrics
+from weir.scripts.live.placed_engines import PlacedEngines
+from weir.scripts.live.processes.choice import processes_of
 from weir.scripts.live.recorder import Recorder
 from weir.scripts.live.rollouts import RolloutOptions, Rollouts
 from weir.scripts.live.roster import Roster
@@ -74,7 +76,9 @@ class Controller:
         self.trainer = self.trainer.model_copy(update={"engine_urls": urls})
         self.catalog = Catalog.open(settings.store)
         logs = settings.store.folder / "logs"
-        self.slot = Slot(config_path, self.rules, logs / "training-slot.log", self._on_step)
+        self.processes = processes_of(settings, config_path, self.members)
+        self.placed = PlacedEngines(self.processes, self.members, self.say)
+        self.slot = Slot(config_path, self.rules, logs / "training-slot.log", self._on_step, self.processes)
         self.rollouts = Rollouts(rollouts, logs / "agents.log", self.config.retry_s, self.say)
         self.metrics = ClusterMetrics(self.config.metrics_port)
         self.host: Host
@@ -84,6 +88,7 @@ class Controller:
     async def run(self, rounds: int | None) -> Report:
         """Decide until so many rounds are trained, or until cancelled. Raises `CommandError` where another decides."""
         try:
+            self.processes.open()
             with self._only_one() as lease:
                 self._recorder = Recorder(self.catalog, lease)
                 self._recorder.take_over([row_of(member) for member in self.members.values()])
@@ -99,6 +104,8 @@ class Controller:
                     await self.engines.close()
         finally:
             await self.slot.close()
+            await self.placed.close()
+            await self.processes.close()
             self.metrics.close()
             self.catalog.close()
         timeline = self.host.timeline
@@ -130,7 +137,7 @@ class Controller:
         await lookout.look_at_groups()  # before any group is started: those that are there take their places first
         roster = Roster(self.config_path, self.members, self._recorder, self.say)
         watches = [lookout.watch_engines(), lookout.watch_groups(), self.engines.watch_gates(), roster.watch()]
-        beside = [self._recorder.run(), *watches, self.rollouts.run(lookout)]
+        beside = [self._recorder.run(), *watches, self.placed.watch(lookout), self.rollouts.run(lookout)]
         try:
             await _first_ended(self.host.run(rounds), *beside)
         finally:
@@ -141,10 +148,12 @@ class Controller:
                 await self._recorder.flush()
 
     async def _return_engines(self) -> None:
-        """Leave every engine in rotation, for those who go on with `weir round`."""
+        """Leave every engine in rotation, for those who go on with `weir round`; those that end here leave it."""
         for name, member in self.members.items():
-            if member.url is not None and name in self.host.book.state.members:
-                with contextlib.suppress(Exception):  # whatever it is, the others are to return
+            with contextlib.suppress(Exception):  # whatever it is, the others are to return
+                if name in self.placed.names and member.url is not None:
+                    await self.engines.forget(member.url)
+                elif member.url is not None and name in self.host.book.state.members:
                     await self.engines.enter(member.url)
 
     @contextlib.contextmanager

@@ -145,6 +145,12 @@ class Engines:
             await asyncio.sleep(RENEW_S)
             await self.renew()
 
+    async def forget(self, url: str) -> None:
+        """An engine is gone for good. Raises `RouterFailed`."""
+        async with self._changing:
+            self._returns(url)
+            await self._take_out(url)
+
     async def sweep(self, url: str) -> None:
         """Send away calls that came to a paused engine. Raises `Refused`."""
         if url != self._stands_in:

@@ -183,8 +183,21 @@ class Lookout:
             self._seen_s = time.monotonic()
             self._recorder.seen(list(self._host.book.state.members))
 
+    async def moved(self, member: str, url: str) -> None:
+        """The engine of a member was started, or started anew, and is at this address now."""
+        had = self._members[member].url
+        self._lose(member, "its engine was started anew")
+        self._members[member] = self._members[member].model_copy(update={"url": url})
+        self._recorder.moved(member, url)
+        if had is not None:
+            self._dead.discard(had)
+            with contextlib.suppress(RouterFailed):  # it is asked again by the proxies, which take dead ones out
+                await self._engines.forget(had)
+
     async def _look_at(self, name: str) -> None:
         url, state = self._members[name].url, self._host.book.state
+        if self._members[name].is_placed:
+            return
         if url is None:
             if name not in state.members:
                 self._host.join(new_member(self._members[name]))

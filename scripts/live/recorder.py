@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from weir.cluster.live.world import Phase
 from weir.store.catalog.catalog import Catalog
-from weir.store.catalog.cluster.members import MemberRow, add_member, begin_phase, see, take_over
+from weir.store.catalog.cluster.members import MemberRow, add_member, begin_phase, move_member, see, take_over
 from weir.store.catalog.leases import Lease
 from weir.store.clock import now_us
 
@@ -26,6 +26,10 @@ class Recorder:
     def add(self, row: MemberRow) -> None:
         """A member that was not there at the start."""
         self._jobs.put_nowait(lambda: add_member(self._catalog, row, self._lease))
+
+    def moved(self, member: str, url: str) -> None:
+        """The engine of a member is at another address."""
+        self._jobs.put_nowait(lambda: move_member(self._catalog, member, url, self._lease))
 
     def began(
         self, member: str, phase: Phase, event: str, version: int, seconds: Mapping[str, float], note: str | None

@@ -1,16 +1,19 @@
-"""The agents of a controller: a process that starts a group for each permit; started again when it dies."""
+"""The agents of a controller: a process that starts a group for each permit; started again when it dies.
+
+It runs beside the controller, whatever runs the others: agents call the proxies, which listen here.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from weir.scripts.live.child import Child
+from weir.scripts.live.processes.child import Child
+from weir.scripts.live.processes.processes import Order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +28,8 @@ class RolloutOptions:
     changes: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def argv(self) -> list[str]:
-        """The command line of the process."""
+    def arguments(self) -> list[str]:
+        """The arguments of the process."""
         options = {
             "config": str(self.config) if self.config else "",
             "tasks": str(self.tasks),
@@ -35,7 +38,7 @@ class RolloutOptions:
             "seed": self.seed,
             "changes": self.changes,
         }
-        return [sys.executable, "-m", "weir.scripts.live.rollout_process", json.dumps(options)]
+        return [json.dumps(options)]
 
 
 class Groups(Protocol):
@@ -55,12 +58,14 @@ class Rollouts:
     """Agents in a process of their own."""
 
     def __init__(self, options: RolloutOptions, log_path: Path, retry_s: float, say: Callable[[str], None]) -> None:
-        self._options, self._log_path, self._retry_s, self._say = options, log_path, retry_s, say
+        module = "weir.scripts.live.rollout_process"
+        self._order = Order(module=module, arguments=options.arguments, log_path=log_path)
+        self._retry_s, self._say = retry_s, say
         self._child: Child | None = None
 
     async def start(self) -> None:
         """Start the process; permits that were given before are lost."""
-        self._child = await Child.start(self._options.argv, self._log_path)
+        self._child = await Child.start(self._order)
 
     async def run(self, groups: Groups) -> None:
         """Pass on what the process reports, and start it again when it dies, until cancelled."""
@@ -71,17 +76,11 @@ class Rollouts:
                     groups.group_started(report["started"])
                 else:
                     groups.group_ended(report["ended"], complete=report["complete"])
-            status = await self._child.close()
-            self._child = None
-            self._say(f"the agents ended with status {status} and are started again; their log is {self._log_path}")
+            how, self._child = await self._child.close(), None
+            self._say(f"the agents ended with {how} and are started again; their log is {self._order.log_path}")
             await asyncio.sleep(self._retry_s)
             await self.start()
             groups.agents_died()
-
-    @property
-    def pid(self) -> int | None:
-        """The process, where it runs."""
-        return self._child.pid if self._child is not None else None
 
     def allow(self, count: int) -> None:
         """Let so many more groups start."""

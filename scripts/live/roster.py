@@ -56,7 +56,7 @@ class Roster:
                 self._recorder.add(row_of(member))
                 self._members[name] = member
                 self._say(f"member {name} is taken in: {self._file} names it now")
-        if differ := [name for name, member in self._members.items() if named.get(name) != member]:
+        if differ := [name for name, member in self._members.items() if not _says(named.get(name), member)]:
             self._say(
                 f"{self._file} no longer says the same of {', '.join(differ)}: stop `weir train` and start it again "
                 "for that; an engine leaves by being stopped"
@@ -75,3 +75,8 @@ class Roster:
         named = members_of(settings.cluster, trainer)
         check_members(named, settings.cluster, trainer, settings.proxy.level)
         return named
+
+
+def _says(named: ClusterMember | None, member: ClusterMember) -> bool:
+    """Whether the file says that of a member; the URL of one whose engine is started here is not the file's."""
+    return named is not None and named == (member.model_copy(update={"url": None}) if named.is_placed else member)

@@ -75,6 +75,13 @@ def add_member(catalog: Catalog, member: MemberRow, lease: Lease) -> None:
         connection.execute(t.members.insert().values(asdict(member) | {"since_us": now, "seen_us": now}))
 
 
+def move_member(catalog: Catalog, name: str, url: str, lease: Lease) -> None:
+    """The engine of a member is at another address. Raises LeaseLost."""
+    with catalog.writing().begin() as connection:
+        check_lease(connection, lease)
+        connection.execute(t.members.update().where(_M.name == name).values(url=url))
+
+
 def begin_phase(
     catalog: Catalog,
     member: str,

@@ -1,7 +1,6 @@
-"""A process of the controller's: requests in, reports out, one JSON object a line; it ends with the controller.
+"""A process of this machine: requests in, reports out, one JSON object a line; it ends with its parent.
 
-This is the placement on one machine, and all that a placement has to do: start a process, bind it to devices, talk to
-it, end it. Invariant: a child never outlives its parent; what it writes to stderr is in its log.
+Invariant: a child never outlives its parent; what it writes to stderr is in its log.
 """
 
 from __future__ import annotations
@@ -12,12 +11,14 @@ import functools
 import json
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from weir.scripts.live.processes.processes import Order
 from weir.store.parent_death import end_with_parent
 
 LINE_BYTES = 2**24  # of the longest report: a round's groups
@@ -27,17 +28,20 @@ STOP_LIMIT_S = 60.0
 class Child:
     """One running process; `start` makes it."""
 
-    def __init__(self, process: asyncio.subprocess.Process, argv: Sequence[str]) -> None:
-        self._process, self._argv = process, argv
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
 
     @classmethod
-    async def start(cls, argv: Sequence[str], log_path: Path) -> Child:
-        """Start a process whose stdin and stdout are lines of JSON: `Reports` writes them."""
-        log_path.parent.mkdir(parents=True, exist_ok=True)
+    async def start(cls, order: Order) -> Child:
+        """Start it."""
+        order.log_path.parent.mkdir(parents=True, exist_ok=True)
         environment = os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"}
-        with log_path.open("ab") as log:
+        with order.log_path.open("ab") as log:
             process = await asyncio.create_subprocess_exec(
-                *argv,
+                sys.executable,
+                "-m",
+                order.module,
+                *order.arguments,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
@@ -46,7 +50,7 @@ class Child:
                 start_new_session=True,
                 preexec_fn=functools.partial(end_with_parent, parent_pid=os.getpid()),
             )
-        return cls(process, argv)
+        return cls(process)
 
     @property
     def pid(self) -> int:
@@ -74,14 +78,14 @@ class Child:
             for each in (process, *process.children(recursive=True)):
                 bind_threads(each.pid, wanted)
 
-    async def close(self) -> int:
-        """End its input, wait for its end, and kill it after a while; returns its status."""
+    async def close(self) -> str:
+        """End its input, wait for its end, and kill it after a while; returns its status, in words."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         with contextlib.suppress(TimeoutError):
-            return await asyncio.wait_for(self._process.wait(), STOP_LIMIT_S)
+            return f"status {await asyncio.wait_for(self._process.wait(), STOP_LIMIT_S)}"
         self.kill()
-        return await self._process.wait()
+        return f"status {await self._process.wait()}"
 
     def kill(self) -> None:
         """Kill it now. May be called twice."""

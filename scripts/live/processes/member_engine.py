@@ -1,0 +1,41 @@
+"""The engine of a member that names none: the server of [engine], at a free port of the machine that it starts on."""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from weir.cluster.config import ClusterMember
+from weir.scripts.launch.fleet import engine_servers
+from weir.scripts.launch.servers import Server, free_port
+from weir.scripts.launch.settings import Settings
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class MemberEngine:
+    """An engine that is to start."""
+
+    settings: Settings
+    config_path: Path | None
+    member: ClusterMember
+
+    def server(self, host: str, gpus: Sequence[int]) -> tuple[Server, str]:
+        """How it is started on this machine, with the newest weights, and its address. Raises `UsageError`."""
+        name, engine, placement = self.member.name, self.settings.engine, self.settings.placement
+        port = free_port(host)
+        changes = {"count": 1, "urls": (), "host": host, "port": port, "seed": engine.seed + zlib.crc32(name.encode())}
+        if engine.ledger is not None:
+            changes["ledger"] = engine.ledger.with_name(f"{engine.ledger.name}.{name}")
+        alone = {
+            "engine": engine.model_copy(update=changes),
+            "placement": placement.model_copy(update={"serve": tuple(gpus) or None}),
+        }
+        config = ["--config", str(self.config_path)] if self.config_path else []
+        logs = self.settings.store.folder / "logs"
+        [server] = engine_servers(self.settings.model_copy(update=alone), config, logs)
+        named = dataclasses.replace(
+            server, name=f"engine-{name}", log_path=logs / f"engine-{name}.log", cores=self.member.cores
+        )
+        return named, f"http://{host}:{port}"
