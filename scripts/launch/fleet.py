@@ -157,7 +157,7 @@ def engine_servers(settings: Settings, config: list[str], logs: Path) -> list[Se
         )
     servers, there = [], num_gpus()
     for number, url in enumerate(own_engine_urls(settings)):
-        flags = ["engine", "--model", str(model), "--host", engine.host, "--port", str(engine.port + number)]
+        flags = ["engine", "--model", str(model), "--port", str(engine.port + number), "--host", engine.host]
         flags += [*config, "--seed", str(engine.seed + number)]
         if engine.ledger is not None:
             flags += ["--ledger", f"{engine.ledger}.{number}" if engine.count > 1 else str(engine.ledger)]

@@ -32,7 +32,7 @@ class Worker(Protocol):
         """Send a request; to a process that has ended nothing is sent, and `reports` ends."""
 
     def reports(self) -> AsyncIterator[Any]:
-        """What it reports, until it ends; a second call goes on after the first."""
+        """What it reports, until it ends; a second call continues after the first."""
 
     def bind(self, cores: Sequence[int]) -> None:
         """Bind all its threads and processes to cores of its machine; none: to all that it may use."""

@@ -51,7 +51,10 @@ class RayProcesses:
         self._home = Home.of_this_process()
 
     def open(self) -> None:
-        """Join the cluster, or make one of this machine; in the main thread, with which what Ray starts here ends."""
+        """Join the cluster, or make one of this machine; in the main thread, with which what Ray starts here ends.
+
+        Raises `CommandError`.
+        """
         on_term = signal.getsignal(signal.SIGTERM)
         try:
             if self._config.ray_address is not None:
