@@ -89,6 +89,13 @@ class ClusterConfig(BaseModel):
         description="No call is held longer for new weights: an engine that needs longer loads them out of rotation, "
         "and at least one engine always stays in it. Unset: trainer.publish_timeout_s.",
     )
+    serve_share: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="Share of the engines, at least one, that takes calls at any time, for those with the tag serve; "
+        "max_hold_s is theirs alone then. 0: no calls have the tag.",
+    )
     train_members: int = Field(default=1, ge=1, description="Members that train, by train_priority.")
     in_flight_share: float = Field(
         default=1.0,

@@ -117,6 +117,9 @@ class Rules(_Section):
     max_staleness: float = Field(default=1.0, ge=0, description="Versions that a sample may be behind.")
     updates_per_version: int = Field(default=1, ge=1, description="Updates between two loads of new weights.")
     train_members: int = Field(default=16, ge=1, description="Members that train, by train_priority.")
+    serve_share: float = Field(
+        default=0.0, ge=0, lt=1, description="Share of the engines that the sessions of [online] keep at any time."
+    )
 
 
 class WorkloadSection(_Section):

@@ -50,6 +50,8 @@ class Settings:
         least: An update takes no fewer samples than this, whatever the rules say; at most a batch.
         tokens: What the rule `tokens` asks for: generated tokens of the ready samples.
         seconds: What the rule `seconds` asks for: seconds since the last update began.
+        serve_share: Share of the members that can generate which always take calls, for those with the tag `serve`; 0:
+            there are no such calls.
     """
 
     batch: int
@@ -61,6 +63,7 @@ class Settings:
     least: int = 1
     tokens: float = 0.0
     seconds: float = 0.0
+    serve_share: float = 0.0
 
     @property
     def takes_fewer(self) -> bool:
@@ -150,6 +153,20 @@ class State:
     episode_tokens: float = 0.0
     switch_s: float = 0.0
     in_flight_share: float = 1.0
+
+    @property
+    def serving(self) -> set[str]:
+        """The members that take calls now: those of the rotation that do not load."""
+        return {name for name in self.rotation if not self.members[name].loading}
+
+    @property
+    def serve_least(self) -> int:
+        """Members that are to take calls at any time; one that can generate is left over for training, where it may."""
+        share = self.settings.serve_share
+        if not share:
+            return 0
+        able = sum(Tag.ROLLOUT in member.tags for member in self.members.values())
+        return max(1, min(math.ceil(share * able), able - 1))
 
     @property
     def samples_allowed(self) -> int:

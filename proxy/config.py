@@ -113,6 +113,11 @@ class ProxyConfig(BaseModel):
         description="Whether agents must show a key, a session's or one of `weir key add`; auto: where the proxy "
         "listens on an address that other machines can reach.",
     )
+    serve_keys: tuple[str, ...] = Field(
+        default=(),
+        description="Names of access keys whose calls have the tag serve: a product's, which `weir train` does not "
+        "hold.",
+    )
     cors_origins: tuple[str, ...] = Field(
         default=(),
         description="Origins of web pages whose scripts may call agents' routes (https://chat.example.org); * is any.",

@@ -55,6 +55,7 @@ class Metrics:
         self.sessions_idle = counter("weir_sessions_idle", "Sessions that were finished because they were idle.")
         self.records_lost = counter("weir_records_lost", "Answers given although they could not be recorded.")
         self.hold_seconds = histogram("weir_hold_seconds", "Time that calls waited for their turn.", LONG_S)
+        self.serve_hold_seconds = histogram("weir_serve_hold_seconds", "The same of calls with the tag serve.", LONG_S)
         self.first_token_seconds = histogram(
             "weir_first_token_seconds", "Time from a call's start to its first token.", SHORT_S
         )

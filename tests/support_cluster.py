@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterable
 
 from weir.cluster.book import Book
@@ -37,9 +38,11 @@ class AnyOrderHost:
             case Start(count):
                 self.pending += [("generated", sample) for sample in self.book.start(count)]
             case Assign(names, role):
+                self._check_serving(names, alone=False)
                 self.book.assign(names, role)
                 self.pending += [("settled", name) for name in names]
             case Load(names):
+                self._check_serving(names, alone=True)
                 self.book.load(names)
                 self.pending += [("loaded", name) for name in names]
             case Train(names):
@@ -47,6 +50,17 @@ class AnyOrderHost:
                 self.pending.append(("trained", ""))
             case Tune(share):
                 self.book.state.in_flight_share = share
+
+    def _check_serving(self, names: Iterable[str], *, alone: bool) -> None:
+        """Calls with the tag `serve` keep their members; one that is `alone` may load, with its calls held so long."""
+        state = self.book.state
+        before = state.serving
+        left = len(before - {*names})
+        if state.settings.serve_share and left < len(before):
+            able = sum(Tag.ROLLOUT in one.tags for one in state.members.values())
+            least = max(1, min(math.ceil(state.settings.serve_share * able), able - 1))
+            only = alone and len(before) - left == 1 and not state.num_loading
+            assert left >= least or only, f"{left} of {able} members take calls: {names}"
 
     def possible(self) -> list[Pending]:
         """What can end now: nothing is generated without a member that generates."""

@@ -160,6 +160,25 @@ class Cluster:
                 failed += [answer.text] if answer.status_code != 200 else []
         return answered, failed
 
+    def serve_once(self) -> str:
+        """One session of a product, with the tag `serve`, its answer and its reward; returns its group."""
+        proxy = f"http://127.0.0.1:{self.settings.proxy.port}"
+        key = (self.settings.store.folder / "control.key").read_text().strip()
+        with httpx.Client(trust_env=False, timeout=300, headers={"authorization": f"Bearer {key}"}) as control:
+
+            def told(path: str, body: dict[str, Any]) -> dict[str, Any]:
+                answer: dict[str, Any] = control.post(f"{proxy}/weir/{path}", json=body).raise_for_status().json()
+                return answer
+
+            session = told("sessions", {"tags": ["serve"], "group_size": 1, "task": {"prompt": "abc"}})
+            body = {"model": "weir", "messages": [{"role": "user", "content": "abc"}], "max_tokens": 8}
+            headers = {"authorization": f"Bearer {session['api_key']}"}
+            control.post(f"{proxy}/v1/chat/completions", json=body, headers=headers).raise_for_status()
+            told(f"sessions/{session['session']}/finish", {})
+            reward = {"session": session["session"], "name": "score", "value": 1.0, "source": "product"}
+            told("rewards", reward | {"idempotency_key": "1"})
+        return str(session["group"])
+
     def wait(self, holds: Callable[[], object], limit_s: float = 240) -> None:
         """Return once something holds; fails where `weir train` ended before."""
         deadline = time.monotonic() + limit_s

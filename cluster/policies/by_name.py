@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from weir.cluster.policies import disaggregated, one_step_off, sync_colocated, tags
+from weir.cluster.policies.serving import keeps_serving
 from weir.cluster.state import Policy
 
 POLICIES: dict[str, Policy] = {
-    "sync_colocated": sync_colocated.decide,
-    "disaggregated": disaggregated.decide,
-    "one_step_off": one_step_off.decide,
-    "tags": tags.decide,
+    "sync_colocated": keeps_serving(sync_colocated.decide),
+    "disaggregated": keeps_serving(disaggregated.decide),
+    "one_step_off": keeps_serving(one_step_off.decide),
+    "tags": keeps_serving(tags.decide),
 }

@@ -10,19 +10,21 @@ OF_SAMPLES = frozenset({Event.SAMPLE_GENERATED, Event.SAMPLE_READY})
 """Events that come in great numbers and change no member."""
 
 
-def trainers(state: State, *, apart: bool = True) -> tuple[str, ...]:
+def trainers(state: State, *, apart: bool = True, most: int | None = None) -> tuple[str, ...]:
     """The members that train: those that can do nothing else first, then by train_priority.
 
-    `apart` leaves at least one member that can generate, whatever `Settings.train_members` says.
+    They are `most`, or `Settings.train_members`. `apart` leaves at least one member that can generate. Calls with the
+    tag `serve` keep theirs in any case, even where nobody trains then.
     """
     able = [member for member in state.members.values() if Tag.TRAIN in member.tags]
     able.sort(key=lambda member: (Tag.ROLLOUT in member.tags, -member.train_priority, member.name))
-    chosen = able[: max(1, state.settings.train_members)]
-    if apart:
-        names = {member.name for member in chosen}
-        others = any(Tag.ROLLOUT in member.tags for member in state.members.values() if member.name not in names)
-        if not others and chosen and Tag.ROLLOUT in chosen[-1].tags and len(chosen) > 1:
-            chosen.pop()
+    chosen = able[: max(1, state.settings.train_members if most is None else most)]
+    left = len(generators(state, (member.name for member in chosen)))
+    while chosen and Tag.ROLLOUT in chosen[-1].tags:
+        if left >= state.serve_least and (left or not apart or len(chosen) == 1):
+            break
+        chosen.pop()
+        left += 1
     return tuple(member.name for member in chosen)
 
 

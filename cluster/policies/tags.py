@@ -6,8 +6,9 @@ The members that only generate never stop, but for loading weights. What holds:
   all, so the updates from version v + max_staleness can take every sample of version v. It waits for those that are not
   finished, and it takes the oldest first.
 - A member is lent back to generation only if the batch is further away than the measured cost of switching.
-- The samples in flight are the rotation's KV capacity over the learned cost of a sample, times a share that falls by a
-  tenth when an engine runs out of KV cache and rises a little with each update (AIMD).
+- The samples in flight are the rotation's KV capacity, without the share of calls with the tag `serve`, over the
+  learned cost of a sample, times a share that falls by a tenth when an engine runs out of KV cache and rises a little
+  with each update (AIMD).
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def _starts(state: State) -> list[Action]:
         return []
     allowed = state.samples_allowed
     if allowed > 0 and state.episode_tokens and state.kv_tokens:
-        fit = state.in_flight_share * state.kv_tokens / state.episode_tokens
+        fit = state.in_flight_share * (1 - state.settings.serve_share) * state.kv_tokens / state.episode_tokens
         allowed = min(allowed, int(max(fit, 1)) - state.num_running)
     return [Start(allowed)] if allowed > 0 else []
 

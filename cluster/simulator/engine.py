@@ -52,6 +52,7 @@ class Engine:
     stalled_until_s: float = 0.0
     context: float = 0.0
     loading_s: float = 0.0
+    loads_until_s: float = 0.0
     epoch: int = 0
     generation: int = 0
     target: float = 0.0
@@ -81,7 +82,7 @@ class Engine:
         """Prefill what is not cached here, which stalls the others, then decode. The engine is at `now_s`."""
         cached = request.cached if (request.cached_on, request.cached_epoch) == (self.index, self.epoch) else 0.0
         self.stall(now_s, (request.context - cached) * self.cost.prefill_s)
-        request.held_s += now_s - request.waits_since_s
+        request.held_s += now_s - request.waits_since_s + max(self.loads_until_s - now_s, 0.0)
         request.load_mark_s = self.loading_s
         self.context += request.context
         heapq.heappush(self.running, (self.clock + request.remaining, request.serial, request))
@@ -125,6 +126,16 @@ class Engine:
         heapq.heapify(self.running)
         self.context -= self._leaves(entry[2], entry[0] - self.clock)
         return entry[2]
+
+    def evict_serving(self) -> list[Request]:
+        """Requests that are no samples leave with their partial outputs, in the order in which they came."""
+        entries = sorted((entry for entry in self.running if entry[2].sample is None), key=lambda one: one[1])
+        if entries:
+            self.running = [entry for entry in self.running if entry[2].sample is not None]
+            heapq.heapify(self.running)
+        for ends, _, request in entries:
+            self.context -= self._leaves(request, ends - self.clock)
+        return [request for _, _, request in entries]
 
     def evict_all(self, now_s: float) -> list[Request]:
         """All requests leave with their partial outputs, in the order in which they came."""

@@ -1,14 +1,16 @@
 """The engines of a simulated cluster and the requests among them: one queue, the least loaded engine, caches.
 
 A request of a later turn goes back to the engine that has its context, if that has room; any other goes to the engine
-with the fewest requests. Requests that cannot be admitted wait in one queue; those that were moved come first.
+with the fewest requests. Requests that cannot be admitted wait in one queue; those that were moved come first. With
+`keeps_serving` requests that are no samples go before all others, and never to an engine that loads while another one
+takes requests.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from weir.cluster.simulator.engine import Engine, Request
 from weir.cluster.timeline import Activity, Timeline
@@ -20,11 +22,20 @@ class Generation:
     `schedule(engine, at_s, generation)` asks for a call of `arrive` at that moment with that generation number.
     """
 
-    def __init__(self, engines: list[Engine], timeline: Timeline, schedule: Callable[[Engine, float], None]) -> None:
+    def __init__(
+        self,
+        engines: list[Engine],
+        timeline: Timeline,
+        schedule: Callable[[Engine, float], None],
+        *,
+        keeps_serving: bool = False,
+    ) -> None:
         self.engines, self.timeline, self._schedule = engines, timeline, schedule
+        self._keeps_serving = keeps_serving
         self.open: set[int] = set()
         self.loading: set[int] = set()
         self.waiting: deque[Request] = deque()
+        self.serve_waiting: deque[Request] = deque()
         self.num_thinking = 0
         self.num_moved = 0
         self.num_admitted = 0
@@ -36,12 +47,13 @@ class Generation:
         """A turn is to be generated; `flush` afterwards."""
         request.waits_since_s = now_s
         engine = self.engines[request.cached_on] if request.cached_on >= 0 else None
-        if engine is not None and not self.waiting and engine.index in self.open:
+        serves = self._keeps_serving and request.sample is None
+        if engine is not None and not self.waiting and engine.index in self.open and not (serves and self.loading):
             engine.advance(now_s)
             if engine.epoch == request.cached_epoch and engine.has_room(request):
                 self._admit(engine, request, now_s)
                 return
-        self.waiting.append(request)
+        (self.serve_waiting if serves else self.waiting).append(request)
 
     def enter(self, engine: Engine, now_s: float) -> None:
         """The engine takes requests from now on."""
@@ -64,8 +76,12 @@ class Generation:
     def begin_load(self, engine: Engine, seconds: float, now_s: float) -> None:
         """The engine holds its requests while it loads weights, and computes their contexts again afterwards."""
         engine.advance(now_s)
+        if self._keeps_serving and self.open - self.loading - {engine.index}:
+            self._wait_first(engine.evict_serving(), now_s)
+            self._offer(engine)
         engine.stall(now_s, seconds + engine.context * engine.cost.prefill_s)
         engine.loading_s += seconds
+        engine.loads_until_s = now_s + seconds
         engine.epoch += 1
         self.loading.add(engine.index)
         self.timeline.switch(engine.name, Activity.LOAD, now_s)
@@ -90,6 +106,11 @@ class Generation:
 
     def flush(self, now_s: float) -> None:
         """Admit what waits, and announce the next event of each engine that changed."""
+        while self.serve_waiting:
+            engine = self._least_loaded(self.serve_waiting[0], now_s, self.loading if self.open - self.loading else ())
+            if engine is None:
+                break
+            self._admit(engine, self.serve_waiting.popleft(), now_s)
         while self.waiting:
             engine = self._least_loaded(self.waiting[0], now_s)
             if engine is None:
@@ -110,15 +131,22 @@ class Generation:
         self._changed[engine.index] = None
         self._offer(engine)
 
-    def _least_loaded(self, request: Request, now_s: float) -> Engine | None:
-        while self._by_load:
+    def _least_loaded(self, request: Request, now_s: float, without: Collection[int] = ()) -> Engine | None:
+        passed = []
+        found = None
+        while self._by_load and found is None:
             load, index = heapq.heappop(self._by_load)
             engine = self.engines[index]
             if index in self.open and len(engine.running) == load:
+                if index in without:
+                    passed.append((load, index))
+                    continue
                 engine.advance(now_s)
                 if engine.has_room(request):
-                    return engine
-        return None
+                    found = engine
+        for entry in passed:
+            heapq.heappush(self._by_load, entry)
+        return found
 
     def _offer(self, engine: Engine) -> None:
         if len(engine.running) < engine.cost.max_running and engine.index in self.open:
@@ -128,6 +156,9 @@ class Generation:
         moved = list(requests)
         for request in moved:
             request.waits_since_s = now_s
+        if self._keeps_serving:
+            self.serve_waiting.extendleft(reversed([request for request in moved if request.sample is None]))
+            moved = [request for request in moved if request.sample is not None]
         self.waiting.extendleft(reversed(moved))
 
     def _note(self, engine: Engine, now_s: float) -> None:

@@ -55,6 +55,7 @@ class Result:
         overlapped_s: Seconds of judging, of optimizer state and of weights on their way, beside the members' work.
         staleness: How many samples were trained at each staleness, in the whole run.
         hold_s: Percentiles of the seconds that a call waited: queued, moved, or while weights were loaded.
+        serve_hold_s: The same of the calls of online sessions.
         switches: How often a member changed its role.
         moved: Requests that another member continued.
         evicted: Requests that left an engine because its KV cache was full.
@@ -78,6 +79,7 @@ class Result:
     overlapped_s: dict[str, float]
     staleness: dict[int, int]
     hold_s: dict[str, float]
+    serve_hold_s: dict[str, float]
     switches: int
     moved: int
     evicted: int
@@ -94,7 +96,7 @@ class Result:
         timeline: Timeline,
         totals: Totals,
         generation: Generation,
-        holds_s: array[float],
+        holds_s: tuple[array[float], array[float]],
         now_s: float,
         wall_s: float,
     ) -> Result:
@@ -117,7 +119,8 @@ class Result:
             member_shares={name: {a.value: share for a, share in sorted(shares[name].items())} for name in listed},
             overlapped_s={what.value: spent for what, spent in sorted(timeline.beside_s.items())},
             staleness=dict(sorted(book.staleness.items())),
-            hold_s=_percentiles(holds_s),
+            hold_s=_percentiles(holds_s[0]),
+            serve_hold_s=_percentiles(holds_s[1]),
             switches=totals.switches,
             moved=generation.num_moved,
             evicted=generation.num_evicted,

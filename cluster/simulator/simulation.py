@@ -60,8 +60,10 @@ class Simulation:
             for index, member in enumerate(members)
         ]
         self.by_name = {engine.name: engine for engine in self.engines}
-        self.generation = Generation(self.engines, self.timeline, self._schedule_engine)
         rules = description.rules
+        self.generation = Generation(
+            self.engines, self.timeline, self._schedule_engine, keeps_serving=rules.serve_share > 0
+        )
         self.book = Book(
             Settings(
                 batch=rules.batch,
@@ -72,11 +74,13 @@ class Simulation:
                 least=rules.least,
                 tokens=rules.tokens or 0.0,
                 seconds=rules.seconds or 0.0,
+                serve_share=rules.serve_share,
             ),
             members,
         )
         self.totals = Totals()
         self.holds_s = array("d")
+        self.serve_holds_s = array("d")  # of the requests that are no samples
         self.samples: dict[int, Episode] = {}
         self._serial = 0
         self._judges: list[float] = []
@@ -113,7 +117,15 @@ class Simulation:
         wall_s = time.perf_counter() - began
         self.timeline.close(self.env.now)
         self.totals.events += self.generation.num_admitted
-        return Result.of(self.book, self.timeline, self.totals, self.generation, self.holds_s, self.env.now, wall_s)
+        return Result.of(
+            self.book,
+            self.timeline,
+            self.totals,
+            self.generation,
+            (self.holds_s, self.serve_holds_s),
+            self.env.now,
+            wall_s,
+        )
 
     def _tell_the_time(self, _: Any) -> None:
         """Ask the policy whenever so many seconds have passed since an update began."""
@@ -184,6 +196,8 @@ class Simulation:
     def _turn_ended(self, request: Request, now: float) -> None:
         self.totals.events += 1
         self.holds_s.append(request.held_s)
+        if request.sample is None:
+            self.serve_holds_s.append(request.held_s)
         self.totals.generated += request.episode.outputs[request.turn]
         request.turn += 1
         if request.turn < len(request.episode.outputs):
@@ -326,7 +340,7 @@ class Simulation:
             self.timeline.restart(now)
             self.totals.restart(now)
             self.generation.num_moved = self.generation.num_evicted = 0
-            self.holds_s = array("d")
+            self.holds_s, self.serve_holds_s = array("d"), array("d")
         if self._updates_wanted and self.book.state.updates >= self._updates_wanted:
             self._over.succeed()
             return

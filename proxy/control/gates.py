@@ -36,6 +36,7 @@ class Pause(BaseModel):
 
     mode: PauseMode = PauseMode.CONTINUE
     limit_s: float | None = Field(default=None, gt=0, le=MAX_DRAIN_S)
+    serve_passes: bool = False  # calls with the tag `serve` are not held
 
 
 class Resume(BaseModel):
@@ -74,11 +75,12 @@ class GateControl:
         self._state = state
         self._metrics = metrics
         self._following: asyncio.Task[None] | None = None
+        self._serve_passes = False  # at the gates that this one follows
 
     async def follow(self) -> None:
         """At the start: close the gate where other workers' gates are closed, until they open."""
         if await self._others_are_closed():
-            await self._gate.close(PauseMode.CONTINUE, self._drain_limit_s)
+            await self._gate.close(PauseMode.CONTINUE, self._drain_limit_s, serve_passes=self._serve_passes)
             self._following = asyncio.create_task(self._open_with_others())
 
     async def pause(self, body: Pause) -> dict[str, Any]:
@@ -92,7 +94,8 @@ class GateControl:
 
     async def pause_here(self, body: Pause) -> dict[str, Any]:
         """Close the gate of this worker. The answer asks for a `retract` pause where calls must not be aborted."""
-        await self._gate.close(PauseMode.DRAIN if self._always_drains else body.mode, self._limit_s(body))
+        mode = PauseMode.DRAIN if self._always_drains else body.mode
+        await self._gate.close(mode, self._limit_s(body), serve_passes=body.serve_passes)
         closed = {"gate": self._gate.state.value, "in_flight": self._gate.in_flight}
         return closed | {"engine_pause": "retract"} if self._always_drains else closed
 
@@ -175,6 +178,7 @@ class GateControl:
                 continue
             self.announced = state["announced_version"] or self.announced
             if state["gate"] != "open":
+                self._serve_passes = state.get("serve_passes", False)
                 return True
         return False
 

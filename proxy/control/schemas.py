@@ -42,6 +42,7 @@ class NewSession(_Body):
     task: dict[str, Any] | None = None
     group_size: int | None = Field(default=None, ge=1, le=MAX_GROUP_SIZE)
     metadata: dict[str, Any] = {}
+    tags: list[Literal["serve"]] = []
     budget: NewBudget = NewBudget()
 
 

@@ -63,7 +63,7 @@ class Control:
             group_id,
             task=new.task,
             group_size=new.group_size,
-            metadata=new.metadata,
+            metadata=new.metadata | ({"tags": new.tags} if new.tags else {}),
             key_hash=key_hash(key),
             budget=Budget(**new.budget.model_dump()),
         )

@@ -14,6 +14,8 @@ from weir.proxy.errors import BadRequest
 from weir.store.records.call_record import SessionSource
 
 MAX_ID_LENGTH = 200
+TAGS_HEADER = "x-weir-tags"
+SERVE = "serve"  # the tag of a product's calls, which wait for no phase of training
 IDEMPOTENCY_KEY = "idempotency-key"
 AGENT_HEADERS = (  # identifiers of agents, kept with their calls
     *("x-session-id", "session_id", "conversation_id", "x-request-id"),
@@ -50,6 +52,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     group_id: str | None
     agent_ids: dict[str, str] = {}
     access_key: str | None = None
+    serves: bool = False  # whether it has the tag `serve`
 
 
 class Membership(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,12 +62,13 @@ class Membership(msgspec.Struct, frozen=True, kw_only=True):
     source: SessionSource
     group_id: str
     has_budget: bool = False
+    serves: bool = False
 
 
 def identify(caller: Caller, headers: Mapping[str, str], hint: str | None, agent_ids: dict[str, str]) -> Identity:
     """Let the strongest name decide; `hint` and `agent_ids` are the body's names.
 
-    Raises `BadRequest` for a path or header that is no name.
+    Raises `BadRequest` for a path or header that is no name, and for tags that are none.
     """
     path, key = caller.path, caller.key or Names()
     header = Names(session_id=headers.get("x-weir-session"), group_id=headers.get("x-weir-group"))
@@ -82,14 +86,20 @@ def identify(caller: Caller, headers: Mapping[str, str], hint: str | None, agent
     decided = next(((n, source) for n, source in candidates if n.session_id is not None), None)
     session_id, source = (decided[0].session_id, decided[1]) if decided else (None, SessionSource.INFERRED)
     kept = agent_ids | {name: headers[name] for name in AGENT_HEADERS if name in headers}
-    for name, value in (("x-weir-session", header.session_id), ("x-weir-group", header.group_id)):
+    tags = headers.get(TAGS_HEADER)
+    for name, value in (("x-weir-session", header.session_id), ("x-weir-group", header.group_id), (TAGS_HEADER, tags)):
         if value is not None:
             kept[name] = value
     if key.session_id is not None and source is not SessionSource.KEY:
         kept["key"] = key.session_id
     group_id = path.group_id or (decided[0].group_id if decided else None) or header.group_id
     return Identity(
-        session_id=session_id, source=source, group_id=group_id, agent_ids=kept, access_key=caller.access_key
+        session_id=session_id,
+        source=source,
+        group_id=group_id,
+        agent_ids=kept,
+        access_key=caller.access_key,
+        serves=_serves(tags),
     )
 
 
@@ -99,6 +109,14 @@ def named_session(caller: Caller, headers: Mapping[str, str], hint: str | None) 
         return identify(caller, headers, hint, {}).session_id
     except BadRequest:
         return None
+
+
+def _serves(tags: str | None) -> bool:
+    """Whether the tags of a header, with commas between them, have `serve`. Raises `BadRequest` for any other."""
+    named = {tag.strip() for tag in (tags or "").split(",")} - {""}
+    if unknown := sorted(named - {SERVE}):
+        raise BadRequest(f"the header {TAGS_HEADER} names a tag {unknown[0]!r:.220}; the only one is {SERVE!r}")
+    return SERVE in named
 
 
 def is_name(text: str) -> bool:

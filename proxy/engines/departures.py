@@ -2,7 +2,8 @@
 
 A call whose connection is not accepted while others are being answered meets back-pressure: it goes back to its place.
 When nothing is being answered, the upstream is dead or not there yet: few calls try, with growing pauses, and calls
-that have waited for the time limit since then end with `Unavailable`. One event loop owns it.
+that have waited for the time limit since then end with `Unavailable`. Calls with the tag `serve` go first, and do not
+wait for the limit that is learned. One event loop owns it.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class Departures:
         self.num_refused = 0
         self._gate = gate
         self._queue = FairQueue()
+        self._serve_queue = FairQueue()
         self._refused_limit_s = refused_limit_s
         self._first_pause_s = pause_s
         self._connections = connections
@@ -49,29 +51,31 @@ class Departures:
     @property
     def waiting(self) -> int:
         """The number of calls that wait."""
-        return len(self._queue)
+        return len(self._queue) + len(self._serve_queue)
 
     @property
     def held(self) -> int:
         """Those of them that wait for the gate."""
-        return 0 if self._gate.is_open else len(self._queue)
+        queues = ((self._serve_queue, True), (self._queue, False))
+        return sum(len(queue) for queue, serves in queues if not self._gate.lets_pass(serves=serves))
 
     async def depart(self, ticket: Ticket) -> int:
         """Wait for a place in flight; returns the wait in microseconds. Raises `Unavailable`."""
-        if not self._queue and self._may_go():
+        queue = self._serve_queue if ticket.serves else self._queue
+        if not queue and self._may_go(serves=ticket.serves):
             self._send(ticket)
             return 0
         started_ns = time.monotonic_ns()
         if ticket.asked_s is None:
             ticket.asked_s = started_ns / 1e9
         granted = ticket.granted = asyncio.get_running_loop().create_future()
-        self._queue.push(ticket)
+        queue.push(ticket)
         self._release()
         try:
             await granted
         except asyncio.CancelledError:
             if ticket.waits:
-                self._queue.remove(ticket)
+                queue.remove(ticket)
             elif not granted.cancelled() and granted.exception() is None:
                 self.ended(ticket)  # the place came as the client left
             raise
@@ -85,14 +89,14 @@ class Departures:
         if answered:
             self._dead_since_s, self._num_pauses = None, 0
             self.limit.answered(calls_wait=bool(self._queue))
-        if self._queue:
+        if self.waiting:
             self._release()
 
     def refused(self, ticket: Ticket, error: BaseException | None) -> None:
         """A call is no longer in flight: the upstream did not take it, or lost it, for which `error` is the reason."""
         self._gate.leave()
         self.num_refused += 1
-        if self._gate.is_open:  # else the engines are being updated
+        if self._gate.lets_pass(serves=ticket.serves):  # else the engines are being updated
             now_s = time.monotonic()
             self.limit.refused(ticket.sent_s, now_s)
             if not self.is_alive:
@@ -111,8 +115,10 @@ class Departures:
         since_s = max(self._dead_since_s, ticket.asked_s or ticket.sent_s)
         return time.monotonic() - since_s >= self._refused_limit_s
 
-    def _may_go(self) -> bool:
-        return self._gate.is_open and self._gate.in_flight < self.limit.calls and self._pausing is None
+    def _may_go(self, *, serves: bool) -> bool:
+        places = self.limit.most if serves else self.limit.calls
+        passes = self._gate.lets_pass(serves=serves)
+        return passes and self._gate.in_flight < places and self._pausing is None
 
     def _send(self, ticket: Ticket) -> None:
         ticket.sent_s = time.monotonic()
@@ -120,12 +126,13 @@ class Departures:
 
     def _release(self) -> None:
         """Let calls go, as many as may."""
-        while self._queue and self._may_go():
-            ticket = self._queue.pop(now_us())
-            assert ticket.granted is not None
-            if not ticket.granted.done():  # else its client has just left, and it is about to learn of it
-                self._send(ticket)
-                ticket.granted.set_result(None)
+        for queue, serves in ((self._serve_queue, True), (self._queue, False)):
+            while queue and self._may_go(serves=serves):
+                ticket = queue.pop(now_us())
+                assert ticket.granted is not None
+                if not ticket.granted.done():  # else its client has just left, and it is about to learn of it
+                    self._send(ticket)
+                    ticket.granted.set_result(None)
         if self._queue and self._round is None and self._gate.is_open and self._pausing is None:
             self._round = asyncio.get_running_loop().call_later(ROUND_S, self._end_round, self.num_refused)
 
@@ -140,8 +147,9 @@ class Departures:
     def _pause(self, now_s: float, error: BaseException | None) -> None:
         """Send nothing for a while, and end the calls that have waited for too long."""
         self._dead_since_s = now_s if self._dead_since_s is None else self._dead_since_s
-        for ticket in [ticket for ticket in self._queue if self.is_overdue(ticket)]:
-            self._queue.remove(ticket)
+        waiting = [*self._serve_queue, *self._queue]
+        for ticket in [ticket for ticket in waiting if self.is_overdue(ticket)]:
+            (self._serve_queue if ticket.serves else self._queue).remove(ticket)
             if ticket.granted is not None and not ticket.granted.done():
                 ticket.granted.set_exception(
                     Unavailable(f"no engine takes calls, this one waited for its turn: {error}")

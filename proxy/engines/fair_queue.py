@@ -18,13 +18,20 @@ _next_number = itertools.count().__next__
 class Ticket:
     """One call for as long as it is to be answered; it may wait several times, and keeps its place."""
 
-    __slots__ = ("arrived_us", "asked_s", "granted", "key", "number", "place_us", "sent_s", "session", "waits")
+    __slots__ = (
+        *("arrived_us", "asked_s", "granted", "key", "number"),
+        *("place_us", "sent_s", "serves", "session", "waits"),
+    )
 
-    def __init__(self, key: str | None, session: str, arrived_us: int) -> None:
-        """`key` is the name of an access key; `arrived_us` the time of arrival in unix microseconds."""
+    def __init__(self, key: str | None, session: str, arrived_us: int, *, serves: bool = False) -> None:
+        """`key` is the name of an access key; `arrived_us` the time of arrival in unix microseconds.
+
+        `serves`: it has the tag `serve`.
+        """
         self.key = key
         self.session = session
         self.arrived_us = arrived_us
+        self.serves = serves
         self.number = _next_number()
         self.place_us: int | None = None  # what its turn is decided by: the time when it became its session's next call
         self.asked_s: float | None = None  # when it first waited, by the monotonic clock

@@ -2,8 +2,8 @@
 
 Mode `continue` closes at once: new pieces wait; those in flight end when the engines abort them, and their calls resume
 once the gate opens. Mode `drain` first lets pieces in flight finish, up to a limit. A gate that stays closed past its
-limit opens by itself, on whatever weights the engines have, logs a warning and calls `on_expired`. One event loop owns
-it.
+limit opens by itself, on whatever weights the engines have, logs a warning and calls `on_expired`. Whoever closes it
+may let calls with the tag `serve` pass, for which engines are left. One event loop owns it.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class Gate:
         self.times_closed = 0
         self.times_expired = 0
         self.opened_by_limit = False
+        self.serve_passes = False  # while it is not open
         self.on_open: Callable[[], None] = lambda: None  # called when it has opened
         self._limit_s = limit_s
         self._on_expired = on_expired
@@ -53,6 +54,10 @@ class Gate:
         """Whether a piece may be sent now."""
         return self.state is GateState.OPEN
 
+    def lets_pass(self, *, serves: bool) -> bool:
+        """Whether a piece of a call with or without the tag `serve` may be sent now."""
+        return self.is_open or (serves and self.serve_passes)
+
     def enter(self) -> None:
         """A piece goes upstream."""
         self.in_flight += 1
@@ -64,8 +69,12 @@ class Gate:
         if not self.in_flight:
             self._idle.set()
 
-    async def close(self, mode: PauseMode, drain_limit_s: float) -> None:
-        """Close; in mode `drain` once pieces in flight finished or the limit passed. Closing again renews the limit."""
+    async def close(self, mode: PauseMode, drain_limit_s: float, *, serve_passes: bool = False) -> None:
+        """Close; in mode `drain` once pieces in flight finished or the limit passed. Closing again renews the limit.
+
+        `serve_passes`: calls with the tag `serve` are not held, unless somebody else holds them already.
+        """
+        self.serve_passes = serve_passes and (self.is_open or self.serve_passes)
         if self.state is GateState.OPEN:
             self.times_closed += 1
         self.opened_by_limit = False

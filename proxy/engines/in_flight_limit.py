@@ -35,6 +35,11 @@ class InFlightLimit:
         """The number of calls that may be in flight now; at least 1."""
         return int(self._value)
 
+    @property
+    def most(self) -> int:
+        """The setting that bounds it."""
+        return int(self._most)
+
     def answered(self, *, calls_wait: bool) -> None:
         """An answer came."""
         self._has_answered = True

@@ -43,7 +43,7 @@ class Attempts:
 
     def pause_after(self, error: UpstreamNotTaken | UpstreamLost) -> float:
         """Seconds to wait before the call is sent again. Raises `Unavailable` or `UpstreamFailed` at the limit."""
-        if not self._gate.is_open:
+        if not self._gate.lets_pass(serves=self.ticket.serves):
             return 0.0
         if isinstance(error, UpstreamNotReached):
             self._refused += 1
@@ -69,7 +69,7 @@ class Attempts:
         """
         if progressed:
             self._aborted = 0
-        if progressed or not self._gate.is_open:
+        if progressed or not self._gate.lets_pass(serves=self.ticket.serves):
             return 0.0
         self._aborted += 1
         if self._aborted > self._config.abort_retries:

@@ -44,7 +44,8 @@ class Dispatch:
 
     def attempts(self, call: CallInProgress) -> Attempts:
         """The attempts of a new call."""
-        ticket = Ticket(call.access_key, call.membership.session_id, call.started_us)
+        member = call.membership
+        ticket = Ticket(call.access_key, member.session_id, call.started_us, serves=member.serves)
         return Attempts(self._config, self.gate, self._lost_retries, self.departures, ticket)
 
     def flight(self, call: CallInProgress, attempts: Attempts) -> Flight:
@@ -61,6 +62,8 @@ class Dispatch:
         """A call waited for its turn."""
         call.held_us += waited_us
         self._metrics.hold_seconds.observe(waited_us / 1e6)
+        if call.membership.serves:
+            self._metrics.serve_hold_seconds.observe(waited_us / 1e6)
 
     def pause_after(self, error: UpstreamNotTaken | UpstreamLost, attempts: Attempts) -> float:
         """Count the trouble and report it; seconds to wait before the next attempt, or what `Attempts` raises."""
@@ -115,6 +118,6 @@ class Flight:
             except BaseException:
                 departures.ended(self._ticket)
                 raise
-            if dispatch.gate.is_open:
+            if dispatch.gate.lets_pass(serves=self._ticket.serves):
                 return served
             departures.ended(self._ticket)  # the gate closed while the engines were asked

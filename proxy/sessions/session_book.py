@@ -7,13 +7,14 @@ the same root prompt form a group. Which name of a request decides is `conversat
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from typing import Any
 
 import msgspec
 import xxhash
 from cachetools import LRUCache
 
-from weir.proxy.conversation.caller import Identity, Membership
+from weir.proxy.conversation.caller import SERVE, Identity, Membership
 from weir.proxy.errors import SessionFinished
 from weir.proxy.sessions.catalog_poll import Polled
 from weir.proxy.stitching.call_cache import KnownCall
@@ -32,12 +33,19 @@ def root_group(packed_ids: bytes) -> str:
     return "group_" + xxhash.xxh3_128_hexdigest(packed_ids)
 
 
+def tags_of(metadata: dict[str, Any]) -> list[Any]:
+    """The tags of a registered session: a list in its metadata."""
+    tags = metadata.get("tags")
+    return tags if isinstance(tags, list) else []
+
+
 class Known(msgspec.Struct, frozen=True, kw_only=True):
     """The properties of a session that its calls depend on."""
 
     group_id: str
     is_finished: bool = False
     has_budget: bool = False
+    serves: bool = False
 
 
 class SessionBook:
@@ -46,16 +54,23 @@ class SessionBook:
     Sessions that another process registers or finishes take effect here after `POLL_S` at most.
     """
 
-    def __init__(self, catalog: Catalog, *, refuse_finished: bool) -> None:
+    def __init__(self, catalog: Catalog, *, refuse_finished: bool, serve_keys: Collection[str] = ()) -> None:
+        """`serve_keys` are names of access keys whose calls have the tag `serve`."""
         self._catalog = catalog
         self._refuse_finished = refuse_finished
+        self._serve_keys = frozenset(serve_keys)
         self._sessions: LRUCache[str, Known] = LRUCache(REMEMBERED)
         self._polled = Polled(self._read_changes, POLL_S)
         self._read_until_us = now_us()
 
     def learn(self, row: SessionRow) -> Known:
         """Cache a session as the catalog has it."""
-        known = Known(group_id=row.group_id, is_finished=row.status is not None, has_budget=row.has_budget)
+        known = Known(
+            group_id=row.group_id,
+            is_finished=row.status is not None,
+            has_budget=row.has_budget,
+            serves=SERVE in tags_of(row.metadata),
+        )
         self._sessions[row.session_id] = known
         return known
 
@@ -98,6 +113,7 @@ class SessionBook:
             source=identity.source,
             group_id=group_id or known.group_id,
             has_budget=known.has_budget,
+            serves=identity.serves or known.serves or identity.access_key in self._serve_keys,
         )
         self._sessions[session_id] = msgspec.structs.replace(known, group_id=membership.group_id)
         return membership

@@ -93,7 +93,12 @@ class Controller:
                 self._recorder = Recorder(self.catalog, lease)
                 self._recorder.take_over([row_of(member) for member in self.members.values()])
                 self.engines = Engines(
-                    self.trainer, self.settings.store, self.catalog, self.console, self.config.max_hold_s
+                    self.trainer,
+                    self.settings.store,
+                    self.catalog,
+                    self.console,
+                    self.config.max_hold_s,
+                    serves=self.config.serve_share > 0,
                 )
                 try:
                     weights = await self._finished()

@@ -3,8 +3,9 @@
 Calls of an engine that leaves end with their partial output, and the proxies send them on to engines that stay. With no
 engine in rotation the gates of all proxies are closed, so that calls wait instead of being refused; where calls may
 only be held for so long, an engine stands in instead: it takes calls although its member trains, until another one
-enters. Invariants: an engine enters the rotation with the newest weights only; one that left is paused and holds no
-call, unless it stands in.
+enters. Where calls with the tag `serve` are never to wait, engines load out of rotation, while others stay and gates
+let such calls pass. Invariants: an engine enters the rotation with the newest weights only; one that left is paused and
+holds no call, unless it stands in.
 """
 
 from __future__ import annotations
@@ -39,19 +40,28 @@ class Engines:
     """The engines of one router, by URL."""
 
     def __init__(
-        self, config: TrainerConfig, store: StoreConfig, catalog: Catalog, console: Console, max_hold_s: float | None
+        self,
+        config: TrainerConfig,
+        store: StoreConfig,
+        catalog: Catalog,
+        console: Console,
+        max_hold_s: float | None,
+        *,
+        serves: bool = False,
     ) -> None:
+        """`serves`: calls may have the tag `serve`; `max_hold_s` bounds the wait of these, or else of all calls."""
         assert config.router_url is not None
         self.router = RouterClient(config.router_url)
         self._http = httpx.AsyncClient(trust_env=False, timeout=None)
         self._config, self._store, self._catalog, self._console = config, store, catalog, console
         hold_s = config.publish_timeout_s if max_hold_s is None else min(max_hold_s, config.publish_timeout_s)
         self._held_config = config.model_copy(update={"publish_timeout_s": hold_s})
-        self._limits_hold = max_hold_s is not None
+        self._limits_hold = max_hold_s is not None or serves
+        self._serves = serves
         self._left: list[str] = []  # that were taken out for training, the last one last
         self._dead: set[str] = set()  # which the router may still list
         self._stands_in: str | None = None
-        self._gates = Gates(self._http, config.proxy_urls, catalog, control_key(config, store))
+        self._gates = self._new_gates()
         self._closed = False
         self._changing = asyncio.Lock()  # of the rotation
 
@@ -159,9 +169,33 @@ class Engines:
     async def load(self, urls: Sequence[str]) -> Mapping[str, str]:
         """Load the newest weights behind closed gates; returns why engines failed, by URL."""
         try:
+            if self._serves and await self._others() - {*urls}:
+                return await self._load_aside(urls)
             return (await self._publish(urls, self._held_config, holds_calls=True)).failed
-        except TrainerError as error:
+        except (Refused, RouterFailed, TrainerError, MemberFailed) as error:
             return dict.fromkeys(urls, str(error))
+
+    async def _load_aside(self, urls: Sequence[str]) -> Mapping[str, str]:
+        """Load out of rotation, beside engines that stay; only calls without the tag `serve` are held."""
+        gates = self._new_gates()
+        version: int | None = None
+        try:
+            await gates.close(serve_passes=True)
+            async with self._changing:
+                for url in urls:
+                    await self._take_out(url)
+            await asyncio.gather(*(self._pause(url) for url in urls))
+            report = await self._publish(urls, self._config, holds_calls=False)
+            version = report.version
+            async with self._changing:
+                for url in report.serving:
+                    await self._put_in(url)
+        finally:
+            await gates.open(version, {})
+        return report.failed
+
+    def _new_gates(self) -> Gates:
+        return Gates(self._http, self._config.proxy_urls, self._catalog, control_key(self._config, self._store))
 
     async def _load_newest(self, url: str) -> None:
         """Load the newest weights and go on; out of rotation, unless there is no other engine and holds are limited."""

@@ -34,6 +34,7 @@ def rules_of(config: ClusterConfig, trainer: TrainerConfig) -> Settings:
         least=config.round_least,
         tokens=config.round_tokens or 0.0,
         seconds=config.round_s or 0.0,
+        serve_share=config.serve_share,
     )
 
 
@@ -81,12 +82,29 @@ def check_members(members: dict[str, ClusterMember], config: ClusterConfig, trai
             f"{', '.join(both)} hand their calls over before they train, which needs proxy.level = 'tokens' and not "
             f"{level!r}: set it, or give each member one tag"
         )
-    if config.max_hold_s is not None and not _stay(members, config):
+    if config.serve_share and level != "tokens":
+        raise UsageError(
+            f"cluster.serve_share: engines load weights in turns and hand their calls over, which needs proxy.level = "
+            f"'tokens' and not {level!r}: set it, or leave serve_share unset"
+        )
+    if config.serve_share and not _train_beside(members, config):
+        raise UsageError(
+            "cluster.serve_share keeps the only engine for calls with the tag serve, and no other member trains: name "
+            "one with the tag train, or leave serve_share unset"
+        )
+    if config.max_hold_s is not None and not config.serve_share and not _stay(members, config):
         raise UsageError(
             f"cluster.max_hold_s = {config.max_hold_s:g}, but {config.policy} with train_members = "
             f"{config.train_members} takes every engine for training, and calls would wait for the whole of it: name a "
             "member with the tag rollout alone, lower train_members, or leave max_hold_s unset"
         )
+
+
+def _train_beside(members: dict[str, ClusterMember], config: ClusterConfig) -> bool:
+    """Whether a member trains while calls with the tag `serve` have their engines."""
+    state = State(settings=Settings(batch=1, serve_share=config.serve_share))
+    state.members = {name: new_member(member) for name, member in members.items()}
+    return bool(trainers(state))
 
 
 def _stay(members: dict[str, ClusterMember], config: ClusterConfig) -> bool:

@@ -30,11 +30,16 @@ class Gates:
         self._named = [url.rstrip("/") for url in named]
         self._catalog = catalog
         self._headers = {"authorization": f"Bearer {control_key}"} if control_key else {}
+        self._body: dict[str, Any] = {}  # of the requests that close
         self._asked: list[str] = []  # proxies that were asked to close
         self.engine_pause = "abort"  # the pause mode for engines, known once all gates are closed
 
-    async def close(self) -> None:
-        """Close all gates concurrently. Raises `PublishFailed` when a live proxy did not close its gate."""
+    async def close(self, *, serve_passes: bool = False) -> None:
+        """Close all gates concurrently. Raises `PublishFailed` when a live proxy did not close its gate.
+
+        `serve_passes`: they let calls with the tag `serve` pass.
+        """
+        self._body = {"mode": "continue"} | ({"serve_passes": True} if serve_passes else {})
         listed = await self._live()
         self._asked = [*dict.fromkeys([*self._named, *sorted(listed)])]  # also if the answer is lost
         failed = await for_each(self._asked, lambda url: self._close(url))
@@ -64,7 +69,7 @@ class Gates:
         waited = False
         while True:
             try:
-                answer = await post(self._http, f"{url}/weir/pause", {"mode": "continue"}, headers=self._headers)
+                answer = await post(self._http, f"{url}/weir/pause", self._body, headers=self._headers)
             except Unreachable as error:
                 if url not in await self._live():
                     if url in self._named and not waited:

@@ -31,12 +31,13 @@ rules = st.builds(
     least=st.integers(1, 5),
     tokens=st.sampled_from((1.0, 25.0, 100.0)),
     seconds=st.sampled_from((1.0, 10.0)),
+    serve_share=st.sampled_from((0.0, 0.0, 0.1, 0.5, 1.0)),
 )
 
 
-def able(name: str, tags: list[frozenset[Tag]]) -> bool:
-    """Whether the policy can run on such a cluster at all: two halves need two members."""
-    return name not in ("disaggregated", "one_step_off") or len(tags) > 1
+def able(name: str, tags: list[frozenset[Tag]], rules: Settings) -> bool:
+    """Whether the policy can run on such a cluster at all: two halves need two members, and so do tagged calls."""
+    return len(tags) > 1 or (name not in ("disaggregated", "one_step_off") and not rules.serve_share)
 
 
 @pytest.mark.parametrize("name", sorted(POLICIES))
@@ -47,7 +48,7 @@ def able(name: str, tags: list[frozenset[Tag]]) -> bool:
 def test_any_order_of_events_ends_in_updates(
     name: str, tags: list[frozenset[Tag]], rules: Settings, numbers: list[int]
 ) -> None:
-    if not able(name, tags):
+    if not able(name, tags, rules):
         tags = [*tags, BOTH]
     host = AnyOrderHost(POLICIES[name], rules, [member(f"m{i}", one) for i, one in enumerate(tags)])
     for number in numbers:

@@ -152,3 +152,19 @@ def test_a_member_generates_while_the_state_of_its_optimizer_comes() -> None:
     assert meanwhile.shares["switch"] == pytest.approx(3 / 22)
     assert before.shares["switch"] == pytest.approx(5 / 22)
     assert meanwhile.overlapped_s == {"state": pytest.approx(4 * 2 * 2.0)}
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_online_sessions_keep_engines_while_others_train_or_load(name: str) -> None:
+    """Without a share of their own they wait for loads, and under a policy that takes all members for whole updates."""
+
+    def longest(share: float) -> float:
+        description = described(load_s=20.0, to_train_s=5.0, judge_s=0.5)
+        rules = description.rules.model_copy(update={"serve_share": share, "updates_per_version": 1})
+        online = [Episode((10.0,), (20.0,), (0.0,), arrival_s=0.5 * number) for number in range(2000)]
+        simulation = Simulation(description.model_copy(update={"rules": rules}), POLICIES[name], online=online)
+        result = simulation.run(updates=6)
+        assert max(result.staleness) <= 1
+        return result.serve_hold_s["max"]
+
+    assert longest(0.25) < 1.0 < longest(0.0)

@@ -229,3 +229,21 @@ def test_a_dead_upstream_that_comes_back_is_found_by_the_next_try(calls: int) ->
         assert (scene.gate.in_flight, scene.departures.waiting) == (0, 0)
 
     played(play)
+
+
+def test_tagged_calls_go_first_and_do_not_wait_for_the_limit_that_is_learned() -> None:
+    async def play() -> None:
+        scene = Scene(most=START + 1)
+        for number in range(START + 5):
+            scene.ask(number)
+        await settled()
+        served = [Ticket(None, "product", number, serves=True) for number in range(2)]
+        first = asyncio.create_task(scene.departures.depart(served[0]))
+        second = asyncio.create_task(scene.departures.depart(served[1]))
+        await settled()
+        assert len(scene.gone) == START and first.done() and not second.done(), "no more than the setting allows"
+        scene.departures.ended(served[0], answered=True)
+        await settled()
+        assert second.done() and len(scene.gone) == START, "before those that came earlier"
+
+    played(play)

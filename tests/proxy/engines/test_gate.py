@@ -250,3 +250,26 @@ def test_tokens_that_come_close_together_are_streamed_together(open_way: Callabl
     texts = [text for chunk in stream if (text := chunk.choices[0].delta.content)]
     assert "".join(texts) == ANSWER * 4
     assert len(texts) < len(ids) / 2
+
+
+def test_a_product_s_call_passes_a_gate_that_was_closed_to_all_others(
+    way: Way, pool: concurrent.futures.ThreadPoolExecutor
+) -> None:
+    """By the header, or by the registered session's tag; a gate that was closed to all stays closed to it."""
+    way.proxy.control("POST", "/weir/pause", {"serve_passes": True})
+    way.say(Script(ids=ids_of(ANSWER), version="1"))
+    agents_answer = pool.submit(answer_text, way, False)
+    wait_until(lambda: state(way)["held"] == 1)
+    assert answer_text(way, True, extra_headers={"x-weir-tags": "serve"}) == ANSWER
+    session = way.proxy.control("POST", "/weir/sessions", {"tags": ["serve"]}).json()
+    registered = way.proxy.client(api_key=session["api_key"]).chat.completions.create(model="weir", messages=USER)
+    assert registered.choices[0].message.content == ANSWER
+    assert not agents_answer.done() and state(way)["held"] == 1
+    way.proxy.control("POST", "/weir/pause")
+    held = pool.submit(answer_text, way, False, extra_headers={"x-weir-tags": "serve"})
+    wait_until(lambda: state(way)["held"] == 2)
+    way.proxy.control("POST", "/weir/pause", {"serve_passes": True})
+    assert state(way)["serve_passes"] is False, "who closed it to all has not opened it"
+    way.proxy.control("POST", "/weir/resume")
+    assert agents_answer.result(120) == held.result(120) == ANSWER
+    assert sorted(record.held_us > 0 for record in way.proxy.records()) == [False, False, True, True]

@@ -10,6 +10,7 @@ from support_proxy import CONTROL_KEY, running_proxy
 from support_way import Way
 
 from weir.proxy.conversation.caller import Caller, Names, identify
+from weir.proxy.errors import BadRequest
 from weir.proxy.sessions.access_keys import SESSION_PREFIX
 from weir.store.config import StoreConfig
 from weir.store.maintenance.compact import compact
@@ -21,6 +22,14 @@ USER: Any = [{"role": "user", "content": "Hi"}]
 def call(way: Way, path: str = "/v1", key: str = "agent", **options: Any) -> None:
     way.say("Hello.")
     way.proxy.client(path, api_key=key).chat.completions.create(model="weir", messages=USER, **options)
+
+
+def test_tags_are_of_a_header_and_unknown_ones_are_refused() -> None:
+    caller = Caller(Names(), None)
+    assert identify(caller, {"x-weir-tags": " serve ,"}, None, {}).serves
+    assert not identify(caller, {"x-weir-tags": ""}, None, {}).serves
+    with pytest.raises(BadRequest, match="names a tag 'fast'; the only one is 'serve'"):
+        identify(caller, {"x-weir-tags": "serve, fast"}, None, {})
 
 
 def test_the_strongest_name_decides_and_the_others_are_kept() -> None:

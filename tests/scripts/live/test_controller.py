@@ -6,6 +6,7 @@ tests go on over one store, each from whatever the one before left.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 
@@ -66,6 +67,32 @@ def test_calls_wait_at_the_gate_while_every_engine_is_taken_for_training(cluster
     counts = dict(rollouts)
     assert counts.keys() == {"all-0", "all-1", "all-2"}
     assert min(counts.values()) >= 2, "a round takes all, and gives them back; one that was slow may have joined again"
+
+
+def test_a_product_s_calls_are_answered_through_all_phases_and_its_groups_train(cluster: Cluster) -> None:
+    """Its sessions have the tag `serve`; at most one engine of three trains or loads at a time."""
+    before, phases_before = len(cluster.rounds()), {row.phase_id for row in cluster.phases()}
+    settings = {"SERVE_SHARE": "0.6", "MAX_HOLD_S": "60"}
+    train = cluster.train(env={f"WEIR_CLUSTER__{name}": value for name, value in settings.items()})
+    made, groups, trained = cluster.made(2), set[str](), set[str]()
+    while not (made() and groups & trained):
+        assert train.poll() is None, cluster.log
+        groups.add(cluster.serve_once())
+        trained = {group for row in cluster.rounds()[before:] for group in row.group_ids}
+    train.terminate()
+    cluster.ended()
+    phases = [row for row in cluster.phases() if row.phase_id not in phases_before and row.phase == "train"]
+    assert phases, "engines were taken for training"
+    for one, other in itertools.combinations(phases, 2):
+        apart = (one.ended_us or 0) <= other.began_us or (other.ended_us or 0) <= one.began_us
+        assert one.member == other.member or apart, "two of three engines are kept, though two may train"
+    cluster.train("--rounds", "1")  # finishes a round that was open
+    cluster.ended()
+    check(cluster, len(cluster.rounds()))
+    calls = cluster.sql(
+        "SELECT c.held_ms FROM calls c JOIN sessions s USING (session_id) WHERE s.metadata LIKE '%serve%'"
+    )
+    assert len(calls) == len(groups) and max(held_ms for (held_ms,) in calls) < 60_000
 
 
 def test_a_killed_controller_goes_on_where_it_was(cluster: Cluster) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 from support_loading_engine import LoadingEngine, loading_engine
+from support_model import make_tiny_model
 from support_router import running_router
 from support_scripted_proxy import KEY, Proxy, scripted_proxy
 
@@ -22,6 +23,7 @@ from weir.scripts.live.engines import Engines
 from weir.store.catalog.catalog import Catalog
 from weir.store.config import StoreConfig
 from weir.trainer.settings.config import TrainerConfig
+from weir.trainer.versions.version_folder import version_path, write_version
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,4 +152,39 @@ def test_calls_are_held_where_the_engine_that_stays_dies_and_holds_are_not_bound
 
     with running_pair(tmp_path) as pair:
         asyncio.run(lose_the_one_that_stays(pair))
+    catalog.close()
+
+
+def test_engines_load_beside_one_that_stays_and_gates_let_tagged_calls_pass(store: StoreConfig, tmp_path: Path) -> None:
+    catalog = Catalog.open(store)
+
+    def fill(folder: Path) -> None:
+        make_tiny_model(folder)
+
+    settings = {"parent": 0, "round_id": None, "config_hash": "", "seed": 0, "groups": []}
+    write_version(version_path(store.folder, 1), fill, version=1, **settings)
+
+    async def load(pair: Pair) -> None:
+        engines = Engines(pair.config, store, catalog, Console(quiet=True), 5.0, serves=True)
+        first, second, told = pair.first, pair.second, pair.proxy.told
+        assert await engines.load([first.url]) == {}
+        assert (
+            (first.version, second.version) == ("1", "0") and not first.paused and "pause_generation" not in second.told
+        )
+        assert told == [
+            ("/weir/pause", {"mode": "continue", "serve_passes": True}),
+            ("/weir/resume", {"weight_version": 1}),
+        ]
+        assert set(await engines.router.engines()) == {first.url, second.url}
+        second.fault = "breaks"
+        assert list(await engines.load([second.url])) == [second.url]
+        assert pair.proxy.gate == "open"
+        told.clear()
+        await engines.router.take_out(second.url)
+        assert await engines.load([first.url]) == {}
+        assert told[0] == ("/weir/pause", {"mode": "continue"}), "with no other engine all calls are held"
+        await engines.close()
+
+    with running_pair(tmp_path) as pair:
+        asyncio.run(load(pair))
     catalog.close()
