@@ -16,6 +16,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from weir.engine.loop import EngineLoop
 from weir.engine.responses import JsonResponse, read_body
+from weir.engine.transfer.shared_memory import shared_memory_id
 from weir.engine.transfer.updates import Updates
 
 
@@ -98,6 +99,7 @@ class Control:
                 "dtype": str(self._engine.decoder.model.dtype).removeprefix("torch."),
                 "startup_time": self._started,
                 "staged_weight_updates": True,
+                "shared_memory": shared_memory_id(),
                 "relayed_weight_updates": True,
                 "delta_weight_updates": True,
                 "adapter_weight_updates": True,

@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 from torch import multiprocessing
+from torch.multiprocessing import reductions
 
 FORMAT = "flattened_bucket"
 _MODULE = "sglang.srt.weight_sync.tensor_bucket"  # where SGLang's class of the same name and fields lives
@@ -36,6 +37,7 @@ _ALLOWED = {
     *(("torch", name) for name in ("uint8", "float32", "float16", "bfloat16", "UntypedStorage")),
     *(("torch.multiprocessing.reductions", name) for name in _REBUILT_BY),
 }
+_DEVICE = 6  # which argument of torch's rebuild_cuda_tensor numbers the GPU
 _pickling = threading.Lock()  # the sharing strategy and the table of modules belong to the process
 
 
@@ -80,10 +82,15 @@ def shared_bytes(count: int) -> torch.Tensor:
 
 
 def packed(flat: torch.Tensor, entries: Sequence[FlattenedTensorMetadata]) -> str:
-    """The bucket for one receiver, in base64; `flat` (bytes,) uint8 must stay until the receiver has answered."""
+    """The bucket for one receiver, in base64; `flat` (bytes,) uint8 must stay until the receiver has answered.
+
+    That of a GPU goes by CUDA IPC, and SGLang alone opens it.
+    """
     file = io.BytesIO()
     with _pickling, _by_name(), _named_as_sglang():
-        ForkingPickler(file).dump({"flattened_tensor": flat, "metadata": list(entries)})
+        pickler: Any = ForkingPickler(file)
+        pickler.dispatch_table = {**pickler.dispatch_table, torch.Tensor: _reduced}
+        pickler.dump({"flattened_tensor": flat, "metadata": list(entries)})
     return base64.b64encode(file.getvalue()).decode()
 
 
@@ -109,6 +116,15 @@ def split(flat: torch.Tensor, entries: Sequence[FlattenedTensorMetadata]) -> Ite
         if not fits or entry.end_idx - entry.start_idx != entry.shape.numel() * size:
             raise BadBucket(f"{entry.name} is said to lie at bytes {entry.start_idx} to {entry.end_idx}")
         yield entry.name, flat[entry.start_idx : entry.end_idx].view(entry.dtype).view(entry.shape)
+
+
+def _reduced(tensor: torch.Tensor) -> Any:
+    """As torch reduces it; a GPU is named by its UUID, as SGLang expects it."""
+    rebuild, held = reductions.reduce_tensor(tensor)  # type: ignore[no-untyped-call]
+    if rebuild is reductions.rebuild_cuda_tensor:
+        uuid = str(torch.cuda.get_device_properties(held[_DEVICE]).uuid)
+        held = (*held[:_DEVICE], uuid, *held[_DEVICE + 1 :])
+    return rebuild, held
 
 
 class _Unpickler(pickle.Unpickler):

@@ -56,6 +56,13 @@ class WeightGroup:
         self._from = (rank - 1) // 2 if rank else None
         self._to = [member for member in (2 * rank + 1, 2 * rank + 2) if member < world_size]
         self._relayed = relayed
+        self._room = torch.empty(0, dtype=torch.uint8)
+
+    def room(self, count: int) -> torch.Tensor:
+        """Memory for `count` bytes to receive into, (count,) uint8; it is the same until more is asked for."""
+        if len(self._room) < count:
+            self._room = torch.empty(count, dtype=torch.uint8, device=self.device)
+        return self._room[:count]
 
     def broadcast(self, tensor: torch.Tensor) -> None:
         """Send `tensor` from rank 0 to all others, in place; a relayed one is flat bytes. Raises RuntimeError."""
@@ -69,10 +76,13 @@ class WeightGroup:
         return sent_bytes(sockets() - self._others)
 
     def _pass_on(self, flat: torch.Tensor) -> None:
-        sending = []
-        for number, piece in enumerate(torch.split(flat, PIECE_BYTES)):
-            if self._from is not None:
-                self._group.recv([piece], self._from, number).wait()
+        pieces = torch.split(flat, PIECE_BYTES)
+        receiving, sending = [], []
+        if self._from is not None:  # all at once: a sender would wait for each that is not asked for yet
+            receiving = [self._group.recv([piece], self._from, number) for number, piece in enumerate(pieces)]
+        for number, piece in enumerate(pieces):
+            if receiving:
+                receiving[number].wait()
             sending += [self._group.send([piece], member, number) for member in self._to]
         for work in sending:
             work.wait()

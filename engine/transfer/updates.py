@@ -191,7 +191,7 @@ class Updates:
             if group is None:
                 raise WeightsRefused(f"no group {asked.group_name!r}; call /init_weights_update_group first")
             for entries in [laid_out(listed)] if asked.load_format == FORMAT else [laid_out([one]) for one in listed]:
-                flat = torch.empty(entries[-1].end_idx, dtype=torch.uint8, device=group.device)
+                flat = group.room(entries[-1].end_idx)
                 group.broadcast(flat if asked.load_format == FORMAT else flat.view(entries[0].dtype))
                 staging.add(flat.cpu(), entries)
 

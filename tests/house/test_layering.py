@@ -21,6 +21,7 @@ ALLOWED = {  # modules and packages of other parts
         "weir.engine.transfer.block_delta",
         "weir.engine.transfer.bucket",
         "weir.engine.transfer.group",
+        "weir.engine.transfer.shared_memory",
         *KERNEL_EVAL_CLIENT,
     ),
     "engine": (),

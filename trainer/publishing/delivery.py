@@ -65,7 +65,9 @@ class Delivery:
         if wanted == "disk":
             return
         limit_s = min(CONTROL_TIMEOUT_S, self._config.publish_timeout_s)
-        self._members, self.failed = await ask_members(self._http, self._config.engine_urls, limit_s)
+        self._members, self.failed = await ask_members(
+            self._http, self._config.engine_urls, limit_s, by_memory=self._config.publish.shared_memory
+        )
         self.ways |= {member.url: member.way(wanted) for member in self._members}
         self.fallbacks |= {m.url: why for m in self._members if (why := m.unable(wanted)) is not None}
         await self._send([member for member in self._members if member.stages])
@@ -114,13 +116,14 @@ class Delivery:
         """Send to all members whose way is not by disk; where that fails, the settings decide what becomes of it."""
         from weir.trainer.publishing.adapter_sender import send_adapters
         from weir.trainer.publishing.delta_sender import send_deltas
-        from weir.trainer.publishing.senders import begin, send_by_memory, send_in_group  # torch, which disk lacks
+        from weir.trainer.publishing.senders import begin, send_by_ipc, send_by_memory, send_in_group  # need torch
         from weir.trainer.publishing.weight_source import WeightSource
 
         senders: dict[Way, Sender] = {
             "adapter": send_adapters,
             "delta": send_deltas,
             "tensor": send_by_memory,
+            "ipc": send_by_ipc,
             "distributed": send_in_group,
         }
         for way, send in senders.items():

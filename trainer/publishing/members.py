@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import httpx
 import psutil
 
+from weir.engine.transfer.shared_memory import shared_memory_id
 from weir.trainer.http_json import Refused, for_each, get
 from weir.trainer.settings.publishing import Way
 
@@ -28,8 +29,10 @@ class Member:
     dtype: str  # "float32", "bfloat16"; "auto" where only the engine knows
     device: str  # "cpu", "cuda"
     num_ranks: int  # of tensor parallelism
+    gpus: tuple[int, ...]  # of the ranks, as SGLang numbers them
     one_replica: bool  # SGLang takes tensors only without data parallelism
     is_local: bool  # it runs on this machine
+    shares_memory: bool  # it says that it can open the shared memory of this process
 
     def way(self, wanted: Way) -> Way:
         """The way for this engine; "auto" becomes one that it should be able to go, as does one that it cannot."""
@@ -51,13 +54,16 @@ class Member:
 
 
 async def ask_members(
-    http: httpx.AsyncClient, urls: list[str], timeout_s: float
+    http: httpx.AsyncClient, urls: list[str], timeout_s: float, *, by_memory: bool = True
 ) -> tuple[list[Member], dict[str, str]]:
-    """The engines that answer, and why the others did not, by URL."""
+    """The engines that answer, and why the others did not, by URL. Unless `by_memory`, none shares memory."""
     members: dict[str, Member] = {}
+    own_memory = shared_memory_id() if by_memory else None
 
     async def ask(url: str) -> None:
         info = await get(http, f"{url}/server_info", timeout_s=timeout_s)
+        num_ranks = int(info.get("tp_size") or 1)
+        first_gpu, gpu_step = int(info.get("base_gpu_id") or 0), int(info.get("gpu_id_step") or 1)
         members[url] = Member(
             url=url,
             stages=info.get("staged_weight_updates") is True,
@@ -67,9 +73,11 @@ async def ask_members(
             version=str(info.get("weight_version")),
             dtype=str(info.get("dtype")),
             device=str(info.get("device")),
-            num_ranks=int(info.get("tp_size") or 1),
+            num_ranks=num_ranks,
+            gpus=tuple(first_gpu + rank * gpu_step for rank in range(num_ranks)),
             one_replica=int(info.get("dp_size") or 1) == 1,
             is_local=await asyncio.to_thread(is_local, url),
+            shares_memory=own_memory is not None and info.get("shared_memory") == own_memory,
         )
 
     failed = await for_each(urls, ask)

@@ -1,5 +1,8 @@
 """Sends the tensors of a version to engines: through shared memory, or by broadcast in a process group.
 
+A group has no member that can open this process's shared memory: such an engine gets its tensors by it, at several
+times the rate of sockets. On GPUs shared memory is that of the device, by CUDA IPC (device_buckets.py).
+
 The requests are SGLang's. Invariants: an engine that fails is named with its reason, and the others get everything; no
 sender waits longer than the time limit for one answer.
 """
@@ -8,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 import httpx
@@ -17,6 +20,7 @@ import torch
 from weir.engine.transfer.bucket import FORMAT, FlattenedTensorMetadata, packed
 from weir.engine.transfer.group import WeightGroup, serve_store
 from weir.trainer.http_json import CONTROL_TIMEOUT_S, Refused, Unreachable, done, for_each, post
+from weir.trainer.publishing.device_buckets import Places, in_memory, places_for
 from weir.trainer.publishing.members import Member, address_towards
 from weir.trainer.publishing.weight_source import WeightSource
 
@@ -43,6 +47,33 @@ async def send_by_memory(
     http: httpx.AsyncClient, members: Sequence[Member], source: WeightSource, version: int, timeout_s: float
 ) -> dict[str, str]:
     """All tensors to engines on this machine; every byte is written once for all of them. Returns failures, by URL."""
+    places: dict[str, Places] = {member.url: in_memory for member in members}
+    return await _send_buckets(http, members, places, source, version, timeout_s)
+
+
+async def send_by_ipc(
+    http: httpx.AsyncClient, members: Sequence[Member], source: WeightSource, version: int, timeout_s: float
+) -> dict[str, str]:
+    """As `send_by_memory`; an engine that computes on GPUs gets each bucket on these. Returns failures, by URL."""
+    failed: dict[str, str] = {}
+    places: dict[str, Places] = {}
+    for member in members:
+        try:
+            places[member.url] = places_for(member)
+        except Refused as error:
+            failed[member.url] = str(error)
+    left = [member for member in members if member.url in places]
+    return failed | await _send_buckets(http, left, places, source, version, timeout_s)
+
+
+async def _send_buckets(
+    http: httpx.AsyncClient,
+    members: Sequence[Member],
+    places: Mapping[str, Places],
+    source: WeightSource,
+    version: int,
+    timeout_s: float,
+) -> dict[str, str]:
     failed: dict[str, str] = {}
     ranks = {member.url: member.num_ranks for member in members}
 
@@ -50,13 +81,15 @@ async def send_by_memory(
         source.num_sent += len(flat)  # written once for all
 
         async def to_one(url: str) -> None:
-            buckets = await asyncio.to_thread(lambda: [packed(flat, entries) for _ in range(ranks[url])])
+            held = await asyncio.to_thread(places[url], flat, ranks[url])  # until the engine has answered
+            buckets = await asyncio.to_thread(lambda: [packed(copy, entries) for copy in held])
             body = {"serialized_named_tensors": buckets} | _settings(version, last)
             await done(http, f"{url}/update_weights_from_tensor", body, timeout_s=timeout_s)
 
         failed.update(await for_each([url for url in ranks if url not in failed], to_one))
 
-    await source.each_bucket(send)
+    if members:
+        await source.each_bucket(send)
     if not failed:
         source.keep_memory()
     return failed
@@ -65,9 +98,12 @@ async def send_by_memory(
 async def send_in_group(
     http: httpx.AsyncClient, members: Sequence[Member], source: WeightSource, version: int, timeout_s: float
 ) -> dict[str, str]:
-    """All tensors by broadcast. Returns failures, by URL: where a member fails, the others get all in a new group."""
+    """All tensors by broadcast, and then to engines that share memory by that. Returns failures, by URL.
+
+    Where a member of the group fails, the others get all in a new one.
+    """
     failed: dict[str, str] = {}
-    left = list(members)
+    left = [member for member in members if not member.shares_memory]
     while left:
         group = _Group(http, left, version, timeout_s)
         lost = await group.send(source)
@@ -78,7 +114,8 @@ async def send_in_group(
         left = [member for member in left if member.url not in failed]
         failed |= await begin(http, left, timeout_s)
         left = [member for member in left if member.url not in failed]
-    return failed
+    near = [member for member in members if member.shares_memory]
+    return failed | await send_by_memory(http, near, source, version, timeout_s)
 
 
 class _Group:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Way = Literal["disk", "tensor", "distributed", "delta", "adapter", "auto"]
+Way = Literal["disk", "tensor", "ipc", "distributed", "delta", "adapter", "auto"]
 OF_SOME: tuple[Way, ...] = ("delta", "adapter")  # which not every engine and version can go
 
 
@@ -18,11 +18,17 @@ class PublishConfig(BaseModel):
     way: Way = Field(
         default="disk",
         description="disk: engines read the version's folder; tensor: through shared memory, for engines on the "
-        "trainer's machine; distributed: broadcast in one process group of trainer and engines (gloo, or NCCL between "
-        "GPUs); delta: the exact difference to the version that an engine serves, and where there is none or an "
-        "engine cannot apply it, as with auto; adapter: the adapter of a LoRA round, which engines merge into its "
-        "base, and where there is none or an engine cannot, as with auto; auto: tensor or distributed, whichever an "
-        "engine can, else disk, and what was taken is reported.",
+        "trainer's machine; ipc: the same, and to GPUs through the device's own memory by CUDA IPC; distributed: "
+        "broadcast in one process group of trainer and engines (gloo, or NCCL between GPUs); delta: the exact "
+        "difference to the version that an engine serves, and where there is none or an engine cannot apply it, as "
+        "with auto; adapter: the adapter of a LoRA round, which engines merge into its base, and where there is none "
+        "or an engine cannot, as with auto; auto: tensor or distributed, whichever an engine can, else disk, and what "
+        "was taken is reported.",
+    )
+    shared_memory: bool = Field(
+        default=True,
+        description="With distributed, embedded engines that can open the trainer's shared memory get the weights "
+        "by it, as NCCL does within a machine; false: over sockets, like engines elsewhere.",
     )
     bucket_mb: int = Field(
         default=64,

@@ -5,7 +5,8 @@ round, by the folder, through shared memory, by broadcast and as differences. Ve
 1e-6 in random directions, whose difference is made anew each time, as for an engine whose version has none stored. The
 peer is memcpy: a copy of the same bytes in buckets of the same size, in the same run. Afterwards versions are sent to
 several tiny engines at once, and the bytes that the trainer sends are counted: those written to shared memory, and
-those that the kernel counts for its sockets.
+those that the kernel counts for its sockets. `sockets` is `distributed` as engines on other machines get it; its floor
+and that of shared memory are what the transport alone gives (floors.py).
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ import statistics
 import tempfile
 import time
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import torch
 from safetensors.torch import load_file, save_file
 
 from weir.scripts.bench.figures import print_figures
+from weir.scripts.bench.publish.floors import memory_rate, sockets_rate
 from weir.scripts.bench.random_model import write_random_model
 from weir.scripts.bench.servers import COMMAND, module_server
 from weir.scripts.launch.servers import Server, free_port, running
@@ -29,13 +31,15 @@ from weir.store.catalog.catalog import Catalog
 from weir.store.config import StoreConfig
 from weir.trainer.publishing.publish import PublishReport, publish
 from weir.trainer.settings.config import TrainerConfig
-from weir.trainer.settings.publishing import PublishConfig, Way
+from weir.trainer.settings.publishing import PublishConfig
 from weir.trainer.versions.version_folder import version_path
 
 BUCKET_MB = 64
 START_LIMIT_S = 300.0
-WAYS: tuple[Way, ...] = ("disk", "tensor", "distributed", "delta")
-MANY_WAYS: tuple[Way, ...] = ("tensor", "distributed")
+WAYS: dict[str, dict[str, Any]] = {way: {"way": way} for way in ("disk", "tensor", "distributed", "delta")}
+WAYS["sockets"] = {"way": "distributed", "shared_memory": False}
+MANY_WAYS = ("tensor", "sockets")
+FLOORS = {"tensor": memory_rate, "distributed": memory_rate, "sockets": sockets_rate}
 LR = 1e-6
 
 
@@ -55,7 +59,7 @@ def _one_engine(folder: Path, layers: int, rounds: int) -> dict[str, float]:
     write_random_model(models[0], width=1024, layers=layers, dtype="bfloat16")
     _write_stepped(models[0], models[1])
     num_bytes = sum(file.stat().st_size for file in models[0].glob("*.safetensors"))
-    taken: dict[Way, list[PublishReport]] = {way: [] for way in WAYS}
+    taken: dict[str, list[PublishReport]] = {way: [] for way in WAYS}
     copied: list[float] = []
     server, url = _engine(models[0], folder, "large", "--dtype", "bfloat16")
     with running([server], ready_timeout_s=START_LIMIT_S), _Publisher(folder / "store", [url]) as publisher:
@@ -68,6 +72,7 @@ def _one_engine(folder: Path, layers: int, rounds: int) -> dict[str, float]:
                     taken[way].append(report)
     rate = statistics.median(copied)
     figures: dict[str, float] = {"model_mb": round(num_bytes / 1e6, 1), "memcpy_gb_s": round(rate, 2)}
+    floors = {measure: measure(num_bytes, BUCKET_MB << 20) for measure in set(FLOORS.values())}
     for way, reports in taken.items():
         seconds = statistics.median(report.seconds for report in reports)
         closed_s = statistics.median(report.gate_closed_s for report in reports)
@@ -78,6 +83,10 @@ def _one_engine(folder: Path, layers: int, rounds: int) -> dict[str, float]:
             f"{way}_over_memcpy": round(num_bytes / seconds / 1e9 / rate, 3),
             f"{way}_sent_over_model": round(statistics.median(report.bytes_sent for report in reports) / num_bytes, 4),
         }
+        if way in FLOORS:
+            floor = floors[FLOORS[way]]
+            figures[f"{way}_floor_over_memcpy"] = round(floor / rate, 3)
+            figures[f"{way}_over_floor"] = round(num_bytes / seconds / 1e9 / floor, 3)
         print(f"{way}: {seconds * 1000:.0f} ms, gate closed for {closed_s * 1000:.0f} ms")
     return figures
 
@@ -101,7 +110,7 @@ def _many_engines(folder: Path, engines: int) -> dict[str, float]:
     urls = [url for _, url in started]
     servers = [server for server, _ in started]
     with running(servers, ready_timeout_s=START_LIMIT_S), _Publisher(folder / "store-of-many", urls) as publisher:
-        reports: dict[Way, PublishReport] = {way: publisher.publish(model, way) for way in MANY_WAYS}
+        reports = {way: publisher.publish(model, way) for way in MANY_WAYS}
     num_bytes = sum(file.stat().st_size for file in model.glob("*.safetensors"))
     figures: dict[str, float] = {"engines": engines}
     for way, report in reports.items():
@@ -128,13 +137,13 @@ class _Publisher:
     def __exit__(self, *_: object) -> None:
         self._catalog.close()
 
-    def publish(self, folder: Path, way: Way) -> PublishReport:
+    def publish(self, folder: Path, way: str) -> PublishReport:
         """Publish the folder's weights as the next version. Raises RuntimeError where an engine does not serve it."""
         self._version += 1
         version = version_path(self._root, self._version)
         version.parent.mkdir(exist_ok=True)
         version.symlink_to(folder)  # differences are to the served version's folder in the store
-        settings = PublishConfig(way=way, bucket_mb=BUCKET_MB)
+        settings = PublishConfig(**WAYS[way], bucket_mb=BUCKET_MB)
         config = TrainerConfig(engine_urls=self._urls, publish=settings)
         report = publish(version, self._version, config, None, self._catalog)
         if report.failed:

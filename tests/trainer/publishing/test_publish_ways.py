@@ -92,7 +92,9 @@ class Publisher:
                 seed=0,
                 groups=[],
             )
-        publish = PublishConfig.model_validate({"way": way, "bucket_mb": 1})
+        shared = {"shared_memory": False} if way == "distributed" else {}  # by sockets, as to other machines
+        way = "distributed" if way == "beside" else way
+        publish = PublishConfig.model_validate({"way": way, "bucket_mb": 1} | shared)
         config = trainer_config(self.judge, **self.settings, publish=publish, publish_timeout_s=limit_s)
         return serve(folder, self.catalog, self.store, config, Console(file=self.said, width=400))
 
@@ -112,7 +114,7 @@ def answers_of(engine: ServerProcess) -> Answer:
     return [(answer["output_ids"], logprobs_of(answer)) for answer in answers]
 
 
-@pytest.mark.parametrize("way", ["tensor", "distributed", "auto"])
+@pytest.mark.parametrize("way", ["ipc", "distributed", "auto"])
 def test_answers_equal_those_after_a_load_by_disk_bit_for_bit(way: str, engines: Engines, publisher: Publisher) -> None:
     assert publisher.publish(1, "disk").ways == dict.fromkeys(engines.urls, "disk")
     expected = [answers_of(engine) for engine in engines[:2]]
@@ -127,7 +129,29 @@ def test_answers_equal_those_after_a_load_by_disk_bit_for_bit(way: str, engines:
     assert [engine.get("/model_info")["weight_version"] for engine in engines[:2]] == ["1", "1"]
     assert [answers_of(engine) for engine in engines[:2]] == expected
     assert [engine.post("/weights_checker")["ranks"] for engine in engines[:2]] == sums
-    assert "(tensor: 2)" in publisher.said.getvalue() or way == "distributed"
+    assert f"({report.ways[engines.urls[0]]}: 2)" in publisher.said.getvalue()
+
+
+def test_a_group_has_only_the_engines_that_share_no_memory_with_the_trainer(
+    engines: Engines, publisher: Publisher
+) -> None:
+    asked: list[str] = []
+
+    def note(path: str, body: Any) -> Any:
+        asked.append(path)
+        return body
+
+    def elsewhere(path: str, body: Any) -> Any:
+        return body | {"shared_memory": None} if path == "/server_info" else body
+
+    engines.relay.of_request, engines.relay.of_answer = note, elsewhere
+    report = publisher.publish(1, "beside")
+    assert report.ways == dict.fromkeys(engines.urls, "distributed")
+    assert (BROADCAST in asked, TENSOR in asked) == (True, False)
+    num_bytes = (version_path(publisher.store.folder, 1) / "model.safetensors").stat().st_size
+    assert 1.9 * num_bytes < report.bytes_sent < 2.1 * num_bytes, "once into memory, once over the group's sockets"
+    publisher.publish(2, "beside")
+    assert engines.first.get("/model_info")["weight_version"] == "2"
 
 
 @pytest.mark.parametrize("way", ["tensor", "distributed"])

@@ -17,6 +17,9 @@ def test_every_way_is_measured_and_no_byte_is_sent_more_than_twice(capsys: pytes
         share = figures[f"{way}_gb_s"] / figures["memcpy_gb_s"]
         assert figures[f"{way}_over_memcpy"] == pytest.approx(share, rel=0.1, abs=0.005)  # both are rounded
     assert 0 < figures["delta_sent_over_model"] < 0.1 < figures["tensor_sent_over_model"] < 1.01
-    assert figures["engines"] == figures["engines_serving_by_tensor"] == figures["engines_serving_by_distributed"] == 4
+    assert figures["engines"] == figures["engines_serving_by_tensor"] == figures["engines_serving_by_sockets"] == 4
     assert figures["engines_tensor_sent_over_model"] == pytest.approx(1.0, abs=0.05)
-    assert 1.9 < figures["engines_distributed_sent_over_model"] < 2.2, "to two of the four, which pass it on"
+    assert 1.9 < figures["engines_sockets_sent_over_model"] < 2.2, "to two of the four, which pass it on"
+    for way in ways.FLOORS:
+        floor = figures[f"{way}_floor_over_memcpy"] * figures["memcpy_gb_s"]
+        assert figures[f"{way}_over_floor"] * floor == pytest.approx(figures[f"{way}_gb_s"], rel=0.1, abs=0.01)
