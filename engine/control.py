@@ -103,6 +103,8 @@ class Control:
                 "relayed_weight_updates": True,
                 "delta_weight_updates": True,
                 "adapter_weight_updates": True,
+                "fp8_checkpoints": True,
+                "quantization": self._updates.quantization,
                 "internal_states": [
                     {
                         **load,

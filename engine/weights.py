@@ -7,7 +7,7 @@ before any value changes; otherwise `WeightsRefused` is raised and the old weigh
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from weir.engine.errors import ModelError, WeightsRefused
 
 ARCHITECTURES = ("Qwen3ForCausalLM", "Qwen2ForCausalLM", "LlamaForCausalLM")
 _INDEX = "model.safetensors.index.json"
+BLOCK = 128  # values on a side of a block of float8, as checkpoints of DeepSeek and Qwen have them
+SCALE = "_scale_inv"  # ends the name of the factors of a weight's blocks
 
 
 def load_model(folder: Path, *, dtype: torch.dtype, device: torch.device) -> Any:
@@ -33,13 +35,20 @@ def load_model(folder: Path, *, dtype: torch.dtype, device: torch.device) -> Any
         raise ModelError(f"{folder} holds {architectures}; the embedded engine serves {', '.join(ARCHITECTURES)}")
     if any(kind != "full_attention" for kind in getattr(config, "layer_types", None) or ()):
         raise ModelError(f"{folder} has sliding-window layers; the embedded engine serves full attention only")
-    model: Any = AutoModelForCausalLM.from_pretrained(
-        str(folder), dtype=dtype, attn_implementation="sdpa", local_files_only=True
-    )
+    how: dict[str, Any] = {"dtype": dtype, "attn_implementation": "sdpa"}
+    quantised = is_fp8(folder)
+    model: Any
+    if quantised:
+        del config.quantization_config  # else transformers would compute in float8, which a CPU cannot
+        model = AutoModelForCausalLM.from_config(config, **how)  # type: ignore[no-untyped-call]
+    else:
+        model = AutoModelForCausalLM.from_pretrained(str(folder), local_files_only=True, **how)
     try:
-        read_weights(folder, model)
+        weights = read_weights(folder, model)
     except WeightsRefused as error:
         raise ModelError(f"{folder} cannot be served: {error}") from error
+    if quantised:
+        model.load_state_dict(weights, strict=False)  # tied ones lack
     return model.to(device).eval().requires_grad_(False)
 
 
@@ -57,11 +66,16 @@ def read_weights(folder: Path, model: Any) -> dict[str, torch.Tensor]:
     """All tensors of the folder's safetensors files, in the model's dtype. Raises WeightsRefused if they do not fit."""
     wanted = dict(model.state_dict(keep_vars=True))
     read: dict[str, torch.Tensor] = {}
+    scales = _scales(folder) if is_fp8(folder) else {}
     for shard in _shards(folder):
         try:
             with safe_open(str(shard), framework="pt", device="cpu") as tensors:
                 for name in tensors.keys():  # noqa: SIM118 - safe_open is no mapping
-                    read[name] = checked(name, tensors.get_tensor(name), wanted)
+                    if name in scales:
+                        continue
+                    tensor = tensors.get_tensor(name)
+                    tensor = dequantised(name, tensor, scales) if tensor.dtype == torch.float8_e4m3fn else tensor
+                    read[name] = checked(name, tensor, wanted)
         except (SafetensorError, OSError) as error:
             raise WeightsRefused(f"cannot read {shard.name}: {error}; write it again") from error
     return whole(read, wanted, str(folder))
@@ -105,6 +119,40 @@ def tied_names(state: dict[str, torch.Tensor]) -> dict[str, str]:
         if owner != name:
             tied[name] = owner
     return tied
+
+
+def is_fp8(folder: Path) -> bool:
+    """Whether the configuration of a folder says that its weights are in blocks of float8."""
+    try:
+        config = json.loads((folder / "config.json").read_bytes())
+    except (OSError, ValueError):
+        return False
+    quantization = config.get("quantization_config")
+    return isinstance(quantization, dict) and quantization.get("quant_method") == "fp8"
+
+
+def dequantised(name: str, weight: torch.Tensor, scales: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """A weight in float32: its values times the factors of their blocks. Raises WeightsRefused without fitting ones."""
+    scale = scales.get(name + SCALE)
+    blocks = [-(-size // BLOCK) for size in weight.shape]
+    if weight.ndim != 2 or scale is None or list(scale.shape) != blocks:
+        seen = "no factors" if scale is None else f"factors of shape {list(scale.shape)}"
+        raise WeightsRefused(f"{name} of shape {list(weight.shape)} is in float8, and has {seen} instead of {blocks}")
+    rows, width = weight.shape
+    whole = scale.to(torch.float32).repeat_interleave(BLOCK, 0)[:rows].repeat_interleave(BLOCK, 1)[:, :width]
+    return weight.to(torch.float32) * whole
+
+
+def _scales(folder: Path) -> dict[str, torch.Tensor]:
+    """The factors of all weights in float8, by their names. Raises WeightsRefused."""
+    found: dict[str, torch.Tensor] = {}
+    for shard in _shards(folder):
+        try:
+            with safe_open(str(shard), framework="pt", device="cpu") as tensors:
+                found |= {name: tensors.get_tensor(name) for name in tensors.keys() if name.endswith(SCALE)}  # noqa: SIM118
+        except (SafetensorError, OSError) as error:
+            raise WeightsRefused(f"cannot read {shard.name}: {error}; write it again") from error
+    return found
 
 
 def _shards(folder: Path) -> list[Path]:

@@ -26,7 +26,7 @@ from weir.engine.transfer.adapter import Adapter, found_base
 from weir.engine.transfer.bucket import FORMAT, BadBucket, laid_out, unpacked
 from weir.engine.transfer.group import WeightGroup, join_store
 from weir.engine.transfer.staging import Staging
-from weir.engine.weights import checksums, read_weights
+from weir.engine.weights import checksums, is_fp8, read_weights
 
 T = TypeVar("T")
 JOIN_LIMIT_S = 60.0
@@ -140,6 +140,7 @@ class Updates:
 
     def __init__(self, engine: EngineLoop, model_path: Path) -> None:
         self.model_path = str(model_path)
+        self.quantization = _quantization(model_path)  # of the weights that are served, before they were loaded
         self._first_path = model_path
         self._engine = engine
         self._staging: Staging | None = None
@@ -157,7 +158,7 @@ class Updates:
             tensors = await asyncio.to_thread(read_weights, Path(asked.model_path), decoder.model)
             prepared = await asyncio.to_thread(decoder.prepare, tensors)
             await self._ask(lambda: self._engine.swap(prepared, asked.weight_version, flush=asked.flush_cache))
-            self.model_path = asked.model_path
+            self.model_path, self.quantization = asked.model_path, _quantization(Path(asked.model_path))
             named = f" Weight version updated to {asked.weight_version}." if asked.weight_version is not None else ""
             return "Succeeded to update model weights." + named
 
@@ -233,6 +234,7 @@ class Updates:
             if not asked.discard:
                 prepared = staging.prepared()
                 await self._ask(lambda: self._engine.swap(prepared, staging.version, flush=staging.flush))
+                self.quantization = None
             self._staging = None
             return "Success"
 
@@ -330,6 +332,10 @@ def _listed(asked: DistributedBody | DeltaBody) -> list[tuple[str, torch.dtype, 
     if any(size < 0 for shape in asked.shapes for size in shape):
         raise BadRequest("a shape has a negative size")
     return list(zip(asked.names, (getattr(torch, name) for name in asked.dtypes), asked.shapes, strict=True))
+
+
+def _quantization(folder: Path) -> str | None:
+    return "fp8" if is_fp8(folder) else None
 
 
 def _answer(success: bool, message: str, **more: int) -> Response:

@@ -28,6 +28,7 @@ from weir.store.catalog.catalog import Catalog
 from weir.store.catalog.cluster.members import controlled_engines
 from weir.store.catalog.devices.switches import AsleepEngine, asleep_engines, wake_up
 from weir.store.log.writer import lock_file
+from weir.store.version_forms import loaded_by_engines
 
 SILENT_CHECKS = 3  # without an answer, until an engine counts as dead: it may only be slow
 LOAD_LIMIT_S = 300.0
@@ -218,7 +219,7 @@ class EngineWatch:
         folder = next((row.path for row in versions if str(row.version) == wanted), None)
         if folder is None and all(probe.version != wanted for probe in probes.values()):
             return None
-        return Current(wanted, folder)
+        return Current(wanted, None if folder is None else str(loaded_by_engines(Path(folder))))
 
     async def _take_out(self, engine: str, why: str) -> None:
         self._keep(self.out() | {engine: why})

@@ -21,6 +21,7 @@ from weir.store.catalog.devices.switches import AsleepEngine
 from weir.trainer.http_json import CONTROL_TIMEOUT_S, Refused, done, for_each, post
 from weir.trainer.publishing.engine_memory import TAGS, give_again, take_again
 from weir.trainer.publishing.members import Member, ask_members
+from weir.trainer.publishing.quantised import with_fp8, without_fp8
 from weir.trainer.settings.config import TrainerConfig
 from weir.trainer.settings.publishing import OF_SOME, Way
 
@@ -62,15 +63,26 @@ class Delivery:
     async def stage(self) -> None:
         """Send the tensors to the engines that keep them beside what they serve; agents notice nothing."""
         wanted = self._config.publish.way
+        limit_s = min(CONTROL_TIMEOUT_S, self._config.publish_timeout_s)
+        if self._config.publish.form == "fp8":
+            await self._quantise(limit_s)
+            return
+        await asyncio.to_thread(without_fp8, self._folder)
         if wanted == "disk":
             return
-        limit_s = min(CONTROL_TIMEOUT_S, self._config.publish_timeout_s)
         self._members, self.failed = await ask_members(
             self._http, self._config.engine_urls, limit_s, by_memory=self._config.publish.shared_memory
         )
         self.ways |= {member.url: member.way(wanted) for member in self._members}
         self.fallbacks |= {m.url: why for m in self._members if (why := m.unable(wanted)) is not None}
         await self._send([member for member in self._members if member.stages])
+
+    async def _quantise(self, limit_s: float) -> None:
+        """Make the folder that engines load; leaves out those that load no such weights. Raises `PublishFailed`."""
+        members, self.failed = await ask_members(self._http, self._config.engine_urls, limit_s)
+        why = "it does not say that it serves fp8 weights: start it on such a checkpoint with --quantization fp8"
+        self.failed |= {member.url: why for member in members if not member.takes_fp8}
+        self._folder = await asyncio.to_thread(with_fp8, self._folder)
 
     async def load(self, pause: str) -> None:
         """Make every engine serve the version, which it is paused for; closed gates keep calls away meanwhile.

@@ -24,6 +24,7 @@ class Member:
     stages: bool  # it keeps what arrives beside what it serves, until the end of the update
     relays: bool  # it passes on what it gets in a group
     takes_deltas: bool  # it applies differences to what it serves
+    takes_fp8: bool  # it loads weights in blocks of float8
     takes_adapters: bool  # it merges adapters of LoRA into their base
     version: str  # that it serves
     dtype: str  # "float32", "bfloat16"; "auto" where only the engine knows
@@ -69,6 +70,7 @@ async def ask_members(
             stages=info.get("staged_weight_updates") is True,
             relays=info.get("relayed_weight_updates") is True,
             takes_deltas=info.get("delta_weight_updates") is True,
+            takes_fp8=info.get("fp8_checkpoints") is True or info.get("quantization") == "fp8",
             takes_adapters=info.get("adapter_weight_updates") is True,
             version=str(info.get("weight_version")),
             dtype=str(info.get("dtype")),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Way = Literal["disk", "tensor", "ipc", "distributed", "delta", "adapter", "auto"]
 OF_SOME: tuple[Way, ...] = ("delta", "adapter")  # which not every engine and version can go
@@ -30,9 +30,21 @@ class PublishConfig(BaseModel):
         description="With distributed, embedded engines that can open the trainer's shared memory get the weights "
         "by it, as NCCL does within a machine; false: over sockets, like engines elsewhere.",
     )
+    form: Literal["stored", "fp8"] = Field(
+        default="stored",
+        description="fp8: engines load the layers' matrices in blocks of 128 x 128 float8 values with a factor each, "
+        "as checkpoints of DeepSeek and Qwen have them; needs way = disk, and engines that were started on such a "
+        "checkpoint. stored: the weights as they are.",
+    )
     bucket_mb: int = Field(
         default=64,
         ge=1,
         description="Megabytes (2^20 bytes) sent at once by tensor, distributed and delta; the trainer holds two such "
         "buckets, of which one is filled while the other is sent.",
     )
+
+    @model_validator(mode="after")
+    def _of_a_folder(self) -> Self:
+        if self.form == "fp8" and self.way != "disk":
+            raise ValueError(f"form = fp8 is of folders that engines read: set way = disk instead of {self.way}")
+        return self
