@@ -180,12 +180,52 @@ class Delivery:
 
         return await for_each(dtypes, compare)
 
+    async def _served_otherwise(self, url: str) -> str | None:
+        """In what an engine that changes its weights as they arrive differs from the folder; None where it is right.
+
+        One that seems to differ loads the folder: what its checksums do not change by that was right, in another form.
+        """
+        from weir.trainer.publishing.sglang_checksums import differing, has_checksums
+        from weir.trainer.publishing.weight_source import WeightSource
+
+        member = next(member for member in self._members if member.url == url)
+        if not has_checksums(member):
+            return None
+        held = await self._checksums(url)
+
+        def compare() -> list[str]:
+            with WeightSource(self._folder, self._config.publish.bucket_mb << 20) as source:
+                return differing(held, source.names, source.tensor, member.dtype)
+
+        if not await asyncio.to_thread(compare):
+            return None
+        await self._load_folder(url)
+        loaded = await self._checksums(url)
+        wrong = [name for name in loaded if held.get(name) != loaded[name]]
+        return f"{len(wrong)} tensors differ from the published ones, {wrong[0]} among them" if wrong else None
+
+    async def _checksums(self, url: str) -> dict[str, str]:
+        """Of the tensors that an engine of one rank serves, by its own names."""
+        body = {"action": "checksum"}
+        answer = await post(self._http, f"{url}/weights_checker", body, timeout_s=self._config.publish_timeout_s)
+        (rank,) = answer["ranks"]
+        sums: dict[str, str] = rank["checksums"]
+        return sums
+
     async def _switch(self, url: str) -> None:
-        limit_s = self._config.publish_timeout_s
-        if self.ways[url] != "disk":
-            await done(self._http, f"{url}/end_weight_update", {}, timeout_s=limit_s)
+        if self.ways[url] == "disk":
+            await self._load_folder(url)
             self.spoiled.discard(url)
             return
-        body = {"model_path": str(self._folder), "weight_version": str(self._version), "flush_cache": True}
-        await done(self._http, f"{url}/update_weights_from_disk", body, timeout_s=limit_s)
+        await done(self._http, f"{url}/end_weight_update", {}, timeout_s=self._config.publish_timeout_s)
+        why = await self._served_otherwise(url)
+        if why is not None:
+            if self._config.publish.way not in ("auto", *OF_SOME):
+                raise Refused(why)
+            self.fallbacks[url] = f"{self.ways[url]} failed: {why}"
+            self.ways[url] = "disk"
         self.spoiled.discard(url)
+
+    async def _load_folder(self, url: str) -> None:
+        body = {"model_path": str(self._folder), "weight_version": str(self._version), "flush_cache": True}
+        await done(self._http, f"{url}/update_weights_from_disk", body, timeout_s=self._config.publish_timeout_s)

@@ -60,6 +60,11 @@ class WeightSource:
         """Unmap the files."""
         self._open.close()
 
+    @property
+    def names(self) -> list[str]:
+        """Of all tensors."""
+        return list(self._files)
+
     def tensor(self, name: str) -> torch.Tensor:
         """A tensor of the folder; its memory is the file's."""
         tensor: torch.Tensor = self._files[name].get_tensor(name)

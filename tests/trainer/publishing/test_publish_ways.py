@@ -233,9 +233,7 @@ def test_weights_of_another_model_are_refused_and_the_old_ones_stay(
     assert publisher.publish(1, way).serving == engines.urls
 
 
-def test_what_arrives_otherwise_than_it_was_sent_is_never_served(
-    engines: Engines, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def spoil_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     fill = WeightSource._fill
 
     def spoil(source: WeightSource, flat: torch.Tensor, entries: Any) -> None:
@@ -243,6 +241,12 @@ def test_what_arrives_otherwise_than_it_was_sent_is_never_served(
         flat[entries[0].start_idx + 2] ^= 1  # a bit of one value that bfloat16 keeps
 
     monkeypatch.setattr(WeightSource, "_fill", spoil)
+
+
+def test_what_arrives_otherwise_than_it_was_sent_is_never_served(
+    engines: Engines, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoil_buckets(monkeypatch)
     before = engines.first.post("/weights_checker")
     with pytest.raises(PublishFailed, match="1 tensors arrived otherwise than they were sent"):
         publisher.publish(1, "tensor")
@@ -278,7 +282,7 @@ def sums_of(sglang: ServerProcess) -> dict[str, str]:
 @needs_sglang
 @pytest.mark.sglang
 def test_a_real_sglang_holds_the_published_bytes_and_answers_as_after_a_load_by_disk(
-    tiny_model_dir: Path, tmp_path: Path, store: StoreConfig, judge: Judge
+    tiny_model_dir: Path, tmp_path: Path, store: StoreConfig, judge: Judge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sglang = start_sglang(tiny_model_dir, folder=tmp_path, arguments=("--weight-version", "0"))
     try:
@@ -298,6 +302,14 @@ def test_a_real_sglang_holds_the_published_bytes_and_answers_as_after_a_load_by_
                 assert sglang.get("/model_info")["weight_version"] == "1"
                 assert sums_of(sglang) == published
                 assert answers_of(sglang)[:2] == expected
+            spoil_buckets(monkeypatch)
+            for way in ("tensor", "distributed"):
+                with pytest.raises(PublishFailed, match="1 tensors differ from the published ones, model"):
+                    publisher.publish(2, way)
+            report = publisher.publish(2, "auto")
+            assert report.ways == {sglang.url: "disk"}
+            assert report.fallbacks[sglang.url].startswith("tensor failed: 1 tensors differ from the published ones")
+            assert sums_of(sglang) == sums_in_sglang(version_path(store.folder, 2))
             publisher.catalog.close()
     finally:
         sglang.stop()
