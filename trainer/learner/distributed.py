@@ -60,7 +60,7 @@ class Ranks:
             mesh = init_device_mesh(device.type, sizes, mesh_dim_names=names, backend_override=both)  # type: ignore[arg-type]
         shared = None
         if context > 1:
-            group, _ = dist.new_subgroups(group_size=context)
+            group, _ = dist.new_subgroups(group_size=context)  # type: ignore[no-untyped-call]
             shared = ContextRanks(rank=self.rank % context, count=context, group=group)
         return replace(self, gathers_half=gathers_half, offloads=offloads, mesh=mesh, context=shared)
 
