@@ -50,7 +50,8 @@ def write_weights(
     tensors = _published(model)
     stored = StoredTensors(like_folder)
     found = {name: places(str(name_in_files(name)), tuple(t.shape), stored) for name, t in tensors.items()}
-    files = SharedFiles(folder, _shapes(tensors, found), model.compute)
+    exact = {place.name for name, _ in model.named_buffers() if name in found for place in found[name]}
+    files = SharedFiles(folder, _shapes(tensors, found), model.compute, exact=exact)
     if ranks.rank == 0:
         files.create()
         save_config(model, folder, tokenizer_from=like_folder)

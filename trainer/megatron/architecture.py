@@ -11,22 +11,47 @@ from pathlib import Path
 from typing import Any
 
 from transformers import AutoConfig
+from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3Attention, DeepseekV3RotaryEmbedding
 
 from weir.trainer.errors import TrainerUsageError
 from weir.trainer.model.token_model import check_losses
 from weir.trainer.settings.megatron import MegatronSettings
 
-FAMILIES = ("llama", "qwen2", "qwen3", "qwen3_moe")
+FAMILIES = ("llama", "qwen2", "qwen3", "qwen3_moe", "deepseek_v3")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experts:
-    """The experts of each layer."""
+    """The experts of each layer, and how tokens choose among them."""
 
     count: int
     chosen: int  # of each token
     inner: int
     normalised: bool  # whether the chosen experts' shares add up to 1
+    dense_layers: int = 0  # first layers, which have a feed-forward block in place of experts
+    shared: int = 0  # width of the block that every token goes through besides
+    biased: bool = False  # shares are sigmoids, and a bias of each expert, which is not trained, helps to choose
+    groups: int = 1  # of experts, of which a token chooses `chosen_groups` by their two best experts
+    chosen_groups: int = 1
+    scale: float = 1.0  # of the shares
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latent:
+    """Multi-head latent attention (arXiv 2405.04434, section 2.1): queries, keys and values from narrow states."""
+
+    query_rank: int | None  # None: queries are computed from the whole states
+    key_rank: int  # of keys and values
+    plain: int  # width of a head's queries and keys without position
+    value: int  # width of a head's values
+    frequencies: tuple[float, ...]  # of the rotary embeddings, radians a token; twice as many numbers are turned
+    rotary_scale: float  # of the turned numbers (YaRN, arXiv 2309.00071)
+    score_scale: float  # of the products of queries and keys
+
+    @property
+    def rotary(self) -> int:
+        """Width of a head's queries, and of all heads' keys, with position."""
+        return 2 * len(self.frequencies)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +73,16 @@ class Architecture:
     qkv_bias: bool
     qk_norm: bool
     experts: Experts | None
+    latent: Latent | None = None
+
+    def has_experts(self, layer: int) -> bool:
+        """Whether a layer, counted from the model's first, has experts."""
+        return self.experts is not None and layer >= self.experts.dense_layers
+
+    @property
+    def attended(self) -> int:
+        """Width of what all heads of a layer give."""
+        return self.heads * (self.head if self.latent is None else self.latent.value)
 
 
 def read_architecture(folder: Path) -> Architecture:
@@ -73,7 +108,7 @@ def read_architecture(folder: Path) -> Architecture:
         inner=config.intermediate_size,
         heads=config.num_attention_heads,
         key_heads=config.num_key_value_heads,
-        head=getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
+        head=_head(config),
         vocabulary=config.vocab_size,
         context=config.max_position_embeddings,
         norm_eps=config.rms_norm_eps,
@@ -81,8 +116,15 @@ def read_architecture(folder: Path) -> Architecture:
         tied=config.tie_word_embeddings,
         qkv_bias=config.model_type == "qwen2",
         qk_norm=config.model_type.startswith("qwen3"),
-        experts=_experts(config) if config.model_type == "qwen3_moe" else None,
+        experts=_experts(config),
+        latent=_latent(config) if config.model_type == "deepseek_v3" else None,
     )
+
+
+def _head(config: Any) -> int:
+    """Width of a head's queries and keys."""
+    latent: int | None = getattr(config, "qk_head_dim", None)  # its head_dim is that of rotary embeddings
+    return latent or getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
 
 
 def check_reference(model: Architecture, reference: Path) -> None:
@@ -99,7 +141,9 @@ def check_reference(model: Architecture, reference: Path) -> None:
 
 def _unsupported(config: Any) -> Any:
     rope = config.rope_parameters
-    if rope.get("rope_type", "default") != "default":
+    if config.model_type == "deepseek_v3":
+        yield from _unsupported_of_latent(config)
+    elif rope.get("rope_type", "default") != "default":
         yield f"rotary embeddings of type {rope['rope_type']}"
     if rope.get("partial_rotary_factor", 1.0) != 1.0:
         yield "partial rotary embeddings"
@@ -114,12 +158,51 @@ def _unsupported(config: Any) -> Any:
         yield "layers without experts between layers with them"
 
 
-def _experts(config: Any) -> Experts:
-    return Experts(
-        count=config.num_experts,
-        chosen=config.num_experts_per_tok,
-        inner=config.moe_intermediate_size,
-        normalised=config.norm_topk_prob,
+def _unsupported_of_latent(config: Any) -> Any:
+    if not config.rope_interleave:
+        yield "rope_interleave = false"
+    if not config.norm_topk_prob:
+        yield "norm_topk_prob = false"
+    if config.n_group > 1 and config.num_experts_per_tok != 2 * config.topk_group:  # Megatron-core ranks groups so
+        yield f"num_experts_per_tok = {config.num_experts_per_tok} with topk_group = {config.topk_group} (twice that)"
+
+
+def _experts(config: Any) -> Experts | None:
+    if config.model_type == "qwen3_moe":
+        return Experts(
+            count=config.num_experts,
+            chosen=config.num_experts_per_tok,
+            inner=config.moe_intermediate_size,
+            normalised=config.norm_topk_prob,
+        )
+    if config.model_type == "deepseek_v3":
+        return Experts(
+            count=config.n_routed_experts,
+            chosen=config.num_experts_per_tok,
+            inner=config.moe_intermediate_size,
+            normalised=True,
+            dense_layers=config.first_k_dense_replace,
+            shared=config.n_shared_experts * config.moe_intermediate_size,
+            biased=True,
+            groups=config.n_group,
+            chosen_groups=config.topk_group,
+            scale=config.routed_scaling_factor,
+        )
+    return None
+
+
+def _latent(config: Any) -> Latent:
+    """As transformers computes it, frequencies and scales included."""
+    embedding = DeepseekV3RotaryEmbedding(config)
+    attention = DeepseekV3Attention(config, 0)
+    return Latent(
+        query_rank=config.q_lora_rank,
+        key_rank=config.kv_lora_rank,
+        plain=config.qk_nope_head_dim,
+        value=config.v_head_dim,
+        frequencies=tuple(embedding.inv_freq.tolist()),
+        rotary_scale=float(embedding.attention_scaling),
+        score_scale=float(attention.scaling),
     )
 
 
@@ -133,6 +216,11 @@ def check_layout(model: Architecture, layout: MegatronSettings, folder: Path) ->
     if model.experts is not None:
         divided.append(("expert", layout.expert, "experts", model.experts.count))
         divided.append(("expert_tensor", layout.expert_tensor, "rows of an expert", model.experts.inner))
+        divided.append(("tensor", layout.tensor, "rows of the shared experts", model.experts.shared))
+        if layout.tensor > 1 and not layout.sequence:
+            raise TrainerUsageError(
+                f"Megatron-core divides the experts of {folder} by tensor = {layout.tensor} only with sequence = true"
+            )
     elif layout.expert * layout.expert_tensor > 1:
         raise TrainerUsageError(f"{folder} has no experts: remove expert and expert_tensor")
     for name, parts, what, count in divided:

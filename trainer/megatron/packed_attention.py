@@ -28,6 +28,7 @@ class RowParams(PackedSeqParams):  # type: ignore[misc]
 
     lengths: list[int] = field(default_factory=list)
     places: torch.Tensor | None = None
+    positions: torch.Tensor | None = None  # of this rank's tokens in their sequences
 
     @classmethod
     def of(cls, row: PackedRow) -> RowParams:
@@ -42,6 +43,7 @@ class RowParams(PackedSeqParams):  # type: ignore[misc]
             max_seqlen_kv=longest,
             lengths=row.lengths,
             places=row.places,
+            positions=row.positions,
         )
 
 
@@ -62,8 +64,9 @@ class Norm(torch.nn.Module):
 class PackedAttention(MegatronModule):  # type: ignore[misc]
     """Causal attention within the sequences of a row."""
 
-    def __init__(self, config: Any, **_: Any) -> None:
+    def __init__(self, config: Any, softmax_scale: float | None = None, **_: Any) -> None:
         super().__init__(config=config)
+        self.scale = softmax_scale
         self.ranks = parallel_state.get_context_parallel_world_size()
         self.rank = parallel_state.get_context_parallel_rank()
 
@@ -77,14 +80,14 @@ class PackedAttention(MegatronModule):  # type: ignore[misc]
         packed_seq_params: RowParams,
         **_: Any,
     ) -> torch.Tensor:
-        """(t, heads, d) of this rank's tokens to (t, 1, heads · d)."""
+        """(t, heads, d) of this rank's tokens to (t, 1, heads · d), with values of d numbers."""
         key, value = (self._whole(tensor, packed_seq_params) for tensor in (key, value))
         outputs, first, start = [], 0, 0
         with sdpa_kernel(KERNELS):
             for length in packed_seq_params.lengths:
                 for queries, seen in self._chunks(length):
                     known = slice(start, start + seen)
-                    outputs.append(_attend(query[first : first + queries], key[known], value[known]))
+                    outputs.append(_attend(query[first : first + queries], key[known], value[known], self.scale))
                     first += queries
                 start += length
         return torch.cat(outputs).reshape(query.shape[0], 1, -1)
@@ -106,7 +109,7 @@ class PackedAttention(MegatronModule):  # type: ignore[misc]
         return gathered[row.places]
 
 
-def _attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+def _attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float | None) -> torch.Tensor:
     """The last queries of a sequence: (q, heads, d) over (k, key heads, d) to (q, heads, d)."""
     ahead = key.shape[0] - query.shape[0]
     mask = None
@@ -117,6 +120,12 @@ def _attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torc
         times = queries.shape[1] // keys.shape[1]
         keys, values = (tensor.repeat_interleave(times, dim=1) for tensor in (keys, values))
     found = F.scaled_dot_product_attention(
-        queries, keys, values, attn_mask=mask, is_causal=mask is None, enable_gqa=queries.shape[1] != keys.shape[1]
+        queries,
+        keys,
+        values,
+        attn_mask=mask,
+        is_causal=mask is None,
+        scale=scale,
+        enable_gqa=queries.shape[1] != keys.shape[1],
     )
     return found[0].transpose(0, 1)

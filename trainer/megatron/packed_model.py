@@ -17,10 +17,12 @@ from megatron.core.tensor_parallel import (
     gather_from_sequence_parallel_region,
 )
 from megatron.core.transformer.moe import moe_utils
+from megatron.core.transformer.spec_utils import ModuleSpec
 from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
 from megatron.core.transformer.transformer_config import TransformerConfig
 
-from weir.trainer.megatron.architecture import Architecture
+from weir.trainer.megatron.architecture import Architecture, Experts
+from weir.trainer.megatron.latent_attention import LatentAttention
 from weir.trainer.megatron.packed_attention import Norm, PackedAttention, RowParams
 from weir.trainer.megatron.packed_row import PackedRow
 from weir.trainer.settings.megatron import MegatronSettings
@@ -104,24 +106,45 @@ def empty_model(
 ) -> PackedChunks:
     """This rank's part of a model, with weights that are still to be filled; groups have been joined."""
     config = transformer_config(model, layout, precision=precision, recompute=recompute)
-    experts = None if model.experts is None else model.experts.count
+    return PackedChunks([_chunk(model, layout, config, at, critic=critic) for at in range(layout.chunks)])
+
+
+def first_layers(model: Architecture, layout: MegatronSettings) -> tuple[int, ...]:
+    """The first layer, counted from the model's first, of each part of this rank's stage; groups have been joined."""
+    stage, layers = parallel_state.get_pipeline_model_parallel_rank(), _part_layers(model, layout)
+    return tuple((part * layout.pipeline + stage) * layers for part in range(layout.chunks))
+
+
+def _part_layers(model: Architecture, layout: MegatronSettings) -> int:
+    return model.layers // (layout.pipeline * layout.chunks)
+
+
+def _layer(model: Architecture, number: int) -> ModuleSpec:
+    """A layer, counted from the model's first."""
+    experts = model.experts if model.has_experts(number) else None
     spec = get_gpt_layer_local_spec(
-        qk_layernorm=model.qk_norm, normalization="RMSNorm", num_experts=experts, moe_grouped_gemm=False
+        qk_layernorm=model.qk_norm,
+        normalization="RMSNorm",
+        num_experts=None if experts is None else experts.count,
+        moe_grouped_gemm=False,
     )
     spec.submodules.input_layernorm = spec.submodules.pre_mlp_layernorm = Norm
+    if model.latent is not None:
+        spec.submodules.self_attention = ModuleSpec(module=LatentAttention, params={"model": model})
+        return spec
     attention = spec.submodules.self_attention.submodules
     attention.core_attention = PackedAttention
     if model.qk_norm:
         attention.q_layernorm = attention.k_layernorm = Norm
-    chunks = [_chunk(model, layout, config, spec, at, critic=critic) for at in range(layout.chunks)]
-    return PackedChunks(chunks)
+    return spec
 
 
 def _chunk(
-    model: Architecture, layout: MegatronSettings, config: TransformerConfig, spec: Any, at: int, *, critic: bool
+    model: Architecture, layout: MegatronSettings, config: TransformerConfig, at: int, *, critic: bool
 ) -> PackedModel:
     """One part of a rank's layers."""
-    own = [spec] * (model.layers // layout.pipeline // layout.chunks)
+    first = first_layers(model, layout)[at]
+    own = [_layer(model, number) for number in range(first, first + _part_layers(model, layout))]
     network = (PackedCritic if critic else PackedModel)(
         config,
         TransformerBlockSubmodules(layer_specs=own, layer_norm=Norm),
@@ -129,7 +152,7 @@ def _chunk(
         max_sequence_length=model.context,
         pre_process=parallel_state.is_pipeline_first_stage(ignore_virtual=False, vp_stage=at),
         post_process=parallel_state.is_pipeline_last_stage(ignore_virtual=False, vp_stage=at),
-        position_embedding_type="rope",
+        position_embedding_type="rope" if model.latent is None else "none",  # which attend with positions of their own
         rotary_base=model.rotary_base,
         share_embeddings_and_output_weights=model.tied and not critic,
         vp_stage=at if layout.chunks > 1 else None,
@@ -155,16 +178,7 @@ def transformer_config(
 ) -> TransformerConfig:
     """Megatron-core's configuration of a model."""
     dtype = getattr(torch, precision)
-    more: dict[str, Any] = {}
-    if model.experts is not None:
-        more = {
-            "num_moe_experts": model.experts.count,
-            "moe_router_topk": model.experts.chosen,
-            "moe_ffn_hidden_size": model.experts.inner,
-            "moe_router_load_balancing_type": "none",
-            "moe_router_pre_softmax": not model.experts.normalised,
-            "moe_router_dtype": "fp32",
-        }
+    more = {} if model.experts is None else _of_experts(model.experts)
     if recompute:
         more |= {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
     return TransformerConfig(
@@ -206,3 +220,26 @@ def transformer_config(
         moe_token_dispatcher_type="alltoall",  # rows differ in length, which the default refuses
         **more,
     )
+
+
+def _of_experts(experts: Experts) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "num_moe_experts": experts.count,
+        "moe_router_topk": experts.chosen,
+        "moe_ffn_hidden_size": experts.inner,
+        "moe_router_load_balancing_type": "none",
+        "moe_router_pre_softmax": not experts.normalised,
+        "moe_router_dtype": "fp32",
+    }
+    if experts.shared:
+        found["moe_shared_expert_intermediate_size"] = experts.shared
+    if experts.biased:
+        found |= {
+            "moe_router_score_function": "sigmoid",
+            "moe_router_enable_expert_bias": True,
+            "moe_router_bias_update_rate": 0.0,  # it stays as the folder has it
+            "moe_router_topk_scaling_factor": experts.scale,
+        }
+    if experts.groups > 1:
+        found |= {"moe_router_num_groups": experts.groups, "moe_router_group_topk": experts.chosen_groups}
+    return found

@@ -25,6 +25,7 @@ class PackedRow:
     """What one rank computes of a row of T tokens, and where the row's N targets lie."""
 
     ids: torch.Tensor  # (1, T / ranks) int64, this rank's
+    positions: torch.Tensor  # (T / ranks,) int64, of its tokens in their sequences
     lengths: list[int]  # of the padded sequences, whose sum is T
     places: torch.Tensor  # (T,) int64: where a token lies among all ranks' tokens, one rank after the other
     predictors: torch.Tensor  # (n,) int64: this rank's tokens that predict targets
@@ -53,10 +54,12 @@ def pack(
     masks = [sequence.targets[1:] for sequence in sequences]
     predicting = np.concatenate([start + np.flatnonzero(mask) for start, mask in zip(starts, masks, strict=True)])
     targets = np.concatenate([sequence.ids[1:][mask] for sequence, mask in zip(sequences, masks, strict=True)])
+    positions = np.concatenate([np.arange(length) for length in lengths])
     width = len(row) // ranks
     own = np.flatnonzero(places[predicting] // width == rank)
     return PackedRow(
         ids=_tensor(row[held[rank]], device)[None],
+        positions=_tensor(positions[held[rank]], device),
         lengths=lengths,
         places=_tensor(places, device),
         predictors=_tensor(places[predicting[own]] % width, device),

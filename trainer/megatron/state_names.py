@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from weir.trainer.learner.saved_state import CRITIC, POLICY
 from weir.trainer.megatron.architecture import Architecture
-from weir.trainer.megatron.weight_map import HEAD, stored_shapes
+from weir.trainer.megatron.weight_map import EXPERT_BIAS, HEAD, stored_shapes
 
 EXPERTS = ".mlp.experts."
 Shape = tuple[int, ...]
@@ -26,8 +26,8 @@ class StatePlace:
 
 
 def state_places(model: Architecture, part: str = POLICY) -> dict[str, StatePlace]:
-    """The place of every stored tensor; the critic has a head of its own in place of the vocabulary's."""
-    found = {name: _place(name, shape, model) for name, shape in stored_shapes(model)}
+    """The place of every trained tensor; the critic has a head of its own in place of the vocabulary's."""
+    found = {name: _place(name, shape, model) for name, shape in stored_shapes(model) if not name.endswith(EXPERT_BIAS)}
     if part != CRITIC:
         return found
     of_base = {

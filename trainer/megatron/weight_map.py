@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from megatron.core import parallel_state
 
-from weir.trainer.megatron.architecture import Architecture
-from weir.trainer.megatron.packed_model import padded_vocabulary
+from weir.trainer.megatron.architecture import Architecture, Experts, Latent
+from weir.trainer.megatron.packed_model import first_layers, padded_vocabulary
 from weir.trainer.settings.megatron import MegatronSettings
 
 Shape = tuple[int, ...]
@@ -21,6 +21,7 @@ Shape = tuple[int, ...]
 EMBEDDING = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"
 NORM = "model.norm.weight"
+EXPERT_BIAS = "gate.e_score_correction_bias"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +56,8 @@ class Place:
             experts=layout.expert,
             expert_tensor=parallel_state.get_expert_tensor_parallel_rank(),
             expert_tensors=layout.expert_tensor,
-            first_layers=_first_layers(model, layout, parallel_state.get_pipeline_model_parallel_rank()),
+            first_layers=first_layers(model, layout),
         )
-
-
-def _first_layers(model: Architecture, layout: MegatronSettings, stage: int) -> tuple[int, ...]:
-    layers = model.layers // (layout.pipeline * layout.chunks)
-    return tuple((part * layout.pipeline + stage) * layers for part in range(layout.chunks))
 
 
 def pieces(name: str, model: Architecture, place: Place) -> list[Piece]:
@@ -85,8 +81,10 @@ def pieces(name: str, model: Architecture, place: Place) -> list[Piece]:
 
 def _of_layer(name: str, path: str, model: Architecture, place: Place) -> list[Piece]:
     attention, mlp = f"{path}self_attn.", f"{path}mlp."
-    width = model.heads * model.head // place.tensors
+    width = model.attended // place.tensors
     inner = model.inner // place.tensors
+    if model.latent is not None and (found := _of_latent(name, attention, model.latent, model, place)) is not None:
+        return found
     match name.split("."):
         case ["self_attention", "linear_qkv", kind]:
             return _query_key_value(attention, kind, model, place)
@@ -105,7 +103,32 @@ def _of_layer(name: str, path: str, model: Architecture, place: Place) -> list[P
         case ["mlp", "router", "weight"]:
             assert model.experts is not None
             return [Piece(f"{mlp}gate.weight", 0, model.experts.count)]
+        case ["mlp", "router", "expert_bias"]:
+            assert model.experts is not None
+            return [Piece(f"{mlp}{EXPERT_BIAS}", 0, model.experts.count)]
+        case ["mlp", "shared_experts", "linear_fc1" | "linear_fc2" as which, "weight"]:
+            assert model.experts is not None
+            rows, stem = _part(place.tensor, model.experts.shared // place.tensors), f"{mlp}shared_experts."
+            if which == "linear_fc1":
+                return [Piece(f"{stem}{one}_proj.weight", *rows) for one in ("gate", "up")]
+            return [Piece(f"{stem}down_proj.weight", 0, model.hidden, rows)]
     raise AssertionError(f"no stored tensor is known for {name}")
+
+
+def _of_latent(name: str, path: str, latent: Latent, model: Architecture, place: Place) -> list[Piece] | None:
+    """Those of latent attention; None for parameters that all layers have."""
+    heads = model.heads // place.tensors
+    wide = "q_proj" if latent.query_rank is None else "q_b_proj"
+    known = {
+        "q_down": ("q_a_proj", (0, latent.query_rank or 0)),
+        "q_norm": ("q_a_layernorm", (0, latent.query_rank or 0)),
+        "linear_q": (wide, _part(place.tensor, heads * model.head)),
+        "kv_down": ("kv_a_proj_with_mqa", (0, latent.key_rank + latent.rotary)),
+        "kv_norm": ("kv_a_layernorm", (0, latent.key_rank)),
+        "linear_kv": ("kv_b_proj", _part(place.tensor, heads * (latent.plain + latent.value))),
+    }
+    stored = known.get(name.removeprefix("self_attention.").removesuffix(".weight"))
+    return None if stored is None else [Piece(f"{path}{stored[0]}.weight", *stored[1])]
 
 
 def _of_expert(name: str, path: str, model: Architecture, place: Place) -> list[Piece]:
@@ -145,23 +168,42 @@ def stored_shapes(model: Architecture) -> Iterator[tuple[str, Shape]]:
         path = f"model.layers.{layer}."
         yield f"{path}input_layernorm.weight", (hidden,)
         yield f"{path}post_attention_layernorm.weight", (hidden,)
-        for one, heads in (("q", model.heads), ("k", model.key_heads), ("v", model.key_heads)):
-            yield f"{path}self_attn.{one}_proj.weight", (heads * model.head, hidden)
-            if model.qkv_bias:
-                yield f"{path}self_attn.{one}_proj.bias", (heads * model.head,)
-        yield f"{path}self_attn.o_proj.weight", (hidden, model.heads * model.head)
-        if model.qk_norm:
-            yield f"{path}self_attn.q_norm.weight", (model.head,)
-            yield f"{path}self_attn.k_norm.weight", (model.head,)
-        if model.experts is not None:
-            yield f"{path}mlp.gate.weight", (model.experts.count, hidden)
-        for stem, inner in _feed_forward(path, model):
+        yield from _attention_shapes(f"{path}self_attn.", model)
+        experts = model.experts if model.has_experts(layer) else None
+        if experts is not None:
+            yield f"{path}mlp.gate.weight", (experts.count, hidden)
+            if experts.biased:
+                yield f"{path}mlp.{EXPERT_BIAS}", (experts.count,)
+        for stem, inner in _feed_forward(f"{path}mlp.", model, experts):
             yield f"{stem}gate_proj.weight", (inner, hidden)
             yield f"{stem}up_proj.weight", (inner, hidden)
             yield f"{stem}down_proj.weight", (hidden, inner)
 
 
-def _feed_forward(path: str, model: Architecture) -> list[tuple[str, int]]:
-    if model.experts is None:
-        return [(f"{path}mlp.", model.inner)]
-    return [(f"{path}mlp.experts.{expert}.", model.experts.inner) for expert in range(model.experts.count)]
+def _attention_shapes(path: str, model: Architecture) -> Iterator[tuple[str, Shape]]:
+    hidden, latent = model.hidden, model.latent
+    yield f"{path}o_proj.weight", (hidden, model.attended)
+    if latent is not None:
+        if latent.query_rank is not None:
+            yield f"{path}q_a_proj.weight", (latent.query_rank, hidden)
+            yield f"{path}q_a_layernorm.weight", (latent.query_rank,)
+        wide = "q_proj" if latent.query_rank is None else "q_b_proj"
+        yield f"{path}{wide}.weight", (model.heads * model.head, latent.query_rank or hidden)
+        yield f"{path}kv_a_proj_with_mqa.weight", (latent.key_rank + latent.rotary, hidden)
+        yield f"{path}kv_a_layernorm.weight", (latent.key_rank,)
+        yield f"{path}kv_b_proj.weight", (model.heads * (latent.plain + latent.value), latent.key_rank)
+        return
+    for one, heads in (("q", model.heads), ("k", model.key_heads), ("v", model.key_heads)):
+        yield f"{path}{one}_proj.weight", (heads * model.head, hidden)
+        if model.qkv_bias:
+            yield f"{path}{one}_proj.bias", (heads * model.head,)
+    if model.qk_norm:
+        yield f"{path}q_norm.weight", (model.head,)
+        yield f"{path}k_norm.weight", (model.head,)
+
+
+def _feed_forward(path: str, model: Architecture, experts: Experts | None) -> list[tuple[str, int]]:
+    if experts is None:
+        return [(path, model.inner)]
+    found = [(f"{path}experts.{expert}.", experts.inner) for expert in range(experts.count)]
+    return found + [(f"{path}shared_experts.", experts.shared)] * bool(experts.shared)

@@ -18,7 +18,7 @@ from megatron.core import parallel_state
 from weir.trainer.errors import TrainerUsageError
 from weir.trainer.megatron.architecture import Architecture
 from weir.trainer.megatron.packed_model import PackedChunks, is_divided
-from weir.trainer.megatron.weight_map import Piece, Place, pieces, stored_shapes
+from weir.trainer.megatron.weight_map import EXPERT_BIAS, Piece, Place, pieces, stored_shapes
 from weir.trainer.model.shared_files import SharedFiles
 from weir.trainer.model.stored_tensors import StoredTensors
 
@@ -42,9 +42,14 @@ def check_shapes(model: Architecture, stored: StoredTensors) -> None:
 
 @torch.no_grad()
 def fill(network: PackedChunks, model: Architecture, place: Place, rows: Rows) -> None:
-    """Give all parameters their numbers, rounded to the parameters' precision."""
-    for name, parameter in network.named_parameters():
-        parameter.data.copy_(read(name, parameter, model, place, rows))
+    """Give all parameters their numbers, rounded to the parameters' precision, and routers their biases."""
+    for name, tensor in [*network.named_parameters(), *_expert_biases(network)]:
+        tensor.copy_(read(name, tensor, model, place, rows))
+
+
+def _expert_biases(network: PackedChunks) -> list[tuple[str, torch.Tensor]]:
+    """The biases by which tokens choose experts: every rank of a stage has them, and none trains them."""
+    return [(name, buffer) for name, buffer in network.named_buffers() if name.endswith(".router.expert_bias")]
 
 
 def read(
@@ -131,10 +136,14 @@ def write(
     Raises OSError.
     """
     dtype = next(network.parameters()).dtype
-    files = SharedFiles(folder, dict(stored_shapes(model)), dtype)
+    shapes = dict(stored_shapes(model))
+    files = SharedFiles(folder, shapes, dtype, exact={name for name in shapes if name.endswith(EXPERT_BIAS)})
     if dist.get_rank() == 0:
         files.create()
     dist.barrier()
     for name, rows, start in hand_out(network, model, place, value):
         files.write(name, rows, start)
+    if place.tensor == 0 and _replica(of_expert=False) == 0:
+        for name, bias in _expert_biases(network):
+            files.write(pieces(name, model, place)[0].name, bias)
     dist.barrier()  # no rank leaves before all have written

@@ -50,20 +50,20 @@ class HeldNumbers:
 
 
 def held_numbers(shape: ModelShape, division: Division) -> HeldNumbers:
-    """Weights of the largest stage's process, which has the embedding or the head, or with one stage both."""
-    layers = -(-shape.num_layers // division.pipeline)
+    """Weights of the fullest stage's process; the first has the embedding, the last the head."""
+    size = -(-shape.num_layers // division.pipeline)
     matrix = shape.vocabulary * shape.hidden
-    ends = matrix if shape.tied or division.pipeline > 1 else 2 * matrix
-    roots = matrix if shape.tied else 2 * matrix
-    in_layers = shape.num_parameters - roots - shape.hidden - shape.num_expert_parameters
-    dense = -(-(in_layers * layers // shape.num_layers + ends) // division.tensor) + shape.hidden
-    shared_experts = division.expert * division.expert_tensor
-    experts = -(-shape.num_expert_parameters * layers // shape.num_layers // shared_experts)
-    return HeldNumbers(
-        dense=dense,
-        experts=experts,
-        owned=-(-dense // division.owners) + -(-experts // division.expert_owners),
-    )
+    both = matrix if shape.tied else 2 * matrix
+    found = []
+    for stage in range(division.pipeline):
+        layers = shape.layers[stage * size : (stage + 1) * size]
+        ends = both if division.pipeline == 1 else matrix * (stage in (0, division.pipeline - 1))
+        dense = sum(layer.whole for layer in layers) + shape.hidden
+        dense += -(-(sum(layer.divided for layer in layers) + ends) // division.tensor)
+        experts = -(-sum(layer.experts for layer in layers) // (division.expert * division.expert_tensor))
+        owned = -(-dense // division.owners) + -(-experts // division.expert_owners)
+        found.append(HeldNumbers(dense=dense, experts=experts, owned=owned))
+    return max(found, key=lambda held: held.dense + held.experts)
 
 
 def row_tokens(division: Division, tokens: int) -> int:

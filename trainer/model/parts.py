@@ -5,23 +5,17 @@ Counted on a model without storage, as `shape.py` counts: the numbers are those 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from weir.trainer.model.shape import empty_network
-
-# Matrices that every tensor rank holds whole: the router, and the first products of latent attention.
-_WHOLE = ("mlp.gate.weight", "q_a_proj.weight", "kv_a_proj_with_mqa.weight")
+from weir.trainer.model.shape import LayerNumbers, empty_network, layer_numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayerParts:
+class LayerParts(LayerNumbers):
     """The parameters of one layer, and what of a token crosses it."""
 
-    divided: int  # matrices that tensor ranks share: attention, feed-forward block, shared experts
-    whole: int  # what every tensor rank holds
-    experts: int  # of all routed experts together
     keys: int  # numbers of keys and values of one token
     collectives: int  # blocks whose input tensor ranks gather: attention, and the feed-forward block but for experts
 
@@ -74,22 +68,10 @@ def read_parts(folder: Path) -> ModelParts:
 
 
 def _layer(layer: Any, config: Any) -> LayerParts:
-    divided = whole = experts = 0
-    for name, parameter in layer.named_parameters():
-        if ".experts." in name:
-            experts += parameter.numel()
-        elif parameter.ndim == 1 or name.endswith(_WHOLE):
-            whole += parameter.numel()
-        else:
-            divided += parameter.numel()
+    numbers = layer_numbers(layer)
     shared = any("shared_expert" in name for name, _ in layer.named_parameters())
-    return LayerParts(
-        divided=divided,
-        whole=whole,
-        experts=experts,
-        keys=_keys(config),
-        collectives=2 if shared or not experts else 1,
-    )
+    collectives = 2 if shared or not numbers.experts else 1
+    return LayerParts(**asdict(numbers), keys=_keys(config), collectives=collectives)
 
 
 def _keys(config: Any) -> int:

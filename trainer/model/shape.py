@@ -6,7 +6,8 @@ the weights, for every family that transformers knows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,18 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from weir.trainer.errors import TrainerUsageError
+
+# Matrices that every tensor rank holds whole: the router, and the first products of latent attention.
+_WHOLE = ("mlp.gate.weight", "q_a_proj.weight", "kv_a_proj_with_mqa.weight")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerNumbers:
+    """The parameters of one layer, by who holds them where processes divide it."""
+
+    divided: int  # matrices that tensor ranks share: attention, feed-forward block, shared experts
+    whole: int  # what every tensor rank holds
+    experts: int  # of all routed experts together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +37,7 @@ class ModelShape:
     num_parameters: int
     num_active: int  # parameters that one token is computed with: of a mixture of experts, its chosen experts'
     num_expert_parameters: int  # of all experts that tokens are sent to
-    num_layers: int
+    layers: tuple[LayerNumbers, ...]
     num_layer_parameters: int  # of the largest layer
     hidden: int
     query: int  # width of all query heads together
@@ -36,6 +49,11 @@ class ModelShape:
     vocabulary: int
     context: int | None  # tokens that the model was made for
     cached: int  # numbers that the KV cache holds for one token
+
+    @property
+    def num_layers(self) -> int:
+        """Number of layers."""
+        return len(self.layers)
 
     @property
     def num_root_parameters(self) -> int:
@@ -83,7 +101,7 @@ def _shape(config: Any, network: Any) -> ModelShape:
         num_parameters=total,
         num_active=total - of_experts + of_experts * chosen // experts,
         num_expert_parameters=of_experts,
-        num_layers=len(layers),
+        layers=tuple(map(layer_numbers, layers)),
         num_layer_parameters=max(sum(p.numel() for p in layer.parameters()) for layer in layers),
         hidden=config.hidden_size,
         query=heads * head,
@@ -96,6 +114,20 @@ def _shape(config: Any, network: Any) -> ModelShape:
         context=getattr(config, "max_position_embeddings", None),
         cached=_cached(config, key_heads * head),
     )
+
+
+def layer_numbers(layer: Any) -> LayerNumbers:
+    """The parameters of a layer."""
+    parts = Counter[str]()
+    for name, parameter in layer.named_parameters():
+        parts[_kind(name, parameter)] += parameter.numel()
+    return LayerNumbers(**{field.name: parts[field.name] for field in fields(LayerNumbers)})
+
+
+def _kind(name: str, parameter: torch.Tensor) -> str:
+    if ".experts." in name:
+        return "experts"
+    return "whole" if parameter.ndim == 1 or name.endswith(_WHOLE) else "divided"
 
 
 def _num_experts(config: Any) -> tuple[int, int]:

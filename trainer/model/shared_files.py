@@ -9,7 +9,7 @@ import json
 import math
 import os
 import weakref
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 
 import torch
@@ -19,13 +19,22 @@ NAMES = {torch.float32: "F32", torch.bfloat16: "BF16"}
 
 
 class SharedFiles:
-    """The files of tensors of one precision. All ranks make one over the same folder and shapes."""
+    """The files of tensors of one precision, but for those named in `exact`, which stay float32.
+
+    All ranks make one over the same folder and shapes.
+    """
 
     def __init__(
-        self, folder: Path, shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype, *, file_bytes: int = FILE_BYTES
+        self,
+        folder: Path,
+        shapes: Mapping[str, tuple[int, ...]],
+        dtype: torch.dtype,
+        *,
+        exact: Container[str] = (),
+        file_bytes: int = FILE_BYTES,
     ) -> None:
         self.folder = folder
-        self.dtype = dtype
+        self._dtypes = {name: torch.float32 if name in exact else dtype for name in shapes}
         self._shapes = dict(sorted(shapes.items()))
         self._files = self._divided(file_bytes)
         self._headers = {name: self._header(tensors) for name, tensors in self._files.items()}
@@ -54,15 +63,16 @@ class SharedFiles:
         if file not in self._open:
             self._open[file] = os.open(self.folder / file, os.O_WRONLY)
             weakref.finalize(self, os.close, self._open[file])
-        content = rows.detach().to(self.dtype).cpu().contiguous().flatten().view(torch.uint8).numpy()
+        dtype = self._dtypes[name]
+        content = rows.detach().to(dtype).cpu().contiguous().flatten().view(torch.uint8).numpy()
         rest = content.data
-        offset += start * math.prod(self._shapes[name][1:]) * self.dtype.itemsize
+        offset += start * math.prod(self._shapes[name][1:]) * dtype.itemsize
         while rest:
             done = os.pwrite(self._open[file], rest, offset)
             offset, rest = offset + done, rest[done:]
 
     def _size(self, name: str) -> int:
-        return math.prod(self._shapes[name]) * self.dtype.itemsize
+        return math.prod(self._shapes[name]) * self._dtypes[name].itemsize
 
     def _divided(self, file_bytes: int) -> dict[str, list[str]]:
         """The tensors of each file, in order of their names."""
@@ -83,7 +93,11 @@ class SharedFiles:
         end = 0
         for name in tensors:
             offsets = [end, end := end + self._size(name)]
-            header[name] = {"dtype": NAMES[self.dtype], "shape": list(self._shapes[name]), "data_offsets": offsets}
+            header[name] = {
+                "dtype": NAMES[self._dtypes[name]],
+                "shape": list(self._shapes[name]),
+                "data_offsets": offsets,
+            }
         text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
         text += b" " * (-len(text) % 8)
         return len(text).to_bytes(8, "little") + text

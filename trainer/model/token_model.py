@@ -179,12 +179,16 @@ def save_model(
 ) -> None:
     """Write safetensors, configuration and the tokenizer's files into an existing folder, in the model's precision.
 
+    Buffers, such as the biases by which DeepSeek-V3 chooses experts, stay float32, as they are computed with.
     `weights` is the whole state dict where the module's own is sharded. Raises OSError.
     """
     whole = model.state_dict() if weights is None else weights
     tied = {f"network.{name}" for name in model.network.all_tied_weights_keys}  # saved under another name
+    buffers = {name for name, _ in model.named_buffers()}
     rounded = {
-        name.removeprefix("network."): tensor.to(model.compute) for name, tensor in whole.items() if name not in tied
+        name.removeprefix("network."): tensor if name in buffers else tensor.to(model.compute)
+        for name, tensor in whole.items()
+        if name not in tied
     }
     model.network.config.dtype = model.compute
     try:

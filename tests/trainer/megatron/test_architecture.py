@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support_megatron_models import make_latent
 from support_model import make_tiny_model
 
 from weir.trainer.errors import TrainerUsageError
@@ -45,6 +46,28 @@ def test_what_is_not_built_is_refused_by_name(tmp_path: Path, changes: dict[str,
     folder = changed(make_tiny_model(tmp_path / "model"), **changes)
     with pytest.raises(TrainerUsageError, match=named):
         read_architecture(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"rope_interleave": False}, "rope_interleave = false"),
+        ({"norm_topk_prob": False}, "norm_topk_prob = false"),
+        ({"num_experts_per_tok": 3}, "num_experts_per_tok = 3 with topk_group = 2"),
+    ],
+)
+def test_what_is_not_built_of_latent_attention_and_its_experts_is_refused_by_name(
+    tmp_path: Path, changes: dict[str, Any], named: str
+) -> None:
+    folder = changed(make_latent(tmp_path / "model"), **changes)
+    with pytest.raises(TrainerUsageError, match=named):
+        read_architecture(folder)
+
+
+def test_experts_are_not_divided_by_tensors_without_their_tokens(tmp_path: Path) -> None:
+    folder = make_latent(tmp_path / "model")
+    with pytest.raises(TrainerUsageError, match="tensor = 2 only with sequence = true"):
+        check_layout(read_architecture(folder), MegatronSettings(tensor=2, sequence=False), folder)
 
 
 @pytest.mark.parametrize(

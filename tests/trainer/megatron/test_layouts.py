@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from support_gradients import drifted_samples
 from support_megatron import MegatronJob, MegatronResult, run_jobs
-from support_megatron_models import VOCABULARY, make_moe
+from support_megatron_models import VOCABULARY, make_latent, make_moe
 from support_model import make_tiny_model
 from support_samples import make_rows
 
@@ -56,6 +56,11 @@ CASES: list[tuple[str, int, dict[str, Any], dict[str, Any]]] = [
     ("moe", 4, {"context": 2, "expert": 2}, {"algorithm": "gspo", "clip_low": 0.04, "clip_high": 0.05}),
     ("moe", 4, {"pipeline": 2, "expert": 2}, {"algorithm": "dapo", "entropy_coef": 0.01}),
     ("moe", 4, {"tensor": 2, "expert_tensor": 2}, {"algorithm": "sapo"}),
+    ("latent", 2, {"tensor": 2}, {"algorithm": "grpo", "gradient_checkpointing": True}),
+    ("latent", 2, {"expert": 2}, {"algorithm": "dapo"}),
+    ("latent", 2, {"pipeline": 2}, {"algorithm": "cispo", "kl": "k3", "kl_coef": 0.1}),
+    ("latent", 4, {"context": 2, "expert": 2}, {"algorithm": "grpo", "entropy_coef": 0.01}),
+    ("whole_queries", 4, {"tensor": 2, "context": 2}, {"algorithm": "dapo"}),
 ]
 
 
@@ -78,6 +83,8 @@ class Found:
         models["other"] = make_tiny_model(folder / "other", vocab_size=VOCABULARY, seed=5)
         models["deep"] = make_tiny_model(folder / "deep", vocab_size=VOCABULARY, num_layers=4, seed=4)
         models["moe"] = make_moe(folder / "moe")
+        models["latent"] = make_latent(folder / "latent")
+        models["whole_queries"] = make_latent(folder / "whole_queries", narrow_queries=False)
         for at, (model, _, layout, more) in enumerate(CASES):
             config = TrainerConfig(token_budget=120, device="cpu", **more)
             samples = drifted_samples(models[model], TrainerConfig(device="cpu"), at)[:9]

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 from support_gradients import drifted_samples
 from support_megatron import StateJob, StateResult, run_jobs
-from support_megatron_models import make_dense, make_moe
+from support_megatron_models import make_dense, make_latent, make_moe
 
 from weir.trainer.credit.samples import Sample
 from weir.trainer.learner.learner import Learner
@@ -43,26 +43,29 @@ CHAINS: dict[str, list[dict[str, int]]] = {
         {"context": 2, "expert": 4},
         {"expert": 2},
     ],
+    "latent": [{"pipeline": 2, "expert": 2}, {"tensor": 2, "expert": 4}, {"context": 2, "expert": 2}, {"tensor": 2}],
 }
 
 
 def state_of(folder: Path) -> dict[str, torch.Tensor]:
-    """All tensors of a folder's state."""
+    """All trained tensors of a folder's state: one process keeps tied heads and experts' biases there as well."""
     saved = saved_state(folder)
     assert saved is not None
-    return {name: saved.rows(name, 0, 2**62) for name in saved if not name.endswith("lm_head.weight")}
+    beside = ("lm_head.weight", "e_score_correction_bias")
+    return {name: saved.rows(name, 0, 2**62) for name in saved if not name.endswith(beside)}
 
 
 class Chains:
     """The folders of each chain, whose last one the torch backend wrote; and what its processes read for each."""
 
     def __init__(self, folder: Path) -> None:
-        models = {"tied": make_dense(folder / "first-tied"), "moe": make_moe(folder / "first-moe")}
+        made = {"tied": make_dense, "moe": make_moe, "latent": make_latent}
+        models = {name: make(folder / f"first-{name}") for name, make in made.items()}
         self.models = models
         self.folders = {name: [folder / f"{name}-{at}" for at in range(5)] for name in CHAINS}
         self.read: dict[str, list[list[StateResult]]] = {name: [] for name in CHAINS}
         steps = [(name, number) for number in range(4) for name in CHAINS]
-        for processes, chosen in ((4, steps[:-2]), (2, steps[-2:])):
+        for processes, chosen in ((4, steps[: -len(CHAINS)]), (2, steps[-len(CHAINS) :])):
             jobs = [self._job(name, number, models[name]) for name, number in chosen]
             for (name, _), read in zip(chosen, run_jobs(jobs, processes, folder), strict=True):
                 self.read[name].append(read)
@@ -91,7 +94,7 @@ def samples_of(model: Path) -> list[Sample]:
 
 def config_of(name: str) -> TrainerConfig:
     """The settings of a chain."""
-    return EVERYTHING if name == "tied" else PLAIN
+    return PLAIN if name == "moe" else EVERYTHING
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +111,7 @@ def test_state_and_weights_are_the_same_bits_by_every_layout_and_by_the_torch_ba
     assert {key.split("/")[0] for key in state} == {"policy", "critic"}
     kinds = {key.split("/")[1] for key in state if key.startswith("policy/")}
     assert kinds >= {"exp_avg", "exp_avg_sq", "step", "num_steps"}
-    assert ({"average", "weights", "kl_coef"} <= kinds) == (name == "tied")
+    assert ({"average", "weights", "kl_coef"} <= kinds) == (name != "moe")
     assert float(next(v for key, v in state.items() if "/exp_avg_sq/" in key).abs().max()) > 0
     for folder in others:
         found = state_of(folder)
@@ -123,7 +126,7 @@ def test_state_and_weights_are_the_same_bits_by_every_layout_and_by_the_torch_ba
 
 @pytest.mark.parametrize("name", CHAINS)
 def test_a_process_reads_of_the_state_what_it_owns(chains: Chains, name: str) -> None:
-    of_weights, kinds = (2, 4) if name == "tied" else (4, 2)  # bytes; moments, and with the average stepped weights
+    of_weights, kinds = (4, 2) if name == "moe" else (2, 4)  # bytes; moments, and with the average stepped weights
     for results, layout in list(zip(chains.read[name], CHAINS[name], strict=True))[1:]:
         whole_rows = layout.get("tensor", 1) * layout.get("expert_tensor", 1)  # of matrices that are cut by columns
         for result in results:
