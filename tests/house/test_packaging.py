@@ -1,5 +1,6 @@
 """The explicit package list, compared with the tree, and the wheel that is built from it."""
 
+import os
 import subprocess
 import sys
 import tomllib
@@ -45,7 +46,9 @@ def test_the_wheel_holds_every_source_under_weir_and_nothing_at_the_top_level(tm
         tmp_path,
         ".",
     ]
-    subprocess.run(command, cwd=ROOT, check=True)
+    fresh = tmp_path / "build.cfg"  # what an earlier build left in the tree would be packaged again
+    fresh.write_text(f"[build]\nbuild_base = {tmp_path / 'build'}\n")
+    subprocess.run(command, cwd=ROOT, env=os.environ | {"DIST_EXTRA_CONFIG": str(fresh)}, check=True)
     (wheel,) = tmp_path.glob("weir_rl-*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     packaged = {name for name in names if name.endswith(".py")}
