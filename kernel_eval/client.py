@@ -130,6 +130,7 @@ class KernelEvalClient:
         use_cache: bool = False,
         measure_performance: bool = False,
         num_perf_trials: int = 100,
+        recompile: bool = False,
     ) -> EvalResult:
         """Judge one candidate. Raises `KernelEvalUnavailable`, `KernelUnsupported` or `KernelEvalRejected`."""
         request = EvalRequest(
@@ -142,6 +143,7 @@ class KernelEvalClient:
             use_cache=use_cache,
             measure_performance=measure_performance,
             num_perf_trials=num_perf_trials,
+            recompile=recompile,
             job_id=uuid.uuid4().hex,  # a retry after a lost connection joins the evaluation instead of repeating it
         )
         return _verdict(task, await self._post_with_retries("/eval", request, decode_reply, task))

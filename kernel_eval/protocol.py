@@ -130,6 +130,7 @@ class EvalRequest(msgspec.Struct, frozen=True, kw_only=True):
     encoding: Literal["utf-8", "base64"] = "utf-8"  # of the two sources
     job_id: str | None = None  # evaluated once: a repeated id joins the evaluation, or gets the same answer
     use_cache: bool = False  # reuse the answer of an earlier evaluation of the same content
+    recompile: bool = False  # of a correct answer: compile its kernels again, from its source alone, and compare
 
 
 class TaskCheckRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from weir.kernel_eval.ipc.trace import Place, Trace
+from weir.kernel_eval.ipc.trace import Argument, Place, Trace
 from weir.kernel_eval.toolchain.native_source import NativeModule, NativeSource
 from weir.kernel_eval.toolchain.ptx_parameters import Layout
 
@@ -202,12 +202,42 @@ class Answered(msgspec.Struct, frozen=True, tag=True):
     overrun: str | None = None  # a guard zone around one of the candidate's own tensors that was written to
 
 
+class Specialized(msgspec.Struct, frozen=True):
+    """What Triton's front end makes a kernel's IR of, beside its source and options: as `ASTSource` of Triton has it.
+
+    Constants and hints are of a parameter, by its position, or of a part of one, by a path.
+    """
+
+    kernel: str
+    line: int
+    signature: dict[str, str]  # type by parameter
+    constants: tuple[tuple[tuple[int, ...], Argument], ...]
+    hints: tuple[tuple[tuple[int, ...], tuple[tuple[str, int], ...]], ...]
+
+
 class Recorded(msgspec.Struct, frozen=True, tag=True):
-    """Recorder: the call returned. Its launches name their IR by position."""
+    """Recorder: the call returned. Its launches name their IR by position, and so does `made_of`."""
 
     outputs: tuple[Output, ...]
     trace: Trace
     irs: tuple[KernelIr, ...]
+    made_of: tuple[Specialized | None, ...] = ()  # None: of something that cannot be sent
+
+
+class Recompile(msgspec.Struct, frozen=True, tag=True):
+    """Judge to a recompiler, which has seen nothing else of the candidate: compile kernels of this module to IR."""
+
+    source: str
+    kernels: tuple[Specialized, ...]
+    options: tuple[dict[str, int | float | bool | str | None], ...]  # of each kernel
+    target: str
+
+
+class Recompiled(msgspec.Struct, frozen=True, tag=True):
+    """Recompiler: the IR of each kernel, or, of the first that it could not compile, why."""
+
+    texts: tuple[str, ...]
+    failure: str = ""
 
 
 # why a kernel did not run. By Triton before a launch: compiler, arch, shared_memory, threads. In a recorder: host_read
@@ -352,5 +382,6 @@ class Assembled(msgspec.Struct, frozen=True, tag=True):
 FromJudge = Prepare | Load | Init | SendState | Call | WriteAgain | Replay | TimeReplay
 ToRecorder = Load | Init | SendState | Record
 ToPlayer = LoadRecord | Play
-_Replies = Done | Constructed | Answered | Recorded | Replayed | Played | Timed | Failed | Compiled | Collected
+_Recordings = Constructed | Answered | Recorded | Recompiled
+_Replies = Done | _Recordings | Replayed | Played | Timed | Failed | Compiled | Collected
 FromWorker = _Replies | Assemble | BuildNative

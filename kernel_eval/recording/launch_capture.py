@@ -18,7 +18,7 @@ from triton.compiler.errors import CompilationError
 from triton.runtime.errors import OutOfResources
 from triton.runtime.jit import JITFunction, TensorWrapper
 
-from weir.kernel_eval.ipc.messages import KernelIr
+from weir.kernel_eval.ipc.messages import KernelIr, Specialized
 from weir.kernel_eval.ipc.trace import Argument, Descriptor, Launch, Opaque, Plain, places
 from weir.kernel_eval.toolchain import launch_options, stub_driver
 from weir.kernel_eval.toolchain.targets import TARGETS
@@ -63,15 +63,21 @@ class LaunchCapture:
         self._stub = stub
         self._numbers: dict[Any, int] = {}
         self._irs: list[KernelIr] = []
+        self._made_of: list[Specialized | None] = []
 
     def start(self) -> None:
         """Begin to number the IR of a call."""
-        self._numbers, self._irs = {}, []
+        self._numbers, self._irs, self._made_of = {}, [], []
 
     @property
     def irs(self) -> tuple[KernelIr, ...]:
         """The IR of each kernel that the call launched, as its launches number them."""
         return tuple(self._irs)
+
+    @property
+    def made_of(self) -> tuple[Specialized | None, ...]:
+        """What each of them was made of."""
+        return tuple(self._made_of)
 
     def install(self) -> None:
         """Replace every launch in this process."""
@@ -121,8 +127,18 @@ class LaunchCapture:
         number = self._numbers.setdefault((ir.kernel, ir.text, *options.values()), len(self._irs))
         if number == len(self._irs):
             self._irs.append(ir)
+            self._made_of.append(self._specialized(kernel.fn, compiled.src))
         function = kernel.fn
         return Launch(function.__name__, function.__code__.co_firstlineno, sizes, {}, {}, number, given)
+
+    def _specialized(self, function: Any, source: Any) -> Specialized | None:
+        """What a kernel's IR was made of; None if it has parts of types that other processes cannot be given."""
+        signature = {name: kind for name, kind in source.signature.items() if isinstance(kind, str)}
+        constants = tuple((path, self._recorder.describe(value)) for path, value in source.constants.items())
+        if len(signature) < len(source.signature) or any(isinstance(value, Opaque) for _, value in constants):
+            return None
+        hints = tuple((path, tuple((name, number) for name, number in of)) for path, of in source.attrs.items())
+        return Specialized(function.__name__, function.__code__.co_firstlineno, signature, constants, hints)
 
     def _describe(self, kind: str, value: Any) -> Iterator[Argument]:
         """The arguments of the IR's function that one argument of the launch becomes."""

@@ -74,7 +74,8 @@ class RecordWorker(CandidateProcess):
             answer = self._model(*arguments)
         outputs = list(answer) if isinstance(answer, list | tuple) else [answer]
         trace = self._recorder.finish(outputs)
-        return Recorded(tuple(describe_output(output, arguments) for output in outputs), trace, self._capture.irs)
+        described = tuple(describe_output(output, arguments) for output in outputs)
+        return Recorded(described, trace, self._capture.irs, self._capture.made_of)
 
 
 def run(limits: Limits, channel: socket.socket, folder: str) -> None:

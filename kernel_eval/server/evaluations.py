@@ -174,6 +174,7 @@ class Evaluations:
             torch_operators=self._config.torch_operators,
             reward_compiled=self._config.reward_compiled,
             checks_task=checks_task,
+            recompiles=request.recompile,
         )
 
     def _reply(self, judged: Judged) -> EvalReply:

@@ -21,6 +21,7 @@ from weir.kernel_eval.judge.channel.faults import FaultDetected
 from weir.kernel_eval.judge.checks.answer_spread import MIN_DRAWS, AnswerSpread, check_told
 from weir.kernel_eval.judge.checks.outcome import EVALUATION_ERRORS, CheckOutcome, EvaluationError, outcome_of
 from weir.kernel_eval.judge.checks.played_trials import PlayedTrials, Questions, Subject, draw, new_irs
+from weir.kernel_eval.judge.checks.recompiling import recompiled
 from weir.kernel_eval.judge.checks.recording import Recording, SecondRecording, digest, form_of, stand_ins
 from weir.kernel_eval.judge.checks.reference_operators import hybrid_details, only_moves
 from weir.kernel_eval.judge.checks.target_build import PER_CONFIGURATION, TargetBuild
@@ -64,6 +65,11 @@ class TritonCheck:
                 break
             skipped_configs[kernel] = skipped_configs.get(kernel, 0) + 1
             before = attempt.irs
+        if ended_by is None and self._job.recompiles:
+            try:
+                details |= recompiled(self._job, leases.recorder, self._deadline, tree, attempt.records)
+            except EVALUATION_ERRORS as error:
+                ended_by = error
         return outcome_of(ended_by, trials=attempt.num_answered, details=details)
 
 
@@ -91,6 +97,7 @@ class _Attempt:
         self._spread = AnswerSpread()
         self._far: Subject | None = None  # with parameters beyond the bounds that the task sets
         self.irs: tuple[KernelIr, ...] = ()
+        self.records: list[Recorded] = []
         self.num_answered = 0
         self.details: dict[str, Any] = {}
 
@@ -166,7 +173,6 @@ class _Attempt:
         job = self._job
         num_timed = min(job.num_perf_trials, self._limits.perf_trials)
         num_trials = max(MIN_DRAWS, job.num_correct_trials) + num_timed
-        records: list[Recorded] = []
         draws: dict[str, int] = self.details.setdefault(
             "inputs", {}
         )  # a task that takes only its own is tried less hard
@@ -174,7 +180,7 @@ class _Attempt:
         variants = plan(num_trials, self._relaxed, derive_seed(job.secret, "variants"), few_rows=few_rows)
         questions = Questions(self._reference, job.secret, variants, subjects, self._far)
         for trial in range(num_trials):
-            drawn = self._try_one(recording, trials, questions, init_arguments, records, trial)
+            drawn = self._try_one(recording, trials, questions, init_arguments, trial)
             draws[drawn.draw.value] = draws.get(drawn.draw.value, 0) + 1
         trials.begin_end()
         if num_timed:
@@ -186,25 +192,24 @@ class _Attempt:
         trials: PlayedTrials,
         questions: Questions,
         init_arguments: list[Any],
-        records: list[Recorded],
         trial: int,
     ) -> Variant:
-        """One trial, whose tensors are freed when it returns. `records` gets the call's record if it is new."""
+        """One trial, whose tensors are freed when it returns."""
         job, reference = self._job, self._reference
         subject, question, drawn = questions.take(trial)
         inputs, expected = question
         stood_in = stand_ins(inputs, reference, derive_seed(job.secret, "stand-ins", trial))
         recorded = recording.record(stood_in, functools.partial(self._learn, subject.model, inputs))
-        if recorded not in records:
+        if recorded not in self.records:
             self._build(recorded)  # first: so that "does not compile" goes before "cannot be played"
             work = trials.load(recorded, question, only_moves=only_moves(reference, subject.model, inputs))
             self._note(hybrid_details(work, subject.model, inputs))
-            records.append(recorded)
+            self.records.append(recorded)
         if trial == 0 and "ir_differs" not in self._relaxed:
             self._start_second(init_arguments, inputs)
         ahead = functools.partial(questions.draw_ahead, trial + 1)
         trials.run(
-            records.index(recorded), subject, question, recording.begin_end if questions.is_last(trial) else ahead
+            self.records.index(recorded), subject, question, recording.begin_end if questions.is_last(trial) else ahead
         )
         for build in self._builds[:1]:
             build.advance()
