@@ -35,6 +35,7 @@ from weir.scripts.cli.commands import (
     transfer,
     up,
 )
+from weir.scripts.cli.commands.judging import finalists
 from weir.scripts.cli.commands.weights import ranks, stage, versions
 
 logging.getLogger("stamina").addHandler(logging.NullHandler())  # the error after the last try is the message
@@ -83,6 +84,7 @@ app.command("eval")(run.evaluate)
 app.command("sft-data")(sft_data.sft_data)
 app.command("sft")(sft.sft)
 app.command("regression")(regression.regression)
+app.command("finalists")(finalists.finalists)
 app.command("simulate")(simulate.simulate)
 app.command("round")(trainer.round_)
 app.command("train")(trainer.train)

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
+
+import numpy as np
+from support_rounds import add_sessions, make_record
+from typer.testing import CliRunner
+
+from weir.kernel_eval.client import KernelTask
+from weir.scripts.cli.main import app
+from weir.store.catalog.catalog import Catalog
+from weir.store.catalog.rows import EvaluationRow
+from weir.store.config import StoreConfig
 
 TASK = """
 import torch
@@ -71,3 +83,46 @@ def test_an_honest_answer_is_the_same_when_it_is_compiled_again(server: Any) -> 
 def test_a_kernel_that_cannot_be_taken_from_its_source_shows_nothing_and_is_no_fault(server: Any) -> None:
     reply = server.evaluate(CLOSURE, TASK, recompile=True)
     assert reply["correct"] and reply["details"]["recompiled"].startswith("not shown: a kernel uses scale"), reply
+
+
+def add(store: StoreConfig, group_id: str, answers: list[tuple[str, float]]) -> None:
+    """A group whose answers were judged with these rewards; 1 and more is correct."""
+    task = KernelTask(task_id=group_id, prompt="write it", reference_src=TASK)
+    ids, names = np.arange(4), [f"{group_id}-{i}" for i in range(len(answers))]
+    calls = [
+        make_record(f"call-{name}", name, group_id, ids, ids, np.zeros(4), text=f"```\n{source}```")
+        for name, (source, _) in zip(names, answers, strict=True)
+    ]
+    add_sessions(store, group_id, [[call] for call in calls], task=task)
+    rows = [
+        EvaluationRow(
+            call_id=call.call_id, session_id=call.session_id, group_id=group_id, round_id=None, content_hash="h",
+            compiled=True, correct=reward >= 1, fault=None, raw_reward=reward, result={}, created_us=1,
+        )
+        for call, (_, reward) in zip(calls, answers, strict=True)
+    ]  # fmt: skip
+    catalog = Catalog.open(store)
+    catalog.add_evaluations(rows)
+    catalog.close()
+
+
+def test_the_command_judges_the_best_of_each_group_again(server: Any, tmp_path: Path) -> None:
+    store = StoreConfig(root=str(tmp_path / "store"))
+    add(store, "forged", [(HONEST, 1.0), (FORGED, 1.5), (HONEST, 0.3)])
+    add(store, "honest", [(HONEST, 1.0)])
+    add(store, "closure", [(CLOSURE, 1.0)])
+    config = tmp_path / "weir.toml"
+    config.write_text(f'[agents]\nkernel_eval_url = "{server.url}"\n')
+    command = ["finalists", "--json", "--trials", "1", "--root", str(store.folder), "--config", str(config)]
+    done = CliRunner().invoke(app, command)
+    lines = {line["call_id"]: line for line in map(json.loads, done.stdout.splitlines())}
+    states = {name: (line["confirmed"], line["refused"]) for name, line in lines.items()}
+    assert states == {
+        "call-forged-1": (False, True),
+        "call-honest-0": (True, False),
+        "call-closure-0": (False, False),
+    }, done.output
+    assert "ir_differs" in lines["call-forged-1"]["recompiled"]
+    assert done.exit_code == 1
+    none = CliRunner().invoke(app, [*command, "--round", "7"])
+    assert "round 7 has no answer that was judged correct" in str(none.exception or none.output)
