@@ -10,6 +10,7 @@ TESTED_ELSEWHERE = {  # folders that are tested through the folders that use the
     "kernel_eval/ipc": "kernel_eval/worker/test_native_recorder.py",
     "kernel_eval/judge/channel": "kernel_eval/judge/test_verdict_rules.py",
     "kernel_eval/toolchain": "kernel_eval/judge/checks/test_native.py",
+    "scripts/cli/commands/judging": "kernel_eval/judge/source/test_recompiling.py",
     "store/catalog/migrations": "store/catalog/test_migrations.py",
     "store/catalog/migrations/versions": "store/catalog/test_migrations.py",
     "store/query/sql": "store/query/test_views.py",
