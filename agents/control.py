@@ -73,7 +73,7 @@ class ControlClient:
         )
 
     async def finish(self, session_id: str, *, status: str, info: dict[str, Any]) -> None:
-        """Finish a session as "done" or "failed". Raises `ProxyUnavailable` or `ProxyRefused`."""
+        """Finish a session as "done", "failed" or "aborted". Raises `ProxyUnavailable` or `ProxyRefused`."""
         await self._post(f"/weir/sessions/{session_id}/finish", {"status": status, "info": info})
 
     async def reward(self, session_id: str, rewards: Mapping[str, float]) -> None:

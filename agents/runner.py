@@ -1,8 +1,9 @@
 """Runs groups: several sessions of one agent for each task, registered and finished at the proxy.
 
 Invariants: a registered session is finished exactly once, whatever its agent does: "done" with the agent's info, or
-"failed" with the error. At most `concurrency` agents run at a time. No group starts after `stop` is set or without a
-permit. Nothing here judges; rewards that an agent returns with its info are posted before its session is finished.
+"failed" with the error, or "aborted". At most `concurrency` agents run at a time. No group starts after `stop` is set
+or without a permit. Nothing here judges; rewards that an agent returns with its info are posted before its session is
+finished.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class GroupOutcome:
     task_id: str
     position: int  # in the order of the run
     sessions: list[SessionOutcome]
+    aborted: bool = False  # from outside; sessions that it ended are not among the others
 
 
 @dataclass(slots=True)
@@ -82,6 +84,28 @@ class RunSummary:
                 self.first_error = self.first_error or session.error or session.failure
 
 
+class Aborts:
+    """The groups of a run that can be ended from outside, without their answers."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, list[asyncio.Task[SessionOutcome]]] = {}
+        self.aborted: set[str] = set()
+
+    def enter(self, group_id: str, sessions: list[asyncio.Task[SessionOutcome]]) -> None:
+        """A group runs."""
+        self._sessions[group_id] = sessions
+
+    def leave(self, group_id: str) -> None:
+        """A group has ended."""
+        self._sessions.pop(group_id, None)
+
+    def abort(self, group_id: str) -> None:
+        """End the agents of a group, and finish its sessions as `aborted`; one that does not run is left alone."""
+        for session in self._sessions.get(group_id, ()):
+            self.aborted.add(group_id)
+            session.cancel()
+
+
 async def run_groups(
     tasks: Sequence[Task],
     agent: Agent,
@@ -97,6 +121,7 @@ async def run_groups(
     done: Container[int] = (),
     on_group: Callable[[int, str], None] | None = None,
     on_session: Callable[[SessionOutcome], None] | None = None,
+    aborts: Aborts | None = None,
 ) -> AsyncIterator[GroupOutcome]:
     """Run groups over `tasks` and yield each one when its last session has ended.
 
@@ -105,9 +130,10 @@ async def run_groups(
     group takes a permit before it starts, and the caller releases one for each group that it has processed. With
     `trainable=False` sessions get no group size, so that no round claims them, and count as held out. Groups at the
     positions in `done` are left out. `metadata` is kept with each session; `on_group` gets position and id of a group
-    that starts. Raises `AgentsError` without tasks.
+    that starts, and `aborts` ends groups. Raises `AgentsError` without tasks.
     """
-    runner = _Runner(agent, control, config, trainable, dict(metadata or {}), on_group, on_session)
+    given = dict(metadata or {})
+    runner = _Runner(agent, control, config, trainable, given, on_group, on_session, aborts or Aborts())
     ended: asyncio.Queue[GroupOutcome | None] = asyncio.Queue()
     numbered = itertools.islice(enumerate(sample_tasks(tasks, seed)), num_groups)
     order = ((position, task) for position, task in numbered if position not in done)
@@ -197,8 +223,10 @@ class _Runner:
         metadata: dict[str, Any],
         on_group: Callable[[int, str], None] | None,
         on_session: Callable[[SessionOutcome], None] | None,
+        aborts: Aborts,
     ) -> None:
         self._agent = agent
+        self._aborts = aborts
         self._control = control
         self._config = config
         self._trainable = trainable
@@ -216,11 +244,14 @@ class _Runner:
             sessions = [
                 running.create_task(self._run_session(task, group_id, number)) for number in range(self._config.samples)
             ]
+            self._aborts.enter(group_id, sessions)
+        self._aborts.leave(group_id)
         return GroupOutcome(
             group_id=group_id,
             task_id=task.task_id,
             position=position,
-            sessions=[session.result() for session in sessions],
+            sessions=[session.result() for session in sessions if not session.cancelled()],
+            aborted=group_id in self._aborts.aborted,
         )
 
     async def _run_session(self, task: Task, group_id: str, number: int) -> SessionOutcome:
@@ -264,18 +295,20 @@ class _Runner:
         try:
             info = await self._agent(task, registered.base_url, registered.api_key, config)
         except asyncio.CancelledError:
-            await self._finish_cancelled(registered)
+            await self._finish_cancelled(registered, aborted=registered.group_id in self._aborts.aborted)
             raise
         except Exception as error:
             return _failed(registered.session_id, task, {"failure": type(error).__name__, "error": str(error)}, error)
         return SessionOutcome(session_id=registered.session_id, task_id=task.task_id, info=info)
 
-    async def _finish_cancelled(self, registered: Registered) -> None:
+    async def _finish_cancelled(self, registered: Registered, *, aborted: bool) -> None:
         """Finish a cancelled session within one time limit, so that stopping does not wait for a dead proxy."""
-        info = {"failure": "Cancelled", "error": "the run was stopped"}
+        why = "enough other groups were complete" if aborted else "the run was stopped"
+        info = {"failure": "Aborted" if aborted else "Cancelled", "error": why}
         with suppress(AgentsError, TimeoutError):
             async with asyncio.timeout(self._config.control_timeout_s):
-                await self._control.finish(registered.session_id, status="failed", info=info)
+                status = "aborted" if aborted else "failed"
+                await self._control.finish(registered.session_id, status=status, info=info)
 
 
 def _failed(session_id: str | None, task: Task, info: dict[str, Any], error: Exception) -> SessionOutcome:

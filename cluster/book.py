@@ -28,6 +28,7 @@ class Book:
         self.state = State(settings=settings, in_flight_share=settings.in_flight_share)
         self.sample_version: dict[int, int] = {}  # of samples that no update has ended with
         self.staleness: dict[int, int] = {}  # how many samples were trained at each staleness
+        self.num_aborted = 0
         self._ready: list[tuple[int, int]] = []  # heap of (version, sample)
         self._taken: list[int] = []
         self._tokens: dict[int, float] = {}  # of ready and taken samples
@@ -157,6 +158,28 @@ class Book:
             state.num_running -= 1
         state.started -= 1
 
+    def abort(self, count: int) -> list[int]:
+        """So many samples will never be trained on, and no others are started for them in this version.
+
+        Those that would become too old go first, then the unfinished ones, each the oldest first.
+        """
+        limit, batch = self.state.oldest_allowed, self.state.settings.batch
+        ready = {sample for _, sample in self._ready}
+        taken = set(self._taken)
+        unfinished = sorted((v, sample) for sample, v in self.sample_version.items() if sample not in ready | taken)
+        surplus = [(v, sample) for v, sample in sorted(self._ready) if v <= limit][batch:]
+        order = [
+            *(one for one in unfinished if one[0] <= limit),
+            *surplus,
+            *(one for one in unfinished if one[0] > limit),
+        ]
+        chosen = [sample for _, sample in order[:count]]
+        for sample in chosen:
+            self.abandon(sample)
+        self.state.aborted += len(chosen)
+        self.num_aborted += len(chosen)
+        return chosen
+
     def took(self, samples: Sequence[int]) -> None:
         """The running update has these samples, which are ready or which it was told, and no others.
 
@@ -274,6 +297,7 @@ class Book:
         state.training = frozenset()
         if state.updates % state.settings.updates_per_version == 0:
             state.version += 1
+            state.aborted = 0
             state.behind = set(state.rotation)
         self._taken = []
         return taken

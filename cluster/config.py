@@ -96,6 +96,17 @@ class ClusterConfig(BaseModel):
         description="Share of the engines, at least one, that takes calls at any time, for those with the tag serve; "
         "max_hold_s is theirs alone then. 0: no calls have the tag.",
     )
+    oversample: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="Groups that are started beyond what rounds take, as a share of a batch.",
+    )
+    stragglers: Literal["abort", "keep"] = Field(
+        default="abort",
+        description="What becomes of groups that are unfinished once a batch is ready, with oversample: they are "
+        "aborted, or kept for later rounds as long as they are young enough.",
+    )
     train_members: int = Field(default=1, ge=1, description="Members that train, by train_priority.")
     in_flight_share: float = Field(
         default=1.0,

@@ -120,6 +120,15 @@ class Rules(_Section):
     serve_share: float = Field(
         default=0.0, ge=0, lt=1, description="Share of the engines that the sessions of [online] keep at any time."
     )
+    oversample: float = Field(
+        default=0.0, ge=0, le=1, description="Samples of a version beyond what its updates take, as a share of a batch."
+    )
+    stragglers: Literal["abort", "keep"] = Field(
+        default="abort", description="Unfinished ones, once enough are ready; kept ones train later, if young enough."
+    )
+    no_spread: float = Field(
+        default=0.0, ge=0, lt=1, description="Share of the samples whose rewards are all alike: others replace them."
+    )
 
 
 class WorkloadSection(_Section):

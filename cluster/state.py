@@ -15,6 +15,7 @@ import enum
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 
 class Tag(enum.StrEnum):
@@ -52,6 +53,9 @@ class Settings:
         seconds: What the rule `seconds` asks for: seconds since the last update began.
         serve_share: Share of the members that can generate which always take calls, for those with the tag `serve`; 0:
             there are no such calls.
+        oversample: Samples of a version that are started beyond what its updates take, as a share of a batch.
+        stragglers: What becomes of those that are not finished once enough are ready: `abort`, or `keep` as long as a
+            later update may take them.
     """
 
     batch: int
@@ -64,6 +68,8 @@ class Settings:
     tokens: float = 0.0
     seconds: float = 0.0
     serve_share: float = 0.0
+    oversample: float = 0.0
+    stragglers: Literal["abort", "keep"] = "abort"
 
     @property
     def takes_fewer(self) -> bool:
@@ -117,6 +123,7 @@ class State:
         since_update_s: Seconds since the last update began, or since the run did.
         events: Those events since then that may make an update due.
         started: Samples that were started in all.
+        aborted: Samples that were aborted since the present version began.
         num_moving: Members that change their role.
         num_loading: Members that load weights.
         rotation: Names of the members that generate.
@@ -143,6 +150,7 @@ class State:
     since_update_s: float = 0.0
     events: frozenset[Event] = frozenset()
     started: int = 0
+    aborted: int = 0
     num_moving: int = 0
     num_loading: int = 0
     rotation: set[str] = field(default_factory=set)
@@ -173,7 +181,26 @@ class State:
         """Samples that may still be started under this version, so that none becomes too old."""
         rules = self.settings
         in_all = (self.version + 1 + rules.max_staleness) * rules.batch * rules.updates_per_version
-        return int(in_all) - self.started
+        return int(in_all) + self.extra - self.started
+
+    @property
+    def extra(self) -> int:
+        """Samples beyond what updates take that may be started under this version, or aborted once they are."""
+        rules = self.settings
+        return max(int(rules.oversample * rules.batch) - self.aborted, 0) if rules.oversample else 0
+
+    @property
+    def too_many(self) -> int:
+        """Samples that no update would take in time, if one took the oldest ready ones now.
+
+        Where updates may be smaller than a batch, one takes all samples that must be taken.
+        """
+        rules = self.settings
+        updates_left = rules.updates_per_version - 1 - self.updates % rules.updates_per_version
+        left = self.unfinished_until(self.oldest_allowed)
+        if not rules.takes_fewer:
+            left += max(self.old_ready - rules.batch, 0)
+        return max(left - updates_left * rules.batch, 0)
 
     @property
     def oldest_allowed(self) -> int:
@@ -184,15 +211,9 @@ class State:
         """Whether an update that takes the oldest ready samples now leaves the others time.
 
         Samples that are as old as is allowed must be taken before the next version, so no more of them may be left than
-        this version's other updates take. The update is to wait for those that are unfinished, otherwise. Where updates
-        may be smaller than a batch, one takes all samples that must be taken.
+        this version's other updates take. The update is to wait for those that are unfinished, otherwise.
         """
-        rules, limit = self.settings, self.oldest_allowed
-        updates_left = rules.updates_per_version - 1 - self.updates % rules.updates_per_version
-        left = self.unfinished_until(limit)
-        if not rules.takes_fewer:
-            left += max(self.old_ready - rules.batch, 0)
-        return left <= updates_left * rules.batch
+        return not self.too_many
 
     @property
     def old_ready(self) -> int:
@@ -219,6 +240,7 @@ class Event(enum.StrEnum):
     MEMBER_JOINED = "member_joined"
     KV_EXHAUSTED = "kv_exhausted"
     TIME = "time"
+    SAMPLES_ABORTED = "samples_aborted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,11 +273,18 @@ class Train:
 
 
 @dataclass(frozen=True, slots=True)
+class Abort:
+    """Abort so many samples: those that would become too old, then those that are unfinished, the oldest first."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Tune:
     """Change `State.in_flight_share`."""
 
     in_flight_share: float
 
 
-Action = Start | Assign | Load | Train | Tune
+Action = Start | Assign | Load | Train | Abort | Tune
 Policy = Callable[[State, Event], Sequence[Action]]

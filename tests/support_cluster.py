@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable
 
 from weir.cluster.book import Book
-from weir.cluster.state import BOTH, Assign, Event, Load, Member, Policy, Role, Settings, Start, Tag, Train, Tune
+from weir.cluster.state import BOTH, Abort, Assign, Event, Load, Member, Policy, Role, Settings, Start, Tag, Train, Tune
 
 TAGS = (BOTH, frozenset({Tag.ROLLOUT}), frozenset({Tag.TRAIN}))
 Pending = tuple[str, str | int]
@@ -20,6 +20,7 @@ class AnyOrderHost:
         self.policy, self.book, self.now_s = policy, Book(settings, members), 0.0
         self.pending: list[Pending] = []
         self.trained: list[int] = []
+        self.aborted: list[int] = []
         self.lost: list[Member] = []
         self.feed(Event.STARTED)
 
@@ -33,7 +34,7 @@ class AnyOrderHost:
         for action in actions:
             self._do(action)
 
-    def _do(self, action: Start | Assign | Load | Train | Tune) -> None:
+    def _do(self, action: Start | Assign | Load | Train | Abort | Tune) -> None:
         match action:
             case Start(count):
                 self.pending += [("generated", sample) for sample in self.book.start(count)]
@@ -48,6 +49,12 @@ class AnyOrderHost:
             case Train(names):
                 self.book.train(names)
                 self.pending.append(("trained", ""))
+            case Abort(count):
+                aborted = self.book.abort(count)
+                assert len(aborted) == count
+                self.aborted += aborted
+                self.pending = [one for one in self.pending if one[1] not in aborted]
+                self.feed(Event.SAMPLES_ABORTED)
             case Tune(share):
                 self.book.state.in_flight_share = share
 

@@ -18,7 +18,7 @@ from weir.cluster.book import Book
 from weir.cluster.due import SECONDS, uses
 from weir.cluster.errors import RoundRefused
 from weir.cluster.live.world import GroupCalls, MemberFailed, Phase, RoundEnd, World
-from weir.cluster.state import Assign, Event, Load, Member, Policy, Role, Settings, Start, Train
+from weir.cluster.state import Abort, Assign, Event, Load, Member, Policy, Role, Settings, Start, Train
 from weir.cluster.timeline import Activity, Timeline
 
 LEAST_PAUSE_S = 0.01
@@ -38,6 +38,7 @@ class Host:
         self.rounds = 0
         self._policy, self._world, self._retry_s = policy, world, retry_s
         self._allowed: deque[int] = deque()  # samples whose group has not started
+        self._revoked = 0  # permits of samples that were aborted before their group started
         self._sample_of: dict[str, int] = {}  # of groups that no round has consumed
         self._started_s: dict[int, float] = {}
         self._ended: set[str] = set()  # groups that wait for their rewards
@@ -104,6 +105,11 @@ class Host:
 
     def group_started(self, group: str) -> None:
         """Agents started a group that was allowed."""
+        if not self._allowed:  # by the permit of a sample that was aborted
+            self._revoked -= 1
+            self._ignored.add(group)
+            self._world.abort([group])
+            return
         sample = self._allowed.popleft()
         self._sample_of[group] = sample
         self._started_s[sample] = time.monotonic()
@@ -149,6 +155,7 @@ class Host:
             self._started_s.pop(sample, None)
             self.book.abandon(sample)
         self._allowed.clear()
+        self._revoked = 0
         self._feed(LOOK)
 
     def is_known(self, group: str) -> bool:
@@ -209,7 +216,11 @@ class Host:
                 match action:
                     case Start(count):
                         self._allowed.extend(self.book.start(count))
-                        self._world.allow(count)
+                        used = min(count, self._revoked)
+                        self._revoked -= used
+                        self._world.allow(count - used)
+                    case Abort(count):
+                        self._abort(count)
                     case Assign(names, role):
                         self._assign(names, role, event)
                     case Load(names):
@@ -221,6 +232,21 @@ class Host:
                         self.book.state.in_flight_share = action.in_flight_share
         except Exception as error:  # the edge: whatever it is, nobody decides any more
             self._fail(error)
+
+    def _abort(self, count: int) -> None:
+        aborted = {*self.book.abort(count)}
+        groups = [group for group, sample in self._sample_of.items() if sample in aborted]
+        for group in groups:
+            self._started_s.pop(self._sample_of.pop(group), None)
+            self._ended.discard(group)
+            self._ignored.add(group)
+        waiting = [sample for sample in self._allowed if sample in aborted]
+        self._revoked += len(waiting)
+        self._allowed = deque(sample for sample in self._allowed if sample not in aborted)
+        self._world.say(f"{len(aborted)} groups are aborted: enough others are ready")
+        if groups:
+            self._world.abort(groups)
+        self._feed(Event.SAMPLES_ABORTED)
 
     async def _tell_the_time(self) -> None:
         """Ask the policy whenever so many seconds have passed since an update began."""

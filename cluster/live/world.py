@@ -75,6 +75,9 @@ class World(Protocol):
     def allow(self, count: int) -> None:
         """Let agents start as many more groups."""
 
+    def abort(self, groups: Sequence[str]) -> None:
+        """End the sessions of groups that run: nobody needs them any more."""
+
     def began(self, member: str, phase: Phase, event: str, seconds: Mapping[str, float], note: str | None) -> None:
         """A member is at something else from now on; the seconds are those of its phase before, by activity."""
 

@@ -30,8 +30,11 @@ def decide(state: State, event: Event) -> Sequence[Action]:
     batch = state.settings.batch
     allowed = state.samples_allowed
     actions: list[Action] = []
+    trains = is_due(state) and state.update_keeps_bound() and in_place(state, training, Role.TRAIN)
+    if trains and not state.settings.max_staleness:
+        allowed -= state.extra  # none of them may be under way beside the update
     if allowed > 0 and state.rotation:
-        actions.append(Start(min(batch, allowed)))
-    if is_due(state) and state.update_keeps_bound() and in_place(state, training, Role.TRAIN):
+        actions.append(Start(min(batch + state.extra, allowed)))
+    if trains:
         actions.append(Train(training))
     return actions

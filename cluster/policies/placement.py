@@ -58,7 +58,7 @@ def in_place(state: State, names: Iterable[str], role: Role) -> bool:
 def missing_of_version(state: State) -> int:
     """Samples that the updates from this version take and that were not started."""
     rules = state.settings
-    return (state.version + 1) * rules.batch * rules.updates_per_version - state.started
+    return (state.version + 1) * rules.batch * rules.updates_per_version + state.extra - state.started
 
 
 def _free(state: State, member: Member) -> bool:

@@ -31,6 +31,7 @@ class Request:
     waits_since_s: float = 0.0
     held_s: float = 0.0
     load_mark_s: float = 0.0
+    runs_on: int = -1
     cached_on: int = -1
     cached_epoch: int = -1
     cached: float = 0.0
@@ -84,6 +85,7 @@ class Engine:
         self.stall(now_s, (request.context - cached) * self.cost.prefill_s)
         request.held_s += now_s - request.waits_since_s + max(self.loads_until_s - now_s, 0.0)
         request.load_mark_s = self.loading_s
+        request.runs_on = self.index
         self.context += request.context
         heapq.heappush(self.running, (self.clock + request.remaining, request.serial, request))
 
@@ -127,6 +129,14 @@ class Engine:
         self.context -= self._leaves(entry[2], entry[0] - self.clock)
         return entry[2]
 
+    def drop(self, request: Request, now_s: float) -> None:
+        """A request ends without its answer."""
+        self.advance(now_s)
+        entry = next(entry for entry in self.running if entry[2] is request)
+        self.running.remove(entry)
+        heapq.heapify(self.running)
+        self.context -= self._leaves(request, entry[0] - self.clock)
+
     def evict_serving(self) -> list[Request]:
         """Requests that are no samples leave with their partial outputs, in the order in which they came."""
         entries = sorted((entry for entry in self.running if entry[2].sample is None), key=lambda one: one[1])
@@ -152,6 +162,7 @@ class Engine:
         request.context += request.remaining - remaining
         request.remaining = remaining
         request.held_s += self.loading_s - request.load_mark_s
+        request.runs_on = -1
         request.cached_on, request.cached_epoch, request.cached = self.index, self.epoch, request.context
         return request.context
 

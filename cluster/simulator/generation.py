@@ -55,6 +55,16 @@ class Generation:
                 return
         (self.serve_waiting if serves else self.waiting).append(request)
 
+    def drop(self, request: Request, now_s: float) -> None:
+        """A request, running or waiting, ends without its answer; `flush` afterwards."""
+        if request.runs_on >= 0:
+            engine = self.engines[request.runs_on]
+            engine.drop(request, now_s)
+            self._changed[engine.index] = None
+            self._offer(engine)
+        elif request in self.waiting:
+            self.waiting.remove(request)
+
     def enter(self, engine: Engine, now_s: float) -> None:
         """The engine takes requests from now on."""
         engine.last_s, engine.stalled_until_s = now_s, now_s

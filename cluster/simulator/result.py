@@ -24,6 +24,8 @@ class Totals:
     since_s: float = 0.0
     generated: float = 0.0
     trained: float = 0.0
+    wasted: float = 0.0
+    aborted: int = 0
     updates: int = 0
     switches: int = 0
     waited_s: float = 0.0
@@ -33,8 +35,8 @@ class Totals:
     def restart(self, now_s: float) -> None:
         """Forget what was before, but for the number of events."""
         self.since_s, self.last_update_s = now_s, now_s
-        self.generated = self.trained = self.waited_s = self.update_s = 0.0
-        self.updates = self.switches = 0
+        self.generated = self.trained = self.wasted = self.waited_s = self.update_s = 0.0
+        self.updates = self.switches = self.aborted = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +58,8 @@ class Result:
         staleness: How many samples were trained at each staleness, in the whole run.
         hold_s: Percentiles of the seconds that a call waited: queued, moved, or while weights were loaded.
         serve_hold_s: The same of the calls of online sessions.
+        aborted: Samples that were aborted, as enough others were ready.
+        wasted_tokens: Tokens of the answers of those, as if they were whole, and of samples without spread.
         switches: How often a member changed its role.
         moved: Requests that another member continued.
         evicted: Requests that left an engine because its KV cache was full.
@@ -80,6 +84,8 @@ class Result:
     staleness: dict[int, int]
     hold_s: dict[str, float]
     serve_hold_s: dict[str, float]
+    aborted: int
+    wasted_tokens: float
     switches: int
     moved: int
     evicted: int
@@ -121,6 +127,8 @@ class Result:
             staleness=dict(sorted(book.staleness.items())),
             hold_s=_percentiles(holds_s[0]),
             serve_hold_s=_percentiles(holds_s[1]),
+            aborted=totals.aborted,
+            wasted_tokens=totals.wasted,
             switches=totals.switches,
             moved=generation.num_moved,
             evicted=generation.num_evicted,

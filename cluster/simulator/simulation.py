@@ -7,6 +7,7 @@ update. The policy is called after each, with the state that `Book` keeps.
 from __future__ import annotations
 
 import heapq
+import random
 import time
 from array import array
 from collections.abc import Iterable, Sequence
@@ -23,7 +24,7 @@ from weir.cluster.errors import ClusterInvalid
 from weir.cluster.simulator.engine import Engine, Request
 from weir.cluster.simulator.generation import Generation
 from weir.cluster.simulator.result import Result, Totals
-from weir.cluster.state import Action, Assign, Event, Load, Member, Policy, Role, Settings, Start, Tag, Train
+from weir.cluster.state import Abort, Action, Assign, Event, Load, Member, Policy, Role, Settings, Start, Tag, Train
 from weir.cluster.timeline import Activity, Overlap, Timeline
 from weir.cluster.workloads.by_kind import arrivals, samples
 from weir.cluster.workloads.episode import Episode, Episodes
@@ -75,6 +76,8 @@ class Simulation:
                 tokens=rules.tokens or 0.0,
                 seconds=rules.seconds or 0.0,
                 serve_share=rules.serve_share,
+                oversample=rules.oversample,
+                stragglers=rules.stragglers,
             ),
             members,
         )
@@ -82,6 +85,8 @@ class Simulation:
         self.holds_s = array("d")
         self.serve_holds_s = array("d")  # of the requests that are no samples
         self.samples: dict[int, Episode] = {}
+        self._requests: dict[int, Request] = {}  # of samples that are generated
+        self._spread = random.Random(description.workload.seed)
         self._serial = 0
         self._judges: list[float] = []
         self._updates_wanted = 0
@@ -160,6 +165,8 @@ class Simulation:
                 self._load(names)
             case Train(names):
                 self._train(names)
+            case Abort(count):
+                self._abort(count)
             case _:
                 self.book.state.in_flight_share = action.in_flight_share
 
@@ -168,7 +175,16 @@ class Simulation:
         for sample in self.book.start(count):
             episode = next(self.episodes)
             self.samples[sample] = episode
-            self._submit(Request(self._serial, sample, episode, now), now)
+            request = self._requests[sample] = Request(self._serial, sample, episode, now)
+            self._submit(request, now)
+
+    def _abort(self, count: int) -> None:
+        for sample in self.book.abort(count):
+            if (request := self._requests.pop(sample, None)) is not None:
+                self.generation.drop(request, self.env.now)
+            self.totals.wasted += sum(self.samples.pop(sample).outputs)
+            self.totals.aborted += 1
+        self._feed(Event.SAMPLES_ABORTED)
 
     def _submit(self, request: Request, now: float) -> None:
         self._serial += 1
@@ -194,6 +210,8 @@ class Simulation:
         self.generation.flush(now)
 
     def _turn_ended(self, request: Request, now: float) -> None:
+        if request.sample is not None and request.sample not in self._requests:
+            return  # it was aborted at this very moment
         self.totals.events += 1
         self.holds_s.append(request.held_s)
         if request.sample is None:
@@ -204,20 +222,21 @@ class Simulation:
             self.generation.num_thinking += 1
             self._after(request.episode.thinks_s[request.turn], self._thought, request)
         elif request.sample is not None:
+            del self._requests[request.sample]
             self.book.generated(request.sample, seconds=now - request.started_s, kv_tokens=request.context)
             self._judge(request.sample, now)
 
     def _thought(self, event: Any) -> None:
         self.generation.num_thinking -= 1
+        if event.value.sample is not None and event.value.sample not in self._requests:
+            return  # it was aborted
         self._submit(event.value, self.env.now)
         self.generation.flush(self.env.now)
 
     def _judge(self, sample: int, now: float) -> None:
         costs = self.description.costs
         if not costs.judge_s or not costs.judge_overlaps:
-            self.totals.events += 1
-            self.book.judged(sample, now, tokens=self._generated(sample))
-            self._feed(Event.SAMPLE_READY)
+            self._is_judged(sample)
             return
         ends = now + costs.judge_s
         if costs.judges:
@@ -229,10 +248,21 @@ class Simulation:
         self._feed(Event.SAMPLE_GENERATED)
 
     def _judged(self, event: Any) -> None:
-        self.totals.events += 1
-        self.book.judged(event.value, self.env.now, tokens=self._generated(event.value))
-        self._feed(Event.SAMPLE_READY)
+        self._is_judged(event.value)
         self.generation.flush(self.env.now)
+
+    def _is_judged(self, sample: int) -> None:
+        self.totals.events += 1
+        share = self.description.rules.no_spread
+        if sample not in self.samples:
+            return  # it was aborted
+        if share and self._spread.random() < share:
+            self.book.abandon(sample)
+            self.totals.wasted += sum(self.samples.pop(sample).outputs)
+            self._feed(Event.SAMPLE_GENERATED)
+            return
+        self.book.judged(sample, self.env.now, tokens=self._generated(sample))
+        self._feed(Event.SAMPLE_READY)
 
     def _assign(self, names: Sequence[str], role: Role) -> None:
         now, costs, members = self.env.now, self.description.costs, self.book.state.members

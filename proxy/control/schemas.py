@@ -49,7 +49,7 @@ class NewSession(_Body):
 class FinishSession(_Body):
     """POST /weir/sessions/{id}/finish."""
 
-    status: Literal["done", "failed"] = "done"
+    status: Literal["done", "failed", "aborted"] = "done"  # aborted: its group is never trained on
     info: dict[str, Any] = {}
 
 

@@ -215,6 +215,10 @@ class Controller:
         """Let agents start as many more groups."""
         self.rollouts.allow(count)
 
+    def abort(self, groups: Sequence[str]) -> None:
+        """End the sessions of groups that run."""
+        self.rollouts.abort(groups)
+
     def began(self, member: str, phase: Phase, event: str, seconds: Mapping[str, float], note: str | None) -> None:
         """A member is at something else from now on."""
         self._recorder.began(member, phase, event, self.host.weights if hasattr(self, "host") else 0, seconds, note)

@@ -35,6 +35,8 @@ def rules_of(config: ClusterConfig, trainer: TrainerConfig) -> Settings:
         tokens=config.round_tokens or 0.0,
         seconds=config.round_s or 0.0,
         serve_share=config.serve_share,
+        oversample=config.oversample,
+        stragglers=config.stragglers,
     )
 
 

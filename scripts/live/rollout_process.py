@@ -1,8 +1,8 @@
 """The process in which agents run: groups over tasks in an endless order, one for each permit.
 
-Requests are numbers of further permits; reports name the groups that start and end. Invariant: a group that was killed
-is run again by the next process, as a new one: the journal says which have ended. End of input ends it, once the groups
-that run have ended.
+Requests are numbers of further permits, or groups to abort; reports name the groups that start and end. Invariant: a
+group that was killed is run again by the next process, as a new one: the journal says which have ended. End of input
+ends it, once the groups that run have ended.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from weir.agents.config import AgentsConfig
 from weir.agents.continuous.journal import RunJournal
 from weir.agents.control import ControlClient
 from weir.agents.errors import ProxyRefused, ProxyUnavailable
-from weir.agents.runner import Agent, GroupOutcome, run_groups
+from weir.agents.runner import Aborts, Agent, GroupOutcome, run_groups
 from weir.scripts.launch.resolve import agents_config
 from weir.scripts.launch.settings import load_settings
 from weir.scripts.live.reports import Reports
@@ -31,8 +31,8 @@ async def run_permitted(
     tasks: Sequence[Task], agent: Agent, config: AgentsConfig, journal: RunJournal, seed: int, reports: Reports
 ) -> None:
     """Run groups until the end of input."""
-    stop, permits = asyncio.Event(), asyncio.Semaphore(0)
-    reading = asyncio.create_task(_read_permits(stop, permits))
+    stop, permits, aborts = asyncio.Event(), asyncio.Semaphore(0), Aborts()
+    reading = asyncio.create_task(_read_requests(stop, permits, aborts))
     assert config.proxy_url is not None and config.control_key is not None
 
     def on_group(position: int, group_id: str) -> None:
@@ -50,6 +50,7 @@ async def run_permitted(
             permits=permits,
             done=journal,
             on_group=on_group,
+            aborts=aborts,
         ):
             journal.end(group.position)
             reports.send({"ended": group.group_id, "complete": is_complete(group)})
@@ -61,14 +62,21 @@ async def run_permitted(
 
 def is_complete(group: GroupOutcome) -> bool:
     """Whether the catalog has the end of every session; one that failed by itself has ended too."""
-    return not any(session.session_id is None or session.failure in UNREACHED for session in group.sessions)
+    return not group.aborted and not any(
+        session.session_id is None or session.failure in UNREACHED for session in group.sessions
+    )
 
 
-async def _read_permits(stop: asyncio.Event, permits: asyncio.Semaphore) -> None:
+async def _read_requests(stop: asyncio.Event, permits: asyncio.Semaphore, aborts: Aborts) -> None:
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
     while line := await reader.readline():
-        for _ in range(json.loads(line)):
+        request = json.loads(line)
+        if isinstance(request, dict):
+            for group_id in request["abort"]:
+                aborts.abort(group_id)
+            continue
+        for _ in range(request):
             permits.release()
     stop.set()
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -86,6 +86,11 @@ class Rollouts:
         """Let so many more groups start."""
         if self._child is not None:
             self._child.send(count)
+
+    def abort(self, groups: Sequence[str]) -> None:
+        """End the sessions of groups that run; others are left alone."""
+        if self._child is not None:
+            self._child.send({"abort": list(groups)})
 
     async def close(self) -> None:
         """End the process at once."""

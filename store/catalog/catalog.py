@@ -149,12 +149,12 @@ class Catalog:
             return [SessionRow(**row._mapping) for row in connection.execute(_SESSIONS.where(changed))]
 
     def finish_session(self, session_id: str, *, status: str, info: dict[str, Any]) -> None:
-        """Set the status of an ended session, "done" or "failed". The first status is final.
+        """Set the status of an ended session, "done", "failed" or "aborted". The first status is final.
 
         Raises SessionConflict for another status, SessionUnknown, and ValueError for any other value.
         """
-        if status not in ("done", "failed"):
-            raise ValueError(f'cannot finish session {session_id} as {status!r}: it is "done" or "failed"')
+        if status not in ("done", "failed", "aborted"):
+            raise ValueError(f'cannot finish session {session_id} as {status!r}: it is "done", "failed" or "aborted"')
         with self._writers.begin() as connection:
             found = session_or_raise(connection, session_id, "finish")
             if found.status is None:

@@ -1,9 +1,9 @@
 """Groups that a round may claim: those whose sessions have all ended, or that waited long enough for the rest.
 
-Invariants: a group that any round has claimed is never ready again, and a group of a held-out task never is; a session
-with a lost call is never among those of a ready group; a group is not ready while its calls may lie in a log that only
-another machine can read. Groups are given oldest first, page by page, one transaction a page, so that a caller may stop
-early.
+Invariants: a group that any round has claimed is never ready again, and a group of a held-out task, or with a session
+that was aborted, never is; a session with a lost call is never among those of a ready group; a group is not ready while
+its calls may lie in a log that only another machine can read. Groups are given oldest first, page by page, one
+transaction a page, so that a caller may stop early.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from weir.store.catalog.sessions import finished_by_group, has_lost_call
 from weir.store.clock import now_us
 
 PAGE = 64
+ABORTED = "aborted"  # the status of a session
 LOST_S = 600.0  # a log writer that was silent for longer serves no new groups
 
 
@@ -55,6 +56,7 @@ def _query(timeout_s: float | None, min_size_ratio: float) -> sa.Select[tuple[ob
         t.sessions.c.group_id,
         sa.func.count().label("registered"),
         sa.func.count(sa.case((~has_lost_call(), t.sessions.c.status))).label("finished"),
+        sa.func.count(sa.case((t.sessions.c.status == ABORTED, 1))).label("aborted"),
         sa.func.max(sa.func.coalesce(t.sessions.c.finished_us, t.sessions.c.created_us)).label("changed_us"),
     ).where(~taken)
     m = of_free_groups.group_by(t.sessions.c.group_id).subquery()
@@ -64,7 +66,7 @@ def _query(timeout_s: float | None, min_size_ratio: float) -> sa.Select[tuple[ob
         quiet = m.c.changed_us <= now_us() - int(timeout_s * 1e6)
         ready = ready | (quiet & (m.c.finished >= 1) & (m.c.finished >= min_size_ratio * size))
     held_out = sa.func.coalesce(t.groups.c.task["split"].as_string(), "") == "heldout"
-    ready = ready & ~held_out & ~_unshared(m.c.changed_us)
+    ready = ready & ~held_out & (m.c.aborted == 0) & ~_unshared(m.c.changed_us)
     joined = sa.select(t.groups).join(m, m.c.group_id == t.groups.c.group_id)
     return joined.where(ready).order_by(t.groups.c.created_us, t.groups.c.group_id).limit(PAGE)
 

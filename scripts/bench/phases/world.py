@@ -63,6 +63,9 @@ class BenchWorld:
         self.trained.update(groups)
         return RoundEnd(version=version, groups=groups)
 
+    def abort(self, groups: Sequence[str]) -> None:
+        """Nothing: no more groups are started than rounds take."""
+
     def allow(self, count: int) -> None:
         """Hold a conversation for each permit."""
         for _ in range(count):

@@ -29,6 +29,7 @@ class RandomWorld:
         self.ready: dict[str, int] = {}  # group → version at its start, in the order of their starts
         self.ages: list[int] = []
         self.consumed: list[str] = []
+        self.aborted: set[str] = set()
         self.phases: list[tuple[str, Phase]] = []
         self.lines: list[str] = []
         self._groups = 0
@@ -85,6 +86,9 @@ class RandomWorld:
         self.version += 1
         return RoundEnd(version=self.version, groups=groups)
 
+    def abort(self, groups: Sequence[str]) -> None:
+        self.aborted.update(groups)
+
     def allow(self, count: int) -> None:
         for _ in range(count):
             group, self._groups = f"g{self._groups}", self._groups + 1
@@ -126,7 +130,13 @@ def new_member(name: str) -> Member:
 
 def run(policy: str, seed: int) -> RandomWorld:
     world = RandomWorld(seed)
-    rules = Settings(batch=BATCH, max_staleness=STALENESS, train_members=1)
+    rules = Settings(
+        batch=BATCH,
+        max_staleness=STALENESS,
+        train_members=1,
+        oversample=seed % 3 / 2,
+        stragglers="keep" if seed % 2 else "abort",
+    )
 
     async def all_rounds() -> None:
         world.host = Host(POLICIES[policy], rules, world, weights=0, retry_s=0.0)
@@ -145,6 +155,7 @@ def test_rounds_go_on_whatever_fails_and_no_group_trains_twice_or_too_old(policy
     world = run(policy, seed)
     assert world.version == ROUNDS == world.host.rounds
     assert len(world.consumed) == len(set(world.consumed)) == ROUNDS * BATCH
+    assert not world.aborted & {*world.consumed}
     assert max(world.ages) <= STALENESS
     assert sum(world.host.book.staleness.values()) == ROUNDS * BATCH
     assert {phase for _, phase in world.phases} >= {Phase.TRAIN, Phase.ROLLOUT, Phase.SWITCH}

@@ -58,6 +58,9 @@ class World:
         of_groups = {*self.host._sample_of.values(), *self.host._allowed}
         return self.host.book.sample_version.keys() - of_groups
 
+    def abort(self, groups: Sequence[str]) -> None:
+        raise AssertionError("nothing is oversampled")
+
     def allow(self, count: int) -> None:
         for _ in range(count):
             task = asyncio.create_task(self._group(f"g{self.num_groups}"))

@@ -32,6 +32,8 @@ rules = st.builds(
     tokens=st.sampled_from((1.0, 25.0, 100.0)),
     seconds=st.sampled_from((1.0, 10.0)),
     serve_share=st.sampled_from((0.0, 0.0, 0.1, 0.5, 1.0)),
+    oversample=st.sampled_from((0.0, 0.0, 0.5, 1.0)),
+    stragglers=st.sampled_from(("abort", "keep")),
 )
 
 
@@ -53,12 +55,22 @@ def test_any_order_of_events_ends_in_updates(
     host = AnyOrderHost(POLICIES[name], rules, [member(f"m{i}", one) for i, one in enumerate(tags)])
     for number in numbers:
         host.anything(number)
-    started = {*host.trained, *host.book.sample_version}  # state.started counts a smaller update as a batch
+    started = {
+        *host.trained,
+        *host.book.sample_version,
+        *host.aborted,
+    }  # state.started counts a smaller update as a batch
     host.run_fairly(math.ceil(rules.max_staleness) + 2)
     assert len(host.trained) == len(set(host.trained)) >= host.book.state.updates
     if rules.when == ("batch",):
         assert len(host.trained) == host.book.state.updates * rules.batch
-    assert started <= set(host.trained) | set(host.book.sample_version)
+    assert started <= set(host.trained) | set(host.book.sample_version) | set(host.aborted), "a sample is lost"
+    assert not set(host.aborted) & {*host.trained, *host.book.sample_version}
+    assert (
+        len(host.aborted)
+        == host.book.num_aborted
+        <= int(rules.oversample * rules.batch) * (host.book.state.version + 1)
+    )
     assert max(host.book.staleness) <= math.ceil(rules.max_staleness)
     oldest = min(host.book.sample_version.values(), default=host.book.state.version)
     assert oldest >= host.book.state.version - math.ceil(rules.max_staleness), "a sample starves"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 
@@ -168,3 +169,28 @@ def test_online_sessions_keep_engines_while_others_train_or_load(name: str) -> N
         return result.serve_hold_s["max"]
 
     assert longest(0.25) < 1.0 < longest(0.0)
+
+
+def test_the_longest_samples_are_aborted_once_enough_others_are_ready() -> None:
+    """A batch of 4 of 6: two of 100 s end with the four of 10 s. Kept ones are taken by the next update."""
+
+    def run(stragglers: str) -> Result:
+        lengths = itertools.cycle([100.0, 100.0, 10.0, 10.0, 10.0, 10.0])
+        episodes = (Episode((0.0,), (length,), (0.0,)) for length in lengths)
+        rules = Rules.model_validate(
+            {"batch": 4, "train_members": 1, "oversample": 0.5, "stragglers": stragglers, "max_staleness": 1}
+        )
+        members = [(6, (Tag.ROLLOUT,)), (1, (Tag.TRAIN,))]
+        description = servers(members, rules, update_s=5.0)
+        return Simulation(description, POLICIES["disaggregated"], episodes=episodes).run(updates=4, warmup=0)
+
+    aborted, kept = run("abort"), run("keep")
+    assert (aborted.aborted, aborted.wasted_tokens, sum(aborted.staleness.values())) == (8, 800.0, 16)
+    assert aborted.seconds == pytest.approx(4 * 15.0)
+    assert kept.seconds > aborted.seconds and sum(kept.staleness.values()) == 16
+
+
+def test_samples_without_spread_are_replaced() -> None:
+    rules = Rules(batch=16, train_members=2, no_spread=0.3)
+    result = Simulation(described().model_copy(update={"rules": rules}), POLICIES["tags"]).run(updates=5)
+    assert sum(result.staleness.values()) == 5 * 16 and result.wasted_tokens > 0

@@ -70,12 +70,16 @@ def test_calls_wait_at_the_gate_while_every_engine_is_taken_for_training(cluster
 
 
 def test_a_product_s_calls_are_answered_through_all_phases_and_its_groups_train(cluster: Cluster) -> None:
-    """Its sessions have the tag `serve`; at most one engine of three trains or loads at a time."""
+    """Its sessions have the tag `serve`; at most one engine of three trains or loads at a time.
+
+    More groups are started than rounds take; those that are aborted are never trained on.
+    """
     before, phases_before = len(cluster.rounds()), {row.phase_id for row in cluster.phases()}
-    settings = {"SERVE_SHARE": "0.6", "MAX_HOLD_S": "60"}
+    settings = {"SERVE_SHARE": "0.6", "MAX_HOLD_S": "60", "OVERSAMPLE": "1.0"}
+    aborted = "SELECT DISTINCT group_id FROM sessions WHERE status = 'aborted'"
     train = cluster.train(env={f"WEIR_CLUSTER__{name}": value for name, value in settings.items()})
     made, groups, trained = cluster.made(2), set[str](), set[str]()
-    while not (made() and groups & trained):
+    while not (made() and groups & trained and cluster.sql(aborted)):
         assert train.poll() is None, cluster.log
         groups.add(cluster.serve_once())
         trained = {group for row in cluster.rounds()[before:] for group in row.group_ids}
@@ -89,6 +93,8 @@ def test_a_product_s_calls_are_answered_through_all_phases_and_its_groups_train(
     cluster.train("--rounds", "1")  # finishes a round that was open
     cluster.ended()
     check(cluster, len(cluster.rounds()))
+    ended = {group for (group,) in cluster.sql(aborted)}
+    assert not ended & {group for row in cluster.rounds() for group in row.group_ids}
     calls = cluster.sql(
         "SELECT c.held_ms FROM calls c JOIN sessions s USING (session_id) WHERE s.metadata LIKE '%serve%'"
     )
