@@ -18,6 +18,7 @@ from weir.trainer.backend import open_backend
 from weir.trainer.errors import TrainerUsageError, VersionError
 from weir.trainer.learner.learner import Learner
 from weir.trainer.learner.scoring import score_by
+from weir.trainer.model.adapter_file import read_published
 from weir.trainer.model.lora import ADAPTER_FILE
 from weir.trainer.settings.config import TrainerConfig
 
@@ -127,18 +128,23 @@ def test_a_round_on_two_ranks_equals_one_in_one_process_and_goes_on_in_one(
 ) -> None:
     samples = branching_samples(tiny_model_dir)
     more: dict[str, Any] = SETTINGS | {"optimizer_steps": 2, "token_budget": 60, "kl": "k3", "kl_coef": 0.1, "lr": 1e-3}
-    weights = []
+    weights, published = [], []
     for processes in (1, 2):
         folder = tmp_path / str(processes)
         folder.mkdir()
         backend = open_backend(tiny_model_dir, TrainerConfig(processes=processes, **more), reference=tiny_model_dir)
         backend.train(samples, fresh_version=0, seed=1)
         backend.save(folder)
+        adapter = read_published(folder)
+        assert (adapter.base, list(adapter.base_files)) == (str(tiny_model_dir), ["model.safetensors"])
+        published.append(adapter.tensors)
         on_one = Learner(folder, TrainerConfig(**more), reference=tiny_model_dir)
         train(on_one, seed=2)
         weights.append(on_one.model.state_dict())
     for name, one in weights[0].items():
         assert torch.allclose(one, weights[1][name], atol=1e-6), name
+    assert published[0].keys() == published[1].keys()
+    assert all(torch.allclose(one, published[1][name], atol=1e-6) for name, one in published[0].items())
 
 
 def test_folders_and_settings_that_do_not_belong_together_are_refused(tiny_model_dir: Path, tmp_path: Path) -> None:

@@ -115,6 +115,26 @@ def test_the_store_is_read_once_for_helpers_that_begin_together_late_and_with_di
     assert helpers.said == []
 
 
+def test_a_late_helper_gets_from_others_what_the_store_has_as_a_difference_only(
+    make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CountedStore, "offers", lambda *_: False)  # as object storage, which holds no whole file then
+    store = tmp_path / "store"
+    helpers = make(3)
+    write(store, 1)
+    helpers.fetch_all(1, only=[0])
+    content = write(store, 2)
+    helpers.fetch_all(2, only=[0])
+    read = helpers.store.num_read
+    helpers.fetch_all(2, only=[2])
+    assert helpers.content(2, 2) == content
+    assert helpers.store.num_read == read
+    helpers.open.close()  # all are down: the chain comes from the store
+    helpers.fetch_all(2, only=[1])
+    assert helpers.content(1, 2) == content
+    assert helpers.store.num_read > read
+
+
 def test_below_a_helper_that_is_down_the_store_is_read_twice_at_most(make: Any, tmp_path: Path) -> None:
     content = write(tmp_path / "store", 1)
     whole = stored_bytes(tmp_path / "store", 1, WEIGHTS, "config.json")
