@@ -114,6 +114,10 @@ class KernelEvalConfig(BaseModel):
         default=False,
         description="Without a GPU, CUDA C++ that compiles earns 0.1 at most; default: it is left out of rewards.",
     )
+    cross_check: bool = Field(
+        default=False,
+        description="On a GPU, a CPU plays the IR of each correct answer's kernels and must find it right too.",
+    )
     guard_bytes: int = Field(
         default=65536, ge=64, multiple_of=64, description="Guard zone on each side of every tensor."
     )

@@ -240,6 +240,26 @@ class Recompiled(msgspec.Struct, frozen=True, tag=True):
     failure: str = ""
 
 
+class Rerecord(msgspec.Struct, frozen=True, tag=True):
+    """Judge to a process that has seen no candidate: the IR of a GPU's record, whose launches name kernels of a module.
+
+    The arguments of the arena are as those of a `Replay`.
+    """
+
+    kernels: str
+    trace: Trace
+    arena: ArenaSpec
+    target: str
+
+
+class Rerecorded(msgspec.Struct, frozen=True, tag=True):
+    """The same record with the IR of its launches; with a failure, why there is none."""
+
+    trace: Trace
+    irs: tuple[KernelIr, ...]
+    failure: str = ""
+
+
 # why a kernel did not run. By Triton before a launch: compiler, arch, shared_memory, threads. In a recorder: host_read
 # (the model asks for a result of a kernel). In a player, whose process holds no candidate: the rest
 Refusal = Literal[
@@ -382,6 +402,6 @@ class Assembled(msgspec.Struct, frozen=True, tag=True):
 FromJudge = Prepare | Load | Init | SendState | Call | WriteAgain | Replay | TimeReplay
 ToRecorder = Load | Init | SendState | Record
 ToPlayer = LoadRecord | Play
-_Recordings = Constructed | Answered | Recorded | Recompiled
+_Recordings = Constructed | Answered | Recorded | Recompiled | Rerecorded
 _Replies = Done | _Recordings | Replayed | Played | Timed | Failed | Compiled | Collected
 FromWorker = _Replies | Assemble | BuildNative

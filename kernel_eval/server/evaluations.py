@@ -175,6 +175,7 @@ class Evaluations:
             reward_compiled=self._config.reward_compiled,
             checks_task=checks_task,
             recompiles=request.recompile,
+            cross_checks=self._config.cross_check,
         )
 
     def _reply(self, judged: Judged) -> EvalReply:

@@ -74,7 +74,7 @@ class GpuReplayer:
 
     def _launch(self, launch: Launch, storages: list[torch.Tensor]) -> None:
         given = launch.arguments | launch.options
-        arguments = {name: _launch_value(value, storages, self._kernels) for name, value in given.items()}
+        arguments = {name: launch_value(value, storages, self._kernels) for name, value in given.items()}
         getattr(self._kernels, launch.kernel)[launch.grid](**arguments)
 
     def _coverage(self, output: Any, storages: list[torch.Tensor], without: list[torch.Tensor]) -> float:
@@ -98,10 +98,10 @@ def import_kernels(source: str, folder: str) -> types.ModuleType:
     return module
 
 
-def _launch_value(value: Argument, storages: list[torch.Tensor], kernels: types.ModuleType) -> Any:
+def launch_value(value: Argument, storages: list[torch.Tensor], kernels: types.ModuleType) -> Any:
     """The value of an argument of a launch. Raises ValueError for types that cannot be replayed."""
     if isinstance(value, Many):
-        items = [_launch_value(item, storages, kernels) for item in value.items]
+        items = [launch_value(item, storages, kernels) for item in value.items]
         return items if value.kind == "list" else tuple(items)
     if isinstance(value, Named) and value.kind == "triton":
         return _LANGUAGE[value.name]

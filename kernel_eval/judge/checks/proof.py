@@ -11,13 +11,17 @@ candidate's timed calls), and that a kernel does more than a copy for a task who
 from __future__ import annotations
 
 import ast
+import contextlib
 import socket
+from collections.abc import Iterator
 from typing import NamedTuple
 
+import msgspec
 import torch
 
+from weir.kernel_eval.ipc.forkserver import PLAYER, RERECORDER, Leases
 from weir.kernel_eval.ipc.job import Job
-from weir.kernel_eval.ipc.messages import Replay, Replayed
+from weir.kernel_eval.ipc.messages import Done, LoadRecord, Play, Played, Replay, Replayed, Rerecord, Rerecorded
 from weir.kernel_eval.ipc.tensor_arena import Arena, tensors_among
 from weir.kernel_eval.ipc.trace import Named, Trace
 from weir.kernel_eval.judge.channel.faults import FaultDetected, rule_broken
@@ -28,6 +32,7 @@ from weir.kernel_eval.judge.checks.speedup import SpeedCheck
 from weir.kernel_eval.judge.checks.trials import Trials
 from weir.kernel_eval.judge.source import provenance, source_policy
 from weir.kernel_eval.judge.source.kernel_source import KernelSource, NotFound, NotTriton
+from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.protocol import Fault
 from weir.kernel_eval.reward import Stage
 from weir.kernel_eval.tasks.input_variants import HARDEST, PLAIN
@@ -35,6 +40,7 @@ from weir.kernel_eval.tasks.seeds import derive_seed
 from weir.kernel_eval.timing.roofline import Speed
 
 MIN_COVERAGE = 0.1  # a triangular or padded answer has elements that no kernel needs to store
+AGREES = "agrees"
 _TIMEOUT_FACTOR = 2.0  # a replay checks every address
 _PROOF_RULES = frozenset({"kernel_is_not_triton", "replay_differs"})
 
@@ -88,6 +94,48 @@ def replay(
             if share < MIN_COVERAGE:
                 raise rule_broken("kernel_did_no_work", f"kernels stored {share:.0%} of output {index}")
     return arena.take_outputs()
+
+
+def second_opinion(job: Job, leases: Leases, trials: Trials, kernels: Kernels) -> str:
+    """What a CPU finds that plays the IR of the same kernels on inputs of its own: "agrees", or why it finds nothing.
+
+    Raises `FaultDetected` if the answer that it gets is wrong.
+    """
+    assert trials.first is not None
+    reference, limits = trials.reference, job.limits
+    trace = provenance.needed(trials.first, frozenset(job.relaxed_rules), permitted=job.permitted)
+    inputs, expected, _ = reference.question(trials.model, derive_seed(job.secret, "cross-check"), PLAIN)
+    arguments = [[tensor.cpu() for tensor in part] for part in (tensors_among(inputs), trials.state)]
+    on_host = msgspec.structs.replace(limits, gpu=None)
+    with contextlib.closing(Arena(arguments, [out.cpu() for out in expected.outputs], limits.guard_bytes)) as arena:
+        request = Rerecord(kernels.source, trace, arena.spec, limits.target)
+        with _contained(leases.recorder, on_host, trials, RERECORDER) as worker:
+            made = worker.request(request, Rerecorded, "compile", limits.compile_timeout_s, arena.fd)
+        if made.failure:
+            return f"no opinion: {made.failure}"
+        try:
+            with _contained(leases.second_recorder, on_host, trials, PLAYER) as player:
+                player.request(LoadRecord(made.trace, made.irs), Done, "replay", limits.call_timeout_s)
+                play = Play(0, arena.spec, marks=False)
+                player.request(play, Played, "replay", limits.call_timeout_s * _TIMEOUT_FACTOR, arena.fd)
+        except FaultDetected as error:
+            if error.fault not in (Fault.UNSUPPORTED, Fault.TIMEOUT):
+                raise
+            return f"no opinion: {error.message}"
+        outputs = [out.to(wanted.device) for out, wanted in zip(arena.take_outputs(), expected.outputs, strict=True)]
+    wrong = difference(reference, trials.model, inputs, expected, outputs)
+    if wrong is not None:
+        raise rule_broken("replay_differs", f"a CPU that plays the IR of the same kernels: {wrong.message}")
+    return AGREES
+
+
+@contextlib.contextmanager
+def _contained(lease: socket.socket, limits: Limits, trials: Trials, role: str) -> Iterator[WorkerChannel]:
+    worker = WorkerChannel(lease, limits, trials.deadline, role)
+    try:
+        yield worker
+    finally:
+        worker.end_and_close()
 
 
 def prove(

@@ -59,13 +59,11 @@ class TritonGpuCheck:
         trials.run(leases.worker, functools.partial(machine_code, leases.program, self._limits), after_first)
         if not self._kernels:
             return None
-        return proof.prove(
-            self._job,
-            trials,
-            leases.worker,
-            proof.Kernels(self._kernels),
-            functools.partial(self._assemble, leases),
-        )
+        kernels = proof.Kernels(self._kernels)
+        speed = proof.prove(self._job, trials, leases.worker, kernels, functools.partial(self._assemble, leases))
+        if self._job.cross_checks:
+            trials.details["cross_check"] = proof.second_opinion(self._job, leases, trials, kernels)
+        return speed
 
     def _assemble(self, leases: Leases, message: Assemble | BuildNative) -> Assembled:
         """Assemble for the process of the proof; the resources of its kernels are reported."""
