@@ -73,7 +73,7 @@ class Publishers:
 
     def start(self, version: Path, way: Way, *, damaged: bool) -> ForkServerProcess:
         """Publish a version's folder; where it is `damaged`, a bit of each bucket changes on its way."""
-        settings = self._settings | {"publish": {"way": way, "bucket_mb": 1}}
+        settings = self._settings | {"publish": {"way": way, "bucket_mb": 1, "shared_memory": False}}
         process = self._context.Process(target=_publish, args=(self._root, version, settings, damaged), daemon=True)
         process.start()
         assert process.pid is not None
