@@ -37,7 +37,7 @@ def fleet(settings: Settings, config_path: Path | None) -> list[Server]:
     check_placement(settings.placement, settings.engine.count, there)
     return [
         *(engines_and_router(settings, config, logs) if needs_router(settings) else []),
-        weir_server("proxy", ["proxy", *config], f"http://{settings.proxy.host}:{settings.proxy.port}/readyz", logs),
+        weir_server("proxy", ["proxy", *config], _ready_url(settings), logs),
         weir_server(
             "kernel-eval",
             ["kernel-eval", *config],
@@ -48,6 +48,12 @@ def fleet(settings: Settings, config_path: Path | None) -> list[Server]:
         _compactor(settings, config, logs),
         *([_page(settings, config, logs)] if settings.ui.enabled else []),
     ]
+
+
+def _ready_url(settings: Settings) -> str:
+    """What answers 200 once the proxy is ready; without an engine, where `weir train` is to start them all."""
+    waits = bool(engine_urls(settings)) or not needs_router(settings)
+    return f"http://{settings.proxy.host}:{settings.proxy.port}/{'readyz' if waits else 'healthz'}"
 
 
 def check_ports(settings: Settings) -> None:

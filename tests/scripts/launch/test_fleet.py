@@ -47,6 +47,13 @@ def test_without_engines_of_its_own_neither_engine_nor_router_is_started(tmp_pat
     assert [server.name for server in fleet(settings, file)] == ["proxy", "kernel-eval", "compactor", "ui"]  # type: ignore[arg-type]
 
 
+def test_engines_that_weir_train_starts_have_a_router_before_they_are_there(tmp_path: Path) -> None:
+    file, settings = settings_of(tmp_path, '[engine]\ncount = 0\n[[cluster.members]]\nname = "both"\n')
+    router, proxy, *_ = fleet(settings, file)  # type: ignore[arg-type]
+    assert router.argv[router.argv.index("--worker-urls") + 1] == "--policy"
+    assert proxy.ready_url is not None and proxy.ready_url.endswith("/healthz"), "without engines it is not ready"
+
+
 def test_without_a_model_the_error_says_what_to_do(tmp_path: Path) -> None:
     file, settings = settings_of(tmp_path, "")
     with pytest.raises(UsageError, match=r"set it in weir\.toml .* or run `weir demo`"):
