@@ -80,6 +80,7 @@ class Costs(_Section):
     prefill_token_s: float | None = Field(
         default=None, ge=0, description="Measured: seconds of prefill for each token."
     )
+    call_s: float = Field(default=0.0, ge=0, description="Seconds of a sample's call outside its engine, on its way.")
     kv_tokens: float | None = Field(default=None, gt=0, description="Measured: tokens that an engine's KV cache holds.")
     update_s: float | None = Field(default=None, gt=0, description="Measured: seconds of an update, whatever it takes.")
     update_overhead_s: float = Field(default=3.0, ge=0, description="Seconds of an update beside its tokens.")

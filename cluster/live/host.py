@@ -93,8 +93,10 @@ class Host:
         """Whether a member of the rotation has work at this moment."""
         state = self.book.state
         if name in state.rotation and not state.members[name].loading:
-            idle = Activity.AGENTS_THINK if state.num_running else Activity.NO_SAMPLES
-            self.timeline.switch(name, Activity.GENERATE if busy else idle, time.monotonic())
+            self.timeline.switch(name, Activity.GENERATE if busy else self._without_calls(), time.monotonic())
+
+    def _without_calls(self) -> Activity:
+        return Activity.AGENTS_THINK if self.book.state.num_running else Activity.NO_SAMPLES
 
     def training_step(self, *, judging: bool) -> None:
         """The round that trains has begun, or ended, to wait for its judge."""
@@ -284,7 +286,7 @@ class Host:
         self._moves.pop(name)
         self.book.settled(name, 0.0 if before is Role.NONE else time.monotonic() - started)
         if role is Role.ROLLOUT:
-            self._begin(name, Phase.ROLLOUT, Activity.GENERATE, Event.MEMBER_SETTLED)
+            self._begin(name, Phase.ROLLOUT, self._without_calls(), Event.MEMBER_SETTLED)  # none came to it yet
         else:
             self._begin(name, Phase.WAITS, self._waits_for(), Event.MEMBER_SETTLED)
         self._feed(Event.MEMBER_SETTLED)

@@ -85,7 +85,8 @@ class Simulation:
         self.holds_s = array("d")
         self.serve_holds_s = array("d")  # of the requests that are no samples
         self.samples: dict[int, Episode] = {}
-        self._requests: dict[int, Request] = {}  # of samples that are generated
+        self._requests: dict[int, list[Request]] = {}  # sessions that are not complete, by their samples
+        self._contexts: dict[int, float] = {}  # tokens of those that are, by their samples
         self._spread = random.Random(description.workload.seed)
         self._serial = 0
         self._judges: list[float] = []
@@ -142,9 +143,6 @@ class Simulation:
             pause_s = state.settings.seconds / TRIES
             self._after(left_s if left_s > ROUNDING * pause_s else pause_s, self._tell_the_time)
 
-    def _generated(self, sample: int) -> float:
-        return sum(self.samples[sample].outputs)
-
     def _after(self, delay_s: float, callback: Any, value: Any = None) -> None:
         event = Timeout(self.env, delay_s, value)
         assert event.callbacks is not None
@@ -175,14 +173,27 @@ class Simulation:
         for sample in self.book.start(count):
             episode = next(self.episodes)
             self.samples[sample] = episode
-            request = self._requests[sample] = Request(self._serial, sample, episode, now)
+            self._requests[sample], self._contexts[sample] = [], 0.0
+            for session in (episode, *episode.others):
+                self._begin(Request(self._serial, sample, session, now), now)
+
+    def _begin(self, request: Request, now: float) -> None:
+        assert request.sample is not None
+        self._serial += 1
+        self._requests[request.sample].append(request)
+        pause_s = request.episode.thinks_s[0] + self.description.costs.call_s
+        if pause_s > 0:
+            self.generation.num_thinking += 1
+            self._after(pause_s, self._thought, request)
+        else:
             self._submit(request, now)
 
     def _abort(self, count: int) -> None:
         for sample in self.book.abort(count):
-            if (request := self._requests.pop(sample, None)) is not None:
+            for request in self._requests.pop(sample, ()):
                 self.generation.drop(request, self.env.now)
-            self.totals.wasted += sum(self.samples.pop(sample).outputs)
+            self._contexts.pop(sample, None)
+            self.totals.wasted += self.samples.pop(sample).generated
             self.totals.aborted += 1
         self._feed(Event.SAMPLES_ABORTED)
 
@@ -220,11 +231,29 @@ class Simulation:
         request.turn += 1
         if request.turn < len(request.episode.outputs):
             self.generation.num_thinking += 1
-            self._after(request.episode.thinks_s[request.turn], self._thought, request)
+            pause_s = request.episode.thinks_s[request.turn] + self.description.costs.call_s
+            self._after(pause_s, self._thought, request)
+        elif request.sample is not None and request.episode.after_s > 0:
+            self.generation.num_thinking += 1
+            self._after(request.episode.after_s, self._ended_later, request)
         elif request.sample is not None:
-            del self._requests[request.sample]
-            self.book.generated(request.sample, seconds=now - request.started_s, kv_tokens=request.context)
-            self._judge(request.sample, now)
+            self._session_ended(request, request.sample)
+
+    def _ended_later(self, event: Any) -> None:
+        request = event.value
+        self.generation.num_thinking -= 1
+        if request.sample in self._requests:  # else it was aborted
+            self._session_ended(request, request.sample)
+        self.generation.flush(self.env.now)
+
+    def _session_ended(self, request: Request, sample: int) -> None:
+        now = self.env.now
+        self._requests[sample].remove(request)
+        self._contexts[sample] += request.context
+        if not self._requests[sample]:
+            del self._requests[sample]
+            self.book.generated(sample, seconds=now - request.started_s, kv_tokens=self._contexts.pop(sample))
+            self._judge(sample, now)
 
     def _thought(self, event: Any) -> None:
         self.generation.num_thinking -= 1
@@ -258,10 +287,10 @@ class Simulation:
             return  # it was aborted
         if share and self._spread.random() < share:
             self.book.abandon(sample)
-            self.totals.wasted += sum(self.samples.pop(sample).outputs)
+            self.totals.wasted += self.samples.pop(sample).generated
             self._feed(Event.SAMPLE_GENERATED)
             return
-        self.book.judged(sample, self.env.now, tokens=self._generated(sample))
+        self.book.judged(sample, self.env.now, tokens=self.samples[sample].generated)
         self._feed(Event.SAMPLE_READY)
 
     def _assign(self, names: Sequence[str], role: Role) -> None:
@@ -362,7 +391,7 @@ class Simulation:
         self.totals.events += 1
         self.totals.last_update_s = now
         for sample in self.book.trained():
-            self.totals.trained += sum(self.samples.pop(sample).outputs)
+            self.totals.trained += self.samples.pop(sample).generated
         self.totals.updates += 1
         for name in event.value:
             self.timeline.switch(name, Activity.AWAITS_SAMPLES, now)

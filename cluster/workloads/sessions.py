@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import bisect
+from dataclasses import replace
 from pathlib import Path
+
+import duckdb
 
 from weir.cluster.errors import TraceInvalid
 from weir.cluster.workloads.episode import Episode
@@ -13,6 +17,16 @@ QUERY = """
 SELECT session_id, started_us, finished_us, num_prompt_tokens, num_output_tokens
 FROM calls WHERE num_output_tokens > 0 AND role IN ('root', 'turn')
 ORDER BY session_id, started_us"""
+SESSIONS = """
+SELECT r.weight_version, s.group_id, s.session_id, epoch_us(s.created_at), epoch_us(s.finished_at)
+FROM (SELECT weight_version, unnest(group_ids) AS group_id FROM rounds WHERE state = 'committed') r
+JOIN sessions s USING (group_id) ORDER BY 1, 2, 4"""
+TRAINED = "SELECT DISTINCT epoch_us(began_at) FROM phases WHERE event = 'trained' ORDER BY 1"
+READY = """
+SELECT median(began - ended) FROM (
+  SELECT DISTINCT epoch_us(p.began_at) AS began,
+         (SELECT max(epoch_us(s.finished_at)) FROM sessions s WHERE s.finished_at <= p.began_at) AS ended
+  FROM phases p WHERE p.event = 'sample_ready')"""
 
 
 def read_store(root: Path | str) -> list[Episode]:
@@ -25,14 +39,54 @@ def read_store(root: Path | str) -> list[Episode]:
         TraceInvalid: The store has no calls with tokens.
     """
     with connect(root) as db:
-        rows = db.execute(QUERY).fetchall()
+        sessions = _turns(db, root)
+    first = min(turns[0][0] for turns in sessions.values())
+    return sorted((_episode(turns, first) for turns in sessions.values()), key=lambda episode: episode.arrival_s)
+
+
+def read_groups(root: Path | str, after: int = 0) -> list[Episode]:
+    """The groups of rounds after so many, in their order: an episode for each, whose sessions run beside each other.
+
+    Seconds from a group's permit to a session's first call, and from its last answer until it is ready, are the
+    agent's. A controller permits groups when it has trained, so that the last update before a group is its permit.
+
+    Raises:
+        TraceInvalid: The store has no rounds over calls with tokens.
+    """
+    with connect(root) as db:
+        turns, rows = _turns(db, root), db.execute(SESSIONS).fetchall()
+        permits = [moment for (moment,) in db.execute(TRAINED).fetchall()]
+        [(noticed_us,)] = db.execute(READY).fetchall()
+    groups: dict[str, list[tuple[str, int, int | None]]] = {}
+    first = sorted({version for version, *_ in rows})[:after]
+    for version, group, session, created, finished in rows:
+        if session in turns and version not in first:
+            groups.setdefault(group, []).append((session, created, finished))
+    if not groups:
+        raise TraceInvalid(f"the store {root} has no rounds over calls whose tokens were recorded")
+    episodes = []
+    for sessions in groups.values():
+        created = min(moment for _, moment, _ in sessions)
+        permitted = bisect.bisect(permits, created)
+        began = permits[permitted - 1] if permitted else created
+        of_group = []
+        for session, _, finished in sessions:
+            episode, last = _episode(turns[session], began), turns[session][-1][1]
+            thinks = (max(turns[session][0][0] - began, 0) / 1e6, *episode.thinks_s[1:])
+            after_s = (max((finished or last) - last, 0) + (noticed_us or 0)) / 1e6
+            of_group.append(replace(episode, thinks_s=thinks, after_s=after_s))
+        episodes.append(replace(of_group[0], others=tuple(of_group[1:])))
+    return episodes
+
+
+def _turns(db: duckdb.DuckDBPyConnection, root: Path | str) -> dict[str, list[tuple[int, int, int, int]]]:
+    """Start, end (µs), prompt and generated tokens of each call, by session."""
     sessions: dict[str, list[tuple[int, int, int, int]]] = {}
-    for session, started, finished, prompt, output in rows:
+    for session, started, finished, prompt, output in db.execute(QUERY).fetchall():
         sessions.setdefault(session, []).append((started, finished, prompt, output))
     if not sessions:
         raise TraceInvalid(f"the store {root} has no calls whose tokens were recorded")
-    first = min(turns[0][0] for turns in sessions.values())
-    return sorted((_episode(turns, first) for turns in sessions.values()), key=lambda episode: episode.arrival_s)
+    return sessions
 
 
 def _episode(turns: list[tuple[int, int, int, int]], first_us: int) -> Episode:

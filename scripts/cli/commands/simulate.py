@@ -37,6 +37,9 @@ def simulate(
     gantt: Annotated[Path | None, typer.Option(help="Folder for a picture of each policy, as SVG.")] = None,
     suite: Annotated[Suite | None, typer.Option(help="Instead: the goals of a suite, each with its value.")] = None,
     calibrate: Annotated[Path | None, typer.Option(help="Instead: [costs] that fit the calls of this store.")] = None,
+    against: Annotated[
+        Path | None, typer.Option(help="Instead: a run of `weir train` over this store, beside its simulation.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="All figures as JSON on the last line.")] = False,
 ) -> None:
     """Simulate rollouts and training on a cluster.
@@ -47,6 +50,8 @@ def simulate(
         from weir.cluster.costs.calibrate import calibrate as fit
 
         typer.echo(fit(calibrate).as_toml(), nl=False)
+    elif against is not None:
+        _against(against, PolicyName.TAGS if policy is PolicyName.ALL else policy, warmup, as_json)
     elif suite is not None:
         _suite(as_json)
     elif cluster is not None:
@@ -54,7 +59,9 @@ def simulate(
         chosen = names if policy is PolicyName.ALL else [policy.value]
         _simulate(cluster, chosen, updates, warmup, _sizes(sizes), gantt, as_json)
     else:
-        raise UsageError("weir simulate needs a description of a cluster, --suite or --calibrate (docs/scheduling.md)")
+        raise UsageError(
+            "weir simulate needs a description of a cluster, --suite, --calibrate or --against (docs/scheduling.md)"
+        )
 
 
 def _simulate(
@@ -90,6 +97,18 @@ def _simulate(
                 start = simulation.totals.since_s
                 title = f"{name}, {size} members"
                 (gantt / f"{name}.svg").write_text(picture(result.segments, title, start_s=start, beside=result.marks))
+    if as_json:
+        typer.echo(json.dumps(figures))
+
+
+def _against(store: Path, policy: PolicyName, warmup: int, as_json: bool) -> None:
+    from weir.cluster.suite.recorded import against
+
+    figures = against(store, policy.value, warmup)
+    rows = {name: figures[name] for name in ("tokens_per_s", "idle_share")} | figures["shares"]
+    typer.echo(f"{'':16} {'recorded':>10} {'simulated':>10}")
+    for name, of in rows.items():
+        typer.echo(f"{name:16} {of['recorded']:10.4g} {of['simulated']:10.4g}")
     if as_json:
         typer.echo(json.dumps(figures))
 

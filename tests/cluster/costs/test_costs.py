@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from weir.cluster.costs.calibrate import PhaseCosts, beside, calibrate, fit
+from weir.cluster.costs.calibrate import PhaseCosts, begun_within, beside, calibrate, fit
 from weir.cluster.costs.roofline import step_cost, train_priority, update_s
 from weir.cluster.description import Costs, Description, Device, MemberGroup, Model
 from weir.cluster.errors import ClusterInvalid
@@ -50,6 +50,11 @@ def test_calls_beside_each_other_are_counted_by_their_time() -> None:
     assert tokens.tolist() == [25.0, 40.0]
 
 
+def test_prefill_that_stalls_a_call_is_that_of_the_calls_that_begin_while_it_runs() -> None:
+    start, end = np.array([0.0, 1.0, 5.0]), np.array([4.0, 6.0, 7.0])
+    assert begun_within(start, end, np.array([10.0, 20.0, 30.0])).tolist() == [20.0, 30.0, 0.0]
+
+
 def test_a_fit_finds_the_costs_that_made_the_durations() -> None:
     random = np.random.default_rng(0)
     start = np.sort(random.uniform(0, 100, 400))
@@ -57,12 +62,13 @@ def test_a_fit_finds_the_costs_that_made_the_durations() -> None:
     end = start + output * 0.05
     for _ in range(200):  # durations depend on what runs beside, which depends on durations
         batch, context = beside(start, end, prompt + output / 2)
-        end = start + 0.5 * (end - start) + 0.5 * (output * (0.01 + 0.0005 * batch + 1e-7 * context) + 2e-4 * prompt)
+        prefill = prompt + begun_within(start, end, prompt)
+        end = start + 0.5 * (end - start) + 0.5 * (output * (0.01 + 0.0005 * batch + 1e-7 * context) + 2e-5 * prefill)
     found = fit(np.stack([start, end, prompt, prompt, output], axis=1))
-    assert found.step_weights_s == pytest.approx(0.01, rel=0.05)
+    assert found.step_base_s == pytest.approx(0.01, rel=0.05)
     assert found.step_request_s == pytest.approx(0.0005, rel=0.05)
     assert found.step_context_s == pytest.approx(1e-7, rel=0.3)
-    assert found.prefill_token_s == pytest.approx(2e-4, rel=0.05)
+    assert found.prefill_token_s == pytest.approx(2e-5, rel=0.05)
     assert found.explained > 0.99
 
 
@@ -82,8 +88,25 @@ def test_a_store_gives_costs_that_a_description_takes(config: StoreConfig, recor
     record(calls)
     found = calibrate(config.root)
     assert found.calls == 30
-    assert found.step_weights_s + found.step_request_s + 12 * found.step_context_s == pytest.approx(0.02, rel=0.1)
-    assert "step_weights_s" in found.as_toml()
+    assert found.step_base_s + found.step_request_s + 12 * found.step_context_s == pytest.approx(0.02, rel=0.1)
+    described = Costs(**tomllib.loads(found.as_toml())["costs"])
+    step = step_cost(DEVICE, Model(), described)
+    simulated = step.overhead_s + max(step.weights_s, step.request_s) + 12 * step.context_s
+    assert simulated == pytest.approx(0.02, rel=0.1), "a step of the simulator takes what was fitted"
+
+
+def test_calls_beside_each_other_are_divided_among_the_engines_that_took_them() -> None:
+    random = np.random.default_rng(0)
+    start = np.sort(random.uniform(0, 100, 400))
+    output = random.integers(10, 400, 400).astype(float)
+    two = np.array([[0.0, 1000.0], [0.0, 1000.0]])
+    end = start + output * 0.05
+    for _ in range(200):
+        batch, _ = beside(start, end, output)
+        end = start + 0.5 * (end - start) + 0.5 * output * (0.01 + 0.001 * np.maximum(batch / 2, 1.0))
+    rows = np.stack([start, end, np.zeros(400), np.zeros(400), output], axis=1)
+    assert fit(rows, two).step_request_s == pytest.approx(0.001, rel=0.05)
+    assert fit(rows).step_request_s == pytest.approx(0.0005, rel=0.2)
 
 
 def test_a_store_without_calls_is_refused(config: StoreConfig, record: Any, make_call: Any) -> None:
@@ -109,10 +132,11 @@ def test_updates_and_switches_are_medians_over_the_phases_of_members(
         at_us, spent = 0, {}
         for phase, event, took_s, training_s in steps:
             begin_phase(catalog, "both", phase, event, lease, began_us=at_us, seconds=spent)
-            at_us, spent = at_us + took_s * 1_000_000, {"train": training_s}
+            at_us, spent = at_us + took_s * 1_000_000, {"train": training_s, "awaits_judge": took_s - training_s}
     catalog.close()
     found = calibrate(config.root)
-    assert found.phases == PhaseCosts(update_s=8.0, to_train_s=2.0, to_rollout_s=4.0, load_s=3.0)
+    assert found.phases == PhaseCosts(update_s=8.0, judge_s=1.0, to_train_s=2.0, to_rollout_s=4.0, load_s=3.0)
     costs = Costs(**tomllib.loads(found.as_toml())["costs"])
     assert (costs.update_s, costs.to_train_s, costs.to_rollout_s, costs.load_s) == (8.0, 2.0, 4.0, 3.0)
+    assert (costs.judge_s, costs.judge_overlaps) == (1.0, False)
     assert (costs.state_s, costs.spread_s) == (0.0, 0.0), "they are in what was measured"

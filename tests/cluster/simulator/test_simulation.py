@@ -74,6 +74,17 @@ def colocated_step(**costs: float) -> Result:
     return Simulation(description, POLICIES["sync_colocated"], episodes=equal_episodes(10.0)).run(updates=5)
 
 
+def test_sessions_of_a_sample_run_beside_each_other_with_their_agents_pauses() -> None:
+    other = Episode((0.0,), (10.0,), (0.0,))
+    sample = Episode((0.0,), (10.0,), (2.0,), after_s=1.0, others=(other,))
+    description = servers([(4, tuple(BOTH))], Rules(batch=2, train_members=4), update_s=7.0)
+    simulation = Simulation(description, POLICIES["sync_colocated"], episodes=itertools.repeat(sample))
+    result = simulation.run(updates=5)
+    assert result.update_period_s == pytest.approx(2 + 10 + 1 + 7)
+    assert result.tokens_per_s == pytest.approx(2 * sample.generated / 20)
+    assert sum(result.staleness.values()) == 5 * 2, "a sample counts once, whatever the number of its sessions"
+
+
 def test_a_colocated_step_is_generation_update_and_two_switches() -> None:
     result = colocated_step(to_train_s=2.0, to_rollout_s=3.0)
     assert result.update_period_s == pytest.approx(20 + 7 + 5)

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 import pytest
 from support_live import Cluster, running_cluster
 
+from weir.cluster.suite.recorded import against
+
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory, tiny_model_dir) -> Iterator[Cluster]:
@@ -37,16 +39,21 @@ def check(cluster: Cluster, num_rounds: int) -> None:
 
 def test_engines_generate_and_are_taken_for_training_in_turn(cluster: Cluster) -> None:
     before = len(cluster.rounds())
-    cluster.train("--rounds", "4")
+    cluster.train("--rounds", "6")
     log = cluster.ended()
-    check(cluster, before + 4)
-    assert f"4 rounds, version {before + 4}" in log
+    check(cluster, before + 6)
+    assert f"6 rounds, version {before + 6}" in log
     phases = cluster.sql("SELECT member, phase, count(*) FROM phases WHERE ended_at IS NOT NULL GROUP BY ALL")
     counts = {(member, phase): count for member, phase, count in phases}
     for name in ("both-1", "both-2"):
         assert counts[name, "train"] >= 4 and counts[name, "rollout"] >= 1 and counts[name, "switch"] >= 2
     assert ("only", "train") not in counts and counts["only", "load"] >= 3
     assert cluster.sql("SELECT sum((seconds ->> 'train')::DOUBLE) > 0 FROM phases WHERE phase = 'train'") == [(True,)]
+    figures = against(cluster.folder / "store", "tags", warmup=1)
+    assert figures["run"] | {"seconds": 0} == {"rounds": before + 5, "seconds": 0, "batch": 2, "train_members": 2}
+    for shares in ("recorded", "simulated"):
+        assert sum(of[shares] for of in figures["shares"].values()) == pytest.approx(1.0, abs=0.02)
+        assert figures["tokens_per_s"][shares] > 0 and figures["shares"]["train"][shares] > 0
 
 
 def test_calls_wait_at_the_gate_while_every_engine_is_taken_for_training(cluster: Cluster) -> None:
