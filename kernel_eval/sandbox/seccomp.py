@@ -10,8 +10,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import os
 import socket
-import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -92,7 +92,7 @@ def build(allowed: tuple[str, ...] = (), *, may_fork: bool = False, on_gpu: bool
 
 def _program(rules: Any) -> bytes:
     """The rules as the kernel takes them: a child would make them anew from libseccomp's own form."""
-    with tempfile.TemporaryFile() as file:
+    with open(os.memfd_create("weir-filter", os.MFD_CLOEXEC), "r+b") as file:  # no folder may be writable here
         rules.export_bpf(file)
         file.seek(0)
         return file.read()
