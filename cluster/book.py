@@ -319,6 +319,7 @@ class Book:
         rules = self.state.settings
         known = sum(1 for sample, of in self.sample_version.items() if of <= version and sample not in self._taken)
         versions_left = version + math.ceil(rules.max_staleness) - self.state.version + 1
+        known -= self.state.extra  # those that are aborted if need be
         return known >= (versions_left * rules.updates_per_version - bool(self.state.training)) * rules.batch
 
     def _put_back(self, sample: int) -> None:

@@ -107,6 +107,16 @@ class ClusterConfig(BaseModel):
         description="What becomes of groups that are unfinished once a batch is ready, with oversample: they are "
         "aborted, or kept for later rounds as long as they are young enough.",
     )
+    state_overlaps: bool = Field(
+        default=True,
+        description="Weights and optimiser state are loaded for a round while a member that is to train still takes "
+        "calls, where they are not in memory; false: once it has left.",
+    )
+    weights_overlap: bool = Field(
+        default=True,
+        description="Weights travel to engines that can keep them aside (ways of trainer.publish) while these take "
+        "calls; false: while calls are held.",
+    )
     train_members: int = Field(default=1, ge=1, description="Members that train, by train_priority.")
     in_flight_share: float = Field(
         default=1.0,

@@ -25,6 +25,10 @@ class Activity(enum.StrEnum):
 BUSY = frozenset({Activity.GENERATE, Activity.TRAIN})
 
 
+BESIDE = "_beside"
+"""Ends the name of an overlap among the seconds of a phase: they are not part of its time."""
+
+
 class Overlap(enum.StrEnum):
     """What happens beside the work of members."""
 

@@ -19,7 +19,7 @@ from weir.cluster.due import SECONDS, uses
 from weir.cluster.errors import RoundRefused
 from weir.cluster.live.world import GroupCalls, MemberFailed, Phase, RoundEnd, World
 from weir.cluster.state import Abort, Assign, Event, Load, Member, Policy, Role, Settings, Start, Train
-from weir.cluster.timeline import Activity, Timeline
+from weir.cluster.timeline import BESIDE, Activity, Overlap, Timeline
 
 LEAST_PAUSE_S = 0.01
 LEFT_OUT = "no round takes it as it is"
@@ -49,6 +49,7 @@ class Host:
         self._moves: dict[str, asyncio.Task[None]] = {}
         self._others: set[asyncio.Task[None]] = set()
         self._seconds: dict[str, dict[Activity, float]] = {}  # of each member at the begin of its phase
+        self._beside: dict[str, dict[Overlap, float]] = {}  # of each member's phase
         self._wanted: int | None = None
         self._runs = False
         self._over = asyncio.Event()
@@ -97,6 +98,14 @@ class Host:
 
     def _without_calls(self) -> Activity:
         return Activity.AGENTS_THINK if self.book.state.num_running else Activity.NO_SAMPLES
+
+    def beside(self, names: Iterable[str], overlap: Overlap, seconds: float) -> None:
+        """Something went on beside the work of members until now; their phases count it apart from that."""
+        now = time.monotonic()
+        for name in names:
+            self.timeline.beside(name, overlap, now - seconds, now)
+            of_phase = self._beside.setdefault(name, {})
+            of_phase[overlap] = of_phase.get(overlap, 0.0) + seconds
 
     def training_step(self, *, judging: bool) -> None:
         """The round that trains has begun, or ended, to wait for its judge."""
@@ -397,6 +406,7 @@ class Host:
         before = self._seconds.get(name, {})
         spent = {str(what): round(s - before.get(what, 0.0), 3) for what, s in sums.items() if s > before.get(what, 0)}
         self._seconds[name] = sums
+        spent |= {f"{what}{BESIDE}": round(s, 3) for what, s in self._beside.pop(name, {}).items() if s}
         self._world.began(name, phase, event.value, spent, note)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:

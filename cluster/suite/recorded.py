@@ -23,7 +23,7 @@ from weir.cluster.policies.by_name import POLICIES
 from weir.cluster.simulator.result import Result
 from weir.cluster.simulator.simulation import Simulation
 from weir.cluster.state import Tag
-from weir.cluster.timeline import BUSY
+from weir.cluster.timeline import BESIDE, BUSY
 from weir.cluster.workloads.sessions import read_groups
 from weir.store.reader import connect
 
@@ -108,7 +108,8 @@ def _activities(db: duckdb.DuckDBPyConnection, begins: float, ends: float) -> tu
     for member, of, began, ended, phase, version in db.execute(PHASES).fetchall():
         share = max(min(ended, ends) - max(began, begins), 0.0) / max(ended - began, 1e-9)
         for activity, spent in json.loads(of).items():
-            seconds[activity] += share * spent
+            if not activity.endswith(BESIDE):
+                seconds[activity] += share * spent
         if share and phase == "train":
             trainers.setdefault(version, set()).add(member)
     return seconds, Counter(map(len, trainers.values())).most_common(1)[0][0] if trainers else 1

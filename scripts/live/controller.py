@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from rich.console import Console
 from weir.cluster.live.host import Host
 from weir.cluster.live.world import Phase, RoundEnd
 from weir.cluster.policies.by_name import POLICIES
+from weir.cluster.timeline import Overlap
 from weir.scripts.launch.errors import CommandError
 from weir.scripts.launch.resolve import trainer_config
 from weir.scripts.launch.settings import Settings
@@ -99,6 +101,7 @@ class Controller:
                     self.console,
                     self.config.max_hold_s,
                     serves=self.config.serve_share > 0,
+                    stages_ahead=self.config.weights_overlap,
                 )
                 try:
                     weights = await self._finished()
@@ -194,14 +197,20 @@ class Controller:
         await self.engines.enter(self._url(member))
 
     async def leave(self, member: str) -> None:
-        """Take a member out of the rotation. Raises `MemberFailed`."""
+        """Take a member out of the rotation, once what it trains with is loaded. Raises `MemberFailed`."""
+        if self.config.state_overlaps:
+            began = time.monotonic()
+            await self.slot.load_ahead()
+            self.host.beside([member], Overlap.STATE, time.monotonic() - began)
         if self.members[member].url is not None:
             await self.engines.leave(self._url(member))
 
     async def load(self, members: Sequence[str]) -> Mapping[str, str]:
         """Load the newest weights behind closed gates; returns why members failed, by name."""
         names = {self._url(member): member for member in members}
-        return {names[url]: why for url, why in (await self.engines.load(list(names))).items()}
+        loaded = await self.engines.load(list(names))
+        self.host.beside(members, Overlap.WEIGHTS, loaded.staged_s)
+        return {names[url]: why for url, why in loaded.failed.items()}
 
     async def train(self, members: Sequence[str], groups: Sequence[str]) -> RoundEnd:
         """Run a round of these groups in the slot, on the devices of these members."""

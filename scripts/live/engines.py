@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
 
 import httpx
 from rich.console import Console
@@ -36,6 +37,14 @@ ENTER_LIMIT_S = 30.0  # until the router lists an engine
 ENTER_POLL_S = 0.05
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """Engines that did not load, with reasons, and the seconds in which weights travelled while calls went on."""
+
+    failed: Mapping[str, str]
+    staged_s: float
+
+
 class Engines:
     """The engines of one router, by URL."""
 
@@ -48,8 +57,12 @@ class Engines:
         max_hold_s: float | None,
         *,
         serves: bool = False,
+        stages_ahead: bool = True,
     ) -> None:
-        """`serves`: calls may have the tag `serve`; `max_hold_s` bounds the wait of these, or else of all calls."""
+        """`serves`: calls may have the tag `serve`; `max_hold_s` bounds the wait of these, or else of all calls.
+
+        `stages_ahead`: weights travel to engines that can keep them aside while these still generate.
+        """
         assert config.router_url is not None
         self.router = RouterClient(config.router_url)
         self._http = httpx.AsyncClient(trust_env=False, timeout=None)
@@ -57,7 +70,7 @@ class Engines:
         hold_s = config.publish_timeout_s if max_hold_s is None else min(max_hold_s, config.publish_timeout_s)
         self._held_config = config.model_copy(update={"publish_timeout_s": hold_s})
         self._limits_hold = max_hold_s is not None or serves
-        self._serves = serves
+        self._serves, self._stages_ahead = serves, stages_ahead
         self._left: list[str] = []  # that were taken out for training, the last one last
         self._dead: set[str] = set()  # which the router may still list
         self._stands_in: str | None = None
@@ -166,16 +179,20 @@ class Engines:
         if url != self._stands_in:
             await post(self._http, f"{url}/abort_request", {"abort_all": True})
 
-    async def load(self, urls: Sequence[str]) -> Mapping[str, str]:
-        """Load the newest weights behind closed gates; returns why engines failed, by URL."""
+    async def load(self, urls: Sequence[str]) -> Loaded:
+        """Load the newest weights behind closed gates."""
         try:
             if self._serves and await self._others() - {*urls}:
-                return await self._load_aside(urls)
-            return (await self._publish(urls, self._held_config, holds_calls=True)).failed
+                return self._loaded(await self._load_aside(urls))
+            return self._loaded(await self._publish(urls, self._held_config, holds_calls=True))
         except (Refused, RouterFailed, TrainerError, MemberFailed) as error:
-            return dict.fromkeys(urls, str(error))
+            return Loaded(failed=dict.fromkeys(urls, str(error)), staged_s=0.0)
 
-    async def _load_aside(self, urls: Sequence[str]) -> Mapping[str, str]:
+    def _loaded(self, report: PublishReport) -> Loaded:
+        staged_s = report.times.get("engines_stage", 0.0) if self._stages_ahead else 0.0
+        return Loaded(failed=report.failed, staged_s=staged_s)
+
+    async def _load_aside(self, urls: Sequence[str]) -> PublishReport:
         """Load out of rotation, beside engines that stay; only calls without the tag `serve` are held."""
         gates = self._new_gates()
         version: int | None = None
@@ -192,7 +209,7 @@ class Engines:
                     await self._put_in(url)
         finally:
             await gates.open(version, {})
-        return report.failed
+        return report
 
     def _new_gates(self) -> Gates:
         return Gates(self._http, self._config.proxy_urls, self._catalog, control_key(self._config, self._store))
@@ -252,7 +269,14 @@ class Engines:
         assert newest is not None
         to_these = config.model_copy(update={"engine_urls": list(urls)})
         return await asyncio.to_thread(
-            serve, newest.path, self._catalog, self._store, to_these, self._console, holds_calls=holds_calls
+            serve,
+            newest.path,
+            self._catalog,
+            self._store,
+            to_these,
+            self._console,
+            holds_calls=holds_calls,
+            stages_ahead=self._stages_ahead,
         )
 
     async def _take_out(self, url: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -33,9 +34,38 @@ class Slot:
         self._on_step = on_step
         self._processes = processes
         self._worker: Worker | None = None
+        self._asking = asyncio.Lock()  # one request at a time
+        self._trains = False
+        self._loading: asyncio.Task[None] | None = None
+
+    async def load_ahead(self) -> None:
+        """Load what the next round begins with; nothing while a round runs, and before the first one."""
+        if self._worker is None or self._trains:
+            return
+        if self._loading is None or self._loading.done():
+            self._loading = asyncio.create_task(self._load_ahead(self._worker))
+        await asyncio.shield(self._loading)  # who waits may be cancelled; its answer is read in any case
+
+    async def _load_ahead(self, worker: Worker) -> None:
+        async with self._asking:
+            worker.send({"load_ahead": True})
+            async for report in worker.reports():
+                if "loaded" in report:
+                    return
+            if self._worker is worker:  # it was killed: the round starts another one
+                self._worker = None
+                await worker.close()
 
     async def train(self, known: int, cores: Sequence[int], groups: Sequence[str]) -> RoundEnd:
         """Finish what was left or, if there are groups, run a round of them; `known` is the newest known version."""
+        self._trains = True
+        try:
+            async with self._asking:
+                return await self._train(known, cores, groups)
+        finally:
+            self._trains = False
+
+    async def _train(self, known: int, cores: Sequence[int], groups: Sequence[str]) -> RoundEnd:
         if self._worker is None:
             try:
                 self._worker = await self._processes.start(self._order)

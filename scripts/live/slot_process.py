@@ -1,8 +1,8 @@
 """The process of the training slot: rounds, one for each request, by the code of `weir round`.
 
-A request names the newest version that the controller knows. Invariant: what an earlier process left is finished before
-a group is claimed, and is the answer to the request then; so no round is run twice, and none is missed. Engines are not
-published to: the controller does that.
+A request names the newest version that the controller knows, or asks to load what a round begins with. Invariant: what
+an earlier process left is finished before a group is claimed, and is the answer to the request then; so no round is run
+twice, and none is missed. Engines are not published to: the controller does that.
 """
 
 from __future__ import annotations
@@ -61,6 +61,15 @@ class Slot:
         left_out = self._left_out({*groups} - {*taken}, newest) if tried else []
         return {"left_out": left_out} | ({"version": newest, "groups": taken} if newest != known else {})
 
+    def load_ahead(self) -> dict[str, Any]:
+        """Have weights and the optimiser's state in memory for the next round; a failure is left to that round."""
+        if not self._may_be_left:
+            try:
+                self._trainer.load_ahead()
+            except (TrainerError, OSError) as error:
+                return {"failure": f"{type(error).__name__}: {error}"}
+        return {}
+
     def _newest(self) -> int:
         found = current_version(self._trainer.store.folder)
         return found.manifest.version if found is not None else 0
@@ -106,6 +115,9 @@ def main(config_path: Path | None, groups: int, least: int, max_staleness: int) 
     try:
         for line in sys.stdin:
             request = json.loads(line)
+            if request.get("load_ahead"):
+                reports.send({"loaded": slot.load_ahead()})
+                continue
             reports.send({"end": slot.run(request["known"], request["groups"])})
     finally:
         trainer.close()

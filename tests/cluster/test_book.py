@@ -112,3 +112,13 @@ def test_a_member_that_did_not_load_goes_on_with_the_weights_that_it_had() -> No
     book.load(["g"])
     book.loaded("g")
     assert not book.state.behind
+
+
+def test_a_sample_of_others_has_a_place_where_more_are_started_than_updates_take() -> None:
+    book = Book(Settings(batch=2, max_staleness=1, oversample=1.0), [Member(name="g")])
+    book.assign(["g"], Role.ROLLOUT)
+    book.settled("g")
+    book.start(5)
+    assert adopted(book, 0) is not None, "one of the others is aborted for it, if need be"
+    assert adopted(book, 0) is None
+    assert book.abort(2) == [0, 1]

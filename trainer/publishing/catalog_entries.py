@@ -50,6 +50,7 @@ def serve(
     *,
     holds_calls: bool = True,
     holder: str | None = None,
+    stages_ahead: bool = True,
 ) -> PublishReport:
     """Publish a version folder to the engines, as `publish`, and enter in the catalog which serve it.
 
@@ -60,7 +61,8 @@ def serve(
     enter_version(catalog, folder, manifest)
     with publish_turn(catalog, store, lease_s=config.lease_s) if config.engine_urls else nullcontext():
         key = control_key(config, store)
-        report = publish(folder, manifest.version, config, key, catalog, holds_calls=holds_calls, holder=holder)
+        ways = {"holds_calls": holds_calls, "stages_ahead": stages_ahead}
+        report = publish(folder, manifest.version, config, key, catalog, holder=holder, **ways)
         if report.serving:
             before = () if holds_calls else _serving(catalog, manifest.version)
             catalog.set_published(manifest.version, now_us(), [*dict.fromkeys((*before, *report.serving))])

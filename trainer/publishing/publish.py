@@ -61,10 +61,12 @@ def publish(
     *,
     holds_calls: bool = True,
     holder: str | None = None,
+    stages_ahead: bool = True,
 ) -> PublishReport:
     """Load a version into every engine of the settings, behind closed gates.
 
     `holds_calls` is false for engines that are out of rotation: no gate closes for them, and they enter it afterwards.
+    Without `stages_ahead` nothing is sent before the gates are closed.
     Engines that sleep take their memory first; while training has their devices, only its `holder` may ask for that.
 
     Raises `PublishFailed` when a gate did not close, or no engine serves the version afterwards. Without engines in the
@@ -79,7 +81,9 @@ def publish(
                 f"version {version} is published to nobody: training has the devices of {url}; once the "
                 f"engine serves again, run `weir publish {folder}`"
             )
-    return asyncio.run(_publish(folder.absolute(), version, config, control_key, catalog, asleep, holds_calls))
+    return asyncio.run(
+        _publish(folder.absolute(), version, config, control_key, catalog, asleep, holds_calls, stages_ahead)
+    )
 
 
 async def _publish(
@@ -90,6 +94,7 @@ async def _publish(
     catalog: Catalog,
     asleep: Mapping[str, AsleepEngine],
     holds_calls: bool,
+    stages_ahead: bool,
 ) -> PublishReport:
     times = RoundTimes()
     async with httpx.AsyncClient(trust_env=False, timeout=CONTROL_TIMEOUT_S, verify=tls_context()) as http:
@@ -97,12 +102,16 @@ async def _publish(
         delivery = Delivery(http, folder, version, config, asleep)
         failed = delivery.failed
         served = False
-        with times.step("engines_stage"):
-            await delivery.stage()
+        if stages_ahead:
+            with times.step("engines_stage"):
+                await delivery.stage()
         try:
             with times.step("gates_close"):
                 if holds_calls:
                     await gates.close()
+            if not stages_ahead:
+                with times.step("engines_stage"):
+                    await delivery.stage()
             with times.step("engines_load"):
                 await delivery.load(gates.engine_pause)
                 loaded = [url for url in config.engine_urls if url not in delivery.failed]

@@ -51,7 +51,7 @@ class BenchWorld:
     async def load(self, members: Sequence[str]) -> Mapping[str, str]:
         """Load the newest weights behind closed gates."""
         started = time.monotonic()
-        failed = await self._engines.load([self._urls[member] for member in members])
+        failed = (await self._engines.load([self._urls[member] for member in members])).failed
         self.loads_s.append(time.monotonic() - started)
         return {member: failed[url] for member, url in self._urls.items() if url in failed}
 

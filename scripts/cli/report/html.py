@@ -75,6 +75,7 @@ def _page(store: StoreConfig, db: duckdb.DuckDBPyConnection) -> str:
         ("Solved tasks", _solved(db)),
         ("Seconds in each phase of a round", _phases(db)),
         ("What members of the cluster did, in shares of their time", _members(db)),
+        ("What came to members beside that, in seconds", _beside(db)),
         (f"What members of the cluster did in the last {SHOWN_S // 60} minutes", _members_over_time(db)),
         ("Weight versions within one call", _versions_within_a_call(db)),
         ("The latest rounds", _rounds_table(db)),
@@ -194,13 +195,29 @@ def _members(db: duckdb.DuckDBPyConnection) -> str:
         """with spent as (
              select member, unnest(json_keys(seconds)) as activity, seconds from phases where seconds is not null)
            select member, activity, sum((seconds ->> activity)::double) from spent
-           where activity <> 'no_role' group by all order by member, activity""",
+           where activity <> 'no_role' and not ends_with(activity, '_beside')
+           group by all order by member, activity""",
     )
     sums: dict[str, dict[str, float]] = defaultdict(dict)
     for member, activity, seconds in rows:
         sums[member][activity] = seconds
     shares = [(member, {what: s / sum(of.values()) for what, s in of.items()}) for member, of in sums.items()]
     return stacked_bars(shares, x_title="member", high=1.0)
+
+
+def _beside(db: duckdb.DuckDBPyConnection) -> str:
+    """Seconds in which weights or the optimiser's state came to members that still took calls."""
+    rows = _rows(
+        db,
+        """with spent as (
+             select member, unnest(json_keys(seconds)) as activity, seconds from phases where seconds is not null)
+           select member, activity, sum((seconds ->> activity)::double) from spent
+           where ends_with(activity, '_beside') group by all order by member, activity""",
+    )
+    sums: dict[str, dict[str, float]] = defaultdict(dict)
+    for member, activity, seconds in rows:
+        sums[member][activity.removesuffix("_beside")] = seconds
+    return stacked_bars(list(sums.items()), x_title="member", unit=" s")
 
 
 def _members_over_time(db: duckdb.DuckDBPyConnection) -> str:

@@ -167,7 +167,7 @@ def test_engines_load_beside_one_that_stays_and_gates_let_tagged_calls_pass(stor
     async def load(pair: Pair) -> None:
         engines = Engines(pair.config, store, catalog, Console(quiet=True), 5.0, serves=True)
         first, second, told = pair.first, pair.second, pair.proxy.told
-        assert await engines.load([first.url]) == {}
+        assert (await engines.load([first.url])).failed == {}
         assert (
             (first.version, second.version) == ("1", "0") and not first.paused and "pause_generation" not in second.told
         )
@@ -177,11 +177,11 @@ def test_engines_load_beside_one_that_stays_and_gates_let_tagged_calls_pass(stor
         ]
         assert set(await engines.router.engines()) == {first.url, second.url}
         second.fault = "breaks"
-        assert list(await engines.load([second.url])) == [second.url]
+        assert list((await engines.load([second.url])).failed) == [second.url]
         assert pair.proxy.gate == "open"
         told.clear()
         await engines.router.take_out(second.url)
-        assert await engines.load([first.url]) == {}
+        assert (await engines.load([first.url])).failed == {}
         assert told[0] == ("/weir/pause", {"mode": "continue"}), "with no other engine all calls are held"
         await engines.close()
 

@@ -36,3 +36,18 @@ def test_a_group_without_its_rewards_is_left_out_by_name_and_the_others_are_trai
     slot = Slot(trainer, groups=3, least=2)
     assert slot.run(0, ["a", "b", "without"]) == {"version": 1, "groups": ["a", "b"], "left_out": ["without"]}
     trainer.close()
+
+    add_group(store, tiny_model_dir, "c", [0.0, 1.0], version=1)
+    add_group(store, tiny_model_dir, "d", [0.0, 1.0], version=1)
+    for group in ("c", "d"):
+        reward(store, group)
+    trainer = open_trainer(config, store, tiny_model_dir, lambda _: None)
+    slot = Slot(trainer, groups=2, least=2)
+    assert slot.load_ahead() == {} and trainer._backend._backend is None, "what was left comes first"
+    assert slot.run(1, []) == {"left_out": []}
+    assert slot.load_ahead() == {}
+    loaded = trainer._backend._backend
+    assert loaded is not None
+    assert slot.run(1, ["c", "d"])["version"] == 2
+    assert trainer._backend._backend is loaded, "the round did not load again"
+    trainer.close()
