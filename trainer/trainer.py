@@ -147,19 +147,13 @@ class Trainer:
         self.catalog.close()
 
     def load_ahead(self) -> None:
-        """Load the newest weights with the optimiser's state, before a round is claimed that would load them.
-
-        Nothing is done where they are in memory already, where engines have the devices, or where that state must be
-        made anew. Raises what the round would.
-        """
-        if self._devices is not None:
-            return
+        """Load the newest weights and optimiser state as the next round would, unless engines have the devices."""
         _, path = newest_parent(self.catalog, self.store.folder, self.model_path)
         config = self.config.with_defaults(lambda: num_parameters(path))
-        if self._backend.is_at(path, config) or (config.keep_state_every > 1 and lacks_state(path)):
-            return
-        check_content(path)
-        self._backend.at(path, config)
+        lacks = config.keep_state_every > 1 and lacks_state(path)
+        if self._devices is None and not lacks and not self._backend.is_at(path, config):
+            check_content(path)
+            self._backend.at(path, config)
 
     def run_round(self, *, wait: bool = False, among: Container[str] | None = None) -> RoundReport | None:
         """Finish what an earlier process left, then train one round; None when no group, `among` these, is ready.
