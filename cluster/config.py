@@ -147,6 +147,8 @@ class ClusterConfig(BaseModel):
         for what, values in (("name", names), ("url", urls)):
             if twice := next((value for value in values if values.count(value) > 1), None):
                 raise ValueError(f"two members have the {what} {twice}: each needs its own")
+        if self.ray_address is not None and self.processes != "ray":
+            raise ValueError(f"ray_address is of processes = 'ray', and not of {self.processes!r}: set one of the two")
         if any(KV_EXHAUSTED in one for one in self.round_when):
             raise ValueError(
                 f"round_when: engines do not tell of {KV_EXHAUSTED}; it is a rule of `weir simulate` alone"

@@ -184,7 +184,7 @@ def _wait_ready(
             if process.poll() is not None:
                 raise ServerFailed(
                     f"{server.name} ended with status {process.returncode} before it was ready"
-                    f"{_last_line(server.log_path)}; its log is {server.log_path}"
+                    f"{last_line(server.log_path)}; its log is {server.log_path}"
                 )
             with contextlib.suppress(httpx.TransportError):
                 if client.get(server.ready_url).status_code == 200 and session_listens(process.pid, port):
@@ -192,10 +192,11 @@ def _wait_ready(
             pause(0.05)
     raise ServerFailed(
         f"{server.name} was not ready in time (no 200 of its own from {server.ready_url})"
-        f"{_last_line(server.log_path)}; its log is {server.log_path}"
+        f"{last_line(server.log_path)}; its log is {server.log_path}"
     )
 
 
-def _last_line(log_path: Path) -> str:
+def last_line(log_path: Path) -> str:
+    """What a log says last, as the end of a sentence; empty where there is nothing."""
     lines = log_path.read_text(errors="replace").splitlines() if log_path.exists() else []
     return f", saying: {lines[-1].strip()}" if lines else ""

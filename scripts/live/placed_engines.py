@@ -39,7 +39,8 @@ class PlacedEngines:
         """Start them, and tell where they are, until cancelled."""
         while True:
             new = [name for name, member in self._members.items() if member.is_placed and name not in self._engines]
-            self._engines |= {name: self._processes.engine(name) for name in new}
+            for name in new:
+                self._take_in(name)
             await asyncio.gather(*(self._look_at(name, listener) for name in self._engines))
             await asyncio.sleep(LOOK_S)
 
@@ -47,13 +48,22 @@ class PlacedEngines:
         """End them."""
         await asyncio.gather(*(engine.close() for engine in self._engines.values()))
 
+    def _take_in(self, name: str) -> None:
+        try:
+            self._engines[name] = self._processes.engine(name)
+        except ProcessFailed as error:
+            self._say_once(name, str(error))
+
+    def _say_once(self, name: str, why: str) -> None:
+        if self._said.get(name) != why:
+            self._said[name] = why
+            self._say(f"member {name} has no engine: {why}")
+
     async def _look_at(self, name: str, listener: Listener) -> None:
         try:
             url = await self._engines[name].url()
         except ProcessFailed as error:
-            if self._said.get(name) != str(error):
-                self._said[name] = str(error)
-                self._say(f"the engine of member {name} did not start: {error}")
+            self._say_once(name, str(error))
             return
         if url is not None and url != self._members[name].url:
             await listener.moved(name, url)

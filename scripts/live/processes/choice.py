@@ -12,9 +12,9 @@ from weir.scripts.live.processes.processes import Processes
 
 
 def processes_of(settings: Settings, config_path: Path | None, members: Mapping[str, ClusterMember]) -> Processes:
-    """This machine, or a Ray cluster. Raises `UsageError` where Ray is not installed."""
+    """This machine, or a Ray cluster. Raises `UsageError` without Ray, or without enough GPUs on this machine."""
     if settings.cluster.processes == "local":
         return LocalProcesses(settings, config_path, members)
     from weir.scripts.live.processes.ray_cluster import RayProcesses
 
-    return RayProcesses(config_path, settings.cluster, members)
+    return RayProcesses(config_path, settings, members)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from weir.cluster.config import ClusterMember
 from weir.scripts.launch.fleet import engine_servers
-from weir.scripts.launch.servers import Server, free_port
+from weir.scripts.launch.servers import Server, free_port, last_line
 from weir.scripts.launch.settings import Settings
 
 
@@ -20,6 +20,15 @@ class MemberEngine:
     settings: Settings
     config_path: Path | None
     member: ClusterMember
+
+    @property
+    def log_path(self) -> Path:
+        """What it writes, at the same path on every machine."""
+        return self.settings.store.folder / "logs" / f"engine-{self.member.name}.log"
+
+    def last_words(self) -> str:
+        """What its log says last, and where it is, as the end of a sentence."""
+        return f"{last_line(self.log_path)}; its log is {self.log_path}, and it is started again"
 
     def server(self, host: str, gpus: Sequence[int]) -> tuple[Server, str]:
         """How it is started on this machine, with the newest weights, and its address. Raises `UsageError`."""
@@ -35,7 +44,5 @@ class MemberEngine:
         config = ["--config", str(self.config_path)] if self.config_path else []
         logs = self.settings.store.folder / "logs"
         [server] = engine_servers(self.settings.model_copy(update=alone), config, logs)
-        named = dataclasses.replace(
-            server, name=f"engine-{name}", log_path=logs / f"engine-{name}.log", cores=self.member.cores
-        )
+        named = dataclasses.replace(server, name=f"engine-{name}", log_path=self.log_path, cores=self.member.cores)
         return named, f"http://{host}:{port}"

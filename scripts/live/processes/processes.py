@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 
 class ProcessFailed(Exception):
-    """A process did not start; the message says why and what to do. It may start at the next attempt."""
+    """A process did not start, or has ended; the message says why. It may start at the next attempt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,10 @@ class Engine(Protocol):
     """The engine of a member; it is started again when it ends, at another address."""
 
     async def url(self) -> str | None:
-        """Where it listens, or will once it has loaded; None while it is not placed. Raises `ProcessFailed`."""
+        """Where it listens, or will once it has loaded; None while it is not placed.
+
+        Raises `ProcessFailed`, once for each engine that has ended.
+        """
 
     async def close(self) -> None:
         """End it."""
@@ -64,7 +67,7 @@ class Processes(Protocol):
         """Start a process where training may run. Raises `ProcessFailed`."""
 
     def engine(self, member: str) -> Engine:
-        """The engine of a member, which `Engine.url` starts."""
+        """The engine of a member, which `Engine.url` starts. Raises `ProcessFailed` where there is no room for it."""
 
     async def close(self) -> None:
         """Leave what runs them, once all processes are closed. May be called twice."""

@@ -15,11 +15,13 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from weir.cluster.config import ClusterConfig, ClusterMember
+from weir.cluster.config import ClusterMember
 from weir.cluster.state import Tag
 from weir.kernel_eval.errors import RayUnavailable
 from weir.kernel_eval.machines.ray_address import check_reachable
 from weir.scripts.launch.errors import CommandError, UsageError
+from weir.scripts.launch.settings import Settings
+from weir.scripts.live.processes.member_engine import MemberEngine
 from weir.scripts.live.processes.processes import Order, ProcessFailed, Worker
 
 try:
@@ -43,10 +45,10 @@ SLOT = "the training slot"
 class RayProcesses:
     """Actors of a cluster."""
 
-    def __init__(self, config_path: Path | None, config: ClusterConfig, members: Mapping[str, ClusterMember]) -> None:
+    def __init__(self, config_path: Path | None, settings: Settings, members: Mapping[str, ClusterMember]) -> None:
         """`members` are those of the run, which others may join."""
         self._config_path = config_path.absolute() if config_path else None
-        self._config, self._members = config, members
+        self._settings, self._config, self._members = settings, settings.cluster, members
         self._places: dict[str, PlacementGroup] = {}
         self._home = Home.of_this_process()
 
@@ -76,7 +78,8 @@ class RayProcesses:
 
     def engine(self, member: str) -> RayEngine:
         """The engine of a member, started again as often as it ends."""
-        return RayEngine(self, member)
+        engine = MemberEngine(settings=self._settings, config_path=self._config_path, member=self._members[member])
+        return RayEngine(self, engine)
 
     async def start_engine(self, member: str) -> Any:
         """A new actor with the engine of a member. Raises `ProcessFailed` where there is no place for it."""
@@ -128,21 +131,26 @@ class RayProcesses:
 class RayEngine:
     """An engine in an actor."""
 
-    def __init__(self, processes: RayProcesses, member: str) -> None:
-        self._processes, self._member = processes, member
+    def __init__(self, processes: RayProcesses, engine: MemberEngine) -> None:
+        self._processes, self._engine = processes, engine
         self._actor: Any = None
+        self._url: str | None = None
 
     async def url(self) -> str | None:
-        """Where it listens; None while Ray starts it. Raises `ProcessFailed` where Ray cannot."""
+        """Where it listens; None while Ray starts it. Raises `ProcessFailed` where Ray cannot, or had to once more."""
         if self._actor is None:
-            self._actor = await self._processes.start_engine(self._member)
+            self._actor = await self._processes.start_engine(self._engine.member.name)
+        before = self._url
         try:
-            return str(await asyncio.wait_for(self._actor.url.remote(), ANSWER_LIMIT_S))
+            self._url = str(await asyncio.wait_for(self._actor.url.remote(), ANSWER_LIMIT_S))
         except (ActorUnavailableError, TimeoutError):
             return None
         except RayActorError as error:
             self._actor = None
             raise ProcessFailed(_last_line(error)) from error
+        if before not in (None, self._url):
+            raise ProcessFailed(f"it ended, or its machine was lost{self._engine.last_words()}")
+        return self._url
 
     async def close(self) -> None:
         """End it."""

@@ -41,3 +41,8 @@ def test_members_that_hand_calls_over_need_recorded_tokens() -> None:
 def test_a_hold_that_every_engine_would_break_is_refused() -> None:
     with pytest.raises(UsageError, match=r"cluster\.max_hold_s = 1"):
         check({"max_hold_s": 1.0, "policy": "sync_colocated"})
+
+
+def test_an_address_of_ray_without_ray_is_refused() -> None:
+    with pytest.raises(ValueError, match="ray_address is of processes = 'ray', and not of 'local'"):
+        ClusterConfig(ray_address="127.0.0.1:6379")
