@@ -25,8 +25,9 @@ from weir.trainer.errors import TrainerUsageError, VersionError
 from weir.trainer.http_json import CONTROL_TIMEOUT_S, Refused, get, post
 from weir.trainer.versions.folder_rename import delete_folder, delete_leftovers
 from weir.trainer.versions.peer_server import PeerServer
-from weir.trainer.versions.peers import Held, PeerVersions, above
+from weir.trainer.versions.peers import Held, PeerVersions, above, checked
 from weir.trainer.versions.sources import Source, fetch, source_of
+from weir.trainer.versions.stored import lacking
 from weir.trainer.versions.version_folder import (
     MANIFEST,
     Version,
@@ -58,6 +59,7 @@ class Stage:
         serve: str | None = None,
         peers: Sequence[str] = (),
     ) -> None:
+        serve, peers = serve.rstrip("/") if serve else None, checked(peers)
         if (serve is None) != (not peers) or (serve is not None and serve not in peers):
             raise TrainerUsageError("--serve names this helper's own URL, and --peer those of all, this one among them")
         folder.mkdir(parents=True, exist_ok=True)
@@ -134,10 +136,19 @@ class Stage:
         if not numbers:
             return None
         started, there = time.monotonic(), (version_path(self._folder, numbers[-1]) / MANIFEST).exists()
+        self._make_room(numbers[-1])
         version = fetch(self._source, self._folder, numbers[-1], wanted=is_model_file)
         if not there:
             self._say(f"version {numbers[-1]} is staged in {version.path}, in {time.monotonic() - started:.1f} s")
         return version
+
+    def _make_room(self, number: int) -> None:
+        """Leave one whole version beside the one that is to come: an engine that is away keeps none from going."""
+        there = [version for version in list_versions(self._folder) if version.manifest.version < number]
+        whole = [version.path for version in there if not lacking(version.path, version.manifest)]
+        for version in there:
+            if whole and version.path < whole[-1]:
+                delete_folder(version.path)
 
     async def _load(self, http: httpx.AsyncClient, folder: Path, number: str) -> None:
         started = time.monotonic()

@@ -68,10 +68,11 @@ class _Files:
         is_whole = self._held.has(number, digest)
         file = self._held.open(number, digest, name)
         if file is not None:
+            size = {"content-length": str(os.fstat(file.fileno()).st_size)}
             if with_content:
-                return _streamed(file)
+                return StreamingResponse(_parts(file), headers=size, media_type="application/octet-stream")
             file.close()
-            return Response()
+            return Response(headers=size)
         if is_whole:
             return PlainTextResponse("this version is here without that file", 410)
         newest = self._held.newest()
@@ -80,13 +81,8 @@ class _Files:
         return PlainTextResponse("not yet", 404, {RECEIVED: str(self._held.num_received)})
 
 
-def _streamed(file: BinaryIO) -> Response:
+def _parts(file: BinaryIO) -> Iterator[bytes]:
     """An open file, which stays what it is when its folder moves."""
-
-    def parts() -> Iterator[bytes]:
-        with file:
-            while part := file.read(_PART_BYTES):
-                yield part
-
-    size = os.fstat(file.fileno()).st_size
-    return StreamingResponse(parts(), headers={"content-length": str(size)}, media_type="application/octet-stream")
+    with file:
+        while part := file.read(_PART_BYTES):
+            yield part

@@ -18,6 +18,7 @@ from support_staged import start_stage, wait_until, write_next
 
 from weir.store.config import StoreConfig
 from weir.trainer.errors import TrainerUsageError, VersionError
+from weir.trainer.http_json import Refused
 from weir.trainer.publishing.stage import Stage
 from weir.trainer.versions.version_folder import MANIFEST, list_versions, version_path
 
@@ -101,24 +102,32 @@ def test_an_engine_follows_the_store_through_restarts_of_both(
         wait_until(reports(engine, 2), "on version 2", log)
         staging.kill()
         staging.wait()
-        newest = write_next(store, tiny_model_dir, 3)
         engine.kill()
+        for number in (3, 4, 5):  # while the engine is away
+            newest = write_next(store, tiny_model_dir, number)
+            with pytest.raises(Refused):
+                stage_once(store, folder, engine.url)
+            assert [v.manifest.version for v in list_versions(folder)] == [number - 1, number]
         own = f"http://127.0.0.1:{find_free_port()}"
         staging = start_stage(folder, engine.url, store.folder, log, "--serve", own, "--peer", own)
         engine = start_engine(tiny_model_dir, folder=tmp_path, port=engine.port)
-        wait_until(reports(engine, 3), "on version 3", log)
-        wait_until(lambda: [v.manifest.version for v in list_versions(folder)] == [3], "alone in the folder", log)
-        staged = version_path(folder, 3)
+        wait_until(reports(engine, 5), "on version 5", log)
+        wait_until(lambda: [v.manifest.version for v in list_versions(folder)] == [5], "alone in the folder", log)
+        staged = version_path(folder, 5)
         assert (staged / "model.safetensors").read_bytes() == (newest.path / "model.safetensors").read_bytes()
         assert not [name for name in ("trainer_state.pt", "critic.pt", "metrics.json") if (staged / name).exists()]
         assert generates(engine)
         digest = hashlib.sha256((staged / MANIFEST).read_bytes()).hexdigest()
-        passed_on = httpx.get(f"{own}/versions/3/{digest}/model.safetensors", trust_env=False).content
+        passed_on = httpx.get(f"{own}/versions/5/{digest}/model.safetensors", trust_env=False).content
         assert passed_on == (staged / "model.safetensors").read_bytes()
         with pytest.raises(TrainerUsageError, match="another `weir stage` uses"):
             Stage(store, folder, engine.url, load_timeout_s=1, say=print)
         with pytest.raises(TrainerUsageError, match="this one among them"):
             Stage(store, tmp_path / "other", engine.url, load_timeout_s=1, say=print, serve=own)
+        for wrong, why in ((f"{own}x", "is http://HOST:PORT"), (f"{own}/versions", "is not"), (f"{own}/", "twice")):
+            peers = [own, wrong]
+            with pytest.raises(TrainerUsageError, match=why):
+                Stage(store, tmp_path / "other", engine.url, load_timeout_s=1, say=print, serve=own, peers=peers)
     finally:
         staging.kill()
         staging.wait()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +172,59 @@ def test_a_helper_that_stands_still_is_passed_over_and_one_that_is_ahead_is_name
     with pytest.raises(VersionError, match="a newer version is"):
         fetch(second, tmp_path / "late", 1)
     second.end()
+
+
+@pytest.mark.parametrize(
+    "status, headers, content, why",
+    [
+        (404, {}, b"", "is no address of a helper: it answers 404"),
+        (200, {}, b"<html>sign in</html>", "bytes): it has 20"),
+        (200, {"content-length": "1000000000"}, b"", "bytes): it has 1000000000"),
+    ],
+)
+def test_something_else_at_the_address_of_a_helper_costs_one_question(
+    make: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    status: int,
+    headers: dict[str, str],
+    content: bytes,
+    why: str,
+) -> None:
+    monkeypatch.setattr(CountedStore, "offers", lambda *_: False)  # as object storage, which holds no whole file then
+    store, asked = tmp_path / "store", list[str]()
+    write(store, 1)
+    newest = write(store, 2)
+
+    class Other(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(status)
+            for name, value in {"content-length": str(len(content)), **headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(content if self.command == "GET" else b"")
+
+        do_HEAD = do_GET
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Other)
+    with ThreadPoolExecutor(1) as beside:
+        beside.submit(server.serve_forever, 0.05)
+        try:
+            helpers = make(1)
+            url = f"http://127.0.0.1:{server.server_port}"
+            below = PeerVersions(helpers.store, Held(tmp_path / "below"), [url], helpers.said.append)
+            fetch(below, tmp_path / "below", 2)
+        finally:
+            server.shutdown()
+            server.server_close()
+    assert (version_path(tmp_path / "below", 2) / WEIGHTS).read_bytes() == newest
+    assert len(helpers.said) == 1
+    assert why in helpers.said[0]
+    assert len(asked) == 1
 
 
 def test_only_files_of_held_versions_are_served_and_a_taken_address_is_refused(make: Any, tmp_path: Path) -> None:
