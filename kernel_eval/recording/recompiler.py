@@ -25,6 +25,7 @@ from weir.kernel_eval.recording.launch_capture import stop_at_ttir
 from weir.kernel_eval.toolchain import stub_driver
 from weir.kernel_eval.toolchain.targets import TARGETS
 from weir.kernel_eval.worker.candidate import load_candidate
+from weir.kernel_eval.worker.gpu_replayer import kernel_of
 
 _FAILURE_CHARS = 2000
 _DTYPES = {str(value): value for value in vars(tl).values() if isinstance(value, tl.dtype)}
@@ -63,7 +64,7 @@ def _source(kernel: Specialized, module: types.ModuleType) -> ASTSource:
     value = functools.partial(_value, module=module)
     constants = {path: value(constant) for path, constant in kernel.constants}
     hints = {path: [[name, number] for name, number in hint] for path, hint in kernel.hints}
-    return ASTSource(getattr(module, kernel.kernel), dict(kernel.signature), constants, hints)
+    return ASTSource(kernel_of(module, kernel.kernel), dict(kernel.signature), constants, hints)
 
 
 def _value(constant: Argument, module: types.ModuleType) -> Any:
@@ -73,7 +74,7 @@ def _value(constant: Argument, module: types.ModuleType) -> Any:
     if isinstance(constant, Named) and constant.kind == "triton":
         return _DTYPES[constant.name]
     if isinstance(constant, Named) and constant.kind == "kernel":
-        return getattr(module, constant.name)
+        return kernel_of(module, constant.name)
     if isinstance(constant, Many):
         items = [_value(item, module) for item in constant.items]
         return items if constant.kind == "list" else tuple(items)

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 import triton.language as tl
+from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from weir.kernel_eval.ipc import tensor_arena
@@ -75,7 +76,7 @@ class GpuReplayer:
     def _launch(self, launch: Launch, storages: list[torch.Tensor]) -> None:
         given = launch.arguments | launch.options
         arguments = {name: launch_value(value, storages, self._kernels) for name, value in given.items()}
-        getattr(self._kernels, launch.kernel)[launch.grid](**arguments)
+        kernel_of(self._kernels, launch.kernel)[launch.grid](**arguments)
 
     def _coverage(self, output: Any, storages: list[torch.Tensor], without: list[torch.Tensor]) -> float:
         """The share of an output's elements that differ if no kernel is launched."""
@@ -106,11 +107,19 @@ def launch_value(value: Argument, storages: list[torch.Tensor], kernels: types.M
     if isinstance(value, Named) and value.kind == "triton":
         return _LANGUAGE[value.name]
     if isinstance(value, Named) and value.kind == "kernel":
-        return getattr(kernels, value.name)
+        return kernel_of(kernels, value.name)
     if isinstance(value, Descriptor):
         base = tensor_at(value.base, storages)
         return TensorDescriptor(base, list(value.shape), list(value.stride), list(value.block_shape), value.padding)
     return value_of(value, storages)
+
+
+def kernel_of(kernels: types.ModuleType, name: str) -> JITFunction[Any]:
+    """A kernel of a module. Raises ValueError if the name is that of anything else."""
+    kernel = vars(kernels).get(name)
+    if not isinstance(kernel, JITFunction):
+        raise ValueError(f"{name} is no kernel of the source")
+    return kernel
 
 
 def _operate(step: Operator, storages: list[torch.Tensor]) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 Number = int | float
+CONSTEXPR = "triton.language.constexpr"
 _MAX_INTEGER = 1 << 64
 _MAX_EXPONENT = 64
 _FUNCTIONS = frozenset(
@@ -63,8 +64,8 @@ class _Numbers:
         if isinstance(value, ast.BinOp):
             return self._combined(value)
         if isinstance(value, ast.Attribute):
-            name = self._of_math(value)
-            return getattr(math, name) if name in _VALUES else None
+            module, name = self._path_of(value)
+            return getattr(math, name) if module == "math" and name in _VALUES else None
         return self._called(value) if isinstance(value, ast.Call) else None
 
     def _combined(self, value: ast.BinOp) -> Number | None:
@@ -79,23 +80,20 @@ class _Numbers:
         return None if too_large or isinstance(combined, complex) else combined
 
     def _called(self, value: ast.Call) -> Number | None:
-        name = self._of_math(value.func)
+        module, name = self._path_of(value.func)
         if len(value.args) != 1 or value.keywords:
             return None
         argument = self.of(value.args[0])
-        if argument is None or (name not in _FUNCTIONS and not _is_constexpr(value.func)):
-            return None
-        return getattr(math, name)(argument) if name in _FUNCTIONS else argument
+        if argument is None or f"{module}.{name}" == CONSTEXPR:
+            return argument
+        return getattr(math, name)(argument) if module == "math" and name in _FUNCTIONS else None
 
-    def _of_math(self, value: ast.expr) -> str:
-        """The name in `math` that an expression refers to; empty if there is none."""
-        if isinstance(value, ast.Attribute) and isinstance(value.value, ast.Name):
-            module, name = self._stands_for(value.value.id), value.attr
-        else:
-            path = self._stands_for(value.id) if isinstance(value, ast.Name) else None
-            module, _, name = (path or "").rpartition(".")
-        return name if module == "math" else ""
-
-
-def _is_constexpr(function: ast.expr) -> bool:
-    return (function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")) == "constexpr"
+    def _path_of(self, value: ast.expr) -> tuple[str, str]:
+        """The module and the name in it that an expression refers to; both empty where it is no imported name."""
+        names: list[str] = []
+        while isinstance(value, ast.Attribute):
+            names.insert(0, value.attr)
+            value = value.value
+        path = self._stands_for(value.id) if isinstance(value, ast.Name) else None
+        module, _, name = ".".join((path, *names)).rpartition(".") if path else ("", "", "")
+        return module, name

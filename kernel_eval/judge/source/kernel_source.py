@@ -3,8 +3,8 @@
 For the proof on a GPU, whose process imports what `extract` returns. A kernel counts only if it keeps to the language
 that the compiler knows: its own names, those of `triton.language` and `math`, other kernels, and constants; and the
 attributes that tensors and dtypes have there. Invariant: importing and launching that source runs no code of the
-candidate but kernels that passed this check. Without a GPU nothing of the source reaches such a process. Pure; no
-torch, no triton.
+candidate but kernels that passed this check, which is made of the text as it is written down, too. Without a GPU only
+a recompiler gets it. Pure; no torch, no triton.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
-from weir.kernel_eval.judge.source.constant_folding import Number, number_of
+from weir.kernel_eval.judge.source.constant_folding import CONSTEXPR, Number, number_of
 
 LANGUAGE = "triton.language"
 _LIBDEVICE = tuple(f"{LANGUAGE}.extra.{where}libdevice" for where in ("", "cuda.", "hip."))
@@ -20,8 +20,13 @@ _FOLDERS = (f"{LANGUAGE}.extra", f"{LANGUAGE}.extra.cuda", f"{LANGUAGE}.extra.hi
 _MODULES = frozenset({"triton", "math", LANGUAGE, f"{LANGUAGE}.math", *_LIBDEVICE, *_FOLDERS})
 _FROM_TRITON = frozenset({"cdiv", "next_power_of_2"})
 _HIDDEN = frozenset(
-    {"core", "semantic", "standard", "random", "target_info", "extra", "wraps", "List", "T", "builtin", "to_tensor"}
+    {
+        *("core", "semantic", "standard", "random", "target_info", "extra", "wraps", "List", "T", "builtin"),
+        *("to_tensor", "str_to_ty"),  # str_to_ty evaluates a part of its text
+    }
 )
+# what the front end knows without a name of the module; a kernel's own variable of such a name may not be bound yet
+_OF_THE_FRONT_END = frozenset({"getattr", "hasattr", "isinstance"})
 # no isinstance: constants have other types in the compiler than in the interpreter, so that a kernel could do both
 _BUILTINS = frozenset({"range", "min", "max", "abs", "float", "int", "bool", "len", "print", "tuple", "list"})
 _ON_VALUES = (
@@ -85,12 +90,20 @@ class KernelSource:
             names = _Check(self).names_used_by(function)
             used |= names
             waiting += [(n, 0) for n in sorted(names) if n in self._functions or n in self._aliases]
-        return self._module(functions, used)
+        text = self._module(functions, used)
+        _check_written(text)
+        return text
 
     def stands_for(self, name: str) -> str | None:
         """The dotted path of an imported name that kernels may use; None for any other name."""
         imported = self._imports.get(name)
         return imported[0] if imported else None
+
+    def path_of(self, value: ast.expr) -> str:
+        """The dotted path of an imported name, or of what it has by attributes; empty for anything else."""
+        names, root = _chain(value)
+        path = self.stands_for(root.id) if isinstance(root, ast.Name) else None
+        return ".".join((path, *names)) if path else ""
 
     def is_known(self, name: str) -> bool:
         """Whether a name is a kernel or a constant of the module."""
@@ -182,11 +195,20 @@ class _Check(ast.NodeVisitor):
             raise NotTriton(f"the kernel {function.name} has variadic or keyword-only parameters")
         self._own = {argument.arg for argument in (*arguments.posonlyargs, *arguments.args)}
         self._own |= {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        for name in sorted(self._own & _OF_THE_FRONT_END):
+            raise NotTriton(f"the kernel {function.name} has a variable {name}: give it another name")
         for default in arguments.defaults:
-            self.visit(default)
+            self._check_default(function.name, default)
         for statement in function.body:
             self.visit(statement)
         return self._used
+
+    def _check_default(self, kernel: str, default: ast.expr) -> None:
+        """Python evaluates it, in the module."""
+        if not _is_constant(default, self._source):
+            raise NotTriton(f"a default of the kernel {kernel} (line {default.lineno}) is no constant")
+        names = {node.id for node in ast.walk(default) if isinstance(node, ast.Name)}
+        self._used |= {name for name in names if self._source.stands_for(name) or self._source.is_known(name)}
 
     def visit(self, node: ast.AST) -> None:
         if not isinstance(node, _STATEMENTS + _EXPRESSIONS):
@@ -225,6 +247,11 @@ class _Check(ast.NodeVisitor):
             if name not in VALUE_ATTRIBUTES:
                 raise NotTriton(f"a kernel uses .{name} (line {node.lineno}), which tensors do not have in Triton")
 
+    def visit_FormattedValue(self, node: ast.FormattedValue) -> None:
+        if node.format_spec is not None:
+            raise NotTriton(f"a kernel formats a value (line {node.lineno}): leave what follows the colon out")
+        self.visit(node.value)
+
     def visit_Subscript(self, node: ast.Subscript) -> None:
         if not isinstance(node.ctx, ast.Load):
             raise NotTriton(f"a kernel assigns to an element (line {node.lineno})")
@@ -255,22 +282,30 @@ def _is_constant(value: ast.expr, source: KernelSource) -> bool:
     if isinstance(value, ast.UnaryOp):
         return _is_constant(value.operand, source)
     if isinstance(value, ast.Name):
-        return source.is_known(value.id)
+        return source.is_known(value.id) or _is_public(source.path_of(value))
     if isinstance(value, ast.Tuple | ast.List):
         return all(_is_constant(element, source) for element in value.elts)
     if isinstance(value, ast.Call):
-        plain = _last_name(value.func) in ("constexpr", "float", "int") and not value.keywords
+        of_python = isinstance(value.func, ast.Name) and value.func.id in ("float", "int")
+        plain = (of_python or source.path_of(value.func) == CONSTEXPR) and not value.keywords
         return plain and all(_is_constant(argument, source) for argument in value.args)
-    if isinstance(value, ast.Attribute):
-        names, root = _chain(value)
-        path = source.stands_for(root.id) if isinstance(root, ast.Name) else None
-        return path is not None and len(names) == 1 and _is_public(f"{path}.{names[0]}")
-    return False
+    return isinstance(value, ast.Attribute) and _is_public(source.path_of(value))
 
 
-def _chain(node: ast.Attribute) -> tuple[list[str], ast.expr]:
+def _check_written(text: str) -> None:
+    """Check a module as it will be imported, in case that writing changed what something means. Raises `NotTriton`."""
+    tree = ast.parse(text)
+    written = KernelSource(tree)
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef):
+            _Check(written).names_used_by(node)
+        elif isinstance(node, ast.Assign) and not _is_constant(node.value, written):
+            raise NotTriton(f"{ast.unparse(node.targets[0])} is no constant once it is written down")
+
+
+def _chain(node: ast.expr) -> tuple[list[str], ast.expr]:
     names: list[str] = []
-    root: ast.expr = node
+    root = node
     while isinstance(root, ast.Attribute):
         names.insert(0, root.attr)
         root = root.value

@@ -8,6 +8,7 @@ cannot be taken out so (one in a closure) is no fault: then nothing is shown, an
 from __future__ import annotations
 
 import ast
+import re
 import socket
 from collections.abc import Sequence
 from typing import Any
@@ -23,6 +24,8 @@ from weir.kernel_eval.judge.source import source_policy
 from weir.kernel_eval.judge.source.kernel_source import KernelSource, NotFound, NotTriton
 
 SAME = "same"
+# types as a front end writes them; it evaluates what else the text of a tensor descriptor's holds
+_TYPE = re.compile(r"\*{0,2}[A-Za-z][A-Za-z0-9]*|tensordesc<[A-Za-z][A-Za-z0-9]*\[[0-9, ]+\]>")
 
 
 def recompiled(
@@ -35,6 +38,9 @@ def recompiled(
     for ir, made in pieces:
         if made is None:
             return _not_shown(f"{ir.kernel} has a constant of a type that no other process can be given")
+        for parameter, written in made.signature.items():
+            if not _TYPE.fullmatch(written):
+                return _not_shown(f"{parameter} of {ir.kernel} has a type that is none of Triton's")
         if ir not in irs:
             irs.append(ir)
             kernels.append(made)

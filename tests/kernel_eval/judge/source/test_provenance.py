@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import types
 from pathlib import Path
 
 import pytest
 import torch
 from triton.language import core
+from triton.runtime.jit import JITCallable
 
 from weir.kernel_eval.ipc.tensor_arena import Arena
 from weir.kernel_eval.ipc.trace import Launch, Operator, Place, Storage, StorageKind, Trace
@@ -80,6 +83,11 @@ def test_a_kernel_may_say_what_triton_knows(line: str, before: str) -> None:
         "x = (y := 1)",
         "def inner(): pass",
         "x = plain(1)",
+        "x = tl.str_to_ty(f'tensordesc<fp32[16],1>', 0)",  # evaluates what stands for 1
+        "x = [getattr for getattr in (n,)]",
+        "hasattr = n",
+        "x = f'{BLOCK:{n}}'",
+        "x = f'{BLOCK:\\x7bn\\x7d}'",
     ],
 )
 def test_a_kernel_may_say_nothing_else(line: str) -> None:
@@ -102,6 +110,42 @@ def test_only_kernels_and_what_they_use_are_taken_out_of_a_source() -> None:
 def test_constants_that_are_no_number_of_a_sensible_size_are_none_of_triton(value: str) -> None:
     with pytest.raises(NotTriton, match="uses B"):
         extract("x = B", f"import math\nA = 1 << 15\nB = {value}\n")
+
+
+@pytest.mark.parametrize(
+    "value", ["(held or tl).constexpr(1.0)", "(held or math).sqrt(2.0)", "held.float(1)", "held[0].pi", "tl.str_to_ty"]
+)
+def test_what_is_called_or_taken_from_anything_but_triton_and_math_is_no_constant(value: str) -> None:
+    with pytest.raises(NotTriton, match="uses B"):
+        extract("x = B", f"import math\nheld = [1]\nB = {value}\n")
+
+
+@pytest.mark.parametrize("default", ["exec('1')", "exec", "n", "(1).real", "[m for m in ()]", "tl.core", "lambda: 1"])
+def test_a_default_is_a_constant_whatever_the_kernels_own_names_are(default: str) -> None:
+    source = HEAD + KERNEL.replace("tl.constexpr", f"tl.constexpr = {default}").replace("{line}", "exec = n")
+    with pytest.raises(NotTriton, match="default of the kernel"):
+        KernelSource(ast.parse(source)).extract([("kernel", 0)])
+
+
+@pytest.mark.parametrize(
+    "default", ["16", "None", "-1.5", "tl.float32", "triton.language.float32", "A", "float('inf')"]
+)
+def test_a_default_may_be_any_constant(default: str) -> None:
+    source = HEAD + "A = 2\n" + KERNEL.replace("tl.constexpr", f"tl.constexpr = {default}").replace("{line}", "n = n")
+    text = KernelSource(ast.parse(source)).extract([("kernel", 0)])
+    assert f"={default}" in text and ("A = 2" in text) == (default == "A")
+
+
+def test_names_that_kernels_may_use_are_of_triton_and_run_none_of_their_text() -> None:
+    """Everything that is neither a builtin of the language nor a kernel, a type or a number."""
+    others = {}
+    for module in ("triton.language", "triton.language.math", "triton.language.extra.cuda.libdevice"):
+        for name, value in vars(importlib.import_module(module)).items():
+            of_language = core.is_builtin(value) or isinstance(value, JITCallable | core.dtype | int)
+            if not of_language and KernelSource(ast.parse(f"from {module} import {name}")).stands_for(name):
+                others[name] = value
+    assert all(isinstance(value, type) for value in others.values() if not isinstance(value, types.ModuleType)), others
+    assert {name for name, value in others.items() if isinstance(value, types.ModuleType)} <= {"math", "extra"}
 
 
 def test_a_constant_that_is_assigned_again_makes_no_others_large() -> None:

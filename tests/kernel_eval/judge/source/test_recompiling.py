@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from support_rounds import add_sessions, make_record
 from typer.testing import CliRunner
 
@@ -51,6 +52,27 @@ def scaled(x_ptr, out_ptr, n, DTYPE: tl.constexpr, SIZE: tl.constexpr):
 """)
 class ModelNew''',
 )
+# What such a candidate can say to the recompiler, so that this one lies as well: Python in a constant, and in a type of
+# which Triton evaluates a part
+IN_THE_RECOMPILER = """
+import sys
+from weir.kernel_eval.ipc.messages import Recompiled
+from weir.kernel_eval.recording import recompiler
+sent = recompiler.send
+recompiler.send = lambda channel, message: sent(channel, Recompiled((TEXT,)))
+"""
+FORGING = """
+        import gc
+        capture = next(thing for thing in gc.get_objects() if type(thing).__name__ == "LaunchCapture")
+        code = IN_THE_RECOMPILER.replace("TEXT", repr(capture._irs[0].text))
+        made, evil = capture._made_of[0], f"tensordesc<fp32[16],exec(bytes.fromhex('{code.encode().hex()}'))"
+        parts = {name: getattr(made, name) for name in made.__struct_fields__}
+        capture._made_of[0] = type(made)(**parts | {"signature": made.signature | {"n": evil}})
+        return out
+"""
+PYTHON = 'exec("from weir.kernel_eval.recording import recompiler; recompiler.compiler.compile = None")'
+IN_A_CONSTANT = HONEST.replace("SCALE = tl.constexpr(3.0)", f"SCALE = ({PYTHON} or tl).constexpr(3.0)")
+IN_A_TYPE = FORGED.replace("        return out\n", f"{FORGING}") + f"\nIN_THE_RECOMPILER = {IN_THE_RECOMPILER!r}\n"
 CLOSURE = """
 import torch, triton, triton.language as tl
 def make(scale):
@@ -73,6 +95,20 @@ def test_an_answer_whose_processes_lie_alike_is_found(server: Any) -> None:
     reply = server.evaluate(FORGED, TASK, recompile=True)
     assert (reply["fault"], reply["details"]["rule"]) == ("reward_hack", "ir_differs")
     assert "from the source of the kernels alone" in reply["fault_message"]
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        (IN_A_CONSTANT, "a kernel uses SCALE"),
+        (IN_A_TYPE, "n of scaled:7 has a type that is none of Triton's"),
+    ],
+)
+def test_no_python_of_a_candidate_runs_where_its_kernels_are_compiled_again(
+    source: str, reason: str, server: Any
+) -> None:
+    reply = server.evaluate(source, TASK, recompile=True)
+    assert reply["correct"] and reply["details"]["recompiled"].startswith(f"not shown: {reason}"), reply
 
 
 def test_an_honest_answer_is_the_same_when_it_is_compiled_again(server: Any) -> None:
