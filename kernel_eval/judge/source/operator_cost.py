@@ -2,9 +2,11 @@
 
 A matrix product of (M, K) and (K, N) has 2·M·N·K FLOPs, a convolution 2 for each value of the answer and each weight
 that meets it, attention two products, distances 3 for each component, a Fourier transform 5·log2 of its length for each
-element; another operator that computes has one for each element of its largest tensor. Bytes are those of all tensors
-that an operator reads and writes. Views cost nothing, copies no FLOPs. What an operator costs that is not listed here
-(`einsum`, a decomposition, a recurrent layer) is not known: if torch ran one, it may have done all of the work.
+element; another operator that computes has one for each element of its largest tensor. A FLOP of more than 4 bytes
+counts as often as its digits can hold several: 4 times in double precision and in complex64, 16 times in complex128.
+Bytes are those of all tensors that an operator reads and writes. Views cost nothing, copies no FLOPs. What an operator
+costs that is not listed here (`einsum`, a decomposition, a recurrent layer, a general trilinear form), or whose record
+names no result, is not known: if torch ran one, it may have done all of the work.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ _ATTENTION = "_scaled_dot_product"
 _FOURIER = "_fft_"
 _FLOPS_OF_FOURIER = 5
 _FLOPS_OF_DISTANCE = 3
+_SINGLE_BYTES = 4
 _LAYERS = (
     "native_layer_norm native_group_norm native_batch_norm _native_batch_norm_legit "
     "_native_batch_norm_legit_no_training _fused_rms_norm "
@@ -63,19 +66,19 @@ class Cost(NamedTuple):
 def cost_of(name: str, read: Sequence[Size], written: Sequence[Size]) -> Cost:
     """The cost of one operator, by its name without namespace and overload."""
     moved = sum(size.numel * size.item_bytes for size in (*read, *written))
-    return Cost(_flops(name, read, written), moved)
+    return Cost(_flops(name, read, written) * _width(read), moved)
 
 
 def is_known(name: str) -> bool:
     """Whether the cost of an operator follows from the shapes of its tensors, by its name without namespace."""
     plain = name.rstrip("_")
-    listed = _PRODUCTS | _ADDED_PRODUCTS | _CONVOLUTIONS | HELPERS | _BY_ELEMENT | {"_cdist_forward", "_trilinear"}
+    listed = _PRODUCTS | _ADDED_PRODUCTS | _CONVOLUTIONS | HELPERS | _BY_ELEMENT | {"_cdist_forward"}
     return bool({name, plain} & listed) or name.startswith((_ATTENTION, _FOURIER))
 
 
 def share_of_kernels(steps: Sequence[Operator], whole: Cost) -> float:
     """The part of a task's work that torch did not do in recorded steps; none if the cost of one is not known."""
-    if not all(is_known(operator_name(step)) for step in steps):
+    if not all(is_known(operator_name(step)) and step.results for step in steps):
         return 0.0
     return kernel_share(cost_of_steps(steps), whole)
 
@@ -95,6 +98,11 @@ def kernel_share(by_torch: Cost, whole: Cost) -> float:
     return round(min(1.0, max(0.0, 1.0 - max(parts, default=0.0))), 4)
 
 
+def _width(read: Sequence[Size]) -> int:
+    """How often a FLOP counts: two factors of twice the digits hold four products, some of which can be taken apart."""
+    return max(1, max((size.item_bytes for size in read), default=1) // _SINGLE_BYTES) ** 2
+
+
 def _flops(name: str, read: Sequence[Size], written: Sequence[Size]) -> int:
     made, name = sum(size.numel for size in written), name.rstrip("_")
     if name in HELPERS:
@@ -108,7 +116,9 @@ def _flops(name: str, read: Sequence[Size], written: Sequence[Size]) -> int:
         is_transposed = written[0].shape[1] != weight.shape[0]  # its weights are (channels in, channels out, ...)
         return 2 * (read[0].numel if is_transposed else made) * (weight.numel // weight.shape[0])
     if name.startswith(_ATTENTION) and len(read) > 1:
-        return 4 * read[0].numel * read[1].shape[-2]
+        values = read[2] if len(read) > 2 else read[1]  # whose width may be another than that of the keys
+        pairs = read[0].numel // max(1, read[0].shape[-1]) * read[1].shape[-2]
+        return 2 * pairs * (read[0].shape[-1] + values.shape[-1])
     if name == "_cdist_forward" and read:
         return _FLOPS_OF_DISTANCE * made * read[0].shape[-1]
     if name == "_trilinear" and len(read) > 1:

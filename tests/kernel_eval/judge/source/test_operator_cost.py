@@ -44,10 +44,27 @@ def test_flops_are_those_that_torch_counts(name: str) -> None:
     assert cost.bytes == sum(tensor.numel() * 4 for tensor in (*arguments, result))
 
 
-def test_attention_costs_two_products() -> None:
-    read = [Size(tuple(tensor.shape), 4) for tensor in (Q, K, V)]
+@pytest.mark.parametrize("width", [8, 40])
+def test_attention_costs_two_products(width: int) -> None:
+    shapes = (Q.shape, K.shape, (*V.shape[:-1], width))
+    read = [Size(tuple(shape), 4) for shape in shapes]
     cost = cost_of("_scaled_dot_product_flash_attention_for_cpu", read, [read[0]])
-    assert cost.flops == sdpa_flop_count(Q.shape, K.shape, V.shape)
+    assert cost.flops == sdpa_flop_count(*shapes)
+
+
+def test_several_values_in_one_number_cost_no_less_than_one_by_one() -> None:
+    """Two rows of a product as one complex row, or as the halves of one number of double precision."""
+    plain = cost_of("mm", [Size((8, 5), 4), Size((5, 7), 4)], [Size((8, 7), 4)])
+    packed = cost_of("mm", [Size((4, 5), 8), Size((5, 7), 8)], [Size((4, 7), 8)])
+    assert packed.flops == 2 * plain.flops
+    assert cost_of("mm", [Size((4, 5), 16), Size((5, 7), 16)], [Size((4, 7), 16)]).flops == 8 * plain.flops
+
+
+def test_who_says_of_a_product_that_it_made_nothing_has_no_share() -> None:
+    a = Place(0, "float32", (16, 16), (16, 1), 0)
+    out = Place(1, "float32", (16, 16), (16, 1), 0)
+    assert share_of_kernels([Operator("aten.mm.out", (a, a), {"out": out}, (out,))], Cost(10**6, 10**6)) > 0.99
+    assert share_of_kernels([Operator("aten.mm.out", (a, a), {"out": out}, ())], Cost(10**6, 10**6)) == 0.0
 
 
 def test_other_operators_cost_one_flop_an_element_and_copies_none() -> None:
@@ -60,12 +77,14 @@ def test_distances_bilinear_forms_and_fourier_transforms_cost_what_they_compute(
     assert cost_of("_cdist_forward", [Size((2, 5, 7), 4), Size((2, 6, 7), 4)], [Size((2, 5, 6), 4)]).flops == 3 * 420
     read = [Size((9, 1, 5, 1), 4), Size((1, 4, 5, 6), 4), Size((9, 1, 1, 6), 4)]
     assert cost_of("_trilinear", read, [Size((9, 4), 4)]).flops >= 9 * 4 * 5 * 6
-    assert cost_of("_fft_c2c", [Size((3, 64), 8)], [Size((3, 64), 8)]).flops == 5 * 192 * 6
+    assert cost_of("_fft_c2c", [Size((3, 64), 8)], [Size((3, 64), 8)]).flops == 4 * 5 * 192 * 6
     product = [Size((7,), 4), Size((4, 5), 4), Size((5, 7), 4)]
     assert cost_of("_addmm_activation", product, [Size((4, 7), 4)]).flops == 280
 
 
-@pytest.mark.parametrize("name", ["einsum", "lstm", "linalg_inv_ex", "_convolution_double_backward", "conv2d"])
+@pytest.mark.parametrize(
+    "name", ["einsum", "lstm", "linalg_inv_ex", "_convolution_double_backward", "conv2d", "_trilinear"]
+)
 def test_who_has_torch_run_what_has_no_known_cost_has_no_share(name: str) -> None:
     x = Place(0, "float32", (16, 16), (16, 1), 0)
     add = Operator("aten.add.Tensor", (x, x), {}, (x,))
