@@ -21,6 +21,7 @@ from weir.scripts.launch.ports import is_taken
 from weir.scripts.launch.servers import Server, free_ports_in_row
 from weir.scripts.launch.settings import RouterConfig, Settings
 from weir.scripts.launch.sglang_engines import sglang_servers
+from weir.store.version_forms import loaded_by_engines
 from weir.trainer.versions.object_store import fetch_newest
 from weir.trainer.versions.version_folder import MANIFEST, current_version, read_manifest
 from weir.ui.servers import Addresses
@@ -149,7 +150,7 @@ def own_engine_urls(settings: Settings) -> list[str]:
 
 def engine_servers(settings: Settings, config: list[str], logs: Path) -> list[Server]:
     """The engines of this machine: each has its own port and seed."""
-    model, engine = served_model(settings), settings.engine
+    model, engine = loaded_by_engines(served_model(settings)), settings.engine
     if engine.kind == "sglang":
         return sglang_servers(
             engine,

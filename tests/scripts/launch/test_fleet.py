@@ -14,6 +14,7 @@ from weir.scripts.launch.fleet import check_ports, fleet, server_addresses
 from weir.scripts.launch.resolve import trainer_config
 from weir.scripts.launch.settings import check_several, load_settings
 from weir.store.config import StoreConfig
+from weir.trainer.versions.version_folder import version_path, write_version
 
 
 def settings_of(tmp_path: Path, text: str) -> tuple[Path, object]:
@@ -40,6 +41,16 @@ def test_the_ledger_of_one_engine_is_the_file_that_the_settings_name(tmp_path: P
     file, settings = settings_of(tmp_path, '[model]\npath = "m"\n[engine]\nledger = "x.jsonl"\n')
     [engine] = [server for server in fleet(settings, file) if server.name == "engine-0"]  # type: ignore[arg-type]
     assert engine.argv[engine.argv.index("--ledger") + 1] == "x.jsonl"
+
+
+def test_engines_start_on_the_form_of_the_newest_version_that_was_published(tmp_path: Path) -> None:
+    file, settings = settings_of(tmp_path, "")
+    written = {"version": 3, "parent": 2, "round_id": 3, "config_hash": "", "seed": 0, "groups": []}
+    stored = write_version(version_path(tmp_path / "store", 3), lambda _: None, **written).path  # type: ignore[arg-type]
+    for model in (stored, stored.with_name("00000003.fp8")):
+        model.mkdir(exist_ok=True)
+        engine, *_ = fleet(settings, file)  # type: ignore[arg-type]
+        assert engine.argv[engine.argv.index("--model") + 1] == str(model)
 
 
 def test_without_engines_of_its_own_neither_engine_nor_router_is_started(tmp_path: Path) -> None:

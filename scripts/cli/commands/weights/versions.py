@@ -106,17 +106,22 @@ def verify(
 ) -> None:
     """Check that every version is what was written, or can be rebuilt to it.
 
-    Names the damaged or missing file of each version that cannot. Changes nothing; exit status 1 where there is damage.
+    The float8 form of a version is verified too. Names the damaged or missing file of each version that cannot.
+    Changes nothing; exit status 1 where there is damage.
     """
     store = existing_store(root, config)
+    from weir.store.version_forms import loaded_by_engines
     from weir.trainer.errors import VersionError
     from weir.trainer.versions.stored import verify_stored
     from weir.trainer.versions.version_folder import list_versions
+    from weir.trainer.versions.version_folder import verify as verify_folder
 
     damaged = 0
     for found in list_versions(store.folder) if version is None else [_found(store, version)]:
         try:
             verify_stored(found.path)
+            if (loaded := loaded_by_engines(found.path)) != found.path:
+                verify_folder(loaded)
         except VersionError as error:
             damaged += 1
             typer.echo(f"version {found.manifest.version}: {error}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from support_staged import write_stored
 
 from weir.store.catalog.catalog import Catalog
 from weir.store.config import StoreConfig
+from weir.store.version_forms import fp8_folder
 from weir.trainer.versions.stored import thin
 from weir.trainer.versions.version_folder import version_path
 
@@ -73,4 +75,8 @@ def test_verifying_names_the_damage_of_each_version(store: StoreConfig, contents
     assert first.startswith(f"version 1: {file} is not what the manifest says")
     assert second.startswith(f"version 2: version 2 cannot be rebuilt: {file} is not what the manifest says")
     assert "as it was written" in third
+    form = fp8_folder(version_path(store.folder, 3))
+    shutil.copytree(version_path(store.folder, 3), form)
     assert versions(store, "verify", "3").returncode == 0
+    (form / "config.json").write_text("")
+    assert f"version 3: {form / 'config.json'} is not what" in versions(store, "verify", "3").stdout
