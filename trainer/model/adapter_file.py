@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save, save_file
 
 from weir.engine.transfer.adapter import PREFIX
@@ -69,7 +70,10 @@ def write_peft(folder: Path, target: Path) -> None:
         "bias": "none",
     }
     (target / "adapter_config.json").write_text(json.dumps(settings, indent=2))
-    save_file(adapter.tensors, target / "adapter_model.safetensors", metadata={"format": "pt"})
+    try:
+        save_file(adapter.tensors, target / "adapter_model.safetensors", metadata={"format": "pt"})
+    except SafetensorError as error:
+        raise OSError(f"the adapter cannot be written: {error}") from error
 
 
 def _peft_name(name: str) -> str:

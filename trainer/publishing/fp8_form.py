@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from weir.trainer.versions.delta_file import SUFFIX
@@ -58,7 +58,10 @@ def write_fp8(folder: Path, target: Path) -> None:
                 else:
                     written[name] = tensor
                     kept |= {name.removesuffix(".weight")} if name.endswith(".weight") else set()
-        save_file(written, target / file.name, metadata={"format": "pt"})
+        try:
+            save_file(written, target / file.name, metadata={"format": "pt"})
+        except SafetensorError as error:
+            raise OSError(f"{target / file.name} cannot be written: {error}; make room there") from error
         places |= dict.fromkeys(written, file.name)
         total += sum(tensor.nbytes for tensor in written.values())
     if len(set(places.values())) > 1:

@@ -83,3 +83,11 @@ def test_a_folder_of_several_files_has_an_index_and_says_what_stays(tmp_path: Pa
     quantization = json.loads((target / "config.json").read_text())["quantization_config"]
     assert quantization["weight_block_size"] == [128, 128]
     assert quantization["modules_to_not_convert"] == ["lm_head", "model.embed_tokens", "model.layers.0.mlp.gate"]
+
+
+def test_what_safetensors_cannot_write_is_an_error_of_the_system(tmp_path: Path) -> None:
+    folder, target = tmp_path / "stored", tmp_path / "no_folder"
+    folder.mkdir()
+    save_file({"model.layers.0.mlp.up_proj.weight": torch.zeros(8, 8)}, folder / "model.safetensors")
+    with pytest.raises(OSError, match=r"no_folder/model\.safetensors cannot be written: "):
+        write_fp8(folder, target)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from weir.scripts.launch.errors import UsageError
+from weir.scripts.launch.errors import CommandError, UsageError
 from weir.scripts.launch.settings import ConfigOption, RootOption, existing_store
 
 if TYPE_CHECKING:
@@ -69,7 +71,6 @@ def export(
     """
     store = existing_store(root, config)
     from weir.trainer.errors import VersionError
-    from weir.trainer.versions.folder_rename import folder_aside
     from weir.trainer.versions.stored import make_whole, stored_entries
     from weir.trainer.versions.version_folder import MANIFEST, check_new, is_model_file, verify_files
 
@@ -79,14 +80,14 @@ def export(
         from weir.trainer.model.adapter_file import FILES, write_peft
 
         verify_files(found.path, {name: entry for name, entry in found.manifest.files.items() if name in FILES})
-        with folder_aside(folder) as aside:
+        with _made(folder) as aside:
             try:
                 write_peft(found.path, aside)
             except VersionError as error:
                 raise UsageError(str(error)) from error
         typer.echo(f"the adapter of version {version} is in {folder}")
         return
-    with folder_aside(folder) as aside:
+    with _made(folder) as aside:
         for name in (*stored_entries(found.path, found.manifest), MANIFEST):
             if name == MANIFEST or is_model_file(name):
                 shutil.copyfile(found.path / name, aside / name)
@@ -129,6 +130,18 @@ def verify(
             typer.echo(f"version {found.manifest.version}: as it was written ({_stored(found)})")
     if damaged:
         raise typer.Exit(1)
+
+
+@contextlib.contextmanager
+def _made(folder: Path) -> Iterator[Path]:
+    """An empty folder to fill, which then appears at `folder`. Raises `CommandError` where it cannot be written."""
+    from weir.trainer.versions.folder_rename import folder_aside
+
+    try:
+        with folder_aside(folder) as aside:
+            yield aside
+    except OSError as error:
+        raise CommandError(f"cannot write {folder}: {error}; make room there, or name another folder") from error
 
 
 def _found(store: StoreConfig, number: int) -> Version:

@@ -80,3 +80,13 @@ def test_verifying_names_the_damage_of_each_version(store: StoreConfig, contents
     assert versions(store, "verify", "3").returncode == 0
     (form / "config.json").write_text("")
     assert f"version 3: {form / 'config.json'} is not what" in versions(store, "verify", "3").stdout
+
+
+def test_an_export_that_cannot_be_written_is_one_line_and_leaves_nothing(
+    store: StoreConfig, contents: dict[int, bytes], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    failed = versions(store, "export", "2", str(tmp_path / "file" / "under"))
+    assert failed.returncode == 1
+    assert failed.stderr.startswith(f"weir: cannot write {tmp_path / 'file' / 'under'}: ")
+    assert len(failed.stderr.splitlines()) == 1
