@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 from rich.console import Console
 
 from weir.cluster.timeline import BUSY
 from weir.scripts.launch.agents import tasks_of_split
+from weir.scripts.launch.notices import Notices
 from weir.scripts.launch.resolve import agents_config, first_weights
 from weir.scripts.launch.settings import Settings
 from weir.scripts.live.controller import Controller, Report
@@ -34,7 +36,7 @@ def run_controller(
     agents_config(settings, changes)
     first_weights(settings, None)
     options = rollout_options(settings, config_path, tasks, split=split, seed=seed, changes=changes)
-    controller = Controller(settings, config_path, options, Console(stderr=True))
+    controller = Controller(settings, config_path, options, Console(file=cast(IO[str], Notices(sys.stderr))))
     report = asyncio.run(_until_stopped(controller, rounds))
     return "stopped; the next start goes on from here" if report is None else describe(report)
 

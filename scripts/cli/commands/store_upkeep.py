@@ -25,6 +25,7 @@ def store_compact(
     Small files are merged, retention removes old groups, and garbage is deleted. It can be interrupted at any point and
     run again. `weir up` runs it periodically.
     """
+    from weir.scripts.launch.notices import notify
     from weir.scripts.launch.stop_signal import StopSignal
     from weir.store.maintenance.compact import compact
     from weir.store.maintenance.upkeep import keep_up
@@ -37,14 +38,14 @@ def store_compact(
 
     def tell(report: CompactReport) -> None:
         if report.segments or report.files_merged or report.retirement.groups:
-            typer.echo(_compacted(report))
+            notify(_compacted(report))
 
     keep_up(
         store,
         every,
         stop.wait,
         tell,
-        lambda error: typer.echo(f"cannot compact, and will try again: {error}", err=True),
+        lambda error: notify(f"cannot compact, and will try again: {error}", err=True),
     )
 
 

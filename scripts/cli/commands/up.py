@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from weir.scripts.launch.errors import UsageError
+from weir.scripts.launch.notices import notify
 from weir.scripts.launch.settings import ConfigOption, Settings, load_settings
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def look_after(
                 if server.is_vital:
                     raise ServerFailed(f"{often}; the others were stopped, see {server.log_path}")
                 given_up.add(server.name)
-                typer.echo(f"{often}; the others go on without it, see {server.log_path}")
+                notify(f"{often}; the others go on without it, see {server.log_path}")
                 continue
-            typer.echo(f"{server.name} ended with status {status} and is started again; its log: {server.log_path}")
+            notify(f"{server.name} ended with status {status} and is started again; its log: {server.log_path}")
             processes[place] = start(server)

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from weir.scripts.launch.notices import notify
 from weir.scripts.launch.settings import ConfigOption, RootOption, load_settings
 
 
@@ -39,7 +40,7 @@ def stage(
         folder,
         engine,
         load_timeout_s=settings.trainer.publish_timeout_s,
-        say=lambda text: print(text, flush=True),
+        say=notify,
         serve=serve,
         peers=peer or (),
     )
