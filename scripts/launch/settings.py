@@ -181,7 +181,10 @@ def _explain(item: Any) -> str:
     where = ".".join(str(part) for part in item["loc"])
     if item["type"] == "extra_forbidden":
         return f"unknown key {where}; valid here: {', '.join(_valid_keys(item['loc'][:-1]))}"
-    return f"{where} = {item['input']!r}: {item['msg']}"
+    why = item["msg"].removeprefix("Value error, ")
+    if item["type"] == "value_error" and isinstance(item["input"], dict):  # of several settings, maybe with keys
+        return f"[{where}] {why}" if where else why
+    return f"{where} = {item['input']!r}: {why}"
 
 
 def _valid_keys(location: tuple[str | int, ...]) -> list[str]:

@@ -63,3 +63,11 @@ def test_a_missing_file_and_broken_toml_are_clear_errors(tmp_path: Path) -> None
         (tmp_path / "bad.toml").write_bytes(content)
         with pytest.raises(UsageError, match="not valid TOML"):
             load_settings(tmp_path / "bad.toml")
+
+
+def test_settings_that_contradict_each_other_are_named_without_all_the_others(tmp_path: Path) -> None:
+    file = tmp_path / "weir.toml"
+    file.write_text('[trainer]\ncontrol_key = "secret"\nprocesses = 3\ncontext_parallel = 2\n')
+    with pytest.raises(UsageError, match=r"weir\.toml: \[trainer\] context_parallel = 2 processes share") as refused:
+        load_settings(file)
+    assert "secret" not in str(refused.value)
