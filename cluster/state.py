@@ -178,10 +178,20 @@ class State:
 
     @property
     def samples_allowed(self) -> int:
-        """Samples that may still be started under this version, so that none becomes too old."""
+        """Samples that may still be started under this version, so that none becomes too old.
+
+        None of the surplus is started once a batch is ready, or for a version whose last update runs: it would only be
+        aborted.
+        """
         rules = self.settings
         in_all = (self.version + 1 + rules.max_staleness) * rules.batch * rules.updates_per_version
-        return int(in_all) + self.extra - self.started
+        helps = self.num_ready < rules.batch and not (self.training and self.is_last_update)
+        return int(in_all) + (self.extra if helps else 0) - self.started
+
+    @property
+    def is_last_update(self) -> bool:
+        """Whether the next update, or the one that runs, is the last from this version."""
+        return (self.updates + 1) % self.settings.updates_per_version == 0
 
     @property
     def extra(self) -> int:
@@ -195,12 +205,23 @@ class State:
 
         Where updates may be smaller than a batch, one takes all samples that must be taken.
         """
-        rules = self.settings
-        updates_left = rules.updates_per_version - 1 - self.updates % rules.updates_per_version
-        left = self.unfinished_until(self.oldest_allowed)
-        if not rules.takes_fewer:
-            left += max(self.old_ready - rules.batch, 0)
-        return max(left - updates_left * rules.batch, 0)
+        rules, oldest = self.settings, self.oldest_allowed
+        if rules.takes_fewer:
+            return max(self.unfinished_until(oldest) - self._updates_until(oldest) * rules.batch, 0)
+        too_old = max(self._left_of(oldest) - self._updates_until(oldest) * rules.batch, 0)
+        for version in range(oldest + 1, self.version):  # whose samples need updates that younger ones would take now
+            beyond = self._left_of(version) - self._updates_until(version) * rules.batch
+            too_old = max(too_old, min(beyond, self.unfinished_until(version)))
+        return too_old
+
+    def _left_of(self, version: int) -> int:
+        """Samples of that version and older ones that are left by an update which takes the oldest ready ones now."""
+        return self.unfinished_until(version) + max(self.ready_until(version) - self.settings.batch, 0)
+
+    def _updates_until(self, version: int) -> int:
+        """Updates after the next one that may still take samples of that version."""
+        last = version + math.ceil(self.settings.max_staleness)
+        return (last + 1) * self.settings.updates_per_version - self.updates - 1
 
     @property
     def oldest_allowed(self) -> int:
@@ -218,7 +239,11 @@ class State:
     @property
     def old_ready(self) -> int:
         """Ready samples that are as old as is allowed."""
-        return sum(count for of, count in self.ready.items() if of <= self.oldest_allowed)
+        return self.ready_until(self.oldest_allowed)
+
+    def ready_until(self, version: int) -> int:
+        """Ready samples of that version or an older one."""
+        return sum(count for of, count in self.ready.items() if of <= version)
 
     def unfinished_until(self, version: int) -> int:
         """Samples of that version or an older one that are still generated or judged."""

@@ -30,10 +30,9 @@ def _surplus(state: State, ahead: float) -> int:
     rules = state.settings
     if state.training or state.num_ready < rules.batch:
         return 0
-    is_last = (state.updates + 1) % rules.updates_per_version == 0
     unfinished = state.num_running + sum(state.judging.values())
     beyond = state.started - int((state.version + 1 + ahead) * rules.batch * rules.updates_per_version)
     wanted = state.too_many
-    if is_last and rules.stragglers == "abort":
+    if state.is_last_update and rules.stragglers == "abort":
         wanted = max(wanted, min(unfinished, beyond))
     return min(wanted, state.extra)

@@ -26,7 +26,7 @@ def finalists(
     root: RootOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Judge the best recorded kernels again, and compile each from its source alone.
+    """Judge the best kernels again, compiled from source alone.
 
     Finds a candidate whose own processes sent other code than its source gives. Exits with 1 if one is refused. The
     kernel-evaluation server must be running; nothing is written.
