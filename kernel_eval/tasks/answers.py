@@ -21,6 +21,12 @@ def is_finite(outputs: list[torch.Tensor]) -> bool:
     return all(bool(torch.isfinite(output).all()) for output in outputs)
 
 
+def largest(outputs: list[torch.Tensor]) -> float:
+    """The largest magnitude among floats, but for NaN and infinities; 0 if there is none."""
+    floats = [output.nan_to_num(0.0, 0.0, 0.0) for output in outputs if output.is_floating_point() and output.numel()]
+    return max((float(output.abs().max()) for output in floats), default=0.0)
+
+
 def part_of(value: Any, shape: torch.Size, at: Any) -> Any:
     """The rows of an argument that belong to rows of an answer of this shape; one of another shape stays."""
     return value[at] if isinstance(value, torch.Tensor) and value.shape == shape else value

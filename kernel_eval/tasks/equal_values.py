@@ -13,6 +13,7 @@ from weir.kernel_eval.tasks.places import distinct, extremes, some
 
 _SHARE = 8  # one of so many values is taken from another place
 _EVEN_SHARE = 16  # one of so many rows holds one value everywhere
+_PARTS = 4  # of a row, in each of which a lone value lies somewhere
 _LEAST_EXTREMES = 4  # values, of which two are the largest and two the least
 _LEAST_SORTED = 8  # values in a row, which are in order by chance once in 40,320
 
@@ -51,6 +52,23 @@ def with_even_rows(value: torch.Tensor, points: Sequence[float]) -> torch.Tensor
     at = distinct(each * len(points), len(rows))[torch.randperm(each * len(points))].to(value.device)
     for number, point in enumerate(points):
         rows[at[number * each : (number + 1) * each]] = point
+    return rows.view(value.shape)
+
+
+def with_lone_values(value: torch.Tensor, common: float, lone: float) -> torch.Tensor:
+    """Some rows hold one value everywhere but at one place, which lies in another part of each of them.
+
+    Rows that hold one value everywhere, or but at one place, stay.
+    """
+    if value.dim() < 2 or value.shape[-1] < 2 or value.numel() // value.shape[-1] < 2:
+        return value
+    rows = value.clone(memory_format=torch.contiguous_format).view(-1, value.shape[-1])
+    count = min(max(1, len(rows) // _EVEN_SHARE, min(_PARTS, len(rows) // _PARTS)), value.shape[-1])
+    num_others = (rows != rows[:, :1]).sum(-1)
+    others = ((num_others > 1) & (num_others < rows.shape[1] - 1)).nonzero().squeeze(1)
+    at = others[torch.randperm(len(others))[:count].to(value.device)]
+    rows[at] = common
+    rows[at, distinct(count, value.shape[-1])[: len(at)].to(value.device)] = lone
     return rows.view(value.shape)
 
 

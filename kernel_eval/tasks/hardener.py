@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from weir.kernel_eval.tasks.answers import far_apart, is_integer, num_floating
+from weir.kernel_eval.tasks.answers import far_apart, is_integer, largest, num_floating
 from weir.kernel_eval.tasks.errors import InvalidReference, UnsupportedReference
-from weir.kernel_eval.tasks.hardening import Found, Step, find, steps
+from weir.kernel_eval.tasks.hardening import Found, Step, find, steps, steps_across
 from weir.kernel_eval.tasks.input_variants import Draw
 
 if TYPE_CHECKING:
     from weir.kernel_eval.tasks.reference import Expected, Reference
 
 ROUNDINGS = 32.0  # halves; an answer that so few change is not one that kernels can be held to
+_LARGER = 2.0  # times the largest value of an answer, beside which others of it are seen still
 _ATTEMPTS = 3  # at a step, before it counts as one that the task refuses
 
 
@@ -46,13 +47,15 @@ class Hardener:
         return self._found
 
     def harden(
-        self, model: Any, inputs: list[Any], expected: Expected, draw: Draw, seed: int
+        self, model: Any, inputs: list[Any], expected: Expected, draw: Draw, seed: int, *, mixed: bool = True
     ) -> tuple[list[Any], Expected]:
-        """Inputs of a draw with what else the task accepts, and the answer."""
+        """Inputs of a draw, which was to be a `mixed` one or not, with what else the task accepts, and the answer."""
+        if not mixed and self._reference.works_by_value(model):
+            return inputs, expected
         known = self._known(model)
         takes_any = any(is_integer(output) for output in expected.outputs) and num_floating(inputs) > 0
         found = known._replace(ties=known.ties or (takes_any and known.chooses), whole=takes_any)
-        for number, choices in enumerate(steps(inputs, draw, found)):
+        for number, choices in enumerate(steps(inputs, draw, found) if mixed else steps_across(inputs, found)):
             for step in choices:
                 made = self._taken(model, inputs, expected, step, seed + number)
                 if made is not None:
@@ -87,6 +90,8 @@ class Hardener:
             answer = self._reference.expected(model, inputs)
             same_form = [(o.shape, o.dtype) for o in answer.outputs] == [(o.shape, o.dtype) for o in expected.outputs]
             if not same_form or not self._reference.is_comparable(model, inputs, answer):
+                return None
+            if step.bounded and largest(answer.outputs) > _LARGER * largest(expected.outputs):
                 return None
             asked = ((inputs, answer), (before, expected)) if step.sensitive else ()
             wavering = [self._wavering(model, *question) for question in asked]

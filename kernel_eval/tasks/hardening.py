@@ -41,6 +41,7 @@ from weir.kernel_eval.tasks.integer_draws import (
     above_zero,
     asked_for,
     even,
+    lone,
     reordered,
     widened,
     without_zeros,
@@ -49,6 +50,8 @@ from weir.kernel_eval.tasks.places import extremes, holding, some
 from weir.kernel_eval.tasks.task_source import decides, harder_than_mixed
 
 _SHARE = 16  # one of so many rows or elements is replaced
+_USUAL = 1e3  # a row so many times smaller than others is there because it is small
+_TINY_DIGITS = 3.0, 14.0  # after the point, before the first that is none: of the scale of tiny rows
 _LEAST_ROWS = 4  # of a tensor whose rows are replaced
 _BY_INPUT = (Draw.HARD, Draw.MIXED, Draw.MILD, Draw.NORMAL)  # the hardest first
 _OF_ALL = frozenset({Draw.EDGES, Draw.BEYOND, Draw.SPECIAL, Draw.NANS, Draw.INFINITE, Draw.HARD})
@@ -148,17 +151,34 @@ class Step(NamedTuple):
     """One change of inputs.
 
     `sensitive`: whether a rounding may decide what the task answers to it · `exact`: none does, since inputs themselves
-    are compared.
+    are compared · `bounded`: it is left out where an answer becomes larger by it, beside which others would not count.
     """
 
     name: tuple[str, int]
     apply: Callable[[list[Any]], list[Any]]
     sensitive: bool = False
     exact: bool = False
+    bounded: bool = False
+
+
+def steps_across(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
+    """The steps for inputs that are not of a mixed draw: along all dimensions but the last.
+
+    A column of zeros is in each row, so that none of a mixed draw's could have only values below zero.
+    """
+    for at, tensor in enumerate(_tensors(inputs)):
+        if not _is_drawn(tensor) or found.ties:
+            continue
+        for dimension in range(tensor.dim() - 1):
+            zeros = functools.partial(_with_zero_columns, dimension=dimension)
+            yield [Step((f"zeros {dimension}", at), _changing(at, zeros), sensitive=found.whole)]
+        for dimension in range(tensor.dim() - 1):
+            signs = functools.partial(_with_one_sign, dimension=dimension)
+            yield [Step((f"signs {dimension}", at), _changing(at, signs), sensitive=found.whole)]
 
 
 def steps(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[Step]]:
-    """The steps for inputs of a draw; of each list, the first that the task accepts is enough."""
+    """The steps for inputs of a mixed draw; of each list, the first that the task accepts is enough."""
     for choices in itertools.chain(
         _of_constants(inputs),
         _of_floats(inputs, drawn, found),
@@ -194,9 +214,8 @@ def _of_floats(inputs: list[Any], drawn: Draw, found: Found) -> Iterator[list[St
             continue
         if drawn is not Draw.EDGES:  # which has zeros and ones
             yield [Step(("zeros", at), _changing(at, _with_zero_rows))]
-            for dimension in range(tensors[at].dim() - 1):
-                change = functools.partial(_with_zero_columns, dimension=dimension)
-                yield [Step((f"zeros {dimension}", at), _changing(at, change))]
+            yield [Step(("tiny", at), _changing(at, _with_tiny_rows), bounded=True)]
+            yield [Step(("signs", at), _changing(at, functools.partial(_with_one_sign, dimension=-1)))]
         if drawn is not Draw.EDGES or sums_to_one(tensors[at]):
             yield [Step(("ends", at), _changing(at, _with_ends))]
         for scale in found.scales:
@@ -224,6 +243,8 @@ def _of_integers(inputs: list[Any], found: Found) -> Iterator[list[Step]]:
     for at, seen in zip(integers, found.integers, strict=False):
         rows = [functools.partial(even, seen=seen, ends=ends) for ends in _ENDS]
         yield [Step((f"even {ends}", at), _changing(at, change)) for ends, change in zip(_ENDS, rows, strict=True)]
+        for end in (0, -1):
+            yield [Step((f"lone {end}", at), _changing(at, functools.partial(lone, seen=seen, end=end)))]
     for at in integers if found.asked else ():
         if tensors[at].dtype is not torch.bool:
             yield [Step(("asked", at), _changing(at, functools.partial(asked_for, numbers=found.asked)))]
@@ -313,6 +334,42 @@ def _with_zero_rows(value: torch.Tensor) -> torch.Tensor:
     if value.dim() > 2 and value.shape[0] >= _LEAST_ROWS:
         changed[_spare(changed, 1)] = 0.0
     return changed
+
+
+def _with_tiny_rows(value: torch.Tensor) -> torch.Tensor:
+    """Some rows along the last dimension are so small that what is added to their size, or is its least, counts."""
+    if value.dim() < 2 or not 1 < value.shape[-1] <= value.numel() // (2 * _LEAST_ROWS) or sums_to_one(value):
+        return value
+    changed = value.clone(memory_format=torch.contiguous_format)
+    rows = changed.view(-1, value.shape[-1])
+    chosen = _spare(rows, len(rows))
+    chosen = chosen[rows[chosen].any(-1)][: max(1, len(rows) // _SHARE)]  # rows of zeros stay
+    scale = 10.0 ** -(_TINY_DIGITS[0] + (_TINY_DIGITS[1] - _TINY_DIGITS[0]) * torch.rand(len(chosen), 1))
+    rows[chosen] = torch.randn(rows[chosen].shape, dtype=value.dtype, device=value.device) * scale.to(rows)
+    return changed
+
+
+def _with_one_sign(value: torch.Tensor, dimension: int) -> torch.Tensor:
+    """Some fibres along a dimension have values above zero only, others below: a zero is not the largest of these."""
+    size, others = value.shape[dimension], value.numel() // max(1, value.shape[dimension])
+    if value.dim() < 2 or size < 2 or others < 2 * _LEAST_ROWS or sums_to_one(value):
+        return value
+    changed = value.movedim(dimension, -1).clone(memory_format=torch.contiguous_format)
+    fibres = changed.view(-1, size)
+    sizes = fibres.double().square().mean(-1).sqrt()
+    is_usual = ((sizes > sizes.median() / _USUAL) & (sizes < sizes.median() * _LEAST_ROWS)).cpu()
+    most_zeros = size // _LEAST_ROWS if dimension == -1 else 0  # columns of zeros stay
+    may_change = is_usual & ((fibres == 0).sum(-1).cpu() <= most_zeros)
+    may_change[extremes(fibres).cpu() // size] = False
+    order = torch.randperm(len(fibres))
+    order = order[may_change[order]][: 2 * max(1, len(fibres) // _SHARE)]
+    if not len(order):
+        return value
+    signs = 1 - 2 * ((torch.arange(len(order)) + torch.randint(2, ())) % 2)
+    chosen = order.to(value.device)
+    least = sizes[chosen].maximum(sizes.median()).to(value.dtype)  # a tiny answer would not count beside others
+    fibres[chosen] = (fibres[chosen].abs() + least[:, None]) * signs[:, None].to(fibres)
+    return changed.movedim(-1, dimension)
 
 
 def _with_zero_columns(value: torch.Tensor, dimension: int) -> torch.Tensor:

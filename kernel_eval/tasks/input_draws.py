@@ -126,8 +126,15 @@ def _by_draw(values: torch.Tensor, draw: Draw, of: _Of) -> torch.Tensor:
     for number, kind in enumerate(kinds):
         chosen = of_slice == number
         if kind is not Draw.DECLARED and bool(chosen.any()):
-            parts[chosen] = _by_draw(parts[chosen], kind, of)
+            drawn = _by_draw(parts[chosen], kind, of)
+            parts[chosen] = _turned(drawn) if kind is Draw.OFFSET else drawn
     return unsliced(parts, values)
+
+
+def _turned(parts: torch.Tensor) -> torch.Tensor:
+    """Every other slice times minus one."""
+    signs = 1 - 2 * (torch.arange(len(parts), device=parts.device) % 2)
+    return parts * signs.to(parts.dtype)[:, None]
 
 
 def slices(values: torch.Tensor, least: int = _MIN_SLICES) -> torch.Tensor:

@@ -75,6 +75,7 @@ def plan(num_calls: int, relaxed: frozenset[str], seed: int, *, few_rows: bool =
     else:
         others = list(_OTHERS)
         generator.shuffle(others)
+        others.sort(key=lambda draw: draw in (Draw.DECLARED, Draw.MIXED))  # first those with columns of zeros
         if few_rows:
             others.insert(0, Draw.TINY)
         draws = [Draw.DECLARED, Draw.MIXED, *(others[i % len(others)] for i in range(num_calls - 2))][:num_calls]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from weir.kernel_eval.tasks.equal_values import with_even_rows
+from weir.kernel_eval.tasks.equal_values import with_even_rows, with_lone_values
 from weir.kernel_eval.tasks.places import distinct, holding, some
 
 NUM_DRAWS = 4
@@ -195,6 +195,18 @@ def even(declared: torch.Tensor, seen: Integers, ends: tuple[int, ...]) -> torch
     return torch.where(
         seen.fixed.to(declared.device), declared, with_even_rows(declared, seen.values[list(ends)].tolist())
     )
+
+
+def lone(declared: torch.Tensor, seen: Integers, end: int) -> torch.Tensor:
+    """A mask with rows in which one element alone is not as the others, where the task's own draws allow such rows.
+
+    `end`: what the others are, 0 for the lesser of the two values and -1 for the larger.
+    """
+    keeps = seen.sums_are_fixed or seen.distinct or seen.symmetric or seen.sorted
+    if keeps or len(seen.values) != 2 or declared.shape != seen.fixed.shape or bool(seen.fixed.all()):
+        return declared
+    common, other = seen.values[[end, -1 - end]].tolist()
+    return torch.where(seen.fixed.to(declared.device), declared, with_lone_values(declared, common, other))
 
 
 def reordered(declared: torch.Tensor, seen: Integers, only_computes: bool) -> torch.Tensor:

@@ -131,8 +131,11 @@ class Reference:
                 if attempt.draw is Draw.EDGES:
                     inputs, expected = self._within_borders(model, inputs, expected, seed, attempt.size)
                 if self.is_comparable(model, inputs, expected) and not _picks(attempt, expected):
-                    if variant.draw is Draw.MIXED:
-                        inputs, expected = self._hardener.harden(model, inputs, expected, attempt.draw, seed)
+                    mixed = variant.draw is Draw.MIXED
+                    if variant.draw is not Draw.DECLARED:
+                        inputs, expected = self._hardener.harden(
+                            model, inputs, expected, attempt.draw, seed, mixed=mixed
+                        )
                     return inputs, expected, attempt
             except (InvalidReference, UnsupportedReference):
                 pass
@@ -172,13 +175,17 @@ class Reference:
             self._pointwise = watch
         return self._pointwise
 
+    def works_by_value(self, model: Any) -> bool:
+        """Whether all operators of Model work value by value; found out once."""
+        return self._watched(model).is_pointwise
+
     def has_few_rows(self, model: Any) -> bool:
         """Whether the largest input has so few rows that all of them hold what a mixed draw does."""
         if self._few_rows is None:
             given = [value for value in tree_leaves(self.inputs(0)) if num_floating(value) and value.dim()]
             largest = max(given, key=torch.Tensor.numel, default=None)
             few = largest is not None and largest.numel() < _FEW_ROWS * largest.shape[-1]
-            self._few_rows = few and not self._watched(model).is_pointwise
+            self._few_rows = few and not self.works_by_value(model)
         return self._few_rows
 
     def _within_borders(

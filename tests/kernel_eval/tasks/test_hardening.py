@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from weir.kernel_eval.tasks.input_variants import HARDEST
+from weir.kernel_eval.tasks.input_variants import HARDEST, Draw, Variant
 from weir.kernel_eval.tasks.reference import Reference
 
 TASK = """
@@ -132,6 +132,15 @@ ADDED: dict[str, tuple[str, str, Holds]] = {
         "torch.randn(64, 128), torch.rand(64, 128) < 0.5",
         lambda x, y: bool(y.all(-1).any()) and bool((~y).all(-1).any()),
     ),
+    "rows in which one element alone is not as the others": (
+        "x.any(-1) & y.all(-1)",
+        "torch.rand(64, 128) > 0.5, torch.rand(64, 128) > 0.5",
+        lambda x, y: all(
+            bool((part.sum(-1) == number).any() and (part[part.sum(-1) == number].int().argsort(-1)[:, at] >= 96).any())
+            for part in (x, y)
+            for number, at in ((1, -1), (127, 0))
+        ),
+    ),
     "rows of one value in a mask of floats": (
         "(x * y).cumsum(-1)",
         "torch.randn(64, 128), (torch.rand(64, 128) < 0.5).float()",
@@ -162,15 +171,15 @@ ADDED: dict[str, tuple[str, str, Holds]] = {
         "torch.randn(64, 128), torch.tensor([0, 16, 32, 48, 64])",
         lambda x, y: y.tolist() == [0, 16, 32, 48, 64],
     ),
-    "columns of zeros": (
-        "F.normalize(x, dim=0).cumsum(-1) + y",
-        FLOATS,
-        lambda x, y: bool((x == 0).all(0).any()),
+    "tiny rows": (
+        "F.normalize(x, dim=-1, eps=0.01) + y",
+        "torch.randn(64, 128), torch.randn(64, 128)",
+        lambda x, y: bool(((x.norm(dim=-1) > 0) & (x.norm(dim=-1) < 0.02)).any()),
     ),
-    "channels of zeros": (
-        "F.batch_norm(x, None, None, training=True) + y",
-        "torch.randn(4, 16, 5, 5), torch.randn(4, 16, 5, 5)",
-        lambda x, y: bool((x == 0).all(0).all(-1).all(-1).any()),
+    "rows of one sign": (
+        "x.amax(-1) + y.amin(-1)",
+        "torch.randn(64, 128), torch.randn(64, 128)",
+        lambda x, y: all(bool((part < 0).all(-1).any()) and bool((part > 0).all(-1).any()) for part in (x, y)),
     ),
     "bounds of intervals among the values": (
         "torch.bucketize(x, y)",
@@ -182,6 +191,44 @@ ADDED: dict[str, tuple[str, str, Holds]] = {
     "a dimension stays": ("x.cumsum(y)", "torch.rand(64, 128), 1", lambda x, y: y == 1),
     "numbers": ("x.cumsum(-1) * y", "torch.rand(64, 128), 0.75", lambda x, y: 0 < y < 1 and y != 0.75),
 }
+
+
+ACROSS: dict[str, tuple[str, str, Holds]] = {
+    "columns of zeros": (
+        "F.normalize(x, dim=0).cumsum(-1) + y",
+        FLOATS,
+        lambda x, y: bool((x == 0).all(0).any()),
+    ),
+    "channels of zeros": (
+        "F.batch_norm(x, None, None, training=True) + y",
+        "torch.randn(4, 16, 5, 5), torch.randn(4, 16, 5, 5)",
+        lambda x, y: bool((x == 0).all(0).all(-1).all(-1).any()),
+    ),
+    "columns of one sign": (
+        "x.amax(0) + y.amin(0)",
+        "torch.randn(64, 128), torch.randn(64, 128)",
+        lambda x, y: all(bool((part < 0).all(0).any()) and bool((part > 0).all(0).any()) for part in (x, y)),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", ACROSS)
+def test_inputs_of_other_draws_get_columns_that_a_mixed_one_cannot_hold(what: str) -> None:
+    function, inputs, holds = ACROSS[what]
+    reference = Reference(TASK.replace("FUNCTION", function).replace("INPUTS", inputs), 30.0)
+    for seed in range(3):
+        drawn, expected, _ = reference.question(reference.build([], 1), seed, Variant(Draw.WIDE))
+        assert holds(*drawn), drawn
+        assert bool(torch.isfinite(expected.outputs[0]).all())
+
+
+def test_a_row_is_not_made_tiny_where_its_answer_would_be_large() -> None:
+    reference = Reference(
+        TASK.replace("FUNCTION", "x / x.norm(dim=-1).unsqueeze(-1) ** 3 + y").replace("INPUTS", FLOATS), 30.0
+    )
+    (x, _), expected, _ = reference.question(reference.build([], 1), 0, HARDEST)
+    assert float(x.norm(dim=-1).min()) > 0.01
+    assert float(expected.outputs[0].abs().max()) < 1e9
 
 
 @pytest.mark.parametrize("what", ADDED)
