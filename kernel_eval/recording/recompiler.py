@@ -25,7 +25,7 @@ from weir.kernel_eval.recording.launch_capture import stop_at_ttir
 from weir.kernel_eval.toolchain import stub_driver
 from weir.kernel_eval.toolchain.targets import TARGETS
 from weir.kernel_eval.worker.candidate import load_candidate
-from weir.kernel_eval.worker.gpu_replayer import kernel_of
+from weir.kernel_eval.worker.named_kernel import kernel_of
 
 _FAILURE_CHARS = 2000
 _DTYPES = {str(value): value for value in vars(tl).values() if isinstance(value, tl.dtype)}

@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 import triton.language as tl
-from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from weir.kernel_eval.ipc import tensor_arena
@@ -27,6 +26,7 @@ from weir.kernel_eval.replay.steps import fresh_storages, run_operator, write_ou
 from weir.kernel_eval.replay.values import tensor_at, value_of
 from weir.kernel_eval.timing.cuda_clock import GpuClock
 from weir.kernel_eval.worker.gpu_modules import GpuModules
+from weir.kernel_eval.worker.named_kernel import kernel_of
 
 _LANGUAGE = {str(value): value for value in vars(tl).values() if isinstance(value, tl.dtype)}
 
@@ -112,14 +112,6 @@ def launch_value(value: Argument, storages: list[torch.Tensor], kernels: types.M
         base = tensor_at(value.base, storages)
         return TensorDescriptor(base, list(value.shape), list(value.stride), list(value.block_shape), value.padding)
     return value_of(value, storages)
-
-
-def kernel_of(kernels: types.ModuleType, name: str) -> JITFunction[Any]:
-    """A kernel of a module. Raises ValueError if the name is that of anything else."""
-    kernel = vars(kernels).get(name)
-    if not isinstance(kernel, JITFunction):
-        raise ValueError(f"{name} is no kernel of the source")
-    return kernel
 
 
 def _operate(step: Operator, storages: list[torch.Tensor]) -> None:
