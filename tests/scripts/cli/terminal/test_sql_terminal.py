@@ -89,16 +89,16 @@ def begin(config: StoreConfig, record: Any, make_call: Any, tmp_path: Path) -> I
 
 def test_questions_are_completed_by_tab_and_come_back_by_the_up_key_in_the_next_shell(begin: Any) -> None:
     first = begin()
-    first.type("SELECT 40 + num_output_tok\t")
+    first.type("SELECT 4000 + num_output_tok\t")
     first.wait_for("ens")  # only what is new is drawn
     first.type(" AS n FROM calls;\r")
-    first.wait_for("41")
+    first.wait_for("4001")  # a shorter number is also that of a column to which the cursor moves
     first.wait_for(PROMPT)
     assert first.end() == 0
     second = begin()
     second.press_until("\x1b[A", "num_output_tokens")
     second.type("\r")
-    second.wait_for("41")
+    second.wait_for("4001")
     second.wait_for(PROMPT)  # before it, the terminal itself would take Ctrl-D
     assert second.end() == 0
 
