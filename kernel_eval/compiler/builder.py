@@ -7,8 +7,6 @@ a candidate's text may have bugs. The text that Triton prints of what it read go
 
 from __future__ import annotations
 
-import gc
-import os
 import socket
 import sys
 from typing import Any, Literal
@@ -19,7 +17,7 @@ from triton.runtime.errors import OutOfResources
 
 from weir.kernel_eval.ipc.framing import receive, send
 from weir.kernel_eval.ipc.messages import Build, BuiltKernel, Compiled, KernelIr, RefusedKernel
-from weir.kernel_eval.toolchain import stub_driver
+from weir.kernel_eval.toolchain import scratch_folder, stub_driver
 from weir.kernel_eval.toolchain.targets import MAX_THREADS_PER_BLOCK, TARGETS
 
 _MESSAGE_CHARS = 4000
@@ -56,10 +54,7 @@ def _noted(module: Any, metadata: dict[str, Any]) -> dict[str, Any]:
 
 def run(channel: socket.socket, folder: str) -> None:
     """Serve one request, in a contained and freshly forked process."""
-    os.chdir(folder)
-    os.environ["TMPDIR"] = os.environ["HOME"] = folder
-    os.environ["TRITON_CACHE_DIR"] = f"{folder}/triton"
-    gc.enable()
+    scratch_folder.enter(folder)
     message, _ = receive(channel, Build)
     compiled = build(message, folder)
     sys.stdout.flush()

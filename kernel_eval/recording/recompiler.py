@@ -8,8 +8,6 @@ installed.
 from __future__ import annotations
 
 import functools
-import gc
-import os
 import socket
 import sys
 import types
@@ -22,7 +20,7 @@ from weir.kernel_eval.ipc.framing import receive, send
 from weir.kernel_eval.ipc.messages import Recompile, Recompiled, Specialized
 from weir.kernel_eval.ipc.trace import Argument, Many, Named, Plain
 from weir.kernel_eval.recording.launch_capture import stop_at_ttir
-from weir.kernel_eval.toolchain import stub_driver
+from weir.kernel_eval.toolchain import scratch_folder, stub_driver
 from weir.kernel_eval.toolchain.targets import TARGETS
 from weir.kernel_eval.worker.candidate import load_candidate
 from weir.kernel_eval.worker.named_kernel import kernel_of
@@ -33,10 +31,7 @@ _DTYPES = {str(value): value for value in vars(tl).values() if isinstance(value,
 
 def run(channel: socket.socket, folder: str) -> None:
     """Serve one request, in a contained and freshly forked process."""
-    os.chdir(folder)
-    os.environ["TMPDIR"] = os.environ["HOME"] = folder
-    os.environ["TRITON_CACHE_DIR"] = f"{folder}/triton"
-    gc.enable()
+    scratch_folder.enter(folder)
     message, _ = receive(channel, Recompile)
     recompiled = recompile(message, folder)
     sys.stdout.flush()

@@ -6,8 +6,6 @@ No kernel runs here, and operators stay as the record has them.
 
 from __future__ import annotations
 
-import gc
-import os
 import socket
 
 import torch
@@ -18,7 +16,7 @@ from weir.kernel_eval.ipc.messages import Rerecord, Rerecorded
 from weir.kernel_eval.ipc.trace import Launch, Trace
 from weir.kernel_eval.recording.launch_capture import LaunchCapture, stop_at_ttir
 from weir.kernel_eval.replay.steps import fresh_storages
-from weir.kernel_eval.toolchain import stub_driver
+from weir.kernel_eval.toolchain import scratch_folder, stub_driver
 from weir.kernel_eval.toolchain.targets import named
 from weir.kernel_eval.worker.candidate import load_candidate
 from weir.kernel_eval.worker.gpu_replayer import launch_value
@@ -31,10 +29,7 @@ _FAILURE_CHARS = 2000
 
 def run(channel: socket.socket, folder: str) -> None:
     """Serve one request, in a contained and freshly forked process."""
-    os.chdir(folder)
-    os.environ["TMPDIR"] = os.environ["HOME"] = folder
-    os.environ["TRITON_CACHE_DIR"] = f"{folder}/triton"
-    gc.enable()
+    scratch_folder.enter(folder)
     message, fds = receive(channel, Rerecord)
     try:
         with torch.no_grad():

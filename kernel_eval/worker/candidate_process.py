@@ -8,7 +8,6 @@ that it does not need, and no verdict.
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import socket
 import sys
@@ -38,6 +37,7 @@ from weir.kernel_eval.ipc.messages import (
 )
 from weir.kernel_eval.limits import Limits
 from weir.kernel_eval.tasks.seeds import seed_everything
+from weir.kernel_eval.toolchain import scratch_folder
 from weir.kernel_eval.worker import autotune
 from weir.kernel_eval.worker.candidate import entry_point, load_candidate
 from weir.kernel_eval.worker.kernel_values import NeedsKernelResult
@@ -140,14 +140,10 @@ def _named_tensors(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
 
 def enter_folder(limits: Limits, folder: str) -> None:
     """Prepare a freshly forked and contained process: its folder, caches and device."""
-    os.chdir(folder)
-    os.environ["TMPDIR"] = os.environ["HOME"] = folder
-    os.environ["TRITON_CACHE_DIR"] = f"{folder}/triton"
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{folder}/inductor"
+    scratch_folder.enter(folder)
     if limits.gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = limits.gpu
         os.environ["CUDA_CACHE_DISABLE"] = "1"
-    gc.enable()
 
 
 def describe(error: BaseException, phase: Phase) -> Failed:

@@ -9,24 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support_launch_capture import BEGUN
 
-CAPTURE = """
-import json, sys, torch, triton, triton.language as tl
+CAPTURE = (
+    BEGUN
+    + """
 from triton.tools.tensor_descriptor import TensorDescriptor
 from weir.kernel_eval.ipc.trace import Descriptor, Place, Plain
-from weir.kernel_eval.recording import launch_capture
-from weir.kernel_eval.toolchain import stub_driver
-from weir.kernel_eval.toolchain.targets import TARGETS
-from weir.kernel_eval.worker.host_tensors import HostTensors
-from weir.kernel_eval.worker.kernel_values import HostReads, KernelValues
-from weir.kernel_eval.worker.recorder import Recorder
-
-stub = stub_driver.install(TARGETS["sm_90"])
-values, hosts = KernelValues(), HostTensors()
-recorder = Recorder(values, hosts)
-capture = launch_capture.LaunchCapture(recorder, values, hosts, stub)
-launch_capture.stop_at_ttir()
-capture.install()
 
 @triton.jit
 def kernel(x_ptr, block, pair, n, scale, one, none, BLOCK: tl.constexpr):
@@ -55,6 +44,7 @@ print(json.dumps({
     "refused": refused,
 }))
 """
+)
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from support_launch_capture import BEGUN
 
 from weir.kernel_eval.ipc.framing import decode
 from weir.kernel_eval.ipc.messages import Recorded
@@ -49,24 +50,12 @@ NAMES = [
     "tutorial_flash_attention",
     "two_kernels",
 ]
-RECORD = """
-import runpy, sys, traceback, msgspec, torch, triton
+RECORD = (
+    BEGUN
+    + """
 from pathlib import Path
 from weir.kernel_eval.ipc.messages import Recorded
-from weir.kernel_eval.recording import launch_capture
-from weir.kernel_eval.toolchain import stub_driver
-from weir.kernel_eval.toolchain.targets import TARGETS
 from weir.kernel_eval.worker.candidate import load_candidate
-from weir.kernel_eval.worker.host_tensors import HostTensors
-from weir.kernel_eval.worker.kernel_values import HostReads, KernelValues
-from weir.kernel_eval.worker.recorder import Recorder
-
-stub = stub_driver.install(TARGETS["sm_90"])
-values, hosts = KernelValues(), HostTensors()
-recorder = Recorder(values, hosts)
-capture = launch_capture.LaunchCapture(recorder, values, hosts, stub)
-launch_capture.stop_at_ttir()
-capture.install()
 folder, *paths = sys.argv[1:]
 for path in map(Path, paths):
     module = load_candidate(path.read_text(), folder)
@@ -79,6 +68,7 @@ for path in map(Path, paths):
     Path(folder, path.stem).write_bytes(msgspec.msgpack.encode(Recorded((), trace, capture.irs)))
 print(triton.__version__)
 """
+)
 
 pytestmark = pytest.mark.skipif(OTHER is None, reason="WEIR_TEST_TRITON names no folder with another release of Triton")
 
