@@ -1,8 +1,10 @@
 """Multi-head latent attention (arXiv 2405.04434, section 2.1) for packed rows, divided over tensor ranks by heads.
 
 The narrow states of queries, keys and values are computed alike on all tensor ranks, or each for its tokens where these
-divide the tokens (SP); what widens them is divided by heads. Megatron-core's own layer divides the narrow ones by
-columns, and on CPUs loses the other ranks' gradient of the keys with position.
+divide the tokens (SP); what widens them is divided by heads. Megatron-core's own layer, without Transformer Engine,
+divides the narrow ones by columns, and of the gradient of the keys with position keeps that by a rank's own heads.
+
+Tensor ranks divide the tokens here always (`check_layout`), as Megatron-core's experts ask.
 
 Invariant: the numbers are those of transformers' DeepSeek-V3; frequencies and scales come from there.
 """
@@ -16,7 +18,6 @@ from megatron.core import parallel_state
 from megatron.core.tensor_parallel import (
     ColumnParallelLinear,
     RowParallelLinear,
-    copy_to_tensor_model_parallel_region,
     gather_from_sequence_parallel_region,
 )
 from megatron.core.transformer.module import MegatronModule
@@ -74,7 +75,8 @@ class LatentAttention(MegatronModule):  # type: ignore[misc]
         wide = self.linear_kv(self.kv_norm(narrow))[0].view(-1, self.heads, latent.plain + latent.value)
         key, value = wide.split([latent.plain, latent.value], dim=-1)
         plain, placed = query.split([latent.plain, latent.rotary], dim=-1)
-        of_all = turn(self._of_all_heads(shared)).expand(-1, self.heads, -1)
+        gathered = gather_from_sequence_parallel_region(shared)  # backward it sums the gradients by all ranks' heads
+        of_all = turn(gathered).expand(-1, self.heads, -1)
         attended = self.core_attention(
             torch.cat([plain, turn(placed)], dim=-1),
             torch.cat([key, of_all], dim=-1),
@@ -89,14 +91,6 @@ class LatentAttention(MegatronModule):  # type: ignore[misc]
         found = torch.nn.Linear(width, rank, bias=False, dtype=self.config.params_dtype)
         found.weight.sequence_parallel = self.config.sequence_parallel  # type: ignore[attr-defined]
         return found
-
-    def _of_all_heads(self, shared: torch.Tensor) -> torch.Tensor:
-        """(s, 1, R) keys with position, which all heads have in common, to (t, 1, R); their gradient is that of all."""
-        if self.config.sequence_parallel:
-            gathered: torch.Tensor = gather_from_sequence_parallel_region(shared)
-            return gathered
-        copied: torch.Tensor = copy_to_tensor_model_parallel_region(shared)
-        return copied
 
     def _turned(self, row: RowParams, dtype: torch.dtype) -> Any:
         """What gives (t, n, R) numbers their position: neighbours are a pair, and come out half a head apart."""

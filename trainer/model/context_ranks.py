@@ -131,7 +131,7 @@ class _OfAllTokens(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         kinds, heads, tokens, size = ctx.shape
-        chunks = gradient.view(kinds, heads, 2 * ctx.count, tokens // 2, size).permute(2, 0, 1, 3, 4)
+        chunks = gradient.reshape(kinds, heads, 2 * ctx.count, tokens // 2, size).permute(2, 0, 1, 3, 4)
         ordered = torch.stack([chunks[: ctx.count], chunks[ctx.count :].flip(0)], dim=3).float()
         own = ordered.new_empty(kinds, heads, tokens, size)
         given = ordered.reshape(ctx.count * kinds, heads, tokens, size)

@@ -6,6 +6,7 @@ micro-batch can avoid: weights, gradients, moments, and what ranks gather.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -144,7 +145,8 @@ def _more_processes(plan: TrainingPlan) -> int:
     """8, or, where a model is divided already, twice the processes, which share gradients' and moments' owners."""
     if plan.division is not None:
         return 2 * plan.processes
-    return -(-max(8, plan.processes) // plan.replicas) * plan.replicas
+    together = math.lcm(plan.replicas, plan.sharers)
+    return -(-max(8, plan.processes) // together) * together
 
 
 def _gib(num_bytes: int) -> str:

@@ -81,3 +81,13 @@ def test_ranks_that_gather_half_are_named_where_they_help(tiny_model_dir: Path) 
     capacity += capacity - usable(capacity)
     found = list(fit.remedies(shape, plans[0], capacity, shortest=1, measure=lambda memory: memory.certain))
     assert found[0] == 'trainer.gather_precision = "bfloat16"'
+
+
+def test_more_ranks_still_share_micro_batches_and_copies_evenly() -> None:
+    shape = read_shape(CONFIGS / "SmolLM2-135M")
+    plan = TrainingPlan(tokens=1, processes=6, replicas=2, sharers=3)
+    few, many = (training_memory(shape, replace(plan, processes=count)).certain for count in (6, 12))
+    capacity = (few + many) // 2
+    capacity += capacity - usable(capacity)
+    found = list(fit.remedies(shape, plan, capacity, shortest=1, measure=lambda memory: memory.certain))
+    assert "trainer.processes = 12 (a GPU for each)" in found
