@@ -29,7 +29,7 @@ from weir.kernel_eval.ipc.messages import (
     TimeReplay,
 )
 from weir.kernel_eval.limits import Limits
-from weir.kernel_eval.worker import remote_assembler
+from weir.kernel_eval.worker import remote_assembler, triton_launcher
 from weir.kernel_eval.worker.candidate_process import CandidateProcess, describe_output, enter_folder
 from weir.kernel_eval.worker.gpu_replayer import GpuReplayer
 from weir.kernel_eval.worker.guard_zones import GuardedAllocations
@@ -52,6 +52,7 @@ class Worker(CandidateProcess):
 
         self._recorder.install()
         remote_assembler.install(self._channel, self._target)
+        triton_launcher.install()
         RemoteCompiler(self._channel, self._recorder, self._folder).install()
         while True:
             try:

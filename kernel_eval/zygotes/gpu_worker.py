@@ -46,7 +46,8 @@ def _build_launcher(level: SandboxLevel) -> None:
 
     with scratch_folder(level) as folder:
         os.environ["TRITON_CACHE_DIR"] = folder
-        CudaUtils()  # a singleton: the class keeps the loaded module
+        CudaUtils()  # a singleton, which keeps the loaded module
+    CudaUtils.__init__ = lambda self: None  # each call of the class would build the module again, and a worker cannot
 
 
 def _query_assemblers(target: str) -> None:

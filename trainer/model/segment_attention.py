@@ -5,20 +5,23 @@ masked but absent, so nothing can leak. It is registered in transformers' attent
 families whose layers attend to the keys of the whole row; layers that carry a state along the row cannot be packed
 (`can_pack`).
 
-CPU and GPU run the same code. On CUDA, root segments use flash attention and others the memory-efficient kernel with an
-explicit mask; neither materialises the scores. FlexAttention would handle a row in one kernel, but has no backward pass
-on CPUs (torch 2.13), so it could not be verified there.
+On CUDA in half precision, flash attention takes all segments of a row in one call: each has its own queries and, as
+keys, those of its whole path, and attends causally from the end (`varlen_attn`). Elsewhere, and in float32, segments
+are computed one by one: roots causally, others with an explicit mask. Nothing materialises the scores of a row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from inspect import signature
+from itertools import accumulate
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.varlen import varlen_attn
 from transformers import AttentionInterface
 
 from weir.trainer.model.prefix_tree import Segment
@@ -26,6 +29,7 @@ from weir.trainer.model.prefix_tree import Segment
 ATTENTION = "weir_segments"
 PACKABLE_LAYERS = frozenset({"full_attention", "sliding_attention"})
 # Without cuDNN, whose backward pass yields NaN with an explicit mask at some lengths (torch 2.13).
+_GROUPED = {"enable_gqa": True} if "enable_gqa" in signature(varlen_attn).parameters else {}  # torch 2.11 needs no word
 KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
@@ -39,6 +43,17 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Packed:
+    """A row as `varlen_attn` takes it: queries and keys of all pieces, one after the other."""
+
+    query_ends: torch.Tensor  # (pieces + 1,) int32, from 0
+    key_ends: torch.Tensor  # likewise
+    most_queries: int
+    most_keys: int
+    keys: torch.Tensor | None  # (number of keys,) which of the row's tokens they are; None: all of them, in order
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentRow:
     """The segments of a row of T tokens, in order, and the pieces of it that are computed here: all, or a rank's."""
 
@@ -47,6 +62,7 @@ class SegmentRow:
     pieces: list[Piece]
     whole: Callable[[torch.Tensor], torch.Tensor] | None = None  # the row's keys and values from those of the pieces
     _masks: dict[tuple[int, int, int | None], torch.Tensor] = field(default_factory=dict)
+    _packed: list[Packed] = field(default_factory=list)  # at most one, once it was asked for
 
     @classmethod
     def of(cls, segments: Sequence[Segment]) -> SegmentRow:
@@ -57,6 +73,31 @@ class SegmentRow:
         lengths = [len(segment.ids) for segment in segments]
         pieces = [Piece(segment=index, queries=length, seen=length) for index, length in enumerate(lengths)]
         return cls(lengths=lengths, paths=paths, pieces=pieces)
+
+    def packed(self, device: torch.device) -> Packed:
+        """The row's pieces on a device."""
+        if not self._packed:
+            starts = list(accumulate(self.lengths, initial=0))
+            ranges = [
+                [(starts[at], self.lengths[at]) for at in self.paths[piece.segment][:-1]]
+                + [(starts[piece.segment], piece.seen)]
+                for piece in self.pieces
+            ]
+            counts = [sum(length for _, length in held) for held in ranges]
+            keys = torch.cat([torch.arange(start, start + length) for held in ranges for start, length in held])
+            queries = [piece.queries for piece in self.pieces]
+            as_ends = [torch.tensor([0, *accumulate(each)], dtype=torch.int32) for each in (queries, counts)]
+            in_order = torch.equal(keys, torch.arange(starts[-1]))
+            self._packed.append(
+                Packed(
+                    query_ends=as_ends[0].to(device),
+                    key_ends=as_ends[1].to(device),
+                    most_queries=max(queries),
+                    most_keys=max(counts),
+                    keys=None if in_order else keys.to(device),
+                )
+            )
+        return self._packed[0]
 
     def mask(self, queries: int, keys: int, window: int | None, device: torch.device) -> torch.Tensor | None:
         """The (queries, keys) bool mask of the last `queries` positions over `keys`; None for causal attention."""
@@ -88,6 +129,8 @@ def segment_attention(
     if segments.whole is not None:
         computed = _computed_dtype(query)
         key, value = segments.whole(torch.cat([key.to(computed), value.to(computed)]))[:, None]
+    if _takes_packed(query) and not dropout:
+        return _packed_attention(query, key, value, segments.packed(query.device), scaling, sliding_window), None
     queries = query.split([piece.queries for piece in segments.pieces], dim=2)  # type: ignore[no-untyped-call]
     keys, values = (tensor.split(segments.lengths, dim=2) for tensor in (key, value))  # type: ignore[no-untyped-call]
     outputs = []
@@ -112,6 +155,38 @@ def segment_attention(
                 )
             )
     return torch.cat(outputs, dim=2).transpose(1, 2), None
+
+
+def _packed_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    packed: Packed,
+    scaling: float | None,
+    window: int | None,
+) -> torch.Tensor:
+    computed = _computed_dtype(query)
+    queries, keys, values = (tensor[0].transpose(0, 1).to(computed) for tensor in (query, key, value))  # (t, H, D)
+    if packed.keys is not None:
+        keys, values = keys.index_select(0, packed.keys), values.index_select(0, packed.keys)
+    found = varlen_attn(
+        queries,
+        keys,
+        values,
+        packed.query_ends,
+        packed.key_ends,
+        packed.most_queries,
+        packed.most_keys,
+        scale=scaling,
+        window_size=(-1 if window is None else window - 1, 0),
+        **_GROUPED,
+    )
+    assert isinstance(found, torch.Tensor)
+    return found[None]
+
+
+def _takes_packed(query: torch.Tensor) -> bool:
+    return query.device.type == "cuda" and _computed_dtype(query) in (torch.bfloat16, torch.float16)
 
 
 def _known(tensors: Sequence[torch.Tensor], path: Sequence[int], seen: int) -> torch.Tensor:

@@ -22,6 +22,7 @@ from weir.trainer.errors import TrainerUsageError
 from weir.trainer.model.batching import Batch, Layout
 from weir.trainer.model.context_ranks import ContextRanks, part_of
 from weir.trainer.model.direct_writer import DirectFile
+from weir.trainer.model.fused_norms import fuse_norms
 from weir.trainer.model.kept_mass import TruncationRows, kept_mass
 from weir.trainer.model.lora import LoraShape, add_adapters
 from weir.trainer.model.segment_attention import ATTENTION, can_pack
@@ -60,6 +61,8 @@ class TokenModel(torch.nn.Module):
         self.packs = can_pack(network)
         if self.packs:
             network.set_attn_implementation(ATTENTION)
+        if torch.cuda.is_available():
+            fuse_norms(network)
 
     @property
     def layers(self) -> list[torch.nn.Module]:

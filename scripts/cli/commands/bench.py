@@ -138,11 +138,24 @@ def store(
 
 def trainer(
     peer_env: Annotated[Path, typer.Option(help="Folder of TRL's own environment, created if missing.")] = Path(".trl"),
+    gpu: Annotated[
+        bool, typer.Option("--gpu", help="Measure models of Qwen3's forms on this machine's GPU instead.")
+    ] = False,
+    case: Annotated[list[str] | None, typer.Option(help="With --gpu, a case; may be repeated. Default: all.")] = None,
+    peak_tflops: Annotated[
+        float, typer.Option(min=1, help="With --gpu, the device's dense peak in bfloat16; an H100's or H200's is 989.")
+    ] = 989.0,
+    steps: Annotated[int, typer.Option(min=1, help="With --gpu, steps of which a figure is the median.")] = 3,
 ) -> None:
     """Tokens per second of a loss and backward pass, and TRL's.
 
     Trees of sequences are also compared with the same sequences one by one.
     """
+    if gpu:
+        from weir.scripts.bench.trainer.on_gpu import main as main_on_gpu
+
+        main_on_gpu(case or [], peak_tflops, steps)
+        return
     from weir.scripts.bench.trainer.run import main
 
     main(peer_env)

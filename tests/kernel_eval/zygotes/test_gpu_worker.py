@@ -7,6 +7,7 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -59,6 +60,29 @@ def lease(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[socket.soc
         its_lease.close()
         yield ours
         zygote.kill()
+
+
+BUILDS_ONCE = """
+import subprocess
+from weir.kernel_eval.sandbox.levels import SandboxLevel
+from weir.kernel_eval.zygotes.gpu_worker import _build_launcher
+
+_build_launcher(SandboxLevel.RLIMITS)
+subprocess.check_call = None  # as in a worker, which can start no program
+from triton.backends.nvidia.driver import CudaDriver, CudaUtils
+
+assert CudaUtils() is CudaUtils() and callable(CudaDriver().utils.load_binary)
+print("built once")
+"""
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs a C compiler")
+def test_a_worker_that_asks_for_triton_s_driver_builds_nothing(tmp_path: Path) -> None:
+    """Triton makes its driver at the first launch, in the worker."""
+    build_driver(tmp_path)
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}
+    run = subprocess.run([sys.executable, "-c", BUILDS_ONCE], capture_output=True, text=True, env=environment)
+    assert run.stdout == "built once\n", run.stderr
 
 
 def test_a_worker_is_forked_and_contained_and_that_it_reaches_no_gpu_is_no_fault_of_a_candidate(

@@ -173,9 +173,10 @@ def test_a_member_that_the_settings_name_later_joins(cluster: Cluster) -> None:
     cluster.wait(cluster.made(1))
     assert {row.member for row in cluster.phases() if row.phase_id not in before} == {"only", "both-1"}
     file.write_text(whole)
+    works = {"rollout", "train"}  # where rounds are short, it may train in all of them and never be lent back
     cluster.wait(
-        lambda: (
-            ("both-2", "rollout") in {(row.member, row.phase) for row in cluster.phases() if row.phase_id not in before}
+        lambda: any(
+            row.member == "both-2" and row.phase in works for row in cluster.phases() if row.phase_id not in before
         )
     )
     assert "member both-2 is taken in" in cluster.log

@@ -45,6 +45,43 @@ def test_heads_that_are_repeated_give_what_grouped_heads_give(
         assert torch.allclose(one, other, atol=1e-6, rtol=1e-5)
 
 
+@pytest.mark.parametrize("window", [None, 8])
+def test_a_packed_row_lists_the_keys_that_each_query_attends_to(window: int | None) -> None:
+    """Attention in plain loops over the packed lists gives what segments give one by one."""
+    segments, drawn = row(), torch.Generator().manual_seed(0)
+    heads = [torch.randn(1, n, sum(segments.lengths), 8, generator=drawn) for n in (6, 2, 2)]
+    expected, _ = segment_attention(torch.nn.Module(), *heads, None, segments=segments, sliding_window=window)
+    packed = segments.packed(torch.device("cpu"))
+    assert packed.keys is not None
+    query, key, value = (tensor[0] for tensor in heads)
+    key, value = (tensor[:, packed.keys].repeat_interleave(3, dim=0) for tensor in (key, value))
+    found = []
+    for piece in range(len(packed.query_ends) - 1):
+        first, end = packed.query_ends[piece : piece + 2].tolist()
+        low, high = packed.key_ends[piece : piece + 2].tolist()
+        assert end - first <= packed.most_queries and high - low <= packed.most_keys
+        for at in range(first, end):
+            last = high - (end - at) + 1
+            seen = slice(max(low, last - window) if window else low, last)
+            scores = torch.einsum("hd,hkd->hk", query[:, at], key[:, seen]) / 8**0.5
+            found.append(torch.einsum("hk,hkd->hd", scores.softmax(-1), value[:, seen]))
+    assert torch.allclose(torch.stack(found)[None], expected, atol=1e-6)
+
+
+@needs_gpu
+@pytest.mark.parametrize("window", [None, 8])
+def test_on_a_gpu_a_row_in_one_call_gives_what_its_segments_give(window: int | None) -> None:
+    segments, drawn = row(), torch.Generator().manual_seed(0)
+    whole = [torch.randn(1, n, sum(segments.lengths), 64, generator=drawn).cuda() for n in (6, 2, 2)]
+    found = []
+    for dtype in (torch.float32, torch.bfloat16):  # float32 goes segment by segment
+        heads = [tensor.to(dtype).requires_grad_() for tensor in whole]
+        attended, _ = segment_attention(torch.nn.Module(), *heads, None, segments=segments, sliding_window=window)
+        found.append([attended, *torch.autograd.grad(attended.float().square().sum(), heads)])
+    for exact, packed in zip(*found, strict=True):
+        assert float((packed.float() - exact).norm()) <= 1e-2 * float(exact.norm())
+
+
 @needs_gpu
 @pytest.mark.parametrize("settings", ALGORITHMS)
 def test_on_a_gpu_trees_have_the_gradient_of_single_sequences_and_of_the_cpu(

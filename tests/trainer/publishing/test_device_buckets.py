@@ -23,6 +23,7 @@ ON_GPU = Member(
     relays=False,
     takes_deltas=False,
     takes_adapters=False,
+    takes_fp8=False,
     version="0",
     dtype="auto",
     device="cuda",

@@ -1,0 +1,201 @@
+"""Launches Triton's kernels without a C compiler, for Triton 3.6, in a process that cannot start programs.
+
+That release has a C compiler build a launcher for each signature of a kernel; later ones have one launcher for all,
+built before workers are forked. `install` puts a launcher in its place that calls the driver (`cuLaunchKernelEx`) by
+ctypes. Conversions and attributes are those of Triton 3.6.0's launcher (triton/backends/nvidia/driver.py), numbers and
+structures those of cuda.h.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from weir.kernel_eval.gpu import cuda_driver
+
+_NAME = "__triton_launcher"  # of the modules that Triton has built
+_INTEGERS = {
+    "i1": ctypes.c_int8,
+    "i8": ctypes.c_int8,
+    "i16": ctypes.c_int16,
+    "i32": ctypes.c_int32,
+    "i64": ctypes.c_int64,
+    "u1": ctypes.c_uint8,
+    "u8": ctypes.c_uint8,
+    "u16": ctypes.c_uint16,
+    "u32": ctypes.c_uint32,
+    "u64": ctypes.c_uint64,
+}
+_FLOATS = {"fp32": ctypes.c_float, "f32": ctypes.c_float, "fp64": ctypes.c_double}  # a float32 may become infinite
+_HALVES = ("fp16", "bf16")
+_TENSOR_MAP = "nvTmaDesc"
+_TENSOR_MAP_AT = 128  # bytes from the start of the object that holds a map of the tensor memory accelerator
+_DEVICE_POINTER = 3  # CU_POINTER_ATTRIBUTE_DEVICE_POINTER
+_NON_PORTABLE_CLUSTERS = 14  # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+_COOPERATIVE, _CLUSTER, _CLUSTER_POLICY, _SERIALIZATION = 2, 4, 5, 6  # of CUlaunchAttributeID
+_SPREAD = 1  # CU_CLUSTER_SCHEDULING_POLICY_SPREAD
+
+
+class _Attribute(ctypes.Structure):
+    _fields_ = (("id", ctypes.c_uint), ("padding", ctypes.c_uint), ("value", ctypes.c_uint * 16))
+
+
+class _Config(ctypes.Structure):
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(_Attribute)),
+        ("num_attributes", ctypes.c_uint),
+    )
+
+
+def install() -> None:
+    """Patch Triton in this process, if its release has launchers built; else do nothing."""
+    from triton.backends.nvidia import driver
+
+    if not hasattr(driver, "make_launcher"):
+        return
+    compile_module = driver.compile_module_from_src
+
+    def make_launcher(constants: Any, signature: dict[Any, Any], descriptors: Sequence[Any] | None) -> Launcher:
+        del constants
+        return Launcher(list(parameter_types(signature.values(), descriptors)))
+
+    def module_of(src: Any, name: str, **options: Any) -> Any:
+        return SimpleNamespace(launch=src) if name == _NAME else compile_module(src=src, name=name, **options)
+
+    driver.make_launcher = make_launcher
+    driver.compile_module_from_src = module_of
+
+
+def parameter_types(signature: Any, descriptors: Sequence[Any] | None) -> Iterator[Any]:
+    """The types of a launch's arguments: a tensor descriptor becomes what Triton passes in its place.
+
+    `descriptors` holds, for each tensor descriptor, how the kernel was lowered: with None it is a pointer.
+    """
+    remaining = iter(descriptors or ())
+    for kind in signature:
+        found = re.match(r"tensordesc<([^[>]*)\[([^]]*)\]", kind) if isinstance(kind, str) else None
+        if found is None:
+            yield kind
+            continue
+        rank = found[2].count(",") + 1
+        if next(remaining, None) is None:
+            yield from ("*" + found[1], *["i64"] * (2 * rank), "i1")
+        else:
+            yield _TENSOR_MAP
+        yield from (*["i32"] * rank, *["i64"] * rank)
+
+
+class Launcher:
+    """Launches kernels whose arguments have these types; tuples of types are tuples of arguments."""
+
+    def __init__(self, types: Sequence[Any]) -> None:
+        self._types = types
+        flat = [kind for kind in _flat(types) if kind != "constexpr"]
+        self._slots = [_slot(kind) for kind in [*flat, "*scratch", "*scratch"]]
+        self._places = (ctypes.c_void_p * len(self._slots))(*map(ctypes.addressof, self._slots))
+
+    def __call__(
+        self,
+        x: int,
+        y: int,
+        z: int,
+        stream: int,
+        function: int,
+        cooperative: bool,
+        serial: bool,
+        scratch: Any,
+        profile: Any,
+        metadata: tuple[int, int, int],
+        about: Any,
+        enter: Callable[[Any], object] | None,
+        leave: Callable[[Any], object] | None,
+        *arguments: Any,
+    ) -> None:
+        """As Triton calls its own launcher. Raises `CudaDriverError`, and ValueError for a tensor of a CPU."""
+        num_warps, num_ctas, shared_bytes = metadata
+        if enter is not None:
+            enter(about)
+        values = [*_paired(self._types, arguments), ("*scratch", scratch), ("*scratch", profile)]
+        for at, (kind, value) in enumerate(values):
+            if kind == _TENSOR_MAP:
+                self._places[at] = id(value) + _TENSOR_MAP_AT
+            else:
+                self._slots[at].value = _number(kind, value, at)
+        if x * y * z > 0:
+            attributes = _attributes(num_ctas, cooperative=cooperative, serial=serial)
+            if num_ctas == 16:
+                cuda_driver.call("cuFuncSetAttribute", ctypes.c_void_p(function), _NON_PORTABLE_CLUSTERS, 1)
+            config = _Config(
+                (x * num_ctas, y, z), (32 * num_warps, 1, 1), shared_bytes, stream, attributes, len(attributes)
+            )
+            cuda_driver.call("cuLaunchKernelEx", ctypes.byref(config), ctypes.c_void_p(function), self._places, None)
+        if leave is not None:
+            leave(about)
+
+
+def _attributes(num_ctas: int, *, cooperative: bool, serial: bool) -> Any:
+    found: list[tuple[int, tuple[int, ...]]] = []
+    if serial:
+        found.append((_SERIALIZATION, (1,)))
+    if cooperative:
+        found.append((_COOPERATIVE, (1,)))
+    if num_ctas != 1:
+        found += [(_CLUSTER, (num_ctas, 1, 1)), (_CLUSTER_POLICY, (_SPREAD,))]
+    return (_Attribute * len(found))(*((number, 0, value) for number, value in found))
+
+
+def _flat(types: Sequence[Any]) -> Iterator[str]:
+    for kind in types:
+        if isinstance(kind, tuple):
+            yield from _flat(kind)
+        else:
+            yield kind
+
+
+def _paired(types: Sequence[Any], values: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+    """Each argument that the kernel gets, with its type; constants are compiled in."""
+    for kind, value in zip(types, values, strict=True):
+        if isinstance(kind, tuple):
+            yield from _paired(kind, value)
+        elif kind != "constexpr":
+            yield kind, value
+
+
+def _slot(kind: str) -> Any:
+    if kind[0] == "*" or kind == _TENSOR_MAP:
+        return ctypes.c_uint64()
+    return ctypes.c_uint16() if kind in _HALVES else (_FLOATS.get(kind) or _INTEGERS[kind])()
+
+
+def _number(kind: str, value: Any, at: int) -> Any:
+    if kind[0] == "*":
+        return _pointer(value, at)
+    if kind == "fp16":
+        return struct.unpack("<H", struct.pack("<e", value))[0]
+    if kind == "bf16":  # cut off, as in Triton
+        return struct.unpack("<I", bytes(ctypes.c_float(value)))[0] >> 16
+    return value
+
+
+def _pointer(value: Any, at: int) -> int:
+    if value is None or isinstance(value, int):
+        return value or 0
+    address = int(value.data_ptr())
+    if address == 0 or (isinstance(value, torch.Tensor) and value.is_cuda):
+        return address
+    found = ctypes.c_uint64()
+    try:
+        cuda_driver.call("cuPointerGetAttribute", ctypes.byref(found), _DEVICE_POINTER, ctypes.c_uint64(address))
+    except cuda_driver.CudaDriverError as error:
+        raise ValueError(f"Pointer argument (at {at}) cannot be accessed from Triton (cpu tensor?)") from error
+    return found.value

@@ -1,0 +1,237 @@
+"""`weir bench trainer --gpu`: what the torch backend makes of one GPU, on random models of Qwen3's published forms.
+
+Each model takes optimiser steps in bfloat16 over micro-batches of 8,192 packed tokens. `mfu` counts 6 operations per
+parameter and computed token (as a round's metric does), `mfu_attention` adds those of attention's scores; both are
+shares of `--peak-tflops`, the dense peak of the device in bfloat16. `matmul_tflops` is what a product of two square
+matrices of 8,192 reaches in the same run: no model comes closer to the peak than that. `…_backward_…` leaves the
+optimiser's step out. `tree` compares samples that share a prompt, computed once and computed apart. `peak_gb` is what
+torch's allocator had reserved at most, beside the plan's arithmetic.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from weir.scripts.bench.figures import print_figures
+from weir.scripts.launch.errors import UsageError
+from weir.trainer.credit.samples import Sample
+from weir.trainer.learner.learner import Learner
+from weir.trainer.model.batching import lay_out, micro_batches
+from weir.trainer.model.memory import training_memory
+from weir.trainer.model.shape import read_shape
+from weir.trainer.rounds.fit import training_plan
+from weir.trainer.settings.config import TrainerConfig
+
+TOKENS = 8192  # of a micro-batch
+MATRIX = 8192  # rows and columns of the product that gives the reachable peak
+VOCABULARY = 151_936
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """Sizes of one of Qwen3's dense models, from its published config.json."""
+
+    width: int
+    inner: int
+    layers: int
+    heads: int
+    tied: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A model, the settings that are measured with it, and the samples of a step."""
+
+    form: str
+    settings: Mapping[str, Any]
+    micro_batches: int = 4
+    length: int = 1024  # tokens of a sample
+
+
+FORMS = {
+    "0.6b": Form(width=1024, inner=3072, layers=28, heads=16, tied=True),
+    "1.7b": Form(width=2048, inner=6144, layers=28, heads=16, tied=True),
+    "4b": Form(width=2560, inner=9728, layers=36, heads=32, tied=True),
+    "8b": Form(width=4096, inner=12288, layers=36, heads=32, tied=False),
+}
+CASES = {
+    "0.6b": Case(form="0.6b", settings={}),
+    "0.6b_long": Case(form="0.6b", settings={}, length=TOKENS),
+    "1.7b": Case(form="1.7b", settings={}),
+    "1.7b_recomputed": Case(form="1.7b", settings={"gradient_checkpointing": True}),
+    "8b_lora": Case(form="8b", settings={"lora_rank": 16, "gradient_checkpointing": True}, micro_batches=2),
+}
+
+
+def main(names: list[str], peak_tflops: float, steps: int) -> None:
+    """Measure each case of `CASES`; prints a line for each figure, then one JSON object.
+
+    Raises UsageError without a GPU, and for a name that is no case.
+    """
+    if not torch.cuda.is_available():
+        raise UsageError(
+            f"torch {torch.__version__} finds no GPU: run this on a machine with one and torch's CUDA build"
+        )
+    if unknown := sorted(set(names) - CASES.keys()):
+        raise UsageError(f"no case is named {', '.join(unknown)}: there are {', '.join(CASES)}")
+    figures: dict[str, Any] = {
+        "gpu": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "peak_tflops": peak_tflops,
+        "matmul_tflops": round(matmul_tflops(), 1),
+    }
+    print(f"matmul: {figures['matmul_tflops']} TFLOPS", flush=True)
+    with tempfile.TemporaryDirectory(prefix="weir-bench-gpu-") as name:
+        folder = Path(name)
+        for which in names or list(CASES):
+            case = CASES[which]
+            if not (folder / case.form).exists():
+                write_form(FORMS[case.form], folder / case.form)
+            found = measure(folder / case.form, case, peak_tflops, steps)
+            _free()
+            for key, value in found.items():
+                figures[f"{which}_{key}"] = round(value, 3)
+                print(f"{which}: {key} {value:.3f}", flush=True)
+    print_figures(figures)
+
+
+def write_form(form: Form, folder: Path) -> None:
+    """Write a random model in bfloat16, made on the GPU."""
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    config = Qwen3Config(
+        vocab_size=VOCABULARY,
+        hidden_size=form.width,
+        intermediate_size=form.inner,
+        num_hidden_layers=form.layers,
+        num_attention_heads=form.heads,
+        num_key_value_heads=8,
+        head_dim=128,
+        max_position_embeddings=40_960,
+        tie_word_embeddings=form.tied,
+        dtype="bfloat16",
+    )
+    torch.manual_seed(0)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with torch.device("cuda"):
+            Qwen3ForCausalLM(config).save_pretrained(folder)
+    finally:
+        torch.set_default_dtype(before)
+    _free()
+
+
+def measure(folder: Path, case: Case, peak_tflops: float, steps: int) -> dict[str, float]:
+    """The figures of one case; the first step is the warm-up."""
+    shape = read_shape(folder)
+    config = TrainerConfig(
+        device="cuda", precision="bfloat16", token_budget=TOKENS, lr=1e-12, share_prefixes=False, **case.settings
+    )
+    torch.cuda.reset_peak_memory_stats()
+    learner = Learner(folder, config)
+    parameters = learner.num_parameters
+    samples = flat_samples(case)
+    tokens = sum(len(sample.ids) for sample in samples)
+    whole = _seconds(lambda: learner.train(samples, fresh_version=0, seed=0), steps)
+    backward = _seconds(lambda: learner.accumulate(samples, fresh_version=0), steps, before=learner.stepper.clear)
+    peak = torch.cuda.max_memory_reserved()
+    form = FORMS[case.form]
+    scores = (
+        6 * form.layers * form.heads * 128 * case.length
+    )  # causal: half of two products, forward and twice backward
+    figures = {
+        "parameters_b": parameters / 1e9,
+        "tok_s": tokens / whole,
+        "mfu": 6 * parameters * tokens / whole / (peak_tflops * 1e12),
+        "mfu_attention": (6 * parameters + scores) * tokens / whole / (peak_tflops * 1e12),
+        "backward_mfu": 6 * parameters * tokens / backward / (peak_tflops * 1e12),
+        "peak_gb": peak / 1e9,
+        "peak_over_plan": peak / training_memory(shape, training_plan(config)).peak,
+    }
+    return figures | _tree(learner, steps)
+
+
+def _tree(learner: Learner, steps: int) -> dict[str, float]:
+    """Eight samples with a common prompt, computed as a tree and apart."""
+    samples = tree_samples()
+    seconds, computed = [], []
+    for shared in (False, True):
+        learner.layout = layout = learner.model.layout(share_prefixes=shared)
+        parts = micro_batches(samples, TOKENS, layout)
+        computed.append(sum(lay_out(part, layout, torch.device("cpu")).num_tokens for part in parts))
+        learner.score(samples)
+        seconds.append(
+            _seconds(lambda: learner.accumulate(samples, fresh_version=0), steps, before=learner.stepper.clear)
+        )
+    ratio = computed[0] / computed[1]
+    return {
+        "tree_ratio": ratio,
+        "tree_over_flat": seconds[0] / seconds[1],
+        "tree_share": seconds[0] / seconds[1] / ratio,
+    }
+
+
+def flat_samples(case: Case) -> list[Sample]:
+    """Samples without common prefixes that fill the micro-batches, half prompt and half answer."""
+    random = np.random.default_rng(0)
+    count = case.micro_batches * TOKENS // case.length
+    return [_sample(index, _draw(random, case.length // 2), _draw(random, case.length // 2)) for index in range(count)]
+
+
+def tree_samples() -> list[Sample]:
+    """Sixteen answers of 512 tokens in two groups, whose prompts have 1,536 tokens."""
+    random = np.random.default_rng(1)
+    prompts = [_draw(random, 1536) for _ in range(2)]
+    return [_sample(index, prompts[index // 8], _draw(random, 512)) for index in range(16)]
+
+
+def matmul_tflops() -> float:
+    """10^12 operations per second of a product of two random matrices in bfloat16."""
+    left, right = (torch.randn(MATRIX, MATRIX, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    return 2 * MATRIX**3 / _seconds(lambda: left @ right, 10) / 1e12
+
+
+def _seconds(call: Callable[[], object], times: int, before: Callable[[], object] = lambda: None) -> float:
+    """Median seconds of a call, after one that is not counted."""
+    taken = []
+    for _ in range(times + 1):
+        before()
+        torch.cuda.synchronize()
+        started = time.perf_counter()
+        call()
+        torch.cuda.synchronize()
+        taken.append(time.perf_counter() - started)
+    return statistics.median(taken[1:])
+
+
+def _draw(random: np.random.Generator, length: int) -> Any:
+    return random.integers(3, VOCABULARY, length).astype(np.int32)
+
+
+def _sample(index: int, prompt: Any, output: Any) -> Sample:
+    return Sample(
+        call_id=f"c{index}",
+        group_id=f"g{index // 8}",
+        prompt_ids=prompt,
+        output_ids=output,
+        old_logprobs=np.full(len(output), -np.log(VOCABULARY), dtype=np.float32),
+        versions=np.zeros(len(output), dtype=np.int32),
+        temperature=1.0,
+        advantage=1.0 if index % 2 else -1.0,
+    )
+
+
+def _free() -> None:
+    gc.collect()
+    torch.cuda.empty_cache()
