@@ -2,8 +2,8 @@
 
 That release has a C compiler build a launcher for each signature of a kernel; later ones have one launcher for all,
 built before workers are forked. `install` puts a launcher in its place that calls the driver (`cuLaunchKernelEx`) by
-ctypes. Conversions and attributes are those of Triton 3.6.0's launcher (triton/backends/nvidia/driver.py), numbers and
-structures those of cuda.h.
+ctypes. Conversions and attributes are those of Triton 3.6.0's own launcher (`triton.backends.nvidia.driver`), numbers
+and structures those of cuda.h.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from weir.trainer.credit.samples import Sample
 from weir.trainer.learner.distributed import Ranks
 from weir.trainer.learner.scoring import Scores, by_sample
 from weir.trainer.model.batching import lay_out
-from weir.trainer.model.kept_mass import TruncationRows
+from weir.trainer.model.ops.kept_mass import TruncationRows
 from weir.trainer.model.token_model import TokenModel
 from weir.trainer.settings.config import TrainerConfig
 

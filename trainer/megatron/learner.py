@@ -37,7 +37,7 @@ from weir.trainer.megatron.weight_map import Place
 from weir.trainer.megatron.weights import Rows, check_shapes, fill
 from weir.trainer.megatron.weights import write as write_weights
 from weir.trainer.model.batching import Layout, micro_batches
-from weir.trainer.model.kept_mass import kept_mass_of
+from weir.trainer.model.ops.kept_mass import kept_mass_of
 from weir.trainer.model.stored_tensors import BytesRead, StoredTensors
 from weir.trainer.settings.config import TrainerConfig
 from weir.trainer.settings.megatron import MegatronSettings

@@ -19,7 +19,7 @@ from megatron.core.transformer.module import MegatronModule
 from torch.nn.attention import sdpa_kernel
 
 from weir.trainer.megatron.packed_row import PackedRow
-from weir.trainer.model.segment_attention import KERNELS, takes_grouped_heads
+from weir.trainer.model.ops.segment_attention import KERNELS, takes_grouped_heads
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """Logprobs and entropies of targets where each rank of a group holds a part of the vocabulary's rows.
 
-Invariant: values and gradients are those of `model/token_logprobs.py` over the whole vocabulary, in blocks of rows; of
-each row only three sums and a maximum cross the group, never logits.
+Invariant: values and gradients are those of `model/ops/token_logprobs.py` over the whole vocabulary, in blocks of
+rows; of each row only three sums and a maximum cross the group, never logits.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ import numpy.typing as npt
 import torch
 
 from weir.store.records.call_record import TokenIds
-from weir.trainer.model.prefix_tree import PrefixForest, flat_forest, prefix_forest, prefix_order, shared_lengths
-from weir.trainer.model.segment_attention import SegmentRow
+from weir.trainer.model.ops.prefix_tree import PrefixForest, flat_forest, prefix_forest, prefix_order, shared_lengths
+from weir.trainer.model.ops.segment_attention import SegmentRow
 
 
 class Layout(enum.Enum):

@@ -19,7 +19,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 from weir.trainer.model.batching import Batch
-from weir.trainer.model.segment_attention import Piece, SegmentRow
+from weir.trainer.model.ops.segment_attention import Piece, SegmentRow
 
 # torch 2.13 renamed them.
 _gather_into: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor

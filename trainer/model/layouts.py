@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
 from weir.trainer.model.memory import FLOAT32, layer_bytes
+from weir.trainer.model.ops.token_logprobs import ROWS
 from weir.trainer.model.parts import LayerParts, ModelParts
 from weir.trainer.model.shape import ModelShape
-from weir.trainer.model.token_logprobs import ROWS
 from weir.trainer.settings.megatron import MegatronSettings
 
 HALF = 2

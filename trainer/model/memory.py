@@ -11,8 +11,8 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from weir.trainer.model.division import Division, held_numbers, row_tokens, stage_layers
+from weir.trainer.model.ops.token_logprobs import KEPT_BYTES, ROWS
 from weir.trainer.model.shape import ModelShape
-from weir.trainer.model.token_logprobs import KEPT_BYTES, ROWS
 
 FLOAT32 = 4
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}

@@ -22,11 +22,11 @@ from weir.trainer.errors import TrainerUsageError
 from weir.trainer.model.batching import Batch, Layout
 from weir.trainer.model.context_ranks import ContextRanks, part_of
 from weir.trainer.model.direct_writer import DirectFile
-from weir.trainer.model.fused_norms import fuse_norms
-from weir.trainer.model.kept_mass import TruncationRows, kept_mass
 from weir.trainer.model.lora import LoraShape, add_adapters
-from weir.trainer.model.segment_attention import ATTENTION, can_pack
-from weir.trainer.model.token_logprobs import token_logprobs
+from weir.trainer.model.ops.fused_norms import fuse_norms
+from weir.trainer.model.ops.kept_mass import TruncationRows, kept_mass
+from weir.trainer.model.ops.segment_attention import ATTENTION, can_pack
+from weir.trainer.model.ops.token_logprobs import token_logprobs
 from weir.trainer.versions.version_folder import FileEntry, copy_tokenizer
 
 # Settings of a model that change its logits after the head; token_logprobs does not apply them.

@@ -10,7 +10,7 @@ from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
-from weir.trainer.model.fused_norms import fuse_norms, rms_norm
+from weir.trainer.model.ops.fused_norms import fuse_norms, rms_norm
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -25,6 +25,7 @@ def norms(kind: type) -> torch.nn.ModuleList:
 @pytest.mark.parametrize("kind", [LlamaRMSNorm, Qwen3RMSNorm])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_norm_and_its_gradient_are_those_of_the_family(kind: type, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
     own = norms(kind)[0]
     states = torch.randn(5, 32).to(dtype)
     found = []
@@ -35,7 +36,7 @@ def test_the_norm_and_its_gradient_are_those_of_the_family(kind: type, dtype: to
     rounding = 1e-5 if dtype is torch.float32 else 2e-2  # the family rounds before it multiplies
     for theirs, ours in zip(*found, strict=True):
         assert theirs.dtype == ours.dtype
-        assert torch.allclose(theirs.float(), ours.float(), rtol=rounding, atol=rounding)
+        assert float((theirs.float() - ours.float()).norm()) <= rounding * float(theirs.float().norm())
 
 
 def test_all_norms_of_a_family_are_replaced_and_stay_what_they_are_on_a_cpu() -> None:

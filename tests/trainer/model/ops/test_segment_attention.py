@@ -11,9 +11,9 @@ import torch
 from support_gradients import drifted_samples, make_models, whole_gradient
 from support_ranks import rank_pair
 
-from weir.trainer.model import segment_attention as module
-from weir.trainer.model.prefix_tree import prefix_forest
-from weir.trainer.model.segment_attention import SegmentRow, segment_attention
+from weir.trainer.model.ops import segment_attention as module
+from weir.trainer.model.ops.prefix_tree import prefix_forest
+from weir.trainer.model.ops.segment_attention import SegmentRow, segment_attention
 from weir.trainer.settings.config import TrainerConfig
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

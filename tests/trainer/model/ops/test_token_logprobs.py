@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from weir.trainer.model import token_logprobs as module
-from weir.trainer.model.token_logprobs import token_logprobs
+from weir.trainer.model.ops import token_logprobs as module
+from weir.trainer.model.ops.token_logprobs import token_logprobs
 
 
 @pytest.mark.parametrize("kept_bytes", [0, 1 << 30])

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weir.trainer.model.prefix_tree import PrefixForest, flat_forest, prefix_forest
+from weir.trainer.model.ops.prefix_tree import PrefixForest, flat_forest, prefix_forest
 
 SEQUENCES = st.lists(
     st.lists(st.integers(0, 2), min_size=1, max_size=24).map(lambda ids: np.asarray(ids, np.int32)),

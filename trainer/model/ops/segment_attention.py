@@ -24,7 +24,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.varlen import varlen_attn
 from transformers import AttentionInterface
 
-from weir.trainer.model.prefix_tree import Segment
+from weir.trainer.model.ops.prefix_tree import Segment
 
 ATTENTION = "weir_segments"
 PACKABLE_LAYERS = frozenset({"full_attention", "sliding_attention"})
