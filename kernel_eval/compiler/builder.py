@@ -15,6 +15,7 @@ from triton.backends.nvidia.compiler import CUDABackend, get_ptxas_version
 from triton.compiler import compiler
 from triton.runtime.errors import OutOfResources
 
+from weir.kernel_eval.compiler import private_cache
 from weir.kernel_eval.ipc.framing import receive, send
 from weir.kernel_eval.ipc.messages import Build, BuiltKernel, Compiled, KernelIr, RefusedKernel
 from weir.kernel_eval.toolchain import scratch_folder, stub_driver
@@ -28,9 +29,10 @@ class LaunchRefused(Exception):
 
 
 def prepare() -> None:
-    """Prepare the zygote: compilations end with PTX, and the compiler's lazy queries are done."""
+    """Prepare the zygote: compilations end with PTX, their cache is theirs, the compiler's lazy queries are done."""
     import triton
 
+    private_cache.install()
     add_stages = CUDABackend.add_stages
 
     def stop_at_ptx(backend: Any, stages: dict[str, Any], *rest: Any) -> None:
