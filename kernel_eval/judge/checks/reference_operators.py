@@ -118,7 +118,8 @@ class _Traced:
             numbers = torch.int32 if places.numel() < 1 << 31 else torch.int64
             self._places = [(places == value).nonzero().squeeze(1).to(numbers) for value in values]
         else:
-            self._places = [at[places[at] == value] for at, value in zip(self._places, values, strict=True)]
+            left = zip(self._places, values, strict=True)
+            self._places = [at[places[at] == value] if at.numel() else at for at, value in left]
         self._constant &= values == (self._first if self._first.numel() else values)
         self._first = self._first if self._first.numel() else values
 
