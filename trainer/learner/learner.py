@@ -18,6 +18,7 @@ import torch
 from weir.trainer.credit.samples import Sample
 from weir.trainer.data.dataset import SupervisedRow
 from weir.trainer.errors import VersionError
+from weir.trainer.learner.balanced import balanced
 from weir.trainer.learner.critic import Critic
 from weir.trainer.learner.distributed import Ranks
 from weir.trainer.learner.loading import load_trained, lora_shape
@@ -108,15 +109,18 @@ class Learner(RoundSteps):
         """
         weight_of = self._weights(samples, self.config.loss_mean)
         own = TokenStats()
-        for part, counts in self.ranks.share(micro_batches(samples, self.config.token_budget, self.layout)):
-            weights = [weight_of[sample.call_id] if counts else 0.0 for sample in part]
-            part_stats = self._backward(part, weights, fresh_version)
-            if counts:
-                own.add(part_stats)
-            on_tokens(sum(len(sample.output_ids) for sample in part))
+        parts = self.ranks.share(micro_batches(samples, self.config.token_budget, self.layout))
+        with balanced(self.model, parts, self.layout, self.device, self.ranks) as balance_loss:
+            for part, counts in parts:
+                weights = [weight_of[sample.call_id] if counts else 0.0 for sample in part]
+                part_stats = self._backward(part, weights, fresh_version, counts)
+                if counts:
+                    own.add(part_stats)
+                on_tokens(sum(len(sample.output_ids) for sample in part))
         stats = TokenStats()
         for of_share in self.ranks.gather_shares(own):
             stats.add(of_share)
+        stats.balance_loss = balance_loss
         return stats
 
     def sleep(self, away: Path, needed_bytes: int | None = None) -> None:
@@ -224,8 +228,11 @@ class Learner(RoundSteps):
         assert self._values is not None
         return self.critic.accumulate(samples, self._weights(samples, "token"), self._credit, self._values)
 
-    def _backward(self, samples: Sequence[Sample], weights: Sequence[float], fresh_version: int) -> TokenStats:
-        batch, lengths = lay_out(samples, self.layout, self.device), [len(sample.output_ids) for sample in samples]
+    def _backward(
+        self, samples: Sequence[Sample], weights: Sequence[float], fresh_version: int, counts: bool
+    ) -> TokenStats:
+        batch = lay_out(samples, self.layout, self.device, counts=counts)
+        lengths = [len(sample.output_ids) for sample in samples]
         predicted = self.model(batch, self._repeated([sample.temperature for sample in samples], lengths))
         loss, stats = self._loss_of(samples, predicted, weights, fresh_version, computed_tokens=batch.num_tokens)
         loss.backward()  # type: ignore[no-untyped-call]

@@ -58,6 +58,7 @@ class StepStats:
     off_policy_ess: float  # effective sample size of the bounded weights, as a share of these tokens
     value_loss: float | None  # of the critic, where there is one
     sft_loss: float | None  # of the supervised rows, where there are any; not part of `loss`
+    balance_loss: float | None = None  # of a mixture of experts that asks for one; not part of `loss`
     epoch: int = 1
     kl_coef: float | None = None  # where it is steered by kl_target
     stopped_by: str | None = None  # the setting that refused the step; only an untaken last one has it
@@ -93,6 +94,7 @@ class TokenStats:
     off_policy_clipped: int = 0
     off_policy_weight_sum: float = 0.0
     off_policy_square_sum: float = 0.0
+    balance_loss: float = 0.0  # of the whole step, where there is one
     traces: list[TokenTrace] = field(default_factory=list)
 
     @classmethod
@@ -201,6 +203,7 @@ class TokenStats:
             off_policy_ess=self._off_policy_ess(),
             value_loss=value_loss,
             sft_loss=sft_loss,
+            balance_loss=self.balance_loss or None,
             traces=tuple(self.traces),
         )
 

@@ -6,7 +6,7 @@ would change a logprob and is not built is refused by name. This module imports 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ class Experts:
     groups: int = 1  # of experts, of which a token chooses `chosen_groups` by their two best experts
     chosen_groups: int = 1
     scale: float = 1.0  # of the shares
+    balance: float = field(default=0.0, compare=False)  # coefficient of the load-balancing loss
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +175,7 @@ def _experts(config: Any) -> Experts | None:
             chosen=config.num_experts_per_tok,
             inner=config.moe_intermediate_size,
             normalised=config.norm_topk_prob,
+            balance=config.router_aux_loss_coef if config.output_router_logits else 0.0,
         )
     if config.model_type == "deepseek_v3":
         return Experts(

@@ -26,6 +26,7 @@ from weir.trainer.learner.saved_state import AVERAGE, CRITIC, KL_COEF, POLICY, s
 from weir.trainer.learner.scoring import Scores
 from weir.trainer.learner.step_stats import TokenStats
 from weir.trainer.megatron.architecture import check_layout, check_reference, read_architecture
+from weir.trainer.megatron.balanced import watch_routers
 from weir.trainer.megatron.critic import MegatronCritic
 from weir.trainer.megatron.groups import ModelRanks
 from weir.trainer.megatron.packed_model import empty_model
@@ -72,6 +73,7 @@ class MegatronLearner(RoundSteps):
             self.architecture, layout, precision=config.precision, recompute=config.gradient_checkpointing
         )
         self.network.to(device)
+        self.balance = watch_routers(self.network, self.architecture)
         stored = self._fill(folder)
         self.stepper = MegatronStepper(self.network, config)
         self.passes = Passes(self.network, self.stepper.wrapped, self.architecture, layout, device)
@@ -149,7 +151,9 @@ class MegatronLearner(RoundSteps):
             on_tokens(sum(len(sample.output_ids) for sample in output.sequences))
             return loss, stats if output.counts else None
 
-        found = self.passes.run(self._shared(samples), loss_of, backward=True)
+        parts = self._shared(samples)
+        with self._balanced(parts) as balance_loss:
+            found = self.passes.run(parts, loss_of, backward=True)
         own = TokenStats()
         for part in found:
             if part is not None:
@@ -157,6 +161,7 @@ class MegatronLearner(RoundSteps):
         stats = TokenStats()
         for of_copy in self.ranks.gather(own):
             stats.add(of_copy)
+        stats.balance_loss = balance_loss
         return stats
 
     def accumulate_mixed(self, rows: Sequence[SupervisedRow]) -> float | None:
@@ -171,8 +176,26 @@ class MegatronLearner(RoundSteps):
             loss = -logprobs.sum() * (output.counts / denominator)
             return self.config.sft_coef * loss, float(loss.detach())
 
-        found = self.passes.run(self._shared(rows), loss_of, backward=True)
+        parts = self._shared(rows)
+        with self._balanced(parts, scale=self.config.sft_coef):
+            found = self.passes.run(parts, loss_of, backward=True)
         return sum(self.ranks.gather(sum(found)))
+
+    @contextmanager
+    def _balanced(self, parts: Sequence[tuple[list[Any], bool]], *, scale: float = 1.0) -> Iterator[float]:
+        """As `learner.balanced.balanced`."""
+        if self.balance is None:
+            yield 0.0
+            return
+
+        def nothing(output: RowOutput[Any]) -> tuple[torch.Tensor, None]:
+            return output.hidden.new_zeros(()), None
+
+        def count() -> None:
+            self.passes.run(parts, nothing, backward=False)
+
+        with self.balance.added(count, self.ranks.of_all, self.device, scale=scale) as loss:
+            yield loss
 
     def accumulate_critic(self, samples: Sequence[Sample]) -> float | None:
         """As `RoundSteps.accumulate_critic`."""

@@ -29,6 +29,7 @@ class RowParams(PackedSeqParams):  # type: ignore[misc]
     lengths: list[int] = field(default_factory=list)
     places: torch.Tensor | None = None
     positions: torch.Tensor | None = None  # of this rank's tokens in their sequences
+    often: torch.Tensor | None = None  # how often they count
 
     @classmethod
     def of(cls, row: PackedRow) -> RowParams:
@@ -44,6 +45,7 @@ class RowParams(PackedSeqParams):  # type: ignore[misc]
             lengths=row.lengths,
             places=row.places,
             positions=row.positions,
+            often=row.often,
         )
 
 

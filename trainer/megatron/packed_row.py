@@ -31,23 +31,33 @@ class PackedRow:
     predictors: torch.Tensor  # (n,) int64: this rank's tokens that predict targets
     owned: torch.Tensor  # (n,) int64: which of the N targets they predict
     targets: torch.Tensor  # (N,) int64
+    often: torch.Tensor  # (T / ranks,) int64: 1 for this rank's tokens, 0 for padding and a row that does not count
     num_tokens: int  # without padding
 
 
 def pack(
-    sequences: Sequence[Tokens], device: torch.device, *, ranks: int, rank: int, tensor: int = 1, length: int = 0
+    sequences: Sequence[Tokens],
+    device: torch.device,
+    *,
+    ranks: int,
+    rank: int,
+    tensor: int = 1,
+    length: int = 0,
+    counts: bool = True,
 ) -> PackedRow:
     """The part of rank `rank` of `ranks`, whose tokens `tensor` ranks can divide. The last token is no input.
 
-    The row is padded to `length` tokens, which another row has, where it is shorter.
+    The row is padded to `length` tokens, which another row has, where it is shorter. Without `counts` it repeats one
+    that another pass counts.
     """
     inputs = [sequence.ids[:-1] for sequence in sequences]
     lengths = _padded([len(ids) for ids in inputs], ranks, tensor)
     lengths[-1] += max(0, length - sum(lengths))
     starts = np.cumsum([0, *lengths[:-1]])
-    row = np.zeros(sum(lengths), dtype=np.int64)
+    row, often = np.zeros((2, sum(lengths)), dtype=np.int64)
     for start, ids in zip(starts, inputs, strict=True):
         row[start : start + len(ids)] = ids
+        often[start : start + len(ids)] = counts
     held = [_held(lengths, ranks, of) for of in range(ranks)]
     places = np.empty(len(row), dtype=np.int64)
     places[np.concatenate(held)] = np.arange(len(row))
@@ -65,6 +75,7 @@ def pack(
         predictors=_tensor(places[predicting[own]] % width, device),
         owned=_tensor(own, device),
         targets=_tensor(targets, device),
+        often=_tensor(often[held[rank]], device),
         num_tokens=sum(map(len, inputs)),
     )
 

@@ -96,10 +96,10 @@ class Passes:
         all rows are equally long: with two stages Megatron-core mixes up the lengths that they tell each other.
         """
         if self.layout.chunks == 1:
-            return [(sequences, counts, self._row(sequences)) for sequences, counts in parts]
+            return [(sequences, counts, self._row(sequences, counts=counts)) for sequences, counts in parts]
         filled = [*parts, *[(parts[0][0], False)] * (-len(parts) % self.layout.pipeline)]
         longest = max(sum(self._row(sequences).lengths) for sequences, _ in filled)
-        return [(sequences, counts, self._row(sequences, longest)) for sequences, counts in filled]
+        return [(sequences, counts, self._row(sequences, longest, counts)) for sequences, counts in filled]
 
     def logprobs(self, output: RowOutput[Any], temperatures: torch.Tensor) -> TargetLogprobs:
         """Logprobs and entropies of the row's N targets, whichever ranks hold them; `temperatures` is (N,)."""
@@ -133,7 +133,7 @@ class Passes:
             hidden = _OfAllRanks.apply(hidden, output.row.owned, len(output.row.targets))  # type: ignore[no-untyped-call]
         return lambda rows: whole_logits(hidden[rows], self.network.head, self._part, self.model.vocabulary)
 
-    def _row(self, sequences: Sequence[Tokens], length: int = 0) -> PackedRow:
+    def _row(self, sequences: Sequence[Tokens], length: int = 0, counts: bool = True) -> PackedRow:
         return pack(
             sequences,
             self.device,
@@ -141,6 +141,7 @@ class Passes:
             rank=parallel_state.get_context_parallel_rank(),
             tensor=self.layout.tensor,
             length=length,
+            counts=counts,
         )
 
 

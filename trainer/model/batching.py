@@ -54,6 +54,7 @@ class Batch:
     segments: SegmentRow | None  # of a packed row, where B is 1
     predictors: torch.Tensor  # (N,) int64, indices into B × T
     targets: torch.Tensor  # (N,) int64, the token ids that they predict
+    often: torch.Tensor  # (B, T) int64, how many sequences have each token; 0: padding, or a batch that does not count
 
     @property
     def num_tokens(self) -> int:
@@ -86,8 +87,11 @@ def micro_batches(sequences: Sequence[SequenceT], token_budget: int, layout: Lay
     return batches
 
 
-def lay_out(sequences: Sequence[Tokens], layout: Layout, device: torch.device) -> Batch:
-    """One batch of the sequences; its targets are in the order of the sequences."""
+def lay_out(sequences: Sequence[Tokens], layout: Layout, device: torch.device, *, counts: bool = True) -> Batch:
+    """One batch of the sequences; its targets are in the order of the sequences.
+
+    Without `counts` it repeats a batch that another pass counts.
+    """
     inputs = [sequence.ids[:-1] for sequence in sequences]
     targets = [sequence.targets[1:] for sequence in sequences]  # position t predicts token t + 1
     ids = np.concatenate([sequence.ids[1:][mask] for sequence, mask in zip(sequences, targets, strict=True)])
@@ -99,12 +103,14 @@ def lay_out(sequences: Sequence[Tokens], layout: Layout, device: torch.device) -
         rows, positions, places = _row(forest)
         segments = SegmentRow.of(forest.segments)
     predictors = np.concatenate([place[mask] for place, mask in zip(places, targets, strict=True)])
+    often = np.bincount(np.concatenate(places), minlength=rows.size).reshape(rows.shape) * counts
     return Batch(
         ids=_tensor(rows, device),
         positions=_tensor(positions, device),
         segments=segments,
         predictors=_tensor(predictors, device),
         targets=_tensor(ids, device),
+        often=_tensor(often, device),
     )
 
 

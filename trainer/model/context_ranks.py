@@ -74,7 +74,7 @@ class ContextRanks:
         chunks = (self.rank, 2 * self.count - 1 - self.rank)
         added = 2 * self.count * width - length
         held = torch.cat([torch.arange(chunk * width, (chunk + 1) * width) for chunk in chunks]).to(batch.ids.device)
-        ids, positions = (F.pad(row, (0, added)) for row in (batch.ids, batch.positions))
+        ids, positions, often = (F.pad(row, (0, added)) for row in (batch.ids, batch.positions, batch.often))
         chunk_of = batch.predictors // width
         is_first = chunk_of == chunks[0]
         owned = torch.nonzero(is_first | (chunk_of == chunks[1]))[:, 0]
@@ -86,6 +86,7 @@ class ContextRanks:
             segments=self._row(batch.segments, width, chunks, added),
             predictors=batch.predictors[owned] - offsets,
             targets=batch.targets[owned],
+            often=often[:, held],
         )
         return OwnPart(batch=own, owned=owned, count=len(batch.targets), group=self.group)
 

@@ -16,12 +16,14 @@ import torch
 from safetensors import SafetensorError
 from torch.autograd.graph import save_on_cpu
 from transformers import AutoModelForCausalLM
+from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeTopKRouter
 from transformers.utils import logging as transformers_logging
 
 from weir.trainer.errors import TrainerUsageError
 from weir.trainer.model.batching import Batch, Layout
 from weir.trainer.model.context_ranks import ContextRanks, part_of
 from weir.trainer.model.direct_writer import DirectFile
+from weir.trainer.model.expert_balance import BALANCED, ExpertBalance, balance_of
 from weir.trainer.model.lora import LoraShape, add_adapters
 from weir.trainer.model.ops.fused_norms import fuse_norms
 from weir.trainer.model.ops.kept_mass import TruncationRows, kept_mass
@@ -63,6 +65,9 @@ class TokenModel(torch.nn.Module):
             network.set_attn_implementation(ATTENTION)
         if torch.cuda.is_available():
             fuse_norms(network)
+        self.balance = balance_of(network.config.get_text_config())
+        if self.balance is not None:
+            _watch_routers(network, self.balance)
 
     @property
     def layers(self) -> list[torch.nn.Module]:
@@ -84,6 +89,8 @@ class TokenModel(torch.nn.Module):
         mass.
         """
         part = part_of(batch, self.context)
+        if self.balance is not None:
+            self.balance.often = part.batch.often.flatten()
         predicting = predicting_states(self.network.base_model, part.batch, self.compute, offloads=self.offloads)
         head = self.network.get_output_embeddings().weight.to(self.compute)
         at = None if temperatures is None else part.own(temperatures)
@@ -93,6 +100,21 @@ class TokenModel(torch.nn.Module):
             assert temperatures is not None
             kept = kept_mass(part.of_all(predicting), head, batch.targets, temperatures, truncation)
         return TargetLogprobs(logprobs=logprobs, entropy=entropy, kept=kept)
+
+
+def _watch_routers(network: Any, balance: ExpertBalance) -> None:
+    """Have the balance see what every router chooses; copies of the network share it."""
+
+    def routed(_: Any, __: Any, output: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        logits, scores, chosen = output
+        if not balance.is_active:
+            return output
+        assert balance.often is not None
+        return logits, balance.routed(logits, scores, chosen, balance.often), chosen
+
+    for part in network.modules():
+        if isinstance(part, Qwen3MoeTopKRouter):
+            part.register_forward_hook(routed)
 
 
 def predicting_states(base: Any, batch: Batch, compute: torch.dtype, *, offloads: bool = False) -> torch.Tensor:
@@ -169,11 +191,11 @@ def check_supported(network: Any, folder: Path) -> None:
 
 
 def check_losses(settings: Any, folder: Path) -> None:
-    """Raise `TrainerUsageError` where a model's configuration asks for a loss of its own."""
-    if getattr(settings, "output_router_logits", False):
+    """Raise `TrainerUsageError` where a model's configuration asks for a loss that is not computed."""
+    if getattr(settings, "output_router_logits", False) and settings.model_type != BALANCED:
         raise TrainerUsageError(
-            f"{folder}: its config.json asks for a load-balancing loss (output_router_logits), which no backend here "
-            "computes; set that to false to train without it"
+            f"{folder}: its config.json asks for a load-balancing loss (output_router_logits), which is computed for "
+            f"{BALANCED} and not for {settings.model_type}; set that to false to train without it"
         )
 
 

@@ -124,7 +124,7 @@ def step_metrics(steps: Sequence[StepStats]) -> Metrics:
         **means,
         **{
             name: statistics.fmean(figure[name] for figure in figures)
-            for name in ("value_loss", "sft_loss")
+            for name in ("value_loss", "sft_loss", "balance_loss")
             if name in figures[0]
         },
         "ratio_min": min(step.ratio_min for step in steps),

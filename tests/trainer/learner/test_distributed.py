@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from support_megatron_models import make_moe
 from support_model import make_tiny_model
 from support_rank_jobs import RankJob, RankReport, run_jobs
 from support_samples import branching_samples
@@ -43,8 +44,11 @@ class Divided:
         self.folder = folder
         self.model = make_tiny_model(folder / "model", vocab_size=517, tied=True)  # rows that cannot be shared evenly
         self.samples = branching_samples(self.model)
-        for name, settings in (("one", PLAIN), ("one_half", HALF), ("one_smooth", SMOOTH)):
-            learner = Learner(self.model, TrainerConfig(**settings), reference=self.model)
+        self.experts = make_moe(folder / "experts", output_router_logits=True, router_aux_loss_coef=0.5)
+        alone = {"one": PLAIN, "one_half": HALF, "one_smooth": SMOOTH, "one_of_experts": PLAIN}
+        for name, settings in alone.items():
+            model = self._model_of(name)
+            learner = Learner(model, TrainerConfig(**settings), reference=model)
             for seed in range(2):
                 learner.train(self.samples, fresh_version=0, seed=seed)
             (folder / name).mkdir()
@@ -58,6 +62,7 @@ class Divided:
                 "copies_half": HALF | COPIES | ON_HOST | RECOMPUTED,
                 "again": PLAIN | COPIES,
                 "shared_copies": PLAIN | COPIES | SHARED,
+                "shared_of_experts": PLAIN | COPIES | SHARED,
                 "shared_smooth": SMOOTH | {"processes": 4, "context_parallel": 4} | RECOMPUTED,
             },
         )
@@ -65,15 +70,18 @@ class Divided:
     def _run(self, ranks: int, settings: dict[str, dict[str, Any]]) -> None:
         jobs = [
             RankJob(
-                folder=self.folder / "copies" if name == "again" else self.model,
+                folder=self.folder / "copies" if name == "again" else self._model_of(name),
                 out=self.folder / name,
                 config=TrainerConfig(**own),
                 samples=[] if name == "again" else self.samples,
-                reference=self.model,
+                reference=self._model_of(name),
             )
             for name, own in settings.items()
         ]
         self.reports |= zip(settings, run_jobs(jobs, ranks, self.folder), strict=True)
+
+    def _model_of(self, name: str) -> Path:
+        return self.experts if "experts" in name else self.model
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +114,12 @@ def test_copies_in_cpu_memory_compute_in_bfloat16_with_a_reference_as_one_proces
 
 @pytest.mark.parametrize(
     ("alone", "shared", "tolerance"),
-    [("one", "shared", 1e-5), ("one", "shared_copies", 1e-5), ("one_smooth", "shared_smooth", 5e-2)],
+    [
+        ("one", "shared", 1e-5),
+        ("one", "shared_copies", 1e-5),
+        ("one_smooth", "shared_smooth", 5e-2),
+        ("one_of_experts", "shared_of_experts", 1e-4),  # with their load-balancing loss
+    ],
 )
 def test_tokens_that_ranks_share_have_the_gradients_of_one_process(
     divided: Divided, alone: str, shared: str, tolerance: float

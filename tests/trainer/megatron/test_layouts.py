@@ -37,7 +37,12 @@ CASES: list[tuple[str, int, dict[str, Any], dict[str, Any]]] = [
     ("qwen2", 2, {"tensor": 2}, {"algorithm": "sapo", "gradient_checkpointing": True}),
     ("llama", 2, {"context": 2}, {"algorithm": "rloo", "loss_mean": "group"}),
     ("untied", 2, {"pipeline": 2}, {"algorithm": "dr_grpo", "loss_constant": 12}),
-    ("moe", 2, {"expert": 2}, {"algorithm": "grpo", "off_policy_delta": 0.4}),
+    (
+        "balanced",
+        2,
+        {"expert": 2},
+        {"algorithm": "grpo", "off_policy_delta": 0.4, "sft_files": ["a fixed set of rows"], "sft_coef": 0.5},
+    ),
     ("moe", 2, {"tensor": 2}, {"algorithm": "dapo"}),
     ("moe", 2, {"context": 2}, {"algorithm": "reinforce_plus_plus", "kl": "k1", "kl_coef": 0.1, "kl_in": "reward"}),
     ("qwen3", 4, {"tensor": 2, "pipeline": 2}, {"algorithm": "gspo", "clip_low": 0.04, "clip_high": 0.05}),
@@ -52,9 +57,9 @@ CASES: list[tuple[str, int, dict[str, Any], dict[str, Any]]] = [
     ("deep", 2, {"pipeline": 2, "chunks": 2}, {"algorithm": "grpo", "kl": "k3", "kl_coef": 0.1}),
     ("deep", 4, {"tensor": 2, "pipeline": 2, "chunks": 2}, {"algorithm": "dapo", "off_policy_delta": 0.4}),
     ("moe", 4, {"tensor": 2, "expert": 2}, {"algorithm": "gmpo"}),
-    ("moe", 4, {"tensor": 2, "context": 2}, {"algorithm": "cispo"}),
+    ("balanced", 4, {"tensor": 2, "context": 2}, {"algorithm": "cispo", "gradient_checkpointing": True}),
     ("moe", 4, {"context": 2, "expert": 2}, {"algorithm": "gspo", "clip_low": 0.04, "clip_high": 0.05}),
-    ("moe", 4, {"pipeline": 2, "expert": 2}, {"algorithm": "dapo", "entropy_coef": 0.01}),
+    ("balanced", 4, {"pipeline": 2, "expert": 2}, {"algorithm": "dapo", "entropy_coef": 0.01}),
     ("moe", 4, {"tensor": 2, "expert_tensor": 2}, {"algorithm": "sapo"}),
     ("latent", 2, {"tensor": 2}, {"algorithm": "grpo", "gradient_checkpointing": True}),
     ("latent", 2, {"expert": 2}, {"algorithm": "dapo"}),
@@ -83,6 +88,7 @@ class Found:
         models["other"] = make_tiny_model(folder / "other", vocab_size=VOCABULARY, seed=5)
         models["deep"] = make_tiny_model(folder / "deep", vocab_size=VOCABULARY, num_layers=4, seed=4)
         models["moe"] = make_moe(folder / "moe")
+        models["balanced"] = make_moe(folder / "balanced", output_router_logits=True, router_aux_loss_coef=0.5)
         models["latent"] = make_latent(folder / "latent")
         models["whole_queries"] = make_latent(folder / "whole_queries", narrow_queries=False)
         for at, (model, _, layout, more) in enumerate(CASES):
@@ -152,7 +158,7 @@ def test_a_layout_has_the_logprobs_losses_and_gradients_of_the_torch_backend(fou
     for name in ("num_tokens", "clipped_low", "clipped_high", "dropped", "fresh_tokens", "off_policy_tokens"):
         assert getattr(own, name) == getattr(stats, name), name
     assert own.sample_tokens == stats.sample_tokens
-    for name in ("loss", "entropy_sum", "reference_kl_sum", "ratio_sum", "off_policy_weight_sum"):
+    for name in ("loss", "balance_loss", "entropy_sum", "reference_kl_sum", "ratio_sum", "off_policy_weight_sum"):
         assert getattr(own, name) == pytest.approx(getattr(stats, name), rel=TOLERANCE, abs=TOLERANCE), name
     assert own_mixed == (None if mixed is None else pytest.approx(mixed, rel=TOLERANCE))
     assert own_norm == pytest.approx(norm, rel=TOLERANCE)
