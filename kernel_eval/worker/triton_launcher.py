@@ -151,7 +151,7 @@ def _attributes(num_ctas: int, *, cooperative: bool, serial: bool) -> Any:
         found.append((_COOPERATIVE, (1,)))
     if num_ctas != 1:
         found += [(_CLUSTER, (num_ctas, 1, 1)), (_CLUSTER_POLICY, (_SPREAD,))]
-    return (_Attribute * len(found))(*((number, 0, value) for number, value in found))
+    return (_Attribute * len(found))(*(_Attribute(number, 0, value) for number, value in found))
 
 
 def _flat(types: Sequence[Any]) -> Iterator[str]:

@@ -32,7 +32,7 @@ def fuse_norms(network: torch.nn.Module) -> int:
         if type(module) not in fits:
             fits[type(module)] = _computes_it(module)
         if fits[type(module)]:
-            module.forward = _fused(module, module.forward)  # type: ignore[method-assign]
+            module.forward = _fused(module, module.forward)
             count += 1
     return count
 
@@ -64,16 +64,15 @@ def _looks_like_one(module: torch.nn.Module) -> bool:
 
 def _computes_it(module: torch.nn.Module) -> bool:
     """Whether a copy of the module, on the CPU with random weights, gives what `rms_norm` gives."""
-    tried = copy.deepcopy(module).to_empty(device="cpu").float()
+    tried: Any = copy.deepcopy(module).to_empty(device="cpu").float()
     drawn = torch.Generator().manual_seed(0)
-    size = tried.weight.shape[0]  # type: ignore[union-attr, index]
+    size = len(tried.weight)
     with torch.no_grad():
-        tried.weight.copy_(torch.rand(size, generator=drawn) + 0.5)  # type: ignore[union-attr, operator]
+        tried.weight.copy_(torch.rand(size, generator=drawn) + 0.5)
         states = torch.randn(4, size, generator=drawn)
         own = tried(states)
-        return isinstance(own, torch.Tensor) and torch.allclose(
-            own, rms_norm(tried, states), atol=TOLERANCE, rtol=TOLERANCE
-        )
+        expected = rms_norm(tried, states)
+        return isinstance(own, torch.Tensor) and torch.allclose(own, expected, atol=TOLERANCE, rtol=TOLERANCE)
 
 
 def _epsilon(module: torch.nn.Module) -> float | None:

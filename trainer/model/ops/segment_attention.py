@@ -29,7 +29,9 @@ from weir.trainer.model.ops.prefix_tree import Segment
 ATTENTION = "weir_segments"
 PACKABLE_LAYERS = frozenset({"full_attention", "sliding_attention"})
 # Without cuDNN, whose backward pass yields NaN with an explicit mask at some lengths (torch 2.13).
-_GROUPED = {"enable_gqa": True} if "enable_gqa" in signature(varlen_attn).parameters else {}  # torch 2.11 needs no word
+_GROUPED: dict[str, Any] = (
+    {"enable_gqa": True} if "enable_gqa" in signature(varlen_attn).parameters else {}
+)  # torch 2.11 needs no word
 KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
