@@ -28,6 +28,8 @@ from weir.store.catalog.cluster.members import PhaseRow, members, phases
 from weir.store.reader import connect
 
 AGENT = """
+import asyncio
+import os
 import random
 import subprocess
 from openai import AsyncOpenAI
@@ -39,6 +41,8 @@ async def solve(task, base_url, api_key, config):
         answer = await client.chat.completions.create(model="weir", messages=messages, max_tokens=config.max_tokens)
         messages += [{"role": "assistant", "content": answer.choices[0].message.content or ""},
                      {"role": "user", "content": "go on"}]
+        if task.task_id in os.environ.get("STRAGGLERS_OF_THE_TEST", "").split():
+            await asyncio.sleep(3600)
     await client.close()
     print("an agent prints")
     subprocess.run(["echo", "and so does a process of its own"], check=True)

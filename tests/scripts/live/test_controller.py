@@ -63,13 +63,19 @@ def test_calls_wait_at_the_gate_while_every_engine_is_taken_for_training(cluster
     phases_before = cluster.sql("SELECT max(phase_id) FROM phases")[0][0] or 0
     members = [{"name": f"all-{number}", "url": url} for number, url in enumerate(cluster.engine_urls)]
     policy = {"WEIR_CLUSTER__POLICY": "sync_colocated", "WEIR_CLUSTER__MEMBERS": json.dumps(members)}
-    policy |= {"WEIR_CLUSTER__OVERSAMPLE": "0.5"}  # what is aborted is never trained on
+    policy |= {"WEIR_CLUSTER__OVERSAMPLE": "0.5"}  # of three groups a round takes two, and the third is aborted
+    policy |= {"STRAGGLERS_OF_THE_TEST": "t2 t5"}  # one of three in a row, which would take an hour
+    policy |= {"WEIR_CLUSTER__STATE_OVERLAPS": "false", "WEIR_CLUSTER__WEIGHTS_OVERLAP": "false"}
     train = cluster.train("--rounds", "2", env=policy)
     answered, failed = cluster.call_until(lambda: train.poll() is not None)
     cluster.ended()
     check(cluster, before + 2)
     assert failed == [] and answered > 0
+    overlapped = f"SELECT count(*) FROM phases WHERE phase_id > {phases_before} AND "
+    for what in ("state", "weights"):
+        assert cluster.sql(f"{overlapped} (seconds ->> '{what}_beside') IS NOT NULL") == [(0,)]
     aborted = {group for (group,) in cluster.sql("SELECT group_id FROM sessions WHERE status = 'aborted'")}
+    assert aborted, "no round waits for a straggler"
     assert not aborted & {group for row in cluster.rounds() for group in row.group_ids}
     rollouts = cluster.sql(
         f"SELECT member, count(*) FROM phases WHERE event = 'member_settled' AND phase = 'rollout' "
